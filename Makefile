@@ -1,0 +1,66 @@
+# `make demo` and `make test` are all that a fresh machine needs: both set up ./.venv first.
+# Needs make, a shell, and Python >= 3.12 (through pyenv or on the PATH; or make PYTHON=... <target>).
+
+VENV := .venv
+EXTRAS := dev
+READY := $(VENV)/.ready
+RUN := $(VENV)/bin/python
+WORKERS ?= 2
+DEMO_FLAGS ?=
+TEST_FLAGS ?=
+SOURCES := pymc_coresets tests examples benchmarks scripts
+# Small matrices, several processes: more BLAS threads than that only compete.
+THREADS ?= 1
+export PYTHON
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo demo-full test test-all coverage lint types format bench wheel clean
+
+help: ## show this list
+	@echo "Targets (each sets up .venv first where it needs it):"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv with the project and everything needed to work on it
+
+$(READY): pyproject.toml
+	@sh scripts/setup_venv.sh $(VENV) $(EXTRAS)
+	@touch $@
+
+demo: $(READY) ## a coreset of 327 346 flights, its posterior, and whether to believe it
+	@$(RUN) examples/flights.py $(DEMO_FLAGS)
+
+demo-full: $(READY) ## the same, and the posterior of all flights beside it (slow)
+	@$(RUN) examples/flights.py --full $(DEMO_FLAGS)
+
+test: $(READY) ## all tests but the slow ones, and the examples in the docstrings
+	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) $(TEST_FLAGS)
+
+test-all: $(READY) ## every test
+	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) -m "slow or not slow" $(TEST_FLAGS)
+
+coverage: $(READY) ## the tests with a report of the lines that they do not reach
+	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --cov $(TEST_FLAGS)
+
+lint: $(READY) ## ruff: rules and formatting
+	@$(RUN) -m ruff check $(wildcard $(SOURCES))
+	@$(RUN) -m ruff format --check $(wildcard $(SOURCES))
+
+types: $(READY) ## mypy --strict
+	@$(RUN) -m mypy
+
+format: $(READY) ## rewrite the sources in ruff's format
+	@$(RUN) -m ruff check --fix-only --quiet $(wildcard $(SOURCES))
+	@$(RUN) -m ruff format $(wildcard $(SOURCES))
+
+bench: $(READY) ## the benchmarks
+	@$(RUN) -m benchmarks
+
+wheel: $(READY) ## build the wheel and try it in an environment of its own
+	@rm -rf dist
+	@$(RUN) -m build --outdir dist . >/dev/null
+	@sh scripts/try_wheel.sh $(RUN) dist/*.whl
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,235 @@
+"""What a Hilbert coreset method is given: tangent vectors of the candidates and their target."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from pymc_coresets.exceptions import InvalidDataError
+
+type Vector = NDArray[np.float64]
+type Matrix = NDArray[np.floating[Any]]
+
+_BLOCK_ENTRIES = 2**18  # 2 MB of float64: a block and its temporaries stay in the cache
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Problem:
+    """Candidate rows, the exact sum that they have to match, and what each row stands for.
+
+    The candidates may be a subset of the data, so ``target`` need not equal
+    ``base_weights @ vectors``. Nothing of the size of ``vectors`` is copied.
+
+    Parameters
+    ----------
+    vectors : ndarray of shape (n_obs, n_draws), float32 or float64
+        Tangent vectors of the candidates: ``V_ns = (f_n(theta_s) - mean_s f_n) / sqrt(n_draws)``.
+        C and Fortran order are equally fast; other strides are slow.
+    target : array_like of shape (n_draws,)
+        Exact sum of ``u_n V_n`` over all data.
+    base_weights : array_like of shape (n_obs,)
+        ``u_n >= 0``. Rows of weight 0 are absent from the data and never selected.
+    total_norm : float, optional
+        Sum of ``u_n ||V_n||`` over all data (Frank-Wolfe's sigma); by default that of the
+        candidates.
+    heldout_vectors : ndarray of shape (n_obs, n_heldout), optional
+        Tangent vectors of the same rows at draws that must not choose the weights.
+    heldout_target : array_like of shape (n_heldout,), optional
+        Their exact sum over all data; needed exactly when ``heldout_vectors`` is given.
+
+    Raises
+    ------
+    InvalidDataError
+        If shapes disagree, ``vectors`` is neither float32 nor float64, a base weight is negative,
+        or a value is not finite (``vectors`` itself is inspected when `norms` is first needed).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0]])
+    >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(2))
+    >>> problem.n_obs, problem.n_draws
+    (2, 2)
+    """
+
+    vectors: Matrix
+    target: Vector
+    base_weights: Vector
+    total_norm: float | None = None
+    heldout_vectors: Matrix | None = None
+    heldout_target: Vector | None = None
+
+    def __post_init__(self) -> None:
+        _check_matrix("vectors", self.vectors)
+        self._set_vector("target", self.vectors.shape[1])
+        self._set_vector("base_weights", self.n_obs)
+        if (self.base_weights < 0).any():
+            raise InvalidDataError(
+                f"base_weights must not be negative, but the smallest is {self.base_weights.min()}"
+            )
+        if self.total_norm is not None and not 0 <= self.total_norm < np.inf:
+            raise InvalidDataError(
+                f"total_norm must be finite and not negative, but is {self.total_norm}"
+            )
+        if (self.heldout_vectors is None) != (self.heldout_target is None):
+            raise InvalidDataError("pass heldout_vectors and heldout_target together, or neither")
+        if self.heldout_vectors is not None:
+            _check_matrix("heldout_vectors", self.heldout_vectors)
+            if len(self.heldout_vectors) != self.n_obs:
+                raise InvalidDataError(
+                    f"heldout_vectors has {len(self.heldout_vectors)} rows, "
+                    f"but vectors has {self.n_obs}: both describe the same observations"
+                )
+            self._set_vector("heldout_target", self.heldout_vectors.shape[1])
+
+    def _set_vector(self, name: str, length: int) -> None:
+        vector = np.asarray(getattr(self, name), dtype=np.float64)
+        if vector.shape != (length,):
+            raise InvalidDataError(f"{name} must have shape ({length},), but has {vector.shape}")
+        if not np.isfinite(vector).all():
+            raise InvalidDataError(f"{name} contains NaN or infinite values")
+        object.__setattr__(self, name, vector)
+
+    @property
+    def n_obs(self) -> int:
+        """Number of candidate rows."""
+        return len(self.vectors)
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws that represent a row."""
+        return len(self.target)
+
+    @cached_property
+    def norms(self) -> Vector:
+        """Euclidean norms of the rows, shape (n_obs,); one blocked pass, computed once.
+
+        Raises
+        ------
+        InvalidDataError
+            If ``vectors`` contains NaN or infinite values.
+        """
+        norms = np.empty(self.n_obs)
+        for rows in _blocks(*self.vectors.shape):
+            norms[rows] = _row_norms(self.vectors[rows], "vectors")
+        return norms
+
+    @classmethod
+    def from_loglik(
+        cls,
+        loglik: ArrayLike,
+        *,
+        base_weights: ArrayLike | None = None,
+        heldout_loglik: ArrayLike | None = None,
+    ) -> Self:
+        """Centre and scale pointwise log-likelihoods into a problem whose candidates are all rows.
+
+        Costs one pass over the matrix and one copy of it; sums are accumulated in float64.
+
+        Parameters
+        ----------
+        loglik : array_like of shape (n_obs, n_draws)
+            ``log p(y_n | theta_s)`` in nats. float32 stays float32, everything else is float64.
+        base_weights : array_like of shape (n_obs,), optional
+            What each row stands for; by default 1.
+        heldout_loglik : array_like of shape (n_obs, n_heldout), optional
+            The same at independent draws, for an honest objective.
+
+        Returns
+        -------
+        Problem
+            Rows that vary no more than rounding does are exactly zero.
+
+        Raises
+        ------
+        InvalidDataError
+            If shapes disagree or a value is not finite.
+
+        Notes
+        -----
+        ``V_n = (F_n - mean_s F_ns) / sqrt(n_draws)`` and ``L = sum_n u_n V_n`` (Campbell and
+        Broderick 2019, Section 3). Centring matters: potentials are defined up to a constant.
+
+        Examples
+        --------
+        >>> problem = Problem.from_loglik([[-1.0, -3.0], [-2.0, -2.0]])
+        >>> problem.norms
+        array([1., 0.])
+        """
+        values = _as_matrix("loglik", loglik)
+        weights = np.ones(len(values)) if base_weights is None else np.asarray(base_weights, float)
+        if weights.shape != values.shape[:1]:
+            raise InvalidDataError(
+                f"base_weights must have shape ({len(values)},), but has {weights.shape}"
+            )
+        vectors, target = _centre("loglik", values, weights)
+        if heldout_loglik is None:
+            return cls(vectors=vectors, target=target, base_weights=weights)
+        heldout = _as_matrix("heldout_loglik", heldout_loglik)
+        if len(heldout) != len(values):
+            raise InvalidDataError(
+                f"heldout_loglik has {len(heldout)} rows, but loglik has {len(values)}"
+            )
+        heldout_vectors, heldout_target = _centre("heldout_loglik", heldout, weights)
+        return cls(
+            vectors=vectors,
+            target=target,
+            base_weights=weights,
+            heldout_vectors=heldout_vectors,
+            heldout_target=heldout_target,
+        )
+
+
+def _as_matrix(name: str, values: ArrayLike) -> Matrix:
+    matrix = np.asarray(values)
+    matrix = matrix if matrix.dtype == np.float32 else matrix.astype(np.float64, copy=False)
+    _check_matrix(name, matrix)
+    return matrix
+
+
+def _check_matrix(name: str, matrix: Matrix) -> None:
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise InvalidDataError(
+            f"{name} must have shape (n_obs, n_draws), neither of them 0, but has {matrix.shape}"
+        )
+    if matrix.dtype not in (np.float32, np.float64):
+        raise InvalidDataError(
+            f"{name} must be float32 or float64, but is {matrix.dtype}: convert it with astype"
+        )
+
+
+def _blocks(n_obs: int, n_draws: int) -> Iterator[slice]:
+    step = max(1, _BLOCK_ENTRIES // n_draws)
+    return (slice(start, start + step) for start in range(0, n_obs, step))
+
+
+def _row_norms(block: Matrix, name: str) -> Vector:
+    """Row norms that neither overflow nor underflow, for they divide by the largest entry."""
+    peak = max(float(block.max()), -float(block.min()))
+    if not np.isfinite(peak):
+        raise InvalidDataError(f"{name} contains NaN or infinite values: check the draws")
+    if peak == 0:
+        return np.zeros(len(block))
+    scaled = np.divide(block, peak, dtype=np.float64)
+    norms: Vector = peak * np.sqrt(np.square(scaled, out=scaled).sum(axis=1))
+    return norms
+
+
+def _centre(name: str, loglik: Matrix, weights: Vector) -> tuple[Matrix, Vector]:
+    """Tangent vectors in the dtype and order of ``loglik``, and their weighted sum in float64."""
+    vectors, target = np.empty_like(loglik), np.zeros(loglik.shape[1])
+    rounding = 8 * np.finfo(loglik.dtype).eps
+    for rows in _blocks(*loglik.shape):
+        block = loglik[rows].astype(np.float64)
+        spread = rounding * np.abs(block).max(axis=1)
+        if not np.isfinite(spread).all():
+            raise InvalidDataError(f"{name} contains NaN or infinite values: check the draws")
+        block -= block.mean(axis=1, keepdims=True)
+        block[np.abs(block).max(axis=1) <= spread] = 0  # what is left of a constant is noise
+        block /= np.sqrt(block.shape[1])
+        target += weights[rows] @ block
+        vectors[rows] = block
+    return vectors, target

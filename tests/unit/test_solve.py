@@ -1,0 +1,129 @@
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from pymc_coresets.algorithms import (
+    GIGA,
+    IHT,
+    METHODS,
+    FrankWolfe,
+    Problem,
+    Pursuit,
+    Status,
+    Uniform,
+    solve,
+)
+from pymc_coresets.algorithms.space import TangentSpace
+from pymc_coresets.exceptions import InvalidOptionError
+
+
+@pytest.fixture
+def problem():
+    rng = np.random.default_rng(11)
+    draws, heldout = rng.normal(size=(5, 60)), rng.normal(size=(5, 400))
+    features = rng.normal(size=(80, 5)) + 0.5
+    return Problem.from_loglik(features @ draws, heldout_loglik=features @ heldout)
+
+
+def make_rng():
+    return np.random.default_rng(1)
+
+
+@pytest.mark.parametrize("size", [0, -1, 81])
+def test_size_out_of_range_names_both_numbers(problem, size):
+    with pytest.raises(InvalidOptionError, match=rf"n_obs=80.*size={size}"):
+        solve(Pursuit(), problem, size, rng=make_rng())
+
+
+def test_size_must_be_whole(problem):
+    with pytest.raises(InvalidOptionError, match=r"integer, but is 2\.5"):
+        solve(Pursuit(), problem, 2.5, rng=make_rng())
+
+
+def test_size_may_be_a_numpy_integer(problem):
+    assert len(solve(Pursuit(), problem, np.int64(3), rng=make_rng()).indices) == 3
+
+
+@pytest.mark.parametrize("method", [FrankWolfe, GIGA, IHT, Pursuit])
+@pytest.mark.parametrize("tolerance", [0, -1.0, np.nan, np.inf])
+def test_tolerance_must_be_positive(method, tolerance):
+    with pytest.raises(InvalidOptionError, match="tolerance"):
+        method(tolerance=tolerance)
+
+
+def test_max_iterations_must_be_positive():
+    with pytest.raises(InvalidOptionError, match="max_iterations must be at least 1, but is 0"):
+        IHT(max_iterations=0)
+
+
+def test_tolerance_needs_heldout_draws():
+    problem = Problem(vectors=np.eye(2), target=np.ones(2), base_weights=np.ones(2))
+    with pytest.raises(InvalidOptionError, match="heldout_vectors"):
+        solve(Pursuit(tolerance=0.1), problem, 1, rng=make_rng())
+
+
+def test_tolerance_stops_at_the_first_step_within_it(problem):
+    solution = solve(Pursuit(tolerance=1.0), problem, 80, rng=make_rng())
+    heldout = solution.history.heldout_objective
+    assert solution.status is Status.TOLERANCE_REACHED
+    assert heldout[-1] <= 1.0 < heldout[-2]
+
+
+def test_heldout_objective_follows_its_formula(problem):
+    solution = solve(Pursuit(), problem, 4, rng=make_rng())
+    matched = solution.weights @ problem.heldout_vectors[solution.indices]
+    expected = np.sum((problem.heldout_target - matched) ** 2)
+    assert solution.history.heldout_objective[-1] == pytest.approx(expected)
+
+
+def test_linear_potentials_need_as_many_points_as_parameters(problem):
+    """Five coefficients span the rows, so the full optimum has at most five points."""
+    solution = solve(Pursuit(), problem, 80, rng=make_rng())
+    assert len(solution.indices) <= 5
+    assert solution.status is Status.OPTIMAL
+    assert solution.history.heldout_objective[-1] < 1e-20 * solution.history.heldout_objective[0]
+
+
+def test_callback_sees_every_step(problem):
+    seen = []
+    history = solve(Pursuit(), problem, 4, rng=make_rng(), callback=seen.append).history
+    assert [step.size for step in seen] == history.size.tolist()
+    assert [step.objective for step in seen] == history.objective.tolist()
+
+
+@pytest.mark.parametrize("name", ["frank_wolfe", "giga", "pursuit", "iht"])
+def test_interrupt_returns_the_best_so_far(problem, name):
+    def interrupt_third(progress):
+        if (calls := next(counter)) == 3:
+            raise KeyboardInterrupt
+        assert calls < 3
+
+    counter = iter(range(100))
+    solution = solve(METHODS[name](), problem, 50, rng=make_rng(), callback=interrupt_third)
+    assert solution.status is Status.INTERRUPTED
+    assert len(solution.indices) > 0
+    assert solution.history.objective[-1] < solution.history.objective[1]
+
+
+def test_status_tells_why_it_stopped(problem):
+    def status(method, size):
+        return solve(method, problem, size, rng=make_rng()).status
+
+    assert status(Pursuit(), 3) is Status.SIZE_REACHED
+    assert status(GIGA(), 1) is Status.SIZE_REACHED
+    assert status(FrankWolfe(), 80) is Status.ITERATION_LIMIT
+    assert status(IHT(max_iterations=1), 3) is Status.ITERATION_LIMIT
+    assert all(reason.value.endswith(".") for reason in Status)
+
+
+@pytest.mark.parametrize(
+    ("method", "passes"),
+    [(Uniform(), 0), (FrankWolfe(), 4), (GIGA(), 5), (Pursuit(), 4), (IHT(max_iterations=4), 4)],
+)
+def test_one_pass_over_the_vectors_a_step(problem, method, passes):
+    """In four steps; GIGA needs one more before the first, uniform sampling none at all."""
+    original = TangentSpace.project
+    with patch.object(TangentSpace, "project", autospec=True, side_effect=original) as project:
+        solve(method, problem, 4, rng=make_rng())
+    assert project.call_count == passes

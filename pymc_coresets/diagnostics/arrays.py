@@ -1,0 +1,348 @@
+"""Importance ratios of a coreset posterior: Pareto smoothing and Kullback-Leibler divergences.
+
+Everything here works on the log-ratios ``log r_s = sum_n (u_n - w_n) f_n(theta_s)`` at draws
+``theta_s`` of the coreset posterior. Up to a constant they are the log of full posterior over
+coreset posterior, so they say how far apart the two are without a run of the full posterior. What
+the draws never visit they cannot see: a mode that the coreset posterior lacks altogether leaves no
+trace in them.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from arviz_stats.base import array_stats
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import logsumexp
+
+from pymc_coresets.exceptions import InvalidDataError
+
+type Floats = NDArray[np.float64]
+
+KHAT_RELIABLE = 0.7
+"""Pareto k-hat below which importance weights are reliable, given enough draws."""
+
+KHAT_USELESS = 1.0
+"""Pareto k-hat from which on importance weights are useless: the ratios have no mean."""
+
+MIN_DRAWS = 30
+"""Fewest draws to fit a tail to: the tail is a fifth of them, and six points are its minimum."""
+
+EQUAL_RATIOS = 1e-8
+"""Range of the log-ratios (nats) below which they differ by nothing but rounding errors."""
+
+_MIN_DRAWS_PER_CHAIN = 4  # ArviZ's minimum for an effective sample size
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SmoothedWeights:
+    """Importance weights whose largest values were replaced by those of a fitted Pareto tail.
+
+    Parameters
+    ----------
+    log_weights : ndarray of shape (n_chains, n_draws)
+        Logarithms of the smoothed weights, normalised: their exponentials sum to one.
+    log_mean_ratio : float
+        Logarithm of the mean of the smoothed ratios, in nats. It estimates the log of the two
+        posteriors' normalising constants' ratio, up to the constant that the log-ratios omit.
+    pareto_khat : float
+        Shape of the tail. ``-inf`` where all ratios are equal, ``inf`` where no tail could be
+        fitted because a few draws carry all the weight.
+    ess : float
+        Effective sample size of the weighted draws: ``1 / sum(weights**2)``, times the relative
+        efficiency of the Markov chains where that is below one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> smoothed = pareto_smooth(np.zeros((4, 100)))
+    >>> smoothed.pareto_khat, round(smoothed.ess)
+    (-inf, 400)
+    """
+
+    log_weights: Floats
+    log_mean_ratio: float
+    pareto_khat: float
+    ess: float
+
+    @property
+    def weights(self) -> Floats:
+        """Smoothed weights, shape (n_chains, n_draws), non-negative, summing to one."""
+        return np.exp(self.log_weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divergences:
+    """Kullback-Leibler divergences between coreset posterior and full posterior, in nats.
+
+    Parameters
+    ----------
+    kl, kl_mcse : float
+        KL(coreset || full) and its Monte Carlo standard error.
+    symmetrised_kl, symmetrised_kl_mcse : float
+        Variance of the log-ratios: the held-out objective J(w), to first order equal to
+        KL(coreset || full) + KL(full || coreset). It needs no importance weights, so it stands
+        where their tail is heavy.
+    weighted_symmetrised_kl, weighted_symmetrised_kl_mcse : float
+        The same sum without the approximation, from importance weights; NaN where the tail does
+        not allow it (Pareto k-hat of 0.7 or more).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> estimate_divergences(np.zeros((4, 100))).kl
+    0.0
+    """
+
+    kl: float
+    kl_mcse: float
+    symmetrised_kl: float
+    symmetrised_kl_mcse: float
+    weighted_symmetrised_kl: float
+    weighted_symmetrised_kl_mcse: float
+
+
+def khat_threshold(n_draws: int) -> float:
+    """Pareto k-hat up to which importance weights of so many draws are reliable.
+
+    Parameters
+    ----------
+    n_draws : int
+        Number of draws over all chains, more than 1.
+
+    Returns
+    -------
+    float
+        ``min(1 - 1 / log10(n_draws), 0.7)``; 0.7 from about 2200 draws on.
+
+    References
+    ----------
+    Vehtari, Simpson, Gelman, Yao, Gabry (2024). Pareto smoothed importance sampling. JMLR 25(72),
+    section 3.2.4. https://doi.org/10.48550/arXiv.1507.02646
+
+    Examples
+    --------
+    >>> round(khat_threshold(100), 2), khat_threshold(4000)
+    (0.5, 0.7)
+    """
+    return float(min(1 - 1 / np.log10(n_draws), KHAT_RELIABLE))
+
+
+def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
+    """Importance weights that turn draws of the coreset posterior into draws of the full one.
+
+    The largest ratios are replaced by the expected order statistics of a generalised Pareto
+    distribution that is fitted to them; its shape k-hat says whether the weights can be trusted.
+    Costs one sort of the draws.
+
+    Parameters
+    ----------
+    log_ratios : array_like of shape (n_chains, n_draws)
+        Log of full over coreset posterior density at the draws, in nats, up to a constant. At
+        least 30 draws in all and 4 a chain.
+
+    Returns
+    -------
+    SmoothedWeights
+        The weights, Pareto k-hat and the effective sample size.
+
+    Raises
+    ------
+    InvalidDataError
+        If a ratio is NaN or infinite, the array is not two-dimensional, or there are too few draws.
+
+    Notes
+    -----
+    The length of the tail depends on the relative efficiency of the chains, which is that of the
+    log-ratios here: the ratios themselves may have no variance. Log-ratios whose range is below
+    1e-8 nats count as equal, since the shape of rounding errors means nothing.
+
+    References
+    ----------
+    Vehtari, Simpson, Gelman, Yao, Gabry (2024). Pareto smoothed importance sampling. JMLR 25(72).
+    https://doi.org/10.48550/arXiv.1507.02646
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> theta = np.random.default_rng(1).normal(scale=1.1, size=(4, 1000))
+    >>> smoothed = pareto_smooth(-(theta**2) / 2 * (1 - 1 / 1.1**2))
+    >>> bool(smoothed.pareto_khat < 0.5), bool(smoothed.ess > 3000)
+    (True, True)
+    """
+    log_r = _validated(log_ratios)
+    efficiency = min(_ess_mean(log_r) / log_r.size, 1.0)
+    if np.ptp(log_r) <= EQUAL_RATIOS:
+        log_weights, khat = log_r - logsumexp(log_r), -np.inf
+    else:
+        log_weights, khat = _fit_tail(log_r, efficiency)
+    # Smoothing leaves four fifths of the ratios alone, so the median difference is exactly the
+    # logarithm of the sum by which the smoothed ratios were divided.
+    log_sum = float(np.median(log_r - log_weights))
+    return SmoothedWeights(
+        log_weights=log_weights,
+        log_mean_ratio=log_sum - float(np.log(log_r.size)),
+        pareto_khat=khat,
+        ess=efficiency * float(np.exp(-logsumexp(2 * log_weights))),
+    )
+
+
+def estimate_divergences(
+    log_ratios: ArrayLike, smoothed: SmoothedWeights | None = None
+) -> Divergences:
+    """Divergences between coreset posterior and full posterior, from draws of the coreset's only.
+
+    Costs a few passes over the ratios. The estimates are blind to regions that the coreset
+    posterior does not visit.
+
+    Parameters
+    ----------
+    log_ratios : array_like of shape (n_chains, n_draws)
+        Log of full over coreset posterior density at the draws, in nats, up to a constant.
+    smoothed : SmoothedWeights, optional
+        Result of :func:`pareto_smooth` for the same ratios, where it is at hand already.
+
+    Returns
+    -------
+    Divergences
+        In nats, each with a Monte Carlo standard error that allows for autocorrelation.
+
+    Raises
+    ------
+    InvalidDataError
+        As in :func:`pareto_smooth`.
+
+    Notes
+    -----
+    With ratios r, their mean m and normalised weights W, under draws of the coreset posterior::
+
+        KL(coreset || full)                        = log E[r] - E[log r]
+        KL(coreset || full) + KL(full || coreset)  = E[W log r] - E[log r]  ~  Var(log r)
+
+    The last step holds to first order in the log-ratios (Campbell & Beronov 2019, proposition 2).
+    The standard errors are those of the means of the estimators' influence functions (delta
+    method): ``r/m - log r``, ``(log r - E[log r])**2`` and ``r/m (log r - E[W log r]) - log r``.
+
+    References
+    ----------
+    Campbell, Beronov (2019). Sparse variational inference: Bayesian coresets from scratch.
+    https://doi.org/10.48550/arXiv.1906.03329
+
+    Examples
+    --------
+    A posterior N(0, 1), approximated by N(0.1, 1): both divergences are 0.005 nats.
+
+    >>> import numpy as np
+    >>> theta = 0.1 + np.random.default_rng(1).normal(size=(4, 1000))
+    >>> found = estimate_divergences(-0.1 * theta)
+    >>> bool(abs(found.kl - 0.005) < 3 * found.kl_mcse)
+    True
+    >>> bool(abs(found.symmetrised_kl - 0.01) < 3 * found.symmetrised_kl_mcse)
+    True
+    """
+    log_r = _validated(log_ratios)
+    smoothed = pareto_smooth(log_r) if smoothed is None else smoothed
+    centred = log_r - log_r.mean()
+    relative = smoothed.weights * log_r.size  # r over its mean
+    mean_full = float(np.sum(smoothed.weights * centred))
+    usable = smoothed.pareto_khat < KHAT_RELIABLE
+    return Divergences(
+        # Smoothing may push an estimate that is zero but for rounding below it.
+        kl=max(smoothed.log_mean_ratio - float(log_r.mean()), 0.0),
+        kl_mcse=_mcse_mean(relative - centred),
+        symmetrised_kl=float(np.var(log_r, ddof=1)),
+        symmetrised_kl_mcse=_mcse_mean(centred**2),
+        weighted_symmetrised_kl=mean_full if usable else np.nan,
+        weighted_symmetrised_kl_mcse=(
+            _mcse_mean(relative * (centred - mean_full) - centred) if usable else np.nan
+        ),
+    )
+
+
+def systematic_resample(
+    weights: ArrayLike, size: int, *, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Draw indices in proportion to weights, with as little noise as possible.
+
+    Systematic resampling uses a single random number: index i appears ``floor`` or ``ceil`` of
+    ``size * weights[i]`` times. Costs O(len(weights) + size log len(weights)).
+
+    Parameters
+    ----------
+    weights : array_like of shape (n,)
+        Non-negative, summing to one.
+    size : int
+        Number of indices wanted.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray of shape (size,)
+        In random order, so that any part of them is a sample too.
+
+    References
+    ----------
+    Douc, Cappé, Moulines (2005). Comparison of resampling schemes for particle filtering.
+    https://doi.org/10.48550/arXiv.cs/0507025
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(1)
+    >>> np.bincount(systematic_resample([0.25, 0.0, 0.75], 4, rng=rng))
+    array([1, 0, 3])
+    """
+    cumulative = np.cumsum(np.asarray(weights, dtype=np.float64))
+    positions = (rng.uniform() + np.arange(size)) / size * cumulative[-1]
+    # Rounding may lift the last position onto the total, where no index answers to it.
+    indices = np.searchsorted(cumulative, positions, side="right")
+    return rng.permutation(np.minimum(indices, np.flatnonzero(np.diff(cumulative, prepend=0))[-1]))
+
+
+def _fit_tail(log_r: Floats, efficiency: float) -> tuple[Floats, float]:
+    """Smoothed normalised log-weights (shape of `log_r`) and k-hat of ratios that differ."""
+    stats: Any = array_stats
+    try:
+        # ArviZ takes the log-likelihood that is left out, hence minus the log-ratio.
+        log_weights, khat = stats.psislw(-log_r.ravel(), r_eff=efficiency)
+    except ValueError:
+        # Its only complaint about a tail that is long enough: all its points are equal, so that
+        # the ratios are bounded and attain their bound often.
+        return log_r - logsumexp(log_r), -np.inf
+    # The fit gives up where the tail's lower part vanishes beside its top.
+    shape = float(khat) if np.isfinite(khat) else np.inf
+    return np.reshape(np.asarray(log_weights, dtype=np.float64), log_r.shape), shape
+
+
+def _validated(log_ratios: ArrayLike) -> Floats:
+    log_r = np.asarray(log_ratios, dtype=np.float64)
+    if log_r.ndim != 2:
+        raise InvalidDataError(
+            f"log_ratios has shape {log_r.shape}, but (n_chains, n_draws) is wanted: put draws of "
+            "a single chain into one row."
+        )
+    if log_r.size < MIN_DRAWS or log_r.shape[1] < _MIN_DRAWS_PER_CHAIN:
+        raise InvalidDataError(
+            f"log_ratios has {log_r.shape[0]} chains of {log_r.shape[1]} draws, but at least "
+            f"{MIN_DRAWS} draws in all and {_MIN_DRAWS_PER_CHAIN} a chain are needed to judge "
+            "their tail: sample more draws from the coreset posterior."
+        )
+    invalid = np.argwhere(~np.isfinite(log_r))
+    if invalid.size:
+        chain, draw = invalid[0]
+        raise InvalidDataError(
+            f"log_ratios has {len(invalid)} values that are not finite, the first of them "
+            f"{log_r[chain, draw]} in chain {chain}, draw {draw}: see which observation's "
+            "log-likelihood is not finite at that draw, or leave such draws out."
+        )
+    return log_r
+
+
+def _ess_mean(values: Floats) -> float:
+    stats: Any = array_stats
+    return float(stats.ess(values, method="mean"))
+
+
+def _mcse_mean(values: Floats) -> float:
+    stats: Any = array_stats
+    return float(stats.mcse(values, method="mean"))

@@ -1,0 +1,261 @@
+"""Checking and re-weighting draws of a coreset posterior: DataTree in, words or DataTree out."""
+
+import warnings
+from collections.abc import Callable
+
+import arviz_stats
+import numpy as np
+import xarray as xr
+from numpy.typing import ArrayLike
+
+from pymc_coresets.diagnostics.arrays import (
+    KHAT_USELESS,
+    Floats,
+    SmoothedWeights,
+    estimate_divergences,
+    khat_threshold,
+    pareto_smooth,
+    systematic_resample,
+)
+from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
+
+_SAMPLE_DIMS = ("chain", "draw")
+
+
+def check_draws(idata: xr.DataTree, log_ratios: ArrayLike | xr.DataArray) -> Check:
+    """Judge draws of a coreset posterior without a run of the full posterior.
+
+    Costs some passes over the draws; the log-ratios are what was expensive (one pass over the
+    data for all draws).
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws of the coreset model, with a group ``posterior`` (dims chain, draw).
+    log_ratios : array_like of shape (n_chains, n_draws)
+        Log of full over coreset posterior density at these draws, in nats, up to a constant.
+
+    Returns
+    -------
+    Check
+
+    Raises
+    ------
+    InvalidDataError
+        If the ratios do not match the draws, are not finite, or are fewer than 30.
+
+    References
+    ----------
+    Vehtari, Simpson, Gelman, Yao, Gabry (2024). Pareto smoothed importance sampling. JMLR 25(72).
+    https://doi.org/10.48550/arXiv.1507.02646
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> mu = xr.DataArray(np.random.default_rng(1).normal(size=(4, 500)), dims=("chain", "draw"))
+    >>> idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
+    >>> check_draws(idata, np.zeros((4, 500))).reliable
+    True
+    """
+    posterior = posterior_dataset(idata, "idata")
+    return _check(idata, posterior, *_smoothed_ratios(posterior, log_ratios))
+
+
+def reweight_draws(
+    idata: xr.DataTree,
+    log_ratios: ArrayLike | xr.DataArray,
+    *,
+    rng: np.random.Generator,
+    n_draws: int | None = None,
+) -> xr.DataTree:
+    """Turn draws of the coreset posterior into draws of the full posterior by resampling.
+
+    Draws are repeated in proportion to their Pareto-smoothed importance weights (systematic
+    resampling, in random order). ArviZ takes the result for independent draws: the number that
+    counts is the attribute ``psis_ess`` of its posterior.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws of the coreset model, with a group ``posterior`` (dims chain, draw).
+    log_ratios : array_like of shape (n_chains, n_draws)
+        Log of full over coreset posterior density at these draws, in nats, up to a constant.
+    rng : numpy.random.Generator
+    n_draws : int, optional
+        Draws per chain in the result; as many as in `idata` by default.
+
+    Returns
+    -------
+    xarray.DataTree
+        As many chains as `idata`. Groups along the same draws are resampled alike, groups without
+        draws (data) are kept, others (warm-up) left out. The posterior's attributes hold
+        ``pareto_khat``, ``psis_ess`` and ``resampling``.
+
+    Warns
+    -----
+    CoresetWarning
+        If the weights cannot be relied on and the two posteriors differ noticeably.
+
+    Raises
+    ------
+    InvalidDataError
+        If the ratios do not match the draws, are not finite, or are fewer than 30.
+    InvalidOptionError
+        If `n_draws` is not positive.
+
+    References
+    ----------
+    Vehtari, Simpson, Gelman, Yao, Gabry (2024). Pareto smoothed importance sampling. JMLR 25(72).
+    https://doi.org/10.48550/arXiv.1507.02646
+
+    Examples
+    --------
+    Draws of N(0, 1) become draws of N(0.5, 1):
+
+    >>> import numpy as np, xarray as xr
+    >>> rng = np.random.default_rng(1)
+    >>> mu = xr.DataArray(rng.normal(size=(4, 1000)), dims=("chain", "draw"))
+    >>> idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
+    >>> round(float(reweight_draws(idata, 0.5 * mu, rng=rng).posterior["mu"].mean()), 1)
+    0.5
+    """
+    posterior = posterior_dataset(idata, "idata")
+    sizes = {dim: posterior.sizes[dim] for dim in _SAMPLE_DIMS}
+    n_draws = sizes["draw"] if n_draws is None else n_draws
+    if n_draws < 1:
+        raise InvalidOptionError(f"n_draws is {n_draws}: a positive number of draws is needed.")
+    log_r, smoothed = _smoothed_ratios(posterior, log_ratios)
+    _warn_of_weights(_check(idata, posterior, log_r, smoothed))
+    shape = (sizes["chain"], n_draws)
+    flat = systematic_resample(smoothed.weights.ravel(), shape[0] * n_draws, rng=rng)
+    rows = np.unravel_index(flat.reshape(shape), log_r.shape)
+    picked = {
+        dim: xr.DataArray(row, dims=_SAMPLE_DIMS)
+        for dim, row in zip(_SAMPLE_DIMS, rows, strict=True)
+    }
+    groups: dict[str, xr.Dataset] = {}
+    for name, node in idata.children.items():
+        dataset = node.to_dataset()
+        found = {dim: dataset.sizes[dim] for dim in _SAMPLE_DIMS if dim in dataset.sizes}
+        if found == sizes:
+            groups[name] = _take(dataset, picked)
+        elif not found:
+            groups[name] = dataset
+    groups["posterior"].attrs |= {
+        "pareto_khat": smoothed.pareto_khat,
+        "psis_ess": smoothed.ess,
+        "resampling": "systematic",
+    }
+    result = xr.DataTree.from_dict(groups)
+    result.attrs |= idata.attrs
+    return result
+
+
+def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
+    """Posterior draws of a DataTree, or a Dataset of draws itself, with the draws' dims checked.
+
+    Parameters
+    ----------
+    data : xarray.DataTree or xarray.Dataset
+    name : str
+        What to call it in an error message.
+
+    Returns
+    -------
+    xarray.Dataset
+        With dims chain and draw.
+
+    Raises
+    ------
+    InvalidDataError
+        If there is no group ``posterior``, or it lacks the dims chain and draw.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> draws = xr.Dataset({"mu": (("chain", "draw"), [[0.0, 1.0]])})
+    >>> posterior_dataset(xr.DataTree.from_dict({"posterior": draws}), "idata").sizes["draw"]
+    2
+    """
+    if isinstance(data, xr.DataTree):
+        if "posterior" not in data.children:
+            raise InvalidDataError(
+                f"{name} has the groups {list(data.children)} but no posterior: pass what "
+                "pm.sample returns."
+            )
+        dataset = data["posterior"].to_dataset()
+    else:
+        dataset = data
+    if not set(_SAMPLE_DIMS) <= set(dataset.dims):
+        raise InvalidDataError(
+            f"the draws in {name} have dims {list(dataset.dims)}, but chain and draw are needed: "
+            "arviz.convert_to_datatree makes them from arrays."
+        )
+    return dataset
+
+
+def _smoothed_ratios(
+    posterior: xr.Dataset, log_ratios: ArrayLike | xr.DataArray
+) -> tuple[Floats, SmoothedWeights]:
+    if isinstance(log_ratios, xr.DataArray) and set(log_ratios.dims) == set(_SAMPLE_DIMS):
+        log_ratios = log_ratios.transpose(*_SAMPLE_DIMS)
+    log_r = np.asarray(log_ratios, dtype=np.float64)
+    wanted = tuple(posterior.sizes[dim] for dim in _SAMPLE_DIMS)
+    if log_r.shape != wanted:
+        raise InvalidDataError(
+            f"log_ratios has shape {log_r.shape}, but the posterior has {wanted[0]} chains of "
+            f"{wanted[1]} draws: one ratio for each draw is needed."
+        )
+    return log_r, pareto_smooth(log_r)
+
+
+def _check(
+    idata: xr.DataTree, posterior: xr.Dataset, log_r: Floats, smoothed: SmoothedWeights
+) -> Check:
+    divergences = estimate_divergences(log_r, smoothed)
+    return Check(
+        pareto_khat=smoothed.pareto_khat,
+        ess=smoothed.ess,
+        n_draws=log_r.size,
+        kl=divergences.kl,
+        kl_mcse=divergences.kl_mcse,
+        symmetrised_kl=divergences.symmetrised_kl,
+        symmetrised_kl_mcse=divergences.symmetrised_kl_mcse,
+        rhat=max(_numbers(arviz_stats.rhat, posterior), default=np.nan),
+        ess_bulk=min(_numbers(arviz_stats.ess, posterior), default=np.nan),
+        n_divergences=_n_divergences(idata),
+    )
+
+
+def _numbers(statistic: Callable[[xr.Dataset], xr.Dataset], posterior: xr.Dataset) -> list[float]:
+    """Values of a statistic for all components that have one: constants have no R-hat."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = statistic(posterior)
+    arrays = (values[name].values for name in values.data_vars)
+    return [float(number) for array in arrays for number in array[~np.isnan(array)].flat]
+
+
+def _n_divergences(idata: xr.DataTree) -> int | None:
+    if "sample_stats" not in idata.children or "diverging" not in idata["sample_stats"]:
+        return None
+    return int(idata["sample_stats"]["diverging"].sum())
+
+
+def _warn_of_weights(check: Check) -> None:
+    if check.negligible or check.pareto_khat < khat_threshold(check.n_draws):
+        return
+    quality = "useless" if check.pareto_khat >= KHAT_USELESS else "not to be relied on"
+    warnings.warn(
+        f"the importance weights are {quality} (Pareto k-hat {check.pareto_khat:.2f}, effective "
+        f"sample size {check.ess:.0f}): the resampled draws are not draws of the full posterior. "
+        "Build a larger coreset, or one with a weighting distribution closer to the posterior.",
+        CoresetWarning,
+        stacklevel=3,
+    )
+
+
+def _take(dataset: xr.Dataset, picked: dict[str, xr.DataArray]) -> xr.Dataset:
+    taken = dataset.drop_vars(_SAMPLE_DIMS, errors="ignore").isel(picked)
+    numbers = {dim: np.arange(taken.sizes[dim]) for dim in _SAMPLE_DIMS}
+    return taken.assign_coords(numbers)

@@ -1,0 +1,174 @@
+"""The verdict on draws of a coreset posterior: thresholds, and what they mean in words."""
+
+import html
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_coresets.diagnostics.arrays import KHAT_USELESS, khat_threshold
+
+KL_NEGLIGIBLE = 0.01
+"""KL divergence (nats) below which the draws serve as they are.
+
+By Pinsker's inequality no probability is off by more than ``sqrt(0.01 / 2)`` = 0.07 then, and the
+mean of a Gaussian by no more than 0.14 standard deviations.
+"""
+
+RHAT_CONVERGED = 1.01
+"""R-hat above which the chains disagree (Vehtari et al. 2021)."""
+
+MIN_ESS = 100.0
+"""Effective sample size below which means are off by more than a tenth of a standard deviation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What the draws of a coreset posterior say about its distance from the full posterior.
+
+    Parameters
+    ----------
+    pareto_khat : float
+        Shape of the tail of the importance ratios: below 0.7 they are reliable (a little less for
+        few draws), from 1 on useless. ``-inf`` for an exact coreset.
+    ess : float
+        Effective sample size of the draws once re-weighted to the full posterior.
+    n_draws : int
+        Number of draws over all chains.
+    kl, kl_mcse : float
+        KL(coreset || full) in nats and its Monte Carlo standard error.
+    symmetrised_kl, symmetrised_kl_mcse : float
+        Variance of the log-ratios, to first order KL(coreset || full) + KL(full || coreset).
+    rhat : float
+        Largest R-hat over the variables; NaN for a single chain.
+    ess_bulk : float
+        Smallest bulk effective sample size over the variables.
+    n_divergences : int or None
+        Divergent transitions of the sampler; None where they were not recorded.
+
+    Notes
+    -----
+    In this order: chains that have not converged cannot be judged. A divergence that is negligible
+    by both estimates makes the draws reliable *as they are*, whatever the tail: a heavy tail of
+    ratios that are all close to one does no harm (rounding errors have heavy tails). Otherwise
+    Pareto k-hat decides whether *re-weighting* reaches the full posterior. No number here can see
+    a mode that the coreset posterior misses altogether.
+
+    Examples
+    --------
+    >>> check = Check(
+    ...     pareto_khat=0.2, ess=900.0, n_draws=1000, kl=0.05, kl_mcse=0.004, symmetrised_kl=0.1,
+    ...     symmetrised_kl_mcse=0.01, rhat=1.001, ess_bulk=800.0, n_divergences=0,
+    ... )
+    >>> check.reliable, check.needs_reweighting
+    (True, True)
+    """
+
+    pareto_khat: float
+    ess: float
+    n_draws: int
+    kl: float
+    kl_mcse: float
+    symmetrised_kl: float
+    symmetrised_kl_mcse: float
+    rhat: float
+    ess_bulk: float
+    n_divergences: int | None
+
+    @property
+    def converged(self) -> bool:
+        """Whether the chains agree and hold enough draws to be judged."""
+        return not self.rhat > RHAT_CONVERGED and self.ess_bulk >= MIN_ESS
+
+    @property
+    def negligible(self) -> bool:
+        """Whether both estimates of KL(coreset || full) lie below 0.01 nats, errors included."""
+        direct = self.kl + 2 * self.kl_mcse
+        from_variance = (self.symmetrised_kl + 2 * self.symmetrised_kl_mcse) / 2
+        return max(direct, from_variance) < KL_NEGLIGIBLE
+
+    @property
+    def needs_reweighting(self) -> bool:
+        """Whether the draws, as they are, differ noticeably from the full posterior's."""
+        return not self.negligible
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the draws serve for the full posterior, re-weighted where they need it."""
+        if not self.converged:
+            return False
+        weights_serve = self.pareto_khat < khat_threshold(self.n_draws) and self.ess >= MIN_ESS
+        return self.negligible or weights_serve
+
+    @property
+    def verdict(self) -> str:
+        """What to make of it and what to do, in words."""
+        sentences = [self._judgement()]
+        if np.isnan(self.rhat):
+            sentences.append("A single chain cannot show whether it converged: sample two or more.")
+        if self.n_divergences:
+            sentences.append(
+                f"The sampler reported {self.n_divergences} divergences: see whether the model "
+                "should be reparametrised or target_accept raised."
+            )
+        return " ".join(sentences)
+
+    def _judgement(self) -> str:
+        if not self.converged:
+            return (
+                "Not to be used yet: the draws have not converged to the coreset's own posterior, "
+                "so its distance from the full one cannot be judged. Sample longer."
+            )
+        if self.negligible:
+            return (
+                "Reliable: the draws serve as they are, they differ from the full posterior's by "
+                f"less than {KL_NEGLIGIBLE} nats."
+            )
+        if self.reliable:
+            return (
+                "Reliable once re-weighted: the coreset posterior differs noticeably from the full "
+                "one, but its importance weights correct that. Use reweight(), or a larger size."
+            )
+        if self.pareto_khat >= KHAT_USELESS:
+            return (
+                "Not to be used: a few draws carry all the weight, so neither the draws nor the "
+                "estimates of KL can be trusted. Build a larger coreset, or one with a weighting "
+                "distribution closer to the posterior."
+            )
+        if self.pareto_khat < khat_threshold(self.n_draws):
+            return (
+                f"Doubtful: only {self.ess:.0f} of the draws count after re-weighting. Sample "
+                "more draws, or build a larger coreset."
+            )
+        return (
+            "Doubtful: the importance weights have a heavy tail, so re-weighting improves the "
+            "draws without making them right. Build a larger coreset, or sample more draws."
+        )
+
+    def _rows(self) -> list[tuple[str, str]]:
+        divergences = "not recorded" if self.n_divergences is None else str(self.n_divergences)
+        limit = khat_threshold(self.n_draws)
+        return [
+            ("KL(coreset || full)", f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats"),
+            ("symmetrised KL", f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats"),
+            ("Pareto k-hat", f"{self.pareto_khat:.2f} (reliable below {limit:.2g})"),
+            ("ESS re-weighted", f"{self.ess:.0f} of {self.n_draws} draws"),
+            ("R-hat (largest)", "needs two chains" if np.isnan(self.rhat) else f"{self.rhat:.3f}"),
+            ("bulk ESS (smallest)", f"{self.ess_bulk:.0f}"),
+            ("divergences", divergences),
+        ]
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        width = max(len(name) for name, _ in rows)
+        lines = [f"  {name:<{width}}  {value}" for name, value in rows]
+        return "\n".join(["Check of a coreset posterior", *lines, self.verdict])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self._rows()
+        )
+        first, _, rest = self.verdict.partition(":")
+        verdict = f"<b>{html.escape(first)}:</b>{html.escape(rest)}"
+        return f"<table>{rows}</table><p style='max-width:45em'>{verdict}</p>"

@@ -1,0 +1,232 @@
+"""Checks and re-weighted draws of Gaussian posteriors, where every answer is known."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from pymc_coresets.diagnostics import Check, check_draws, reweight_draws
+from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
+
+DIMS = ("chain", "draw")
+GOOD = Check(
+    pareto_khat=0.3, ess=3000.0, n_draws=4000, kl=0.001, kl_mcse=1e-4, symmetrised_kl=0.002,
+    symmetrised_kl_mcse=2e-4, rhat=1.002, ess_bulk=2000.0, n_divergences=0,
+)  # fmt: skip
+FAR = replace(GOOD, kl=0.1, symmetrised_kl=0.2)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(1)
+
+
+@pytest.fixture
+def idata(rng):
+    """Draws of N(0, 1), of which the groups agree draw by draw."""
+    theta = rng.normal(size=(4, 1000))
+    draws = xr.Dataset(
+        {"theta": (DIMS, theta), "twice": ((*DIMS, "k"), np.stack([theta, 2 * theta], axis=-1))},
+        coords={"chain": np.arange(4), "draw": np.arange(1000), "k": ["a", "b"]},
+    )
+    return xr.DataTree.from_dict({
+        "posterior": draws,
+        "sample_stats": xr.Dataset({"diverging": (DIMS, theta > 3), "lp": (DIMS, -(theta**2) / 2)}),
+        "warmup_posterior": draws.isel(draw=slice(10)),
+        "observed_data": xr.Dataset({"y": ("obs", [1.0, 2.0])}),
+    })  # fmt: skip
+
+
+def shifted(idata, shift):
+    """Log-ratios that make N(shift, 1) of draws of N(0, 1)."""
+    return shift * idata.posterior["theta"]
+
+
+def test_exact_coreset_is_reliable_as_it_is(idata):
+    check = check_draws(idata, np.zeros((4, 1000)))
+    assert check.reliable
+    assert not check.needs_reweighting
+    assert check.pareto_khat == -np.inf
+    assert check.kl == pytest.approx(0, abs=1e-12)
+
+
+def test_rounding_errors_with_a_heavy_tail_do_no_harm(idata, rng):
+    log_r = 1e-6 * rng.standard_cauchy(size=(4, 1000)).clip(-1e4, 1e4)
+    check = check_draws(idata, log_r)
+    assert check.pareto_khat > 0.7
+    assert check.reliable
+
+
+def test_a_moderate_shift_is_reliable_once_reweighted(idata):
+    check = check_draws(idata, shifted(idata, 0.4))
+    assert check.reliable
+    assert check.needs_reweighting
+    assert check.kl == pytest.approx(0.08, abs=4 * check.kl_mcse)
+    assert "reweight" in check.verdict
+
+
+def test_a_far_posterior_is_not_to_be_used(idata):
+    check = check_draws(idata, 100 * idata.posterior["theta"] ** 3)
+    assert not check.reliable
+    assert check.verdict.startswith("Not to be used")
+
+
+def test_convergence_is_read_from_the_draws(idata):
+    check = check_draws(idata, np.zeros((4, 1000)))
+    theta = idata.posterior["theta"].values
+    assert check.n_divergences == (theta > 3).sum()
+    assert check.rhat < 1.01
+    assert 3000 < check.ess_bulk < 6000
+
+
+def test_one_stuck_variable_is_seen(idata):
+    idata["posterior"]["stuck"] = idata.posterior["theta"] + 3 * idata.posterior["chain"]
+    check = check_draws(idata, np.zeros((4, 1000)))
+    assert check.rhat > 1.5
+    assert not check.reliable
+    assert "converged" in check.verdict
+
+
+def test_constant_variables_do_not_matter(idata):
+    idata["posterior"]["one"] = xr.ones_like(idata.posterior["theta"])
+    assert np.isfinite(check_draws(idata, np.zeros((4, 1000))).rhat)
+
+
+def test_chains_that_stand_still_apart_have_not_converged(idata):
+    idata["posterior"]["still"] = idata.posterior["chain"] + 0 * idata.posterior["theta"]
+    check = check_draws(idata, np.zeros((4, 1000)))
+    assert check.rhat == np.inf
+    assert not check.reliable
+
+
+def test_a_single_chain_is_said(idata):
+    one = xr.DataTree.from_dict({"posterior": idata["posterior"].to_dataset().isel(chain=[0])})
+    check = check_draws(one, np.zeros((1, 1000)))
+    assert np.isnan(check.rhat)
+    assert check.n_divergences is None
+    assert "single chain" in check.verdict
+    assert "not recorded" in repr(check)
+
+
+def test_dims_of_labelled_ratios_may_be_in_any_order(idata):
+    log_r = shifted(idata, 0.3)
+    assert check_draws(idata, log_r) == check_draws(idata, log_r.transpose("draw", "chain"))
+
+
+@pytest.mark.parametrize("shape", [(1000, 4), (4, 999)])
+def test_ratios_of_another_shape_are_refused(idata, shape):
+    with pytest.raises(InvalidDataError, match="one ratio for each draw"):
+        check_draws(idata, np.zeros(shape))
+
+
+def test_data_without_posterior_are_refused():
+    with pytest.raises(InvalidDataError, match="no posterior"):
+        check_draws(xr.DataTree.from_dict({"prior": xr.Dataset()}), np.zeros((4, 10)))
+
+
+def test_draws_without_chains_are_refused():
+    tree = xr.DataTree.from_dict({"posterior": xr.Dataset({"a": ("draw", np.zeros(50))})})
+    with pytest.raises(InvalidDataError, match="chain and draw are needed"):
+        check_draws(tree, np.zeros((1, 50)))
+
+
+@pytest.mark.parametrize(
+    ("check", "reliable", "start"),
+    [
+        (GOOD, True, "Reliable:"),
+        (replace(GOOD, pareto_khat=1.5), True, "Reliable:"),
+        (replace(GOOD, pareto_khat=np.inf, kl_mcse=0.1), False, "Not to be used:"),
+        (replace(GOOD, symmetrised_kl=0.03), True, "Reliable once re-weighted:"),
+        (FAR, True, "Reliable once re-weighted:"),
+        (replace(FAR, ess=20.0), False, "Doubtful:"),
+        (replace(FAR, pareto_khat=0.71), False, "Doubtful:"),
+        (replace(FAR, pareto_khat=0.6, n_draws=100), False, "Doubtful:"),
+        (replace(FAR, pareto_khat=1.0), False, "Not to be used:"),
+        (replace(GOOD, rhat=1.2), False, "Not to be used yet:"),
+        (replace(GOOD, ess_bulk=50.0), False, "Not to be used yet:"),
+        (replace(GOOD, rhat=np.nan), True, "Reliable:"),
+    ],
+)
+def test_verdicts(check, reliable, start):
+    assert check.reliable is reliable
+    assert check.verdict.startswith(start)
+
+
+def test_divergences_are_part_of_the_verdict():
+    assert "12 divergences" in replace(GOOD, n_divergences=12).verdict
+
+
+@pytest.mark.parametrize("check", [GOOD, replace(FAR, pareto_khat=np.inf), replace(GOOD, ess=1.0)])
+def test_representations_hold_numbers_and_verdict(check):
+    text, page = repr(check), check._repr_html_()
+    assert check.verdict in text
+    assert f"{check.kl:.2g}" in page
+    assert "KL(coreset || full)" in page
+
+
+def test_reweighted_draws_have_the_moments_of_the_full_posterior(idata, rng):
+    log_r = shifted(idata, 0.5)
+    draws = reweight_draws(idata, log_r, rng=rng).posterior["theta"]
+    ess = check_draws(idata, log_r).ess
+    assert float(draws.mean()) == pytest.approx(0.5, abs=4 / np.sqrt(ess))
+    assert float(draws.std()) == pytest.approx(1.0, abs=4 / np.sqrt(2 * ess))
+
+
+def test_groups_of_draws_stay_together(idata, rng):
+    tree = reweight_draws(idata, shifted(idata, 0.5), rng=rng, n_draws=300)
+    theta = tree.posterior["theta"]
+    assert theta.sizes == {"chain": 4, "draw": 300}
+    np.testing.assert_array_equal(tree.sample_stats["lp"], -(theta**2) / 2)
+    np.testing.assert_array_equal(tree.posterior["twice"].sel(k="b"), 2 * theta)
+    xr.testing.assert_identical(tree["observed_data"].ds, idata["observed_data"].ds)
+    assert "warmup_posterior" not in tree.children
+
+
+def test_reweighting_leaves_its_input_alone_and_says_what_it_did(idata, rng):
+    before = idata.copy(deep=True)
+    idata.attrs["created_by"] = before.attrs["created_by"] = "test"
+    tree = reweight_draws(idata, shifted(idata, 0.5), rng=rng)
+    xr.testing.assert_identical(idata, before)
+    check = check_draws(idata, shifted(idata, 0.5))
+    assert tree.posterior.attrs["pareto_khat"] == check.pareto_khat
+    assert tree.posterior.attrs["psis_ess"] == check.ess
+    assert tree.attrs["created_by"] == "test"
+    np.testing.assert_array_equal(tree.posterior["draw"], np.arange(1000))
+
+
+def test_reweighting_depends_on_the_generator_only(idata):
+    trees = [
+        reweight_draws(idata, shifted(idata, 0.5), rng=np.random.default_rng(seed))
+        for seed in (3, 3, 4)
+    ]
+    assert trees[0].identical(trees[1])
+    assert not trees[0].identical(trees[2])
+
+
+@pytest.mark.parametrize(("shift", "quality"), [(2.2, "not to be relied on"), (60.0, "useless")])
+def test_reweighting_warns_of_unreliable_weights(idata, rng, shift, quality):
+    with pytest.warns(CoresetWarning, match=quality):
+        reweight_draws(idata, shifted(idata, shift), rng=rng)
+
+
+def test_reweighting_an_exact_coreset_is_silent_and_keeps_every_draw(idata, rng):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tree = reweight_draws(idata, np.zeros((4, 1000)), rng=rng)
+    theta = np.sort(idata.posterior["theta"], axis=None)
+    np.testing.assert_array_equal(np.sort(tree.posterior["theta"], axis=None), theta)
+
+
+def test_heavy_tailed_rounding_errors_are_no_reason_to_warn(idata, rng):
+    log_r = 1e-6 * rng.standard_cauchy(size=(4, 1000)).clip(-1e4, 1e4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tree = reweight_draws(idata, log_r, rng=rng)
+    assert tree.posterior.attrs["pareto_khat"] > 0.7
+
+
+def test_reweighting_to_no_draws_is_refused(idata, rng):
+    with pytest.raises(InvalidOptionError, match="n_draws is 0"):
+        reweight_draws(idata, np.zeros((4, 1000)), rng=rng, n_draws=0)

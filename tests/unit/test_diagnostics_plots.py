@@ -1,0 +1,113 @@
+"""Plots: what they show, and that they load only when asked for."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+import xarray as xr
+
+from pymc_coresets import diagnostics
+from pymc_coresets.diagnostics import plot_comparison, plot_history, plot_weights
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+
+mpl.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+def posterior(seed):
+    rng = np.random.default_rng(seed)
+    variables = {"mu": rng.normal(size=(2, 100)), "b": rng.normal(size=(2, 100, 2))}
+    return xr.Dataset({k: (("chain", "draw", "k")[: v.ndim], v) for k, v in variables.items()})
+
+
+def recorded(**variables):
+    columns = {"size": [1, 2, 3], "objective": [4.0, 2.0, 1.0], "heldout_objective": [5.0, 3, 2]}
+    named = {name: ("step", values) for name, values in (columns | variables).items()}
+    return SimpleNamespace(history=xr.Dataset(named))
+
+
+@pytest.fixture
+def coreset():
+    weights = np.array([2.0, 5.0, 1.0])
+    return SimpleNamespace(weights=weights, n_observations=1200, method="giga")
+
+
+def test_weights_are_drawn_from_the_largest_on(coreset):
+    ax = plot_weights(coreset)
+    np.testing.assert_array_equal(ax.patches[-1].get_data().values, [5, 2, 1])
+    assert "3 of 1,200 rows (giga)" in ax.get_title()
+    assert ax.lines[0].get_ydata()[0] == 400
+
+
+def test_plots_use_the_axes_they_are_given(coreset):
+    _, axes = plt.subplots(ncols=2)
+    assert plot_weights(coreset, ax=axes[0]) is axes[0]
+    assert plot_history(recorded(), ax=axes[1]) is axes[1]
+    assert len(plt.get_fignums()) == 1
+
+
+def test_no_weights_are_refused():
+    with pytest.raises(InvalidDataError, match="no weights"):
+        plot_weights(SimpleNamespace(weights=np.empty(0), n_observations=5, method="giga"))
+
+
+def test_history_shows_what_was_measured():
+    ax = plot_history(recorded(heldout_objective=[5.0, np.nan, 0.0]))
+    chosen, heldout = ax.lines
+    np.testing.assert_array_equal(chosen.get_ydata(), [4, 2, 1])
+    np.testing.assert_array_equal(heldout.get_xdata(), [1])
+    assert ax.get_yscale() == "log"
+    assert "nats" in ax.get_ylabel()
+
+
+def test_history_without_heldout_objective_has_one_curve():
+    assert len(plot_history(recorded(heldout_objective=[np.nan] * 3)).lines) == 1
+
+
+def test_history_without_objective_is_refused():
+    with pytest.raises(InvalidDataError, match="objective"):
+        plot_history(SimpleNamespace(history=xr.Dataset({"size": ("step", [1])})))
+    with pytest.raises(InvalidDataError, match="no positive objective"):
+        plot_history(recorded(objective=[0.0] * 3, heldout_objective=[np.nan] * 3))
+
+
+@pytest.mark.parametrize("kind", ["dist", "forest"])
+def test_comparison_has_a_legend_and_can_be_drawn(kind):
+    figure = plot_comparison(posterior(1), posterior(2), kind=kind)
+    figure.canvas.draw()
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["full posterior", "coreset posterior"]
+
+
+def test_comparison_has_one_density_plot_for_each_component():
+    figure = plot_comparison(posterior(1), posterior(2))
+    assert sum(len(ax.lines) == 2 for ax in figure.axes) == 3
+    assert (
+        sum(len(ax.lines) == 2 for ax in plot_comparison(*map(posterior, (1, 2)), "mu").axes) == 1
+    )
+
+
+def test_unknown_kind_is_refused():
+    with pytest.raises(InvalidOptionError, match="kind is 'pie'"):
+        plot_comparison(posterior(1), posterior(2), kind="pie")
+
+
+def test_importing_the_diagnostics_does_not_import_pyplot():
+    code = (
+        "import sys, pymc_coresets.diagnostics as d; sys.exit('matplotlib.pyplot' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_unknown_names_are_not_found():
+    with pytest.raises(AttributeError, match="plot_nothing"):
+        _ = diagnostics.plot_nothing

@@ -1,0 +1,116 @@
+"""Draws of a model's free variables, in whatever form the user has them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pymc_coresets.exceptions import InvalidDataError
+
+__all__ = ["Draws"]
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Draws of the free variables, on their own (constrained) scale.
+
+    Parameters
+    ----------
+    values : mapping of str to ndarray
+        Name of each variable, and its draws, of shape (n_draws, *shape of the variable).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> draws = Draws({"mu": np.zeros(4), "beta": np.ones((4, 2))})
+    >>> draws.n_draws
+    4
+    """
+
+    values: Mapping[str, np.ndarray]
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws S."""
+        return len(next(iter(self.values.values())))
+
+    def take(self, positions: np.ndarray | slice) -> "Draws":
+        """Give some of the draws."""
+        return Draws({name: value[positions] for name, value in self.values.items()})
+
+    def split(self, n_heldout: int, *, rng: np.random.Generator) -> tuple["Draws", "Draws"]:
+        """Split at random into draws to choose the weights with, and `n_heldout` others."""
+        order = rng.permutation(self.n_draws)
+        return self.take(np.sort(order[n_heldout:])), self.take(np.sort(order[:n_heldout]))
+
+    @classmethod
+    def of(cls, draws: Any, shapes: Mapping[str, tuple[int, ...]]) -> "Draws":  # noqa: ANN401
+        """Read draws from a DataTree, a Dataset, or a mapping of arrays.
+
+        Parameters
+        ----------
+        draws : DataTree, Dataset, Draws, or mapping of str to array_like
+            A tree has its draws in the group ``posterior``; the dimensions ``chain`` and ``draw``
+            (or ``sample``) come first.  An array is of shape (n_draws, ...) or
+            (n_chains, n_draws, ...).
+        shapes : mapping of str to tuple of int
+            The free variables that are needed, and their shapes.
+
+        Returns
+        -------
+        Draws
+
+        Raises
+        ------
+        InvalidDataError
+            If a variable is missing, has another shape, or holds NaN or infinite values.
+
+        Examples
+        --------
+        >>> Draws.of({"mu": [[1.0, 2.0], [3.0, 4.0]]}, {"mu": ()}).values["mu"]
+        array([1., 2., 3., 4.])
+        """
+        found = _arrays(draws, shapes)
+        values = {name: _flat(name, found, shape) for name, shape in shapes.items()}
+        lengths = {name: len(value) for name, value in values.items()}
+        if len(set(lengths.values())) > 1:
+            raise InvalidDataError(f"The variables have different numbers of draws: {lengths}.")
+        return cls(values)
+
+
+def _arrays(draws: Any, names: Iterable[str]) -> dict[str, np.ndarray]:  # noqa: ANN401
+    if isinstance(draws, xr.DataTree):
+        if "posterior" not in draws.children:
+            raise InvalidDataError(
+                f"The draws have no group 'posterior'; they have {list(draws.children)!r}."
+            )
+        draws = draws["posterior"].to_dataset()
+    if isinstance(draws, xr.Dataset):
+        first = [d for d in ("sample", "chain", "draw") if d in draws.dims]
+        return {n: draws[n].transpose(*first, ...).to_numpy() for n in names if n in draws}
+    if isinstance(draws, Draws):
+        draws = draws.values
+    if not isinstance(draws, Mapping):
+        raise InvalidDataError(
+            "Draws must be a DataTree, a Dataset, or a mapping of names to arrays, "
+            f"not {type(draws).__name__}."
+        )
+    return {n: np.asarray(draws[n]) for n in names if n in draws}
+
+
+def _flat(name: str, found: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    if name not in found:
+        raise InvalidDataError(f"The draws lack the free variable {name!r}.")
+    value = found[name]
+    n_leading = value.ndim - len(shape)
+    if n_leading not in (1, 2) or value.shape[n_leading:] != shape:
+        raise InvalidDataError(
+            f"The draws of {name!r} have shape {value.shape}; expected (n_draws, *{shape}) or "
+            f"(n_chains, n_draws, *{shape})."
+        )
+    flat = value.reshape(-1, *shape)
+    if not np.isfinite(flat).all():
+        raise InvalidDataError(f"The draws of {name!r} contain NaN or infinite values.")
+    return flat

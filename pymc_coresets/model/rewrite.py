@@ -1,0 +1,244 @@
+"""Build the model in which a weighted potential over a few rows stands for all observations."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+from pymc.model.fgraph import (
+    ModelDeterministic,
+    ModelNamed,
+    fgraph_from_model,
+    model_deterministic,
+    model_from_fgraph,
+    model_named,
+    model_potential,
+)
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable, clone
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors, graph_inputs
+
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.model.observations import Observations
+
+__all__ = ["POTENTIAL", "WEIGHTS", "coreset_model"]
+
+#: Names of the variables that the coreset model has in place of the observed ones.
+POTENTIAL, WEIGHTS = "coreset_loglik", "coreset_weights"
+
+
+def coreset_model(observations: Observations, indices: np.ndarray, weights: np.ndarray) -> pm.Model:
+    """Replace the likelihood of all rows by the weighted likelihood of a few.
+
+    The new model has the free variables of the old one (names, dims, coords, priors, transforms,
+    initial values), the selected rows of the data, and one potential,
+    ``sum(weights * f_n(theta))``.  Its cost does not depend on the number of observations N.
+
+    Parameters
+    ----------
+    observations : Observations
+        What `find_observations` derived from the user's model, which is left as it is.
+    indices : ndarray of int, of shape (size,)
+        Positions of the selected rows.
+    weights : ndarray of shape (size,)
+        What each row's log-likelihood is multiplied by.
+
+    Returns
+    -------
+    pm.Model
+
+    Raises
+    ------
+    InvalidOptionError
+        If `indices` and `weights` are no pair of vectors, or an index is out of range.
+    UnsupportedModelError
+        If the model has symbolic initial values.
+
+    Notes
+    -----
+    The rows and weights are shared variables.  Two coreset models of the same observations have
+    the same graph, so that PyTensor compiles it once.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.model.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    ...     y = pm.Normal("y", mu, 1.0, observed=np.arange(5.0))
+    >>> small = coreset_model(find_observations(model), np.array([0, 4]), np.array([2.5, 2.5]))
+    >>> small.potentials
+    [coreset_loglik]
+    """
+    indices, weights = np.asarray(indices), np.asarray(weights, dtype=float)
+    if indices.ndim != 1 or indices.shape != weights.shape:
+        raise InvalidOptionError(
+            f"indices and weights must be vectors of one length, not {indices.shape} and "
+            f"{weights.shape}."
+        )
+    if indices.size and not 0 <= indices.min() <= indices.max() < observations.n_obs:
+        raise InvalidOptionError(
+            f"indices must lie between 0 and {observations.n_obs - 1}, not between "
+            f"{indices.min()} and {indices.max()}."
+        )
+    return _Rewrite(observations, indices, weights).model()
+
+
+class _Rewrite:
+    """One rewriting: the fgraph of the user's model, and what it is changed into."""
+
+    def __init__(self, obs: Observations, indices: np.ndarray, weights: np.ndarray) -> None:
+        self.obs, self.indices = obs, indices
+        self.initial_values = _initial_values(obs.model)
+        with _without_initial_values(obs.model):
+            self.fgraph, memo = fgraph_from_model(obs.model)
+        self.by_name = {v.name: memo[v] for v in obs.model.named_vars.values() if v in memo}
+        self.weights = pytensor.shared(weights, name=WEIGHTS)
+        self.dim = obs.dim
+
+    def model(self) -> pm.Model:
+        kept = self._kept_outputs()
+        self.dim = self._coreset_dim(kept)
+        selected_data = self._selected_data(kept)
+        graphs = [self.obs.loglik, *self.obs.views.values()]
+        _, [loglik, *views] = clone(list(graph_inputs(graphs)), graphs, copy_inputs=False)
+        potential = model_potential((self.weights * loglik).sum(), POTENTIAL)
+        outputs = [
+            *kept,
+            *(self._named(name, shared, model_named) for name, shared in selected_data.items()),
+            *(
+                self._named(name, view, model_deterministic)
+                for name, view in zip(self.obs.views, views, strict=True)
+            ),
+            model_named(self.weights, WEIGHTS, *([self.dim] if self.dim else [])),
+            potential,
+        ]
+        fgraph = FunctionGraph(outputs=outputs, clone=False)
+        used = self._replacements(selected_data)
+        fgraph.replace_all(
+            [(old, new) for old, new in used.items() if old in fgraph.variables],
+            import_missing=True,
+        )
+        fgraph._coords, fgraph._dim_lengths = self._coords()
+        model = model_from_fgraph(fgraph, mutate_fgraph=True)
+        for name, value in self.initial_values.items():
+            model.set_initval(model[name], value)
+        return model
+
+    def _kept_outputs(self) -> list[Variable]:
+        """All that stays as it is: not the terms, nor the deterministics that lose rows."""
+        terms = {t.name for t in self.obs.terms}
+        removed = {v for v in self.fgraph.outputs if v.owner.op.name in terms}
+        kept = [
+            v
+            for v in self.fgraph.outputs
+            if v.owner.op.name not in self.obs.views and not self._uses(v, removed)
+        ]
+        others = [v for v in kept if not isinstance(v.owner.op, ModelNamed)]
+        needed = set(ancestors(others))
+        return [v for v in kept if v in needed or not self._is_row_data(v)]
+
+    def _uses(self, variable: Variable, removed: set[Variable]) -> bool:
+        """Whether a deterministic goes with the terms; nothing else may depend on them."""
+        if removed.isdisjoint(ancestors([variable])):
+            return False
+        if variable in removed or isinstance(variable.owner.op, ModelDeterministic):
+            return True
+        raise UnsupportedModelError(
+            f"{variable.owner.op.name!r} depends on the observed variables to summarise, "
+            f"{[t.name for t in self.obs.terms]!r}: leave them out of observed=[...]."
+        )
+
+    def _is_row_data(self, variable: Variable) -> bool:
+        op = variable.owner.op
+        if not isinstance(op, ModelNamed):
+            return False
+        if self.obs.dim is not None and self.obs.dim in op.dims:
+            return True
+        sources = {r.source.name for r in self.obs.rows}
+        return not op.dims and op.name in sources
+
+    def _coreset_dim(self, kept: Iterable[Variable]) -> str | None:
+        """Keep the name of the observation dimension, unless all its rows are still needed."""
+        if self.obs.dim is None:
+            return None
+        in_use = any(self.obs.dim in v.owner.op.dims for v in kept)
+        return f"{self.obs.dim}_coreset" if in_use else self.obs.dim
+
+    def _selected_data(self, kept: Iterable[Variable]) -> dict[str, SharedVariable]:
+        kept_names = {v.owner.op.name for v in kept}
+        selected = {}
+        for variable in self.obs.model.data_vars:
+            name = variable.name
+            if name in kept_names or not self._is_row_data(self.by_name[name]):
+                continue
+            dims = self.obs.model.named_vars_to_dims.get(name, ())
+            axis = dims.index(self.obs.dim) if self.obs.dim in dims else 0
+            values = (
+                variable.get_value(borrow=True)
+                if isinstance(variable, SharedVariable)
+                else variable.data
+            )
+            shape = [None if i == axis else n for i, n in enumerate(np.shape(values))]
+            selected[name] = _shared_rows(np.take(values, self.indices, axis=axis), shape, name)
+        return selected
+
+    def _replacements(
+        self, selected_data: Mapping[str, SharedVariable]
+    ) -> dict[Variable, Variable]:
+        """Say what the parameters and rows of the pointwise graph are in the new model."""
+        replacements: dict[Variable, Variable] = {self.obs.n_rows: self.weights.shape[0]}
+        for name, variable in self.obs.parameters.items():
+            replacements[variable] = self.by_name[name]
+        for row in self.obs.rows:
+            shared = None if row.source.owner else selected_data.get(row.source.name or "")
+            if shared is None or shared.type.ndim != row.values.ndim:
+                shared = _shared_rows(row.take(self.indices), row.placeholder.type.shape)
+            replacements[row.placeholder] = shared
+        return replacements
+
+    def _named(self, name: str, variable: Variable, wrap: Any) -> Variable:
+        dims = self.obs.model.named_vars_to_dims.get(name) or ()
+        return wrap(variable, name, *(self.dim if d == self.obs.dim else d for d in dims))
+
+    def _coords(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        coords, lengths = dict(self.fgraph._coords), dict(self.fgraph._dim_lengths)
+        if self.obs.dim is not None and self.dim is not None:
+            labels = coords.get(self.obs.dim)
+            size = len(self.indices)
+            coords[self.dim] = None if labels is None else tuple(np.asarray(labels)[self.indices])
+            lengths[self.dim] = pytensor.shared(np.array(size), name=self.dim)
+        return coords, lengths
+
+
+def _shared_rows(
+    values: np.ndarray, shape: Sequence[int | None], name: str | None = None
+) -> SharedVariable:
+    return pytensor.shared(np.ascontiguousarray(values), name=name, shape=tuple(shape))
+
+
+def _initial_values(model: pm.Model) -> dict[str, Any]:
+    values = {}
+    for rv, value in model.rvs_to_initial_values.items():
+        if isinstance(value, Variable) and not isinstance(value, Constant):
+            raise UnsupportedModelError(
+                f"{rv.name!r} has a symbolic initial value, which cannot be carried over to the "
+                "coreset model. Give it as numbers (initval=...), or leave it out."
+            )
+        if value is not None:
+            values[rv.name] = value
+    return values
+
+
+@contextmanager
+def _without_initial_values(model: pm.Model) -> Iterator[None]:
+    """Hide the initial values, which PyMC's conversion refuses; they are carried over by name."""
+    saved = dict(model.rvs_to_initial_values)
+    model.rvs_to_initial_values.update(dict.fromkeys(saved))
+    try:
+        yield
+    finally:
+        model.rvs_to_initial_values.update(saved)

@@ -1,0 +1,277 @@
+"""Elementary functions that a compiler can vectorise, and the compilation mode that uses them.
+
+The mathematical library's ``exp`` and ``log1p`` are function calls, which keep a loop from being
+turned into vector instructions: an element costs 20 to 30 ns.  Written out as polynomials, the
+same loop runs on 4 or 8 elements at a time.  :func:`vector_mode` replaces the functions of any
+model's graph by such polynomials, just before loops are fused, so that every likelihood profits.
+
+All are accurate to 2 units in the last place in float64, and keep the limits at infinities and
+NaN.  The polynomials are Taylor's (exp) and those of the freely distributable fdlibm (log).
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+from pytensor.compile.mode import Mode, get_mode
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.link.numba.dispatch.basic import numba_njit
+from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
+from pytensor.link.numba.linker import NumbaLinker
+from pytensor.scalar.basic import Composite, UnaryScalarOp, upgrade_to_float
+from pytensor.tensor.elemwise import Elemwise
+
+__all__ = ["vector_exp", "vector_log", "vector_log1p", "vector_mode", "vector_softplus"]
+
+_LOG2_E = 1.4426950408889634
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+# Adding 1.5 * 2**52 rounds a double to an integer and leaves it in the low bits.
+_ROUND = 6755399441055744.0
+_EXPONENT_BIAS = 1023
+_MANTISSA = 0x000FFFFFFFFFFFFF
+_SQRT_HALF = 0x3FE6A09E << 32
+_ONE = 0x3FF00000 << 32
+_SMALLEST_NORMAL, _TWO_54 = 2.2250738585072014e-308, 18014398509481984.0
+
+# PyTensor keeps compiled functions on disk: a changed function needs another key there.
+_VERSION = sha256(Path(__file__).read_bytes()).hexdigest()
+
+# Fast-math would reassociate the compensated sums; Python's division would raise, which branches.
+_straight_line: Any = njit(fastmath=False, error_model="numpy", forceinline=True)
+
+
+@intrinsic
+def _as_bits(context: Any, x: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.int64(types.float64), codegen
+
+
+@intrinsic
+def _as_double(context: Any, bits: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
+
+
+@_straight_line
+def vector_exp(x):  # type: ignore[no-untyped-def]
+    """Compute exp(x) = 2**k exp(r), |r| <= log(2)/2."""
+    y = min(max(x, -750.0), 710.0)
+    rounded = y * _LOG2_E + _ROUND
+    k = rounded - _ROUND
+    r = (y - k * _LN2_HIGH) - k * _LN2_LOW
+    p = 1.0 / 6227020800.0
+    p = p * r + 1.0 / 479001600.0
+    p = p * r + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r * r + r + 1.0
+    exponent = _as_bits(rounded) - _as_bits(_ROUND)
+    half = (
+        exponent >> 1
+    )  # two factors, so that results below the smallest normal number are reached
+    scaled = p * _as_double((half + _EXPONENT_BIAS) << 52)
+    y = scaled * _as_double((exponent - half + _EXPONENT_BIAS) << 52)
+    return y if x == x else x  # min and max lose NaN
+
+
+@_straight_line
+def _log_parts(x):  # type: ignore[no-untyped-def]
+    """Split x = 2**k m, sqrt(1/2) <= m < sqrt(2), and give k, f = m - 1, and log(1 + f) - f."""
+    bits = _as_bits(x) + (_ONE - _SQRT_HALF)
+    k = _as_double((bits >> 52) - _EXPONENT_BIAS + _as_bits(_ROUND)) - _ROUND
+    f = _as_double((bits & _MANTISSA) + _SQRT_HALF) - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    w = z * z
+    even = w * (
+        3.999999999940941908e-01 + w * (2.222219843214978396e-01 + w * 1.531383769920937332e-01)
+    )
+    odd = z * (
+        6.666666666666735130e-01
+        + w
+        * (2.857142874366239149e-01 + w * (1.818357216161805012e-01 + w * 1.479819860511658591e-01))
+    )
+    half_square = 0.5 * f * f
+    return k, f, s * (half_square + even + odd), half_square
+
+
+@_straight_line
+def vector_log(x):  # type: ignore[no-untyped-def]
+    """Compute log(x) = k log(2) + log(m)."""
+    small = x < _SMALLEST_NORMAL
+    k, f, r, half_square = _log_parts(x * _TWO_54 if small else x)
+    k = k - 54.0 if small else k
+    y = k * _LN2_HIGH - ((half_square - (r + k * _LN2_LOW)) - f)
+    y = x if x == np.inf else y
+    y = -np.inf if x == 0.0 else y
+    return y if x >= 0.0 else np.nan
+
+
+@_straight_line
+def vector_log1p(x):  # type: ignore[no-untyped-def]
+    """Compute log(1 + x), with the rounding of 1 + x put right."""
+    u = 1.0 + x
+    k, f, r, half_square = _log_parts(u)
+    lost = (x - (u - 1.0)) / u
+    y = k * _LN2_HIGH - ((half_square - (r + (k * _LN2_LOW + lost))) - f)
+    y = x if x == np.inf else y
+    y = -np.inf if x == -1.0 else y
+    return y if x >= -1.0 else np.nan
+
+
+@_straight_line
+def vector_softplus(x):  # type: ignore[no-untyped-def]
+    """Compute log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))."""
+    e = vector_exp(-abs(x))
+    u = 1.0 + e
+    k, f, r, half_square = _log_parts(u)
+    lost = (e - (u - 1.0)) / u
+    return max(x, 0.0) + (k * _LN2_HIGH - ((half_square - (r + (k * _LN2_LOW + lost))) - f))
+
+
+@_straight_line
+def _vector_sigmoid(x):  # type: ignore[no-untyped-def]
+    return 1.0 / (1.0 + vector_exp(-x))
+
+
+class _VectorFunction(UnaryScalarOp):
+    """Scalar Op whose Numba implementation is one of the functions above."""
+
+    function: Callable[[float], float]
+
+    def impl(self, x: float) -> float:
+        return type(self).function(x)
+
+    def supports_c_code(self, inputs: Any, outputs: Any) -> bool:
+        # The loop fusion asks this of every Op, whatever the backend.
+        return True
+
+
+class VectorExp(_VectorFunction):
+    function = staticmethod(vector_exp)
+
+
+class VectorLog(_VectorFunction):
+    function = staticmethod(vector_log)
+
+
+class VectorLog1p(_VectorFunction):
+    function = staticmethod(vector_log1p)
+
+
+class VectorSoftplus(_VectorFunction):
+    function = staticmethod(vector_softplus)
+
+
+class VectorSigmoid(_VectorFunction):
+    function = staticmethod(_vector_sigmoid)
+
+
+_VECTORISED: dict[type, _VectorFunction] = {
+    ps.Exp: VectorExp(upgrade_to_float, name="vector_exp"),
+    ps.Log: VectorLog(upgrade_to_float, name="vector_log"),
+    ps.Log1p: VectorLog1p(upgrade_to_float, name="vector_log1p"),
+    ps.Softplus: VectorSoftplus(upgrade_to_float, name="vector_softplus"),
+    ps.Sigmoid: VectorSigmoid(upgrade_to_float, name="vector_sigmoid"),
+}
+
+
+@register_scalar_funcify(_VectorFunction)
+def _funcify(op: _VectorFunction, node: Apply, **kwargs: Any) -> tuple[Any, str]:
+    return type(op).function, sha256(f"{type(op)}{_VERSION}".encode()).hexdigest()
+
+
+@node_rewriter([Elemwise])
+def _vectorise(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    replacement = _VECTORISED.get(type(node.op.scalar_op))
+    if replacement is None or node.inputs[0].type.dtype != "float64":
+        return None
+    return [Elemwise(replacement)(*node.inputs)]
+
+
+@node_rewriter([Elemwise])
+def _pull_function_out_of_switch(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Rewrite switch(c, f(a), f(b)) as f(switch(c, a, b)): half the calls of f."""
+    if not isinstance(node.op.scalar_op, ps.Switch):
+        return None
+    condition, left, right = node.inputs
+    if not all(
+        v.owner is not None and isinstance(v.owner.op, Elemwise) and len(v.owner.inputs) == 1
+        for v in (left, right)
+    ):
+        return None
+    if left.owner.op != right.owner.op or left.type.dtype != right.type.dtype:
+        return None
+    [a], [b] = left.owner.inputs, right.owner.inputs
+    if a.type.dtype != b.type.dtype:
+        return None
+    return [left.owner.op(Elemwise(node.op.scalar_op)(condition, a, b))]
+
+
+class _InlineComposite(Composite):
+    """A fused expression that is always compiled into its loop."""
+
+
+@register_scalar_funcify(_InlineComposite)
+def _funcify_inline(op: _InlineComposite, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
+    # The compiler leaves a long expression out of the loop as a call, and a loop with a call in
+    # it is not vectorised.
+    function, key = numba_funcify_Composite(op, node, **kwargs)
+    inline = numba_njit(function.py_func, forceinline=True, error_model="numpy")
+    return inline, key and sha256(f"{key}{_VERSION}".encode()).hexdigest()
+
+
+@node_rewriter([Elemwise])
+def _inline_composite(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    composite = node.op.scalar_op
+    if type(composite) is not Composite:
+        return None
+    inline = _InlineComposite(composite.inputs, composite.outputs)
+    outputs: list[Variable] = Elemwise(inline).make_node(*node.inputs).outputs
+    return outputs
+
+
+class _ThreadedLinker(NumbaLinker):
+    """PyTensor's Numba linker, for functions that threads may run side by side."""
+
+    def jit_compile(self, fn_and_cache: tuple[Any, str | None]) -> Any:
+        function, key = fn_and_cache
+        return numba_njit(function.py_func, final_function=True, nogil=True, cache=key is not None)
+
+
+def vector_mode() -> Mode:
+    """Give PyTensor's Numba mode with vectorisable elementary functions, and free of the GIL.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> f = pytensor.function([x], pt.exp(x), mode=vector_mode())
+    >>> bool(np.allclose(f([0.0, 1.0]), [1.0, np.e], rtol=1e-15))
+    True
+    """
+    numba = get_mode("NUMBA")
+    return Mode(_ThreadedLinker(), numba.provided_optimizer).register(
+        (dfs_rewriter(_pull_function_out_of_switch), 48.2),
+        (dfs_rewriter(_vectorise), 48.4),
+        (dfs_rewriter(_inline_composite), 49.4),  # after the fusion of loops
+    )

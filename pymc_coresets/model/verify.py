@@ -1,0 +1,81 @@
+"""Check the derived potentials against those that PyMC derives, before anything relies on them."""
+
+import numpy as np
+import pytensor
+from pytensor.compile.mode import Mode
+
+from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+from pymc_coresets.model.draws import Draws
+from pymc_coresets.model.loglik import LogLikelihood
+from pymc_coresets.model.unconstrained import Unconstrained
+
+__all__ = ["verify"]
+
+_JITTER = 0.5  # on the unconstrained scale, as PyMC jitters starting points (by up to 1)
+_MAX_ROWS = 1_000
+
+
+def verify(loglik: LogLikelihood, *, rng: np.random.Generator, n_points: int = 2) -> None:
+    """Compare the potentials with PyMC's own at random rows and points.
+
+    Costs `n_points` evaluations of PyMC's elementwise log-likelihood of all rows.
+
+    Raises
+    ------
+    InvalidDataError
+        If the log-likelihood of some row is NaN or infinite, as for missing data.
+    UnsupportedModelError
+        If the two differ: the model is one that the package does not understand.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.model.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
+    >>> verify(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
+    """
+    space = Unconstrained(loglik.observations.model)
+    jitter = _JITTER * rng.uniform(-1, 1, size=(n_points, space.n_dims))
+    draws = space.constrain(space.start + jitter)
+    reference = _reference(loglik, draws)
+    _refuse_bad_rows(loglik, reference)
+    rows = np.sort(rng.choice(loglik.n_obs, min(loglik.n_obs, _MAX_ROWS), replace=False))
+    values = loglik.matrix(draws, rows)
+    wrong = ~np.isclose(values, reference[rows], rtol=1e-6, atol=1e-8)
+    if wrong.any():
+        n, s = np.argwhere(wrong)[0]
+        raise UnsupportedModelError(
+            f"The log-likelihood of observation {rows[n]} comes out as {values[n, s]}, but PyMC "
+            f"gives {reference[rows[n], s]}: its structure is not understood. Please report the "
+            "model. Writing the likelihood as a pm.Potential with one value per row may help."
+        )
+
+
+def _reference(loglik: LogLikelihood, draws: Draws) -> np.ndarray:
+    """PyMC's potentials of all rows, (n_obs, n_points), by NumPy."""
+    obs = loglik.observations
+    plain = Mode(linker="py", optimizer="minimum_compile")
+    inputs = list(obs.parameters.values())
+    function = pytensor.function(inputs, obs.reference, mode=plain, on_unused_input="ignore")
+    columns = []
+    for s in range(draws.n_draws):
+        point = [np.asarray(draws.values[n][s], v.type.dtype) for n, v in obs.parameters.items()]
+        columns.append(np.broadcast_to(function(*point), obs.n_obs))
+    return np.stack(columns, axis=1)
+
+
+def _refuse_bad_rows(loglik: LogLikelihood, reference: np.ndarray) -> None:
+    bad = np.flatnonzero(np.isnan(reference).any(axis=1))
+    if not bad.size:
+        return
+    with_nan = [
+        row.name
+        for row in loglik.observations.rows
+        if row.values.dtype.kind == "f" and np.isnan(row.take(bad[:1])).any()
+    ]
+    raise InvalidDataError(
+        f"The log-likelihood of {bad.size} observations is NaN, first of row {bad[0]}"
+        + (f", where the data have NaN in {sorted(set(with_nan))}. " if with_nan else ". ")
+        + "Leave these rows out, or impute them (a masked array as observed=...)."
+    )

@@ -1,0 +1,310 @@
+"""The result: a few weighted rows, the model in which they stand for all, and its checks."""
+
+import html
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from pymc.model.core import modelcontext
+
+from pymc_coresets.diagnostics import Check, check_draws, reweight_draws
+from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
+from pymc_coresets.model.loglik import LogLikelihood
+from pymc_coresets.model.observations import find_observations
+from pymc_coresets.model.rewrite import coreset_model
+
+__all__ = ["Coreset"]
+
+GROUP = "coreset"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Coreset:
+    """Weighted rows of a model's data whose posterior is close to that of all rows.
+
+    Made by `build_coreset`.
+
+    Parameters
+    ----------
+    indices : ndarray of int64, of shape (size,)
+        Positions along the observation axis of the user's own data, sorted and unique.
+    weights : ndarray of float64, of shape (size,)
+        Positive; ``weights[i]`` multiplies the log-likelihood of row ``indices[i]``.
+    n_observations : int
+        Number of rows that the coreset stands for.
+    n_distinct : int
+        How many of them are distinct, where identical rows were merged (``collapse=True``).
+    method, weighting : str
+        What chose the weights, and the weighting distribution that it used.
+    status : str
+        Why the method stopped, in a sentence.
+    random_seed : int or None
+        The seed that it was built from, where that was a number.
+    history : xarray.Dataset
+        Per step: ``size``, ``objective`` on the draws that chose the weights and
+        ``heldout_objective`` on others (nats), and ``seconds`` since the method's start; the
+        attributes are the seconds of the construction's parts.
+    settings : dict
+        How the observations were found in the model: ``observed``, ``dim``, ``allow_local``.
+    loglikelihood : LogLikelihood or None
+        The potentials of the full model; ``None`` where the coreset was read from a file without
+        its model.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> x = np.random.default_rng(1).normal(size=500)
+    >>> with pm.Model():
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+    ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
+    >>> coreset.size, float(coreset.weights.sum())
+    (5, 500.0)
+    """
+
+    indices: np.ndarray
+    weights: np.ndarray
+    n_observations: int
+    n_distinct: int
+    method: str
+    weighting: str
+    status: str
+    random_seed: int | None
+    history: xr.Dataset
+    settings: dict[str, Any]
+    loglikelihood: LogLikelihood | None
+
+    @property
+    def size(self) -> int:
+        """Number of weighted rows."""
+        return len(self.indices)
+
+    @property
+    def full_model(self) -> pm.Model:
+        """The user's model."""
+        return self._whole().observations.model
+
+    @cached_property
+    def model(self) -> pm.Model:
+        """A plain PyMC model with a weighted `Potential` in place of the likelihood of all rows."""
+        return coreset_model(self._whole().observations, self._positions(), self.weights)
+
+    # -- inference -----------------------------------------------------------------------------
+
+    def sample(self, **kwargs: Any) -> xr.DataTree:  # noqa: ANN401
+        """Sample the coreset's posterior with `pm.sample`.
+
+        Parameters
+        ----------
+        **kwargs
+            Passed on to `pm.sample`.
+
+        Returns
+        -------
+        xarray.DataTree
+            As `pm.sample` gives it, with the coreset in the group ``coreset``.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> x = np.random.default_rng(1).normal(size=500)
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+        ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
+        >>> idata = coreset.sample(draws=50, tune=50, chains=2, random_seed=1, progressbar=False)
+        >>> idata["coreset"].sizes["row"]
+        5
+        """
+        idata = pm.sample(model=self.model, **kwargs)
+        idata[GROUP] = self._dataset()
+        return idata
+
+    def log_ratios(self, idata: xr.DataTree) -> np.ndarray:
+        """Log of the full over the coreset posterior density at draws, in nats, up to a constant.
+
+        Costs one pass over the data for all draws; memory O(n_draws).
+
+        Parameters
+        ----------
+        idata : xarray.DataTree
+            Draws with a group ``posterior``.
+
+        Returns
+        -------
+        ndarray of shape (n_chains, n_draws)
+            ``sum_n (u_n - w_n) f_n(theta)``.
+        """
+        loglik = self._whole()
+        posterior = idata["posterior"]
+        full = loglik.moments(idata).total
+        coreset = self.weights @ loglik.matrix(idata, self._positions())
+        return (full - coreset).reshape(posterior.sizes["chain"], posterior.sizes["draw"])
+
+    def check(self, idata: xr.DataTree) -> Check:
+        """Say how far the coreset's posterior can be trusted, without a run of the full one.
+
+        Costs one pass over the data for all draws.
+
+        Parameters
+        ----------
+        idata : xarray.DataTree
+            Draws of the coreset model, from `sample` or `pm.sample`.
+
+        Returns
+        -------
+        Check
+            Pareto k-hat, effective sample size, KL divergence, and a verdict in words.
+        """
+        return check_draws(idata, self.log_ratios(idata))
+
+    def reweight(
+        self,
+        idata: xr.DataTree,
+        *,
+        n_draws: int | None = None,
+        random_seed: int | np.random.Generator | None = None,
+    ) -> xr.DataTree:
+        """Correct draws of the coreset posterior towards the full one, by importance resampling.
+
+        Costs one pass over the data for all draws.  Warns where the weights are not to be relied
+        on (Pareto k-hat).
+
+        Parameters
+        ----------
+        idata : xarray.DataTree
+            Draws of the coreset model.
+        n_draws : int, optional
+            Draws a chain; as many as there are by default.
+        random_seed : int or Generator, optional
+
+        Returns
+        -------
+        xarray.DataTree
+        """
+        rng = np.random.default_rng(random_seed)
+        return reweight_draws(idata, self.log_ratios(idata), rng=rng, n_draws=n_draws)
+
+    # -- storage -------------------------------------------------------------------------------
+
+    def to_datatree(self) -> xr.DataTree:
+        """Give indices, weights, history and settings as a DataTree, without the model."""
+        tree = xr.DataTree.from_dict({GROUP: self._dataset(), "history": self.history})
+        tree.attrs["n_observations"] = self.n_observations
+        return tree
+
+    def to_netcdf(self, path: str | Path) -> None:
+        """Write `to_datatree` to a NetCDF file."""
+        self.to_datatree().to_netcdf(path, engine="h5netcdf")
+
+    @classmethod
+    def from_netcdf(cls, path: str | Path, model: pm.Model | None = None) -> Self:
+        """Read a coreset; with the model given again it is whole.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file written by `to_netcdf`.
+        model : pm.Model, optional
+            The full model, or that of the context.  Without any, the coreset has its indices,
+            weights and history, but can neither be sampled nor checked.
+
+        Returns
+        -------
+        Coreset
+
+        Raises
+        ------
+        InvalidDataError
+            If the model has another number of observations than the coreset was built for.
+        """
+        with xr.open_datatree(path, engine="h5netcdf") as tree:
+            dataset = tree[GROUP].to_dataset().load()
+            history = tree["history"].to_dataset().load()
+        attrs = dataset.attrs
+        settings = json.loads(attrs["settings"])
+        model = _model_of_context() if model is None else model
+        loglik = None if model is None else LogLikelihood(find_observations(model, **settings))
+        if loglik is not None and loglik.n_obs != attrs["n_observations"]:
+            raise InvalidDataError(
+                f"The coreset was built for {attrs['n_observations']} observations, but the model "
+                f"has {loglik.n_obs}: give the model that it was built from."
+            )
+        return cls(
+            indices=dataset["indices"].to_numpy(),
+            weights=dataset["weights"].to_numpy(),
+            n_observations=int(attrs["n_observations"]),
+            n_distinct=int(attrs["n_distinct"]),
+            method=attrs["method"],
+            weighting=attrs["weighting"],
+            status=attrs["status"],
+            random_seed=None if attrs["random_seed"] == "" else int(attrs["random_seed"]),
+            history=history,
+            settings=settings,
+            loglikelihood=loglik,
+        )
+
+    def _dataset(self) -> xr.Dataset:
+        return xr.Dataset(
+            {"indices": ("row", self.indices), "weights": ("row", self.weights)},
+            attrs={
+                "n_observations": self.n_observations,
+                "n_distinct": self.n_distinct,
+                "method": self.method,
+                "weighting": self.weighting,
+                "status": self.status,
+                "random_seed": "" if self.random_seed is None else str(self.random_seed),
+                "settings": json.dumps(self.settings),
+            },
+        )
+
+    def _whole(self) -> LogLikelihood:
+        if self.loglikelihood is None:
+            raise CoresetError(
+                "This coreset was read without its model: read it again with "
+                "Coreset.from_netcdf(path, model=...)."
+            )
+        return self.loglikelihood
+
+    def _positions(self) -> np.ndarray:
+        """Positions among the observations that are summarised (missing ones are not)."""
+        kept = self._whole().observations.positions
+        return self.indices if kept is None else np.searchsorted(kept, self.indices)
+
+    # -- display -------------------------------------------------------------------------------
+
+    def _facts(self) -> dict[str, str]:
+        rows = f"{self.size:,} of {self.n_observations:,}"
+        if self.n_distinct < self.n_observations:
+            rows += f" ({self.n_distinct:,} distinct)"
+        heldout = self.history["heldout_objective"].to_numpy()
+        facts = {"rows": rows, "method": self.method, "weighting": self.weighting}
+        if heldout.size and np.isfinite(heldout[-1]):
+            facts["held-out objective"] = f"{heldout[-1]:.3g} nats"
+        return facts | {"status": self.status}
+
+    def __repr__(self) -> str:
+        facts = self._facts()
+        width = max(map(len, facts))
+        lines = [f"  {name:<{width}}  {value}" for name, value in facts.items()]
+        return "\n".join(["Coreset", *lines])
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
+            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
+            for name, value in self._facts().items()
+        )
+        return f"<table><caption><b>Coreset</b></caption>{cells}</table>"
+
+
+def _model_of_context() -> pm.Model | None:
+    try:
+        return modelcontext(None)
+    except TypeError:
+        return None

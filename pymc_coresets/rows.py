@@ -1,0 +1,80 @@
+"""Which rows a construction works on: all, one of each kind, or a sample of candidates."""
+
+import numpy as np
+
+from pymc_coresets.model.pushdown import RowArray
+
+__all__ = ["collapse_rows", "sample_candidates"]
+
+
+def collapse_rows(arrays: list[RowArray], n_obs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Merge rows that are identical in every row array: they have the same potential.
+
+    Exact, in one sort of N fixed-length keys; time O(N log N) and memory O(N) times the length of
+    a row.
+
+    Parameters
+    ----------
+    arrays : list of RowArray
+        Everything that is indexed by the observation.
+    n_obs : int
+        Number of rows N.
+
+    Returns
+    -------
+    indices : ndarray of int64
+        The first row of each kind, sorted.
+    counts : ndarray of float64
+        How many rows are like it; they sum to N.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.model.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=[1, 0, 1, 1])
+    >>> collapse_rows(list(find_observations(model).rows), 4)
+    (array([0, 1]), array([3., 1.]))
+    """
+    columns = [np.moveaxis(a.values, a.axis, 0).reshape(n_obs, -1) for a in arrays]
+    # Adding zero makes -0.0 and 0.0 the same key.
+    columns = [c + 0.0 if c.dtype.kind == "f" else c for c in columns]
+    keys = np.concatenate(
+        [np.ascontiguousarray(c).view(np.uint8).reshape(n_obs, -1) for c in columns], axis=1
+    )
+    whole = np.ascontiguousarray(keys).view(np.dtype((np.void, keys.shape[1]))).reshape(n_obs)
+    _, first, counts = np.unique(whole, return_index=True, return_counts=True)
+    order = np.argsort(first)
+    return first[order], counts[order].astype(float)
+
+
+def sample_candidates(
+    scores: np.ndarray, n_candidates: int, *, rng: np.random.Generator
+) -> np.ndarray:
+    """Sample distinct rows, half of them in proportion to their scores and half uniformly.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_obs,)
+        Non-negative; u_n times the norm of the row's tangent vector.
+    n_candidates : int
+        How many; all rows with a positive score where there are fewer.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray of int64
+        Sorted positions.
+
+    Examples
+    --------
+    >>> sample_candidates(np.array([0.0, 1.0, 2.0]), 2, rng=np.random.default_rng(1))
+    array([1, 2])
+    """
+    useful = np.flatnonzero(scores > 0)
+    if len(useful) <= n_candidates:
+        return useful
+    mixture = 0.5 * scores[useful] / scores[useful].sum() + 0.5 / len(useful)
+    # The largest of log(p) + Gumbel noise are a sample without replacement.
+    keys = np.log(mixture) + rng.gumbel(size=len(useful))
+    return np.sort(useful[np.argpartition(-keys, n_candidates)[:n_candidates]])

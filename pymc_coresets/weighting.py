@@ -1,0 +1,338 @@
+"""Weighting distributions: draws at which the potentials of all rows are compared.
+
+The closer they are to the posterior, the better a coreset of a given size.  Each states what it
+costs in passes over the data.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import pymc as pm
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.optimize import minimize
+
+from pymc_coresets.algorithms import sample_uniform
+from pymc_coresets.exceptions import InvalidOptionError, SamplingError
+from pymc_coresets.model.draws import Draws
+from pymc_coresets.model.observations import Observations
+from pymc_coresets.model.rewrite import coreset_model
+from pymc_coresets.model.unconstrained import Unconstrained
+
+__all__ = ["Laplace", "Pathfinder", "Prior", "Subsample", "UserDraws", "Weighting", "laplace_draws"]
+
+_log = logging.getLogger(__name__)
+
+
+class Weighting(Protocol):
+    """A source of draws of the free variables."""
+
+    def draw(
+        self,
+        observations: Observations,
+        n_draws: int,
+        *,
+        base_weights: np.ndarray,
+        rng: np.random.Generator,
+    ) -> Draws:
+        """Give `n_draws` draws for the observations with the given base weights (n_obs,)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prior:
+    """Draws of the prior.  No pass over the data, and far from the posterior where N is large."""
+
+    def draw(
+        self,
+        observations: Observations,
+        n_draws: int,
+        *,
+        base_weights: np.ndarray,  # noqa: ARG002
+        rng: np.random.Generator,
+    ) -> Draws:
+        """Sample the free variables of the model forwards."""
+        model = observations.model
+        names = [rv.name for rv in model.free_RVs]
+        drawn = pm.draw([model[n] for n in names], n_draws, random_seed=rng)
+        return Draws({n: np.asarray(v) for n, v in zip(names, drawn, strict=True)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Laplace:
+    """The Laplace approximation of the full posterior: its mode and the curvature there.
+
+    Costs as many passes over the data as the optimiser takes gradients (some dozens), and 2 D
+    for the Hessian, by central differences of the gradient.  Hierarchical models may have no
+    mode: use `Subsample` there.
+    """
+
+    def draw(
+        self,
+        observations: Observations,
+        n_draws: int,
+        *,
+        base_weights: np.ndarray,
+        rng: np.random.Generator,
+    ) -> Draws:
+        """Find the mode of the full model and draw around it."""
+        if np.all(base_weights == 1.0):
+            model = observations.model
+        else:
+            model = coreset_model(observations, *_positive(base_weights))
+        return laplace_draws(model, n_draws, rng=rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subsample:
+    """The posterior of a uniform coreset: m random rows, weighted up to all.
+
+    Costs no pass over the data.  Its centre is off by about sqrt(N/m) posterior standard
+    deviations; the tangent space is that much less exact, so choose m as large as is cheap.
+
+    Parameters
+    ----------
+    size : int, optional
+        Number of rows m; by default 2 000, or 100 for each free dimension where that is more, and
+        never more than all.
+    sampler : {"nuts", "laplace"}
+        A short NUTS run, or a Laplace approximation: faster, but hierarchical models may have no
+        mode.
+    tune : int
+        Tuning steps of each of two NUTS chains.
+
+    Raises
+    ------
+    InvalidOptionError
+        If `size` is below 2, `tune` below 1, or the sampler has another name.
+
+    Examples
+    --------
+    >>> Subsample(size=500, sampler="laplace").size
+    500
+    """
+
+    size: int | None = None
+    sampler: str = "nuts"
+    tune: int = 400
+
+    def __post_init__(self) -> None:
+        if self.size is not None and self.size < 2:
+            raise InvalidOptionError(f"size must be at least 2, not {self.size}.")
+        if self.sampler not in ("nuts", "laplace"):
+            raise InvalidOptionError(f"sampler must be 'nuts' or 'laplace', not {self.sampler!r}.")
+        if self.tune < 1:
+            raise InvalidOptionError(f"tune must be at least 1, not {self.tune}.")
+
+    def draw(
+        self,
+        observations: Observations,
+        n_draws: int,
+        *,
+        base_weights: np.ndarray,
+        rng: np.random.Generator,
+    ) -> Draws:
+        """Sample the posterior of a uniform coreset."""
+        n_dims = sum(int(np.prod(v.type.shape)) for v in observations.parameters.values())
+        wanted = self.size or max(2_000, 100 * n_dims)
+        size = min(wanted, int(np.count_nonzero(base_weights)))
+        if size == np.count_nonzero(base_weights):
+            indices, weights = _positive(base_weights)
+        else:
+            indices, weights = sample_uniform(base_weights, size, rng=rng)
+        model = coreset_model(observations, indices, weights)
+        if self.sampler == "laplace":
+            return laplace_draws(model, n_draws, rng=rng)
+        return _nuts_draws(model, n_draws, tune=self.tune, rng=rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pathfinder:
+    """Pathfinder's normal approximation of the posterior of the full model (needs pymc-extras).
+
+    Costs as many passes over the data as its optimiser takes gradients.
+    """
+
+    def draw(
+        self,
+        observations: Observations,
+        n_draws: int,
+        *,
+        base_weights: np.ndarray,
+        rng: np.random.Generator,
+    ) -> Draws:
+        """Run Pathfinder on the full model."""
+        try:
+            from pymc_extras import fit_pathfinder  # noqa: PLC0415
+        except ImportError as error:
+            raise InvalidOptionError(
+                "weighting='pathfinder' needs the package pymc-extras: "
+                'pip install "pymc-coresets[pathfinder]".'
+            ) from error
+        model = coreset_model(observations, *_positive(base_weights))
+        idata = fit_pathfinder(
+            model=model, num_draws=n_draws, random_seed=_seed(rng), progressbar=False
+        )
+        return _posterior_draws(model, idata, n_draws)
+
+
+@dataclass(frozen=True, eq=False)
+class UserDraws:
+    """The user's own draws: a DataTree, a Dataset, or a mapping of names to arrays."""
+
+    draws: Any
+
+    def draw(
+        self,
+        observations: Observations,
+        n_draws: int,
+        *,
+        base_weights: np.ndarray,  # noqa: ARG002
+        rng: np.random.Generator,
+    ) -> Draws:
+        """Pick `n_draws` of them at random, or all where there are fewer."""
+        shapes = {n: v.type.shape for n, v in observations.parameters.items()}
+        draws = Draws.of(self.draws, shapes)
+        if draws.n_draws <= n_draws:
+            return draws
+        return draws.take(np.sort(rng.choice(draws.n_draws, n_draws, replace=False)))
+
+
+#: The weighting distributions that have a name.
+WEIGHTINGS: Mapping[str, type[Prior | Laplace | Subsample | Pathfinder]] = {
+    "prior": Prior,
+    "laplace": Laplace,
+    "subsample": Subsample,
+    "pathfinder": Pathfinder,
+}
+
+
+def laplace_draws(model: pm.Model, n_draws: int, *, rng: np.random.Generator) -> Draws:
+    """Draw from the Laplace approximation of a model's posterior, on the unconstrained scale.
+
+    Parameters
+    ----------
+    model : pm.Model
+    n_draws : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    Draws
+
+    Raises
+    ------
+    SamplingError
+        If the optimiser finds no mode, or the Hessian there is not negative definite.
+
+    Notes
+    -----
+    With H = L L' the negative Hessian at the mode mu, a draw is mu + L^-T z, z ~ N(0, I).
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu", 0, 10), 1.0, observed=np.full(50, 3.0))
+    >>> draws = laplace_draws(model, 1000, rng=np.random.default_rng(1))
+    >>> bool(abs(draws.values["mu"].mean() - 3.0) < 0.05)
+    True
+    """
+    space = Unconstrained(model)
+    mode = _mode(space)
+    hessian = _negative_hessian(space, mode)
+    try:
+        factor = cholesky(hessian, lower=True)
+    except LinAlgError as error:
+        raise SamplingError(
+            "The posterior has no proper mode (its curvature is not negative definite there), as "
+            "for hierarchical models: use weighting='subsample', which samples instead."
+        ) from error
+    z = rng.standard_normal((space.n_dims, n_draws))
+    return space.constrain(mode + solve_triangular(factor, z, lower=True, trans="T").T)
+
+
+def _mode(space: Unconstrained) -> np.ndarray:
+    def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
+        logp, gradient = space.logp_and_gradient(x)
+        return -logp, -gradient
+
+    result = minimize(
+        negative, space.start, jac=True, method="L-BFGS-B", options={"maxiter": 2_000}
+    )
+    x = np.asarray(result.x)
+    for _ in range(_NEWTON_STEPS):  # L-BFGS stops where the function no longer changes: too early
+        logp, gradient = space.logp_and_gradient(x)
+        hessian = _negative_hessian(space, x)
+        try:
+            step = np.linalg.solve(hessian, gradient)
+        except LinAlgError:
+            break
+        if not np.isfinite(step).all() or space.logp_and_gradient(x + step)[0] < logp:
+            break
+        x = x + step
+        if gradient @ step < _NEWTON_TOLERANCE:
+            break
+    if not np.isfinite(space.logp_and_gradient(x)[0]):
+        raise SamplingError(
+            f"No mode of the posterior was found ({result.message}): use weighting='subsample'."
+        )
+    return x
+
+
+_NEWTON_STEPS, _NEWTON_TOLERANCE = 10, 1e-10
+
+
+def _negative_hessian(space: Unconstrained, x: np.ndarray) -> np.ndarray:
+    """Central differences of the gradient, with steps of a small part of each scale."""
+    rough = np.full(space.n_dims, 1e-4)
+    diagonal = np.diag(_differences(space, x, rough))
+    steps = 1e-2 / np.sqrt(np.clip(diagonal, 1.0, None))
+    hessian = _differences(space, x, steps)
+    return (hessian + hessian.T) / 2
+
+
+def _differences(space: Unconstrained, x: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    rows = []
+    for i, step in enumerate(steps):
+        shift = np.zeros_like(x)
+        shift[i] = step
+        above, below = space.logp_and_gradient(x + shift)[1], space.logp_and_gradient(x - shift)[1]
+        rows.append((below - above) / (2 * step))
+    return np.stack(rows)
+
+
+def _nuts_draws(model: pm.Model, n_draws: int, *, tune: int, rng: np.random.Generator) -> Draws:
+    n_chains = 2
+    try:
+        idata = pm.sample(
+            model=model,
+            draws=-(-n_draws // n_chains),
+            tune=tune,
+            chains=n_chains,
+            random_seed=_seed(rng),
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+    except (ValueError, RuntimeError, FloatingPointError) as error:
+        raise SamplingError(
+            f"NUTS failed on the uniform coreset that gives the weighting draws: {error} "
+            "Pass draws of your own as weighting=..., or a larger Subsample(size=...)."
+        ) from error
+    return _posterior_draws(model, idata, n_draws)
+
+
+def _posterior_draws(model: pm.Model, idata: Any, n_draws: int) -> Draws:  # noqa: ANN401
+    shapes = model.eval_rv_shapes()
+    draws = Draws.of(idata, {rv.name: tuple(map(int, shapes[rv.name])) for rv in model.free_RVs})
+    return draws.take(slice(0, n_draws))
+
+
+def _positive(base_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    indices = np.flatnonzero(base_weights)
+    return indices, base_weights[indices]
+
+
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**31))

@@ -1,0 +1,169 @@
+"""What the Hilbert methods cost: ``python -m benchmarks.methods [--n --draws --size]``.
+
+Every method on the same problem, against a plain GIGA that follows the paper's formulas, in the
+same process. A pass reads the whole matrix once. The share of bandwidth compares the bytes of
+these passes (one more for the row norms) per second with what a streaming read, a plain
+matrix-vector product, reaches on the same matrix.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from pymc_coresets.algorithms import GIGA, IHT, FrankWolfe, Method, Problem, Pursuit, Uniform, solve
+from pymc_coresets.algorithms.space import TangentSpace
+
+type Array = NDArray[np.floating[Any]]
+
+PLAIN = "plain GIGA"
+RUNS: dict[str, Method[Any]] = {
+    "uniform": Uniform(),
+    "frank_wolfe": FrankWolfe(),
+    "giga": GIGA(),
+    "giga, polish=False": GIGA(polish=False),
+    "pursuit": Pursuit(),
+    "iht": IHT(),
+}
+
+
+def plain_giga(vectors: Array, target: Array, size: int) -> Array:
+    """Algorithm 2 of Campbell and Broderick (2018) as it is written; returns the weights."""
+    norms = np.linalg.norm(vectors, axis=1)
+    units = vectors / norms[:, None]
+    ell = (target / np.linalg.norm(target)).astype(vectors.dtype)
+    y, weights = np.zeros_like(ell), np.zeros(len(vectors))
+    for _ in range(size):
+        towards = ell - (ell @ y) * y
+        along = units @ y
+        lengths = np.sqrt(np.maximum(1 - along**2, 1e-6))
+        scores = (units @ towards - along * (towards @ y)) / lengths
+        best = int(np.argmax(scores))
+        to_row, to_y, between = ell @ units[best], ell @ y, units[best] @ y
+        rise = to_row - to_y * between
+        gamma = rise / (rise + to_y - to_row * between)
+        y = (1 - gamma) * y + gamma * units[best]
+        weights *= 1 - gamma
+        weights[best] += gamma
+        length = np.linalg.norm(y)
+        y, weights = y / length, weights / length
+    scaled: Array = weights * (np.linalg.norm(target) * (ell @ y)) / norms
+    return scaled
+
+
+def make_loglik(n_obs: int, n_draws: int, *, rng: np.random.Generator) -> Array:
+    """Logistic regression in 20 parameters at draws near its mode."""
+    features = rng.normal(size=(n_obs, 20)) * np.linspace(2, 0.2, 20)
+    draws = 0.3 + rng.normal(size=(20, n_draws)) * (20 / np.sqrt(n_obs))
+    signs = np.where(rng.uniform(size=n_obs) < 0.5, -1.0, 1.0)
+    loglik: Array = (signs[:, None] * features) @ draws
+    np.negative(loglik, out=loglik)
+    np.logaddexp(0, loglik, out=loglik)
+    np.negative(loglik, out=loglik)
+    return loglik
+
+
+def seconds_of[T](run: Callable[[], T]) -> tuple[float, T]:
+    start = time.perf_counter()
+    result = run()
+    return time.perf_counter() - start, result
+
+
+def bandwidth(vectors: Array) -> float:
+    """Bytes per second of the best of several streaming reads."""
+    direction = np.ones(vectors.shape[1], vectors.dtype)
+    return vectors.nbytes / min(seconds_of(lambda: vectors @ direction)[0] for _ in range(7))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One run: passes do not include the one for the row norms."""
+
+    name: str
+    seconds: float
+    passes: int
+    steps: int
+    points: int
+    objective: float
+
+
+def measure_plain(problem: Problem, size: int) -> Measurement:
+    seconds, weights = seconds_of(lambda: plain_giga(problem.vectors, problem.target, size))
+    residual = problem.target - weights @ problem.vectors
+    return Measurement(
+        name=PLAIN,
+        seconds=seconds,
+        passes=2 * size,
+        steps=size,
+        points=int(np.count_nonzero(weights)),
+        objective=float(residual @ residual),
+    )
+
+
+def measure(name: str, problem: Problem, size: int) -> Measurement:
+    """Run one method on a problem whose norms are not known yet."""
+    fresh = replace(problem)
+    rng, original = np.random.default_rng(1), TangentSpace.project
+    with patch.object(TangentSpace, "project", autospec=True, side_effect=original) as project:
+        seconds, solution = seconds_of(lambda: solve(RUNS[name], fresh, size, rng=rng))
+    polished = getattr(RUNS[name], "polish", name == "iht")
+    return Measurement(
+        name=name,
+        seconds=seconds,
+        passes=project.call_count,
+        steps=len(solution.history.size) - 1 - polished,
+        points=len(solution.indices),
+        objective=float(solution.history.objective[-1]),
+    )
+
+
+def compare(problem: Problem, size: int) -> tuple[float, list[Measurement]]:
+    """The best bandwidth seen between the runs, and the runs, the plain one first."""
+    peaks, runs = [bandwidth(problem.vectors)], [measure_plain(problem, size)]
+    for name in RUNS:
+        peaks.append(bandwidth(problem.vectors))
+        runs.append(measure(name, problem, size))
+    return max(peaks), runs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--n", type=int, default=100_000, help="number of rows")
+    parser.add_argument("--draws", type=int, default=500)
+    parser.add_argument("--size", type=int, default=500)
+    options = parser.parse_args()
+    table = Table(title=f"V of {options.n} x {options.draws}, size {options.size}")
+    for heading in ("matrix", "method"):
+        table.add_column(heading)
+    for heading in ("seconds", "/ plain", "passes a step", "bandwidth", "points", "J / J(0)"):
+        table.add_column(heading, justify="right")
+    loglik = make_loglik(options.n, options.draws, rng=np.random.default_rng(1))
+    for dtype in (np.float64, np.float32):
+        loglik = loglik.astype(dtype, copy=False)
+        problem = Problem.from_loglik(loglik)
+        peak, runs = compare(problem, options.size)
+        for run in runs:
+            read = (run.passes + 1) * problem.vectors.nbytes
+            table.add_row(
+                f"{loglik.dtype}, {peak / 1e9:.0f} GB/s" if run is runs[0] else "",
+                run.name,
+                f"{run.seconds:.2f}",
+                f"{run.seconds / runs[0].seconds:.2f}",
+                f"{run.passes / run.steps:.2f}",
+                f"{read / run.seconds / peak:.0%}",
+                f"{run.points}",
+                f"{run.objective / (problem.target @ problem.target):.0e}",
+            )
+        table.add_section()
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    main()

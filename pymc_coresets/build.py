@@ -2,7 +2,6 @@
 
 import logging
 import math
-import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from pymc_coresets.algorithms import (
     Uniform,
     sample_uniform,
 )
-from pymc_coresets.coreset import Coreset
+from pymc_coresets.coreset import Coreset, Settings
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.model.draws import Draws
 from pymc_coresets.model.loglik import LogLikelihood
@@ -124,7 +123,8 @@ def build_coreset(  # noqa: PLR0913
     chosen = _method(method)
     weights_from = _weighting(weighting)
     rng = np.random.default_rng(random_seed)
-    settings = {"observed": observed, "dim": dim, "allow_local": allow_local}
+    names = observed if observed is None or isinstance(observed, str) else list(observed)
+    settings: Settings = {"observed": names, "dim": dim, "allow_local": allow_local}
     with _Reporter(show=progressbar) as report:
         with report.part("reading the model"):
             observations = find_observations(model, **settings)
@@ -162,12 +162,7 @@ def build_coreset(  # noqa: PLR0913
         status=solution.status.value,
         random_seed=random_seed if isinstance(random_seed, int) else None,
         history=_history(solution.history, report.seconds),
-        settings={
-            **settings,
-            "observed": observed
-            if observed is None or isinstance(observed, str)
-            else list(observed),
-        },
+        settings=settings,
         loglikelihood=loglik,
     )
 
@@ -204,12 +199,13 @@ def _named(option: Any) -> str:  # noqa: ANN401
 def _size(size: int | None, observations: Observations) -> int:
     if size is None:
         n_dims = sum(math.prod(v.type.shape) for v in observations.parameters.values())
-        return min(observations.n_obs, max(50, min(500, n_dims * (n_dims + 3) // 2 + 1)))
-    if not 1 <= operator.index(size) <= observations.n_obs:
+        matched = n_dims * (n_dims + 3) // 2 + 1  # points that match any quadratic function
+        return min(observations.n_obs, int(np.clip(matched, 50, 500)))
+    if not 1 <= size <= observations.n_obs:
         raise InvalidOptionError(
             f"size={size} must lie between 1 and the number of observations, {observations.n_obs}."
         )
-    return operator.index(size)
+    return int(size)
 
 
 def _n_draws(size: int) -> int:

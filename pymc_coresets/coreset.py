@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import numpy as np
 import pymc as pm
@@ -13,7 +13,7 @@ import xarray as xr
 from pymc.model.core import modelcontext
 
 from pymc_coresets.diagnostics import Check, check_draws, reweight_draws
-from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.model.loglik import LogLikelihood
 from pymc_coresets.model.observations import find_observations
 from pymc_coresets.model.rewrite import coreset_model
@@ -21,6 +21,14 @@ from pymc_coresets.model.rewrite import coreset_model
 __all__ = ["Coreset"]
 
 GROUP = "coreset"
+
+
+class Settings(TypedDict):
+    """How the observations were found in the model: arguments of `find_observations`."""
+
+    observed: str | list[str] | None
+    dim: str | None
+    allow_local: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -76,7 +84,7 @@ class Coreset:
     status: str
     random_seed: int | None
     history: xr.Dataset
-    settings: dict[str, Any]
+    settings: Settings
     loglikelihood: LogLikelihood | None
 
     @property
@@ -121,7 +129,7 @@ class Coreset:
         >>> idata["coreset"].sizes["row"]
         5
         """
-        idata = pm.sample(model=self.model, **kwargs)
+        idata: xr.DataTree = pm.sample(model=self.model, **kwargs)
         idata[GROUP] = self._dataset()
         return idata
 
@@ -144,7 +152,8 @@ class Coreset:
         posterior = idata["posterior"]
         full = loglik.moments(idata).total
         coreset = self.weights @ loglik.matrix(idata, self._positions())
-        return (full - coreset).reshape(posterior.sizes["chain"], posterior.sizes["draw"])
+        ratios: np.ndarray = full - coreset
+        return ratios.reshape(posterior.sizes["chain"], posterior.sizes["draw"])
 
     def check(self, idata: xr.DataTree) -> Check:
         """Say how far the coreset's posterior can be trusted, without a run of the full one.
@@ -227,7 +236,7 @@ class Coreset:
             dataset = tree[GROUP].to_dataset().load()
             history = tree["history"].to_dataset().load()
         attrs = dataset.attrs
-        settings = json.loads(attrs["settings"])
+        settings: Settings = json.loads(attrs["settings"])
         model = _model_of_context() if model is None else model
         loglik = None if model is None else LogLikelihood(find_observations(model, **settings))
         if loglik is not None and loglik.n_obs != attrs["n_observations"]:

@@ -15,7 +15,7 @@ class CoresetError(Exception):
 
 
 class UnsupportedModelError(CoresetError):
-    """The model cannot be summarised as it stands (no observation axis, local latent variables, ...)."""
+    """The model cannot be summarised as it stands: no observation axis, local variables, ..."""
 
 
 class InvalidOptionError(CoresetError, ValueError):
@@ -31,4 +31,4 @@ class SamplingError(CoresetError, RuntimeError):
 
 
 class CoresetWarning(UserWarning):
-    """Base of the package's warnings: the result is usable, but something should be known about it."""
+    """Base of the package's warnings: the result is usable, but not without knowing this."""

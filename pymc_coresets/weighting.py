@@ -11,17 +11,15 @@ from typing import Any, Protocol
 
 import numpy as np
 import pymc as pm
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
-from scipy.optimize import minimize
 
 from pymc_coresets.algorithms import sample_uniform
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.model.draws import Draws
+from pymc_coresets.model.laplace import laplace_draws
 from pymc_coresets.model.observations import Observations
 from pymc_coresets.model.rewrite import coreset_model
-from pymc_coresets.model.unconstrained import Unconstrained
 
-__all__ = ["Laplace", "Pathfinder", "Prior", "Subsample", "UserDraws", "Weighting", "laplace_draws"]
+__all__ = ["WEIGHTINGS", "Laplace", "Pathfinder", "Prior", "Subsample", "UserDraws", "Weighting"]
 
 _log = logging.getLogger(__name__)
 
@@ -208,101 +206,6 @@ WEIGHTINGS: Mapping[str, type[Prior | Laplace | Subsample | Pathfinder]] = {
 }
 
 
-def laplace_draws(model: pm.Model, n_draws: int, *, rng: np.random.Generator) -> Draws:
-    """Draw from the Laplace approximation of a model's posterior, on the unconstrained scale.
-
-    Parameters
-    ----------
-    model : pm.Model
-    n_draws : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    Draws
-
-    Raises
-    ------
-    SamplingError
-        If the optimiser finds no mode, or the Hessian there is not negative definite.
-
-    Notes
-    -----
-    With H = L L' the negative Hessian at the mode mu, a draw is mu + L^-T z, z ~ N(0, I).
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm
-    >>> with pm.Model() as model:
-    ...     y = pm.Normal("y", pm.Normal("mu", 0, 10), 1.0, observed=np.full(50, 3.0))
-    >>> draws = laplace_draws(model, 1000, rng=np.random.default_rng(1))
-    >>> bool(abs(draws.values["mu"].mean() - 3.0) < 0.05)
-    True
-    """
-    space = Unconstrained(model)
-    mode = _mode(space)
-    hessian = _negative_hessian(space, mode)
-    try:
-        factor = cholesky(hessian, lower=True)
-    except LinAlgError as error:
-        raise SamplingError(
-            "The posterior has no proper mode (its curvature is not negative definite there), as "
-            "for hierarchical models: use weighting='subsample', which samples instead."
-        ) from error
-    z = rng.standard_normal((space.n_dims, n_draws))
-    return space.constrain(mode + solve_triangular(factor, z, lower=True, trans="T").T)
-
-
-def _mode(space: Unconstrained) -> np.ndarray:
-    def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
-        logp, gradient = space.logp_and_gradient(x)
-        return -logp, -gradient
-
-    result = minimize(
-        negative, space.start, jac=True, method="L-BFGS-B", options={"maxiter": 2_000}
-    )
-    x = np.asarray(result.x)
-    for _ in range(_NEWTON_STEPS):  # L-BFGS stops where the function no longer changes: too early
-        logp, gradient = space.logp_and_gradient(x)
-        hessian = _negative_hessian(space, x)
-        try:
-            step = np.linalg.solve(hessian, gradient)
-        except LinAlgError:
-            break
-        if not np.isfinite(step).all() or space.logp_and_gradient(x + step)[0] < logp:
-            break
-        x = x + step
-        if gradient @ step < _NEWTON_TOLERANCE:
-            break
-    if not np.isfinite(space.logp_and_gradient(x)[0]):
-        raise SamplingError(
-            f"No mode of the posterior was found ({result.message}): use weighting='subsample'."
-        )
-    return x
-
-
-_NEWTON_STEPS, _NEWTON_TOLERANCE = 10, 1e-10
-
-
-def _negative_hessian(space: Unconstrained, x: np.ndarray) -> np.ndarray:
-    """Central differences of the gradient, with steps of a small part of each scale."""
-    rough = np.full(space.n_dims, 1e-4)
-    diagonal = np.diag(_differences(space, x, rough))
-    steps = 1e-2 / np.sqrt(np.clip(diagonal, 1.0, None))
-    hessian = _differences(space, x, steps)
-    return (hessian + hessian.T) / 2
-
-
-def _differences(space: Unconstrained, x: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    rows = []
-    for i, step in enumerate(steps):
-        shift = np.zeros_like(x)
-        shift[i] = step
-        above, below = space.logp_and_gradient(x + shift)[1], space.logp_and_gradient(x - shift)[1]
-        rows.append((below - above) / (2 * step))
-    return np.stack(rows)
-
-
 def _nuts_draws(model: pm.Model, n_draws: int, *, tune: int, rng: np.random.Generator) -> Draws:
     n_chains = 2
     try:
@@ -314,6 +217,7 @@ def _nuts_draws(model: pm.Model, n_draws: int, *, tune: int, rng: np.random.Gene
             random_seed=_seed(rng),
             progressbar=False,
             compute_convergence_checks=False,
+            quiet=True,
         )
     except (ValueError, RuntimeError, FloatingPointError) as error:
         raise SamplingError(

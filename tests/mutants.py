@@ -51,17 +51,21 @@ MUTANTS = [
         "space",
         ("selectable &= problem.base_weights > 0", "selectable &= problem.base_weights >= 0"),
         ("cosines *= length", "cosines *= 1"),
+        ("total_norm / self._unit", "total_norm"),
+        (
+            "weights[support] @ problem.heldout_vectors[support]",
+            "problem.heldout_vectors[support].sum(0)",
+        ),
         ("scores[self._barred] = -np.inf", "scores[self._barred] = 0"),
         ("(direction / length).astype", "direction.astype"),
         ("* self._unit * self._unit", "* self._unit"),
         ("min(max(math.frexp(longest)[1], -1000), 1000)", "0"),
         ("np.finfo(np.float64).eps * self.norms.max()", "0"),
-        tests="test_solve.py",
     ),
     *plant(
         "nnls",
-        ("coefficients + correction", "coefficients - correction"),
-        ("column -= basis @ correction", "column -= 0 * (basis @ correction)"),
+        ("column -= basis @ (column @ basis)", "pass"),
+        ("[:n, n] = coefficients", "[:n, n] = 0"),
         ("ratios.min() * (trial", "ratios.max() * (trial"),
         ("if height <= rounding(row):", "if height <= 1e-3 * np.linalg.norm(row):"),
         ("if height <= rounding(row):", "if height <= 0:"),
@@ -120,10 +124,10 @@ MUTANTS = [
         ),
         (
             "scores = space.project(state.residual)",
-            "scores = abs(space.project(state.residual))",
+            "scores = -space.project(state.residual)",
         ),
         ("threshold = space.rounding +", "threshold = 1e-3 * distance +"),
-        ("ActiveSet(empty.residual, empty.size)", "ActiveSet(empty.residual, empty.size + 1)"),
+        ("ActiveSet(empty.residual, empty.size)", "ActiveSet(empty.residual, empty.size - 1)"),
         ("replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved", "moved"),
         ("weights = np.zeros_like(state.weights)", "weights = state.weights"),
         ("_STEPS_PER_POINT = 10", "_STEPS_PER_POINT = 1"),
@@ -156,6 +160,7 @@ def is_caught(mutant: Mutant) -> bool:
         copy = Path(folder)
         shutil.copytree(ROOT / ALGORITHMS, copy / ALGORITHMS)
         shutil.copy(ROOT / "pymc_coresets/exceptions.py", copy / "pymc_coresets")
+        (copy / "pymc_coresets/__init__.py").touch()  # the algorithms alone, without PyMC
         shutil.copytree(ROOT / "tests", copy / "tests")
         (copy / mutant.source).write_text(text.replace(mutant.right, mutant.wrong))
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]

@@ -119,8 +119,7 @@ class ActiveSet:
         basis = self._basis[:, :n]
         coefficients = row @ basis
         column = row - basis @ coefficients
-        correction = column @ basis
-        column -= basis @ correction
+        column -= basis @ (column @ basis)
         height = float(np.linalg.norm(column))
         if height <= rounding(row):
             return False
@@ -129,7 +128,7 @@ class ActiveSet:
         if coordinate <= self._rounding:
             return False
         self._basis[:, n] = column
-        self._triangle[:n, n] = coefficients + correction
+        self._triangle[:n, n] = coefficients
         self._triangle[n, n] = height
         self._coordinates[n] = coordinate
         self.residual = self.residual - coordinate * column

@@ -81,8 +81,6 @@ class Pursuit:
 
     def step(self, state: PursuitState) -> PursuitState:
         """Add the row that is best aligned with the residual, and solve anew."""
-        if state.is_full:
-            return replace(state, status=Status.SIZE_REACHED)
         space = state.space
         active, distance = state.active, np.linalg.norm(state.residual)
         scores = space.project(state.residual)

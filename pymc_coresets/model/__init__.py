@@ -1,0 +1,1 @@
+"""Everything that reads or builds PyMC models, and their PyTensor graphs."""

@@ -10,10 +10,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar import AND, GE, GT, LE, Abs, Exp, Sigmoid, Softplus, Sqr
 from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Sum
 from pytensor.tensor.special import Softmax
+from pytensor.tensor.variable import TensorVariable
 
 __all__ = ["conditions", "guard", "row_axis"]
 
@@ -21,28 +25,65 @@ _NON_NEGATIVE = (Sigmoid, Exp, Softplus, Sqr, Abs)
 
 
 def conditions(node: Apply) -> list[Variable]:
-    """List the elementwise conditions of a check, without those that always hold."""
+    """List the elementwise conditions of a check, without those that always hold.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from pymc.logprob.utils import CheckParameterValue
+    >>> mu, sigma = pt.vector("mu"), pt.vector("sigma")
+    >>> checked = CheckParameterValue()(mu, pt.all(sigma > 0), pt.all(pt.exp(mu) >= 0))
+    >>> [str(condition) for condition in conditions(checked.owner)]
+    ['Gt.0']
+    """
     found = (c for conjunction in node.inputs[1:] for c in _conjuncts(conjunction))
-    return [c for c in dict.fromkeys(found) if not _always_true(c)]
+    return [_with_known_sums(c) for c in dict.fromkeys(found) if not _always_true(c)]
 
 
-def row_axis(condition: Variable, x: Variable, axis: int, n_obs: int) -> int | None:
-    """Find the axis of `condition` that runs along the observations, which are `axis` of `x`.
+def row_axis(condition: Variable, x: Variable, axis: int, length: int) -> int | None:
+    """Find the axis of `condition` that runs along `axis` of `x`, which has `length` rows.
 
     Parameters of a distribution broadcast against its value from the right; the event dimensions
     of a multivariate one come last.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> logp, positive = pt.vector(shape=(5,)), pt.matrix(shape=(5, 3)) > 0
+    >>> row_axis(positive, logp, 0, 5)
+    0
     """
-    for candidate in (axis, axis + condition.type.ndim - x.type.ndim):
-        if 0 <= candidate < condition.type.ndim and condition.type.shape[candidate] == n_obs:
+    surplus = condition.type.ndim - x.type.ndim
+    candidates = (axis, axis + surplus) if surplus > 0 else (axis + surplus,)
+    for candidate in candidates:
+        if candidate >= 0 and condition.type.shape[candidate] == length:
             return candidate
     return None
 
 
-def guard(x: Variable, axis: int, checked: Sequence[tuple[Variable, int | None]]) -> Variable:
-    """Set `x` to minus infinity in the rows where any of the conditions fails."""
+def guard(
+    x: TensorVariable, axis: int, checked: Sequence[tuple[Variable, int | None]]
+) -> TensorVariable:
+    """Set `x` to minus infinity in the rows where any of the conditions fails.
+
+    Parameters
+    ----------
+    x : TensorVariable
+        The guarded log-density, with the rows along `axis`.
+    axis : int
+    checked : sequence of (Variable, int or None)
+        Each condition, and its axis that has the rows.  With None the condition concerns all rows.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> condition = pt.as_tensor([True, False, True])
+    >>> guard(pt.zeros(3), 0, [(condition, 0)]).eval()
+    array([  0., -inf,   0.])
+    """
     for condition, condition_axis in checked:
         others = [i for i in range(condition.type.ndim) if i != condition_axis]
-        holds = condition.all(axis=others) if others else condition
+        holds = pt.all(condition, axis=others) if others else pt.as_tensor(condition)
         if condition_axis is not None:
             holds = holds.dimshuffle(["x"] * axis + [0] + ["x"] * (x.type.ndim - axis - 1))
         x = pt.switch(holds, x, np.array(-np.inf, dtype=x.type.dtype))
@@ -81,6 +122,27 @@ def _always_true(condition: Variable) -> bool:
     if isinstance(node.op.scalar_op, GT):
         return _computed_by(left, (Exp, Softplus)) and bool(np.all(right.data <= 0))
     return False
+
+
+def _with_known_sums(condition: Variable) -> Variable:
+    """Replace the sum of a softmax by one: that it is a probability needs no check."""
+    known: dict[Variable, Variable] = {
+        v: pt.ones(v.type.shape)
+        for v in ancestors([condition])
+        if _is_sum_of_softmax(v) and None not in v.type.shape
+    }
+    if not known:
+        return condition
+    [simplified] = clone_replace([condition], known, rebuild_strict=False)
+    return simplified
+
+
+def _is_sum_of_softmax(variable: Variable) -> bool:
+    node = variable.owner
+    if node is None or not isinstance(node.op, Sum):
+        return False
+    inner = node.inputs[0].owner
+    return inner is not None and isinstance(inner.op, Softmax) and inner.op.axis == node.op.axis
 
 
 def _computed_by(variable: Variable, functions: tuple[type, ...]) -> bool:

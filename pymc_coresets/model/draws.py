@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
+from numpy.typing import ArrayLike
 
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = ["Draws"]
+__all__ = ["Draws", "DrawsLike"]
+
+#: Whatever `Draws.of` reads.
+type DrawsLike = Draws | xr.DataTree | xr.Dataset | Mapping[str, ArrayLike]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +49,7 @@ class Draws:
         return self.take(np.sort(order[n_heldout:])), self.take(np.sort(order[:n_heldout]))
 
     @classmethod
-    def of(cls, draws: Any, shapes: Mapping[str, tuple[int, ...]]) -> "Draws":  # noqa: ANN401
+    def of(cls, draws: DrawsLike, shapes: Mapping[str, tuple[int, ...]]) -> "Draws":
         """Read draws from a DataTree, a Dataset, or a mapping of arrays.
 
         Parameters
@@ -80,7 +83,7 @@ class Draws:
         return cls(values)
 
 
-def _arrays(draws: Any, names: Iterable[str]) -> dict[str, np.ndarray]:  # noqa: ANN401
+def _arrays(draws: DrawsLike, names: Iterable[str]) -> dict[str, np.ndarray]:
     if isinstance(draws, xr.DataTree):
         if "posterior" not in draws.children:
             raise InvalidDataError(

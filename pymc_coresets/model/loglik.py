@@ -1,12 +1,11 @@
 """Evaluate the potentials of any rows at any draws: compiled once, in blocks that fit the cache."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import pytensor
@@ -17,7 +16,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import graph_inputs
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.model.draws import Draws
+from pymc_coresets.model.draws import Draws, DrawsLike
 from pymc_coresets.model.observations import Observations
 from pymc_coresets.model.pushdown import RowArray
 from pymc_coresets.model.vectormath import vector_mode
@@ -25,6 +24,7 @@ from pymc_coresets.model.vectormath import vector_mode
 __all__ = ["LogLikelihood", "Moments"]
 
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
+_ROUNDING = 16 * np.finfo(float).eps
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class LogLikelihood:
         return {name: v.type.shape for name, v in self._parameters.items()}
 
     def matrix(
-        self, draws: Any, rows: np.ndarray | None = None, *, dtype: DTypeLike = np.float64
+        self, draws: DrawsLike, rows: np.ndarray | None = None, *, dtype: DTypeLike = np.float64
     ) -> np.ndarray:
         """Evaluate f_n(theta_s), in nats, for some rows (or all) and all draws.
 
@@ -108,7 +108,7 @@ class LogLikelihood:
             out[:, block] = values.T
         return out.T
 
-    def moments(self, draws: Any, base_weights: np.ndarray | None = None) -> Moments:
+    def moments(self, draws: DrawsLike, base_weights: np.ndarray | None = None) -> Moments:
         """Sum the potentials over all rows, and measure each row, in one pass.
 
         Memory O(N + S): the matrix is never held.
@@ -120,7 +120,7 @@ class LogLikelihood:
         for block, values in self.blocks(draws, rows):
             chosen = block if rows is None else rows[block]
             total += values.T @ weights[chosen]
-            norms[chosen] = values.std(axis=1)
+            norms[chosen] = _spread(values)
         return Moments(total, norms)
 
     def blocks(
@@ -152,7 +152,7 @@ class LogLikelihood:
                 queue += [pool.submit(evaluate, block) for block in islice(pending, 1)]
                 yield result
 
-    def _draws(self, draws: Any) -> Draws:
+    def _draws(self, draws: DrawsLike) -> Draws:
         return Draws.of(draws, self.shapes)
 
     def _parameter_arrays(self, draws: Draws) -> list[np.ndarray]:
@@ -182,7 +182,7 @@ class LogLikelihood:
         return [r for r in self.observations.rows if r.placeholder in self._inputs]
 
     @cached_property
-    def _compiled(self) -> Any:
+    def _compiled(self) -> Callable[..., Sequence[np.ndarray]]:
         obs = self.observations
         batched = {
             v: pt.tensor(name, dtype=v.type.dtype, shape=(None, *v.type.shape))
@@ -196,7 +196,8 @@ class LogLikelihood:
         function = pytensor.function(
             inputs, [graph], mode=vector_mode(), on_unused_input="ignore", trust_input=True
         )
-        return function.vm.jit_fn
+        compiled: Callable[..., Sequence[np.ndarray]] = function.vm.jit_fn
+        return compiled
 
     def _explain_non_finite(self, values: np.ndarray, rows: np.ndarray | slice) -> None:
         bad_draws, bad_rows = np.nonzero(~np.isfinite(values))
@@ -208,8 +209,16 @@ class LogLikelihood:
         ]
         raise InvalidDataError(
             f"The log-likelihood of observation {n} is {values[bad_draws[0], bad_rows[0]]} at draw "
-            f"{bad_draws[0]} ({len(np.unique(bad_rows))} rows, {len(np.unique(bad_draws))} draws of a "
-            "block). "
+            f"{bad_draws[0]} ({len(np.unique(bad_rows))} rows, {len(np.unique(bad_draws))} draws "
+            "of a block). "
             + (f"Its data hold NaN in {suspects}. " if suspects else "")
             + "Check the data there, or use a weighting distribution whose draws the data allow."
         )
+
+
+def _spread(values: np.ndarray) -> np.ndarray:
+    """Standard deviation over the draws; 0 where it is rounding error of a constant."""
+    deviation, mean = values.std(axis=1), values.mean(axis=1)
+    noise = _ROUNDING * np.abs(mean)
+    spread: np.ndarray = np.where(deviation > noise, deviation, 0.0)
+    return spread

@@ -1,35 +1,26 @@
 """Find a model's observations: its likelihood terms, their axis, and a pointwise log-likelihood."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
-from pymc.logprob.basic import transformed_conditional_logp
-from pymc.logprob.utils import replace_rvs_by_values
 from pymc.model.core import modelcontext
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.basic import MergeOptimizer
-from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors, graph_inputs
-from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.xtensor.type import XTensorType
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.model.pushdown import Pushdown, RowArray, evaluate
+from pymc_coresets.model.folding import evaluate
+from pymc_coresets.model.graphs import has_randomness, parameter_inputs, plain_graphs
+from pymc_coresets.model.missing import common_positions
+from pymc_coresets.model.pushdown import Pushdown, RowArray
 
 __all__ = ["Observations", "Term", "find_observations"]
 
 
 @dataclass(frozen=True)
 class Term:
-    """One likelihood term of the model: an observed variable, or a potential with one value per row.
+    """One likelihood term: an observed variable, or a potential with one value per row.
 
     Attributes
     ----------
@@ -60,12 +51,12 @@ class Observations:
         Name of the observation dimension, where it has one.
     n_obs : int
         Number of observations N.
-    parameters : mapping of str to Variable
+    parameters : mapping of str to TensorVariable
         Inputs that stand for the free variables, on their own (constrained) scale.
-    loglik : Variable
+    loglik : TensorVariable
         The potentials (n_rows,) as a function of `parameters`, the placeholders of `rows`, and
         `n_rows`.
-    n_rows : Variable
+    n_rows : TensorVariable
         How many rows the placeholders hold.
     rows : tuple of RowArray
         Every array that is indexed by the observation.
@@ -76,9 +67,9 @@ class Observations:
         Parts of the model whose cost grows with N for any number of rows, by name.
     local : tuple of str
         Free variables that have the observation axis themselves.
-    views : mapping of str to Variable
+    views : mapping of str to TensorVariable
         Deterministics that have the observation axis, for the rows of the placeholders.
-    reference : Variable
+    reference : TensorVariable
         The potentials (n_obs,) as PyMC derives them, to check the others against.
     """
 
@@ -86,15 +77,15 @@ class Observations:
     terms: tuple[Term, ...]
     dim: str | None
     n_obs: int
-    parameters: Mapping[str, Variable]
-    loglik: Variable
-    n_rows: Variable
+    parameters: Mapping[str, TensorVariable]
+    loglik: TensorVariable
+    n_rows: TensorVariable
     rows: tuple[RowArray, ...]
     positions: np.ndarray | None
     unselected: tuple[str, ...]
     local: tuple[str, ...]
-    views: Mapping[str, Variable]
-    reference: Variable
+    views: Mapping[str, TensorVariable]
+    reference: TensorVariable
 
 
 def find_observations(
@@ -145,11 +136,11 @@ def find_observations(
             "model, which holds its variables too."
         )
     names = _term_names(model, observed, dim)
-    parameters = _parameters(model)
-    graphs = _graphs(model, names, parameters)
+    parameters = parameter_inputs(model)
+    graphs = plain_graphs(model, names, parameters)
     terms = [_term(model, name, graphs[name], dim) for name in names]
     n_obs = _common_length(terms)
-    return _select(model, terms, n_obs, dim, parameters, graphs, allow_local)
+    return _select(model, terms, n_obs, dim, parameters, graphs, allow_local=allow_local)
 
 
 # -- which terms ----------------------------------------------------------------------------------
@@ -196,7 +187,7 @@ def _term_names(
     return names
 
 
-def _term(model: pm.Model, name: str, graph: Variable, dim: str | None) -> Term:
+def _term(model: pm.Model, name: str, graph: TensorVariable, dim: str | None) -> Term:
     dims = model.named_vars_to_dims.get(name, ())
     if dim is not None and dims and dim not in dims:
         raise UnsupportedModelError(
@@ -233,106 +224,7 @@ def _common_length(terms: Sequence[Term]) -> int:
     return n_obs
 
 
-# -- graphs over plain inputs -----------------------------------------------------------------------
-
-
-def _parameters(model: pm.Model) -> dict[str, Variable]:
-    """Make an input of known shape for each free variable, on its own scale."""
-    shapes = model.eval_rv_shapes()
-    parameters = {}
-    for rv in model.free_RVs:
-        known = {"shape": tuple(int(n) for n in shapes[rv.name])}
-        parameters[rv.name] = rv.type.clone(**known)(name=rv.name)
-    return parameters
-
-
-def _graphs(
-    model: pm.Model, names: Sequence[str], parameters: Mapping[str, Variable]
-) -> dict[str, Variable]:
-    """Express the terms' potentials and the deterministics by `parameters` and constant data."""
-    values = {rv: parameters.get(rv.name, model.rvs_to_values[rv]) for rv in model.basic_RVs}
-    terms = [model[name] for name in names]
-    observed = [v for v in terms if v in values]
-    _refuse_minibatch(observed)
-    others = [v for v in terms if v not in values] + list(model.deterministics)
-    logps = transformed_conditional_logp(
-        observed,
-        rvs_to_values=values,
-        rvs_to_transforms=dict.fromkeys(model.basic_RVs),
-        jacobian=False,
-    )
-    replaced = replace_rvs_by_values(others, rvs_to_values=values) if others else []
-    graphs = _with_constant_data([_plain_tensor(g) for g in [*logps, *replaced]])
-    named = dict(zip([v.name for v in (*observed, *others)], graphs, strict=True))
-    _refuse_randomness({name: named[name] for name in names})
-    return named
-
-
-def _plain_tensor(graph: Variable) -> Variable:
-    if isinstance(graph.type, XTensorType):
-        graph = graph.values
-    lowered = rewrite_graph(graph, include=("lower_xtensor",), clone=True)
-    assert isinstance(lowered, Variable)
-    return lowered
-
-
-def _with_constant_data(graphs: Sequence[Variable]) -> list[Variable]:
-    """Replace data containers by constants (sharing their memory), so that shapes are known."""
-    shared = [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
-    constants = {
-        v: v.type.constant_type(
-            type=v.type.clone(shape=np.shape(v.get_value(borrow=True))),
-            data=v.get_value(borrow=True),
-            name=v.name,
-        )
-        for v in shared
-    }
-    graphs = clone_replace(list(graphs), constants, rebuild_strict=False)
-    return _merged(_with_constant_shapes(graphs))
-
-
-def _merged(graphs: Sequence[Variable]) -> list[Variable]:
-    """Make equal parts of the graphs one, so that their rows are kept once."""
-    fgraph = FunctionGraph(outputs=list(graphs), clone=False, features=[])
-    MergeOptimizer().rewrite(fgraph)
-    return list(fgraph.outputs)
-
-
-def _with_constant_shapes(graphs: Sequence[Variable]) -> list[Variable]:
-    """Fold shapes that are known, whatever the values are."""
-    known = {}
-    for variable in ancestors(graphs):
-        node = variable.owner
-        if node is None or not isinstance(node.op, Shape | Shape_i):
-            continue
-        shape = node.inputs[0].type.shape
-        if isinstance(node.op, Shape_i) and shape[node.op.i] is not None:
-            known[variable] = pt.constant(shape[node.op.i], dtype="int64")
-        elif isinstance(node.op, Shape) and None not in shape:
-            known[variable] = pt.constant(np.array(shape, dtype="int64"))
-    return clone_replace(list(graphs), known, rebuild_strict=False) if known else list(graphs)
-
-
-def _refuse_minibatch(observed: Sequence[Variable]) -> None:
-    for rv in observed:
-        if rv.owner is not None and type(rv.owner.op).__name__ == "MinibatchRandomVariable":
-            raise UnsupportedModelError(
-                f"{rv.name!r} has total_size=..., as for minibatches. Give the model the whole "
-                "data without total_size: choosing rows is what the coreset does."
-            )
-
-
-def _refuse_randomness(graphs: Mapping[str, Variable]) -> None:
-    for name, graph in graphs.items():
-        if any(isinstance(v.type, RandomType) for v in graph_inputs([graph])):
-            raise UnsupportedModelError(
-                f"{name!r} contains random draws (pm.Minibatch, or a distribution that is not a "
-                "variable of the model). Give the model the whole data, and register every "
-                "distribution under a name."
-            )
-
-
-# -- selection ---------------------------------------------------------------------------------------
+# -- selection -------------------------------------------------------------------------------------
 
 
 def _select(
@@ -340,8 +232,9 @@ def _select(
     terms: Sequence[Term],
     n_obs: int,
     dim: str | None,
-    parameters: Mapping[str, Variable],
-    graphs: Mapping[str, Variable],
+    parameters: Mapping[str, TensorVariable],
+    graphs: Mapping[str, TensorVariable],
+    *,
     allow_local: bool,
 ) -> Observations:
     pushdown = Pushdown(parameters.values(), n_obs)
@@ -353,9 +246,9 @@ def _select(
             "leave them out: marginalise them (pm.Censored, pm.Mixture, an overdispersed "
             "likelihood, pymc_extras.marginalize, ...), or keep them all with allow_local=True."
         )
-    unselected = tuple(dict.fromkeys(pushdown.unselected))
+    unselected = tuple(dict.fromkeys([*pushdown.unselected, *pushdown.taken_whole(loglik)]))
     dim = dim or _dim_of(model, terms)
-    views = _views(model, n_obs, dim, graphs, pushdown)
+    views = _views(model, terms, n_obs, dim, graphs, pushdown)
     reference = _sum_over_events([(graphs[t.name], t.axis) for t in terms])
     return Observations(
         model=model,
@@ -366,7 +259,7 @@ def _select(
         loglik=loglik,
         n_rows=pushdown.n_rows,
         rows=tuple(pushdown.row_arrays()),
-        positions=_positions(model, terms),
+        positions=common_positions(model, [t.name for t in terms]),
         unselected=unselected,
         local=local,
         views=views,
@@ -374,7 +267,7 @@ def _select(
     )
 
 
-def _sum_over_events(graphs: Sequence[tuple[Variable, int]]) -> Variable:
+def _sum_over_events(graphs: Sequence[tuple[TensorVariable, int]]) -> TensorVariable:
     """Add up all that belongs to one observation."""
     per_row = [
         graph.sum(axis=[i for i in range(graph.type.ndim) if i != axis])
@@ -397,26 +290,32 @@ def _dim_of(model: pm.Model, terms: Sequence[Term]) -> str | None:
     if len(dims) > 1:
         raise UnsupportedModelError(
             f"The observed variables {[t.name for t in terms]!r} have different observation "
-            f"dimensions {sorted(map(str, dims))!r} of the same length. Name the one to summarise with dim=..."
+            f"dimensions {sorted(map(str, dims))!r} of the same length. Name the one to summarise "
+            "with dim=..."
         )
     return dims.pop() if dims else None
 
 
 def _views(
     model: pm.Model,
+    terms: Sequence[Term],
     n_obs: int,
     dim: str | None,
-    graphs: Mapping[str, Variable],
+    graphs: Mapping[str, TensorVariable],
     pushdown: Pushdown,
-) -> dict[str, Variable]:
+) -> dict[str, TensorVariable]:
     """Select the deterministics that have the observation axis and no local variable."""
     views = {}
+    used = set(ancestors([model[t.name] for t in terms]))
     for deterministic in model.deterministics:
         name, graph = deterministic.name, graphs[deterministic.name]
         dims = model.named_vars_to_dims.get(name)
         axis = dims.index(dim) if dims and dim in dims else 0
-        has_axis = dim in dims if dims else graph.type.shape[:1] == (n_obs,)
-        if not has_axis:
+        # Without dims, only what the likelihood is computed from is known to be about rows.
+        has_axis = (
+            dim in dims if dims else graph.type.shape[:1] == (n_obs,) and deterministic in used
+        )
+        if not has_axis or has_randomness(graph):
             continue
         local_before = set(pushdown.local)
         selected = pushdown.select(graph, axis)
@@ -424,8 +323,3 @@ def _views(
             views[name] = selected
         pushdown.local = local_before
     return views
-
-
-def _positions(model: pm.Model, terms: Sequence[Term]) -> np.ndarray | None:
-    """Undo the renumbering of rows where PyMC splits a variable with missing values in two."""
-    return None

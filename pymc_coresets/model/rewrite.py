@@ -1,6 +1,6 @@
 """Build the model in which a weighted potential over a few rows stands for all observations."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -122,7 +122,8 @@ class _Rewrite:
             [(old, new) for old, new in used.items() if old in fgraph.variables],
             import_missing=True,
         )
-        fgraph._coords, fgraph._dim_lengths = self._coords()
+        coords, lengths = self._coords()
+        vars(fgraph).update(_coords=coords, _dim_lengths=lengths)  # where PyMC looks for them
         model = model_from_fgraph(fgraph, mutate_fgraph=True)
         for name, value in self.initial_values.items():
             model.set_initval(model[name], value)
@@ -200,12 +201,12 @@ class _Rewrite:
             replacements[row.placeholder] = shared
         return replacements
 
-    def _named(self, name: str, variable: Variable, wrap: Any) -> Variable:
+    def _named(self, name: str, variable: Variable, wrap: Callable[..., Variable]) -> Variable:
         dims = self.obs.model.named_vars_to_dims.get(name) or ()
         return wrap(variable, name, *(self.dim if d == self.obs.dim else d for d in dims))
 
     def _coords(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        coords, lengths = dict(self.fgraph._coords), dict(self.fgraph._dim_lengths)
+        coords, lengths = (dict(vars(self.fgraph)[name]) for name in ("_coords", "_dim_lengths"))
         if self.obs.dim is not None and self.dim is not None:
             labels = coords.get(self.obs.dim)
             size = len(self.indices)
@@ -217,7 +218,10 @@ class _Rewrite:
 def _shared_rows(
     values: np.ndarray, shape: Sequence[int | None], name: str | None = None
 ) -> SharedVariable:
-    return pytensor.shared(np.ascontiguousarray(values), name=name, shape=tuple(shape))
+    rows: SharedVariable = pytensor.shared(
+        np.ascontiguousarray(values), name=name, shape=tuple(shape)
+    )
+    return rows
 
 
 def _initial_values(model: pm.Model) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""The unconstrained space that samplers and optimisers work in, and the way back to the variables."""
+"""The unconstrained space that samplers and optimisers work in, and the way back from it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -80,11 +79,14 @@ class Unconstrained:
         )
 
     @cached_property
-    def _backward(self) -> Any:
+    def _backward(self) -> Callable[..., Sequence[np.ndarray]]:
         rvs = [
             pt.as_tensor(rv, allow_xtensor_conversion=True)
             for rv in self.model.replace_rvs_by_values(self.model.free_RVs)
         ]
         # A few small operations a draw: not worth a compilation.
         plain = Mode(linker="py", optimizer="minimum_compile")
-        return pytensor.function(self.model.value_vars, rvs, mode=plain, on_unused_input="ignore")
+        function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
+            self.model.value_vars, rvs, mode=plain, on_unused_input="ignore"
+        )
+        return function

@@ -5,14 +5,18 @@ turned into vector instructions: an element costs 20 to 30 ns.  Written out as p
 same loop runs on 4 or 8 elements at a time.  :func:`vector_mode` replaces the functions of any
 model's graph by such polynomials, just before loops are fused, so that every likelihood profits.
 
-All are accurate to 2 units in the last place in float64, and keep the limits at infinities and
-NaN.  The polynomials are Taylor's (exp) and those of the freely distributable fdlibm (log).
+Those of one argument are accurate to 3 units in the last place in float64, and keep the limits at
+infinities and NaN; log-gamma (absolutely, near its zeros) and powers to some 1e-14.  The
+polynomials are Taylor's (exp), those of the freely distributable fdlibm (log), and Stirling's
+(log-gamma).
 """
 
-from collections.abc import Callable
+# ruff: noqa: ARG001, ARG002 (Numba and PyTensor say what arguments their callbacks have)
+
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytensor.scalar as ps
@@ -20,16 +24,25 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 from pytensor.compile.mode import Mode, get_mode
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
 from pytensor.link.numba.linker import NumbaLinker
-from pytensor.scalar.basic import Composite, UnaryScalarOp, upgrade_to_float
+from pytensor.scalar.basic import Composite, ScalarOp, upgrade_to_float
 from pytensor.tensor.elemwise import Elemwise
 
-__all__ = ["vector_exp", "vector_log", "vector_log1p", "vector_mode", "vector_softplus"]
+__all__ = [
+    "vector_exp",
+    "vector_gammaln",
+    "vector_log",
+    "vector_log1p",
+    "vector_mode",
+    "vector_power",
+    "vector_sigmoid",
+    "vector_softplus",
+]
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
@@ -39,33 +52,39 @@ _EXPONENT_BIAS = 1023
 _MANTISSA = 0x000FFFFFFFFFFFFF
 _SQRT_HALF = 0x3FE6A09E << 32
 _ONE = 0x3FF00000 << 32
+_STIRLING = 0.41893853320467274178  # (log(2 pi) - 1) / 2
 _SMALLEST_NORMAL, _TWO_54 = 2.2250738585072014e-308, 18014398509481984.0
 
 # PyTensor keeps compiled functions on disk: a changed function needs another key there.
 _VERSION = sha256(Path(__file__).read_bytes()).hexdigest()
 
-# Fast-math would reassociate the compensated sums; Python's division would raise, which branches.
-_straight_line: Any = njit(fastmath=False, error_model="numpy", forceinline=True)
+
+def _straight_line[F: Callable[..., object]](function: F) -> F:
+    # Fast-math would reassociate the compensated sums; Python's division would raise: a branch.
+    return cast(F, njit(fastmath=False, error_model="numpy", forceinline=True)(function))
 
 
-@intrinsic
-def _as_bits(context: Any, x: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.IntType(64))
+def _reinterpret(source: types.Type, target: types.Type, llvm: ir.Type) -> Callable[..., Any]:
+    """Give compiled code a function that reads the bits of a number as another type."""
 
-    return types.int64(types.float64), codegen
+    @intrinsic
+    def reinterpret(context: object, x: object) -> tuple[Any, Callable[..., ir.Value]]:
+        def codegen(
+            context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
+        ) -> ir.Value:
+            return builder.bitcast(args[0], llvm)
+
+        return target(source), codegen
+
+    return cast(Callable[..., Any], reinterpret)
 
 
-@intrinsic
-def _as_double(context: Any, bits: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return types.float64(types.int64), codegen
+_as_bits: Callable[[float], int] = _reinterpret(types.float64, types.int64, ir.IntType(64))
+_as_double: Callable[[int], float] = _reinterpret(types.int64, types.float64, ir.DoubleType())
 
 
 @_straight_line
-def vector_exp(x):  # type: ignore[no-untyped-def]
+def vector_exp(x: float) -> float:
     """Compute exp(x) = 2**k exp(r), |r| <= log(2)/2."""
     y = min(max(x, -750.0), 710.0)
     rounded = y * _LOG2_E + _ROUND
@@ -85,16 +104,14 @@ def vector_exp(x):  # type: ignore[no-untyped-def]
     p = p * r + 0.5
     p = p * r * r + r + 1.0
     exponent = _as_bits(rounded) - _as_bits(_ROUND)
-    half = (
-        exponent >> 1
-    )  # two factors, so that results below the smallest normal number are reached
+    half = exponent >> 1  # in two factors, to reach results below the smallest normal number
     scaled = p * _as_double((half + _EXPONENT_BIAS) << 52)
     y = scaled * _as_double((exponent - half + _EXPONENT_BIAS) << 52)
-    return y if x == x else x  # min and max lose NaN
+    return y if x == x else x  # noqa: PLR0124 (min and max lose NaN)
 
 
 @_straight_line
-def _log_parts(x):  # type: ignore[no-untyped-def]
+def _log_parts(x: float) -> tuple[float, float, float, float]:
     """Split x = 2**k m, sqrt(1/2) <= m < sqrt(2), and give k, f = m - 1, and log(1 + f) - f."""
     bits = _as_bits(x) + (_ONE - _SQRT_HALF)
     k = _as_double((bits >> 52) - _EXPONENT_BIAS + _as_bits(_ROUND)) - _ROUND
@@ -115,7 +132,7 @@ def _log_parts(x):  # type: ignore[no-untyped-def]
 
 
 @_straight_line
-def vector_log(x):  # type: ignore[no-untyped-def]
+def vector_log(x: float) -> float:
     """Compute log(x) = k log(2) + log(m)."""
     small = x < _SMALLEST_NORMAL
     k, f, r, half_square = _log_parts(x * _TWO_54 if small else x)
@@ -127,7 +144,7 @@ def vector_log(x):  # type: ignore[no-untyped-def]
 
 
 @_straight_line
-def vector_log1p(x):  # type: ignore[no-untyped-def]
+def vector_log1p(x: float) -> float:
     """Compute log(1 + x), with the rounding of 1 + x put right."""
     u = 1.0 + x
     k, f, r, half_square = _log_parts(u)
@@ -139,7 +156,7 @@ def vector_log1p(x):  # type: ignore[no-untyped-def]
 
 
 @_straight_line
-def vector_softplus(x):  # type: ignore[no-untyped-def]
+def vector_softplus(x: float) -> float:
     """Compute log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))."""
     e = vector_exp(-abs(x))
     u = 1.0 + e
@@ -149,19 +166,53 @@ def vector_softplus(x):  # type: ignore[no-untyped-def]
 
 
 @_straight_line
-def _vector_sigmoid(x):  # type: ignore[no-untyped-def]
+def vector_sigmoid(x: float) -> float:
+    """Compute 1 / (1 + exp(-x))."""
     return 1.0 / (1.0 + vector_exp(-x))
 
 
-class _VectorFunction(UnaryScalarOp):
+@_straight_line
+def vector_power(x: float, y: float) -> float:
+    """Compute x**y = exp(y log(x)) for x >= 0; NaN for negative x."""
+    power = vector_exp(y * vector_log(x))
+    return 1.0 if y == 0.0 or x == 1.0 else power
+
+
+@_straight_line
+def vector_gammaln(x: float) -> float:
+    """Compute log(gamma(x)), x >= 0, by Stirling's series, shifted up by 8; NaN for negative x."""
+    low = x < 8.0
+    product = x * (x + 1.0) * (x + 2.0) * (x + 3.0) * (x + 4.0) * (x + 5.0) * (x + 6.0) * (x + 7.0)
+    z = x + 8.0 if low else x
+    inverse = 1.0 / z
+    w = inverse * inverse
+    series = 1.0 / 12.0 + w * (
+        -1.0 / 360.0
+        + w
+        * (
+            1.0 / 1260.0
+            + w * (-1.0 / 1680.0 + w * (1.0 / 1188.0 + w * (-691.0 / 360360.0 + w / 156.0)))
+        )
+    )
+    stirling = (z - 0.5) * (vector_log(z) - 1.0) + _STIRLING + inverse * series
+    y = stirling - vector_log(product if low else 1.0)
+    y = x if x == np.inf else y
+    return y if x >= 0.0 else np.nan
+
+
+class _VectorFunction(ScalarOp):
     """Scalar Op whose Numba implementation is one of the functions above."""
 
-    function: Callable[[float], float]
+    nin, nout = 1, 1
+    function: Callable[..., float]
 
-    def impl(self, x: float) -> float:
-        return type(self).function(x)
+    def impl(self, *inputs: float) -> float:
+        return type(self).function(*inputs)
 
-    def supports_c_code(self, inputs: Any, outputs: Any) -> bool:
+    def c_code(self, *_args: object, **_kwargs: object) -> str:
+        raise NotImplementedError("Only Numba compiles these functions.")
+
+    def supports_c_code(self, inputs: object, outputs: object) -> bool:
         # The loop fusion asks this of every Op, whatever the backend.
         return True
 
@@ -183,7 +234,16 @@ class VectorSoftplus(_VectorFunction):
 
 
 class VectorSigmoid(_VectorFunction):
-    function = staticmethod(_vector_sigmoid)
+    function = staticmethod(vector_sigmoid)
+
+
+class VectorGammaLn(_VectorFunction):
+    function = staticmethod(vector_gammaln)
+
+
+class VectorPower(_VectorFunction):
+    nin = 2
+    function = staticmethod(vector_power)
 
 
 _VECTORISED: dict[type, _VectorFunction] = {
@@ -192,20 +252,24 @@ _VECTORISED: dict[type, _VectorFunction] = {
     ps.Log1p: VectorLog1p(upgrade_to_float, name="vector_log1p"),
     ps.Softplus: VectorSoftplus(upgrade_to_float, name="vector_softplus"),
     ps.Sigmoid: VectorSigmoid(upgrade_to_float, name="vector_sigmoid"),
+    ps.GammaLn: VectorGammaLn(upgrade_to_float, name="vector_gammaln"),
+    ps.Pow: VectorPower(upgrade_to_float, name="vector_power"),
 }
 
 
 @register_scalar_funcify(_VectorFunction)
-def _funcify(op: _VectorFunction, node: Apply, **kwargs: Any) -> tuple[Any, str]:
+def _funcify(op: _VectorFunction, node: Apply, **kwargs: object) -> tuple[Any, str]:
     return type(op).function, sha256(f"{type(op)}{_VERSION}".encode()).hexdigest()
 
 
 @node_rewriter([Elemwise])
 def _vectorise(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     replacement = _VECTORISED.get(type(node.op.scalar_op))
-    if replacement is None or node.inputs[0].type.dtype != "float64":
+    if replacement is None or any(i.type.dtype != "float64" for i in node.inputs):
         return None
-    return [Elemwise(replacement)(*node.inputs)]
+    if isinstance(replacement, VectorPower) and isinstance(node.inputs[1], Constant):
+        return None  # such as a square: a negative base is possible, and the compiler does well
+    return _elementwise(replacement, node.inputs)
 
 
 @node_rewriter([Elemwise])
@@ -232,7 +296,7 @@ class _InlineComposite(Composite):
 
 
 @register_scalar_funcify(_InlineComposite)
-def _funcify_inline(op: _InlineComposite, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
+def _funcify_inline(op: _InlineComposite, node: Apply, **kwargs: object) -> tuple[Any, str | None]:
     # The compiler leaves a long expression out of the loop as a call, and a loop with a call in
     # it is not vectorised.
     function, key = numba_funcify_Composite(op, node, **kwargs)
@@ -245,17 +309,25 @@ def _inline_composite(fgraph: FunctionGraph, node: Apply) -> list[Variable] | No
     composite = node.op.scalar_op
     if type(composite) is not Composite:
         return None
-    inline = _InlineComposite(composite.inputs, composite.outputs)
-    outputs: list[Variable] = Elemwise(inline).make_node(*node.inputs).outputs
+    return _elementwise(_InlineComposite(composite.inputs, composite.outputs), node.inputs)
+
+
+def _elementwise(function: ScalarOp, inputs: Sequence[Variable]) -> list[Variable]:
+    outputs: list[Variable] = Elemwise(function).make_node(*inputs).outputs
     return outputs
 
 
 class _ThreadedLinker(NumbaLinker):
     """PyTensor's Numba linker, for functions that threads may run side by side."""
 
-    def jit_compile(self, fn_and_cache: tuple[Any, str | None]) -> Any:
+    def jit_compile(  # type: ignore[override] # NumbaLinker's argument is such a pair
+        self, fn_and_cache: tuple[Any, str | None]
+    ) -> Callable[..., Any]:
         function, key = fn_and_cache
-        return numba_njit(function.py_func, final_function=True, nogil=True, cache=key is not None)
+        compiled: Callable[..., Any] = numba_njit(
+            function.py_func, final_function=True, nogil=True, cache=key is not None
+        )
+        return compiled
 
 
 def vector_mode() -> Mode:
@@ -270,8 +342,9 @@ def vector_mode() -> Mode:
     True
     """
     numba = get_mode("NUMBA")
-    return Mode(_ThreadedLinker(), numba.provided_optimizer).register(
+    mode: Mode = Mode(_ThreadedLinker(), numba.provided_optimizer).register(
         (dfs_rewriter(_pull_function_out_of_switch), 48.2),
         (dfs_rewriter(_vectorise), 48.4),
         (dfs_rewriter(_inline_composite), 49.4),  # after the fusion of loops
     )
+    return mode

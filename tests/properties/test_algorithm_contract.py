@@ -100,14 +100,15 @@ def test_more_points_are_never_worse(name, vectors):
 
 @every_method
 @quick
-@given(vectors=generic_vectors(), exponent=st.integers(-500, 500))
+@given(vectors=generic_vectors(), exponent=st.integers(-900, 900))
 def test_scale_of_the_potentials_changes_nothing(name, vectors, exponent):
     size, scale = len(vectors) // 2, 2.0**exponent
     solution = run(name, problem_of(vectors), size)
     scaled = run(name, problem_of(scale * vectors), size)
     assert (solution.indices == scaled.indices).all()
     assert (solution.weights == scaled.weights).all()
-    assert np.allclose(scaled.history.objective / scale / scale, solution.history.objective)
+    if abs(exponent) < 400:  # further out the objective itself leaves the range of numbers
+        assert np.allclose(scaled.history.objective / scale / scale, solution.history.objective)
 
 
 @every_greedy_method

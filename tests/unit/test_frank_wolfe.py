@@ -6,7 +6,7 @@ from scipy.optimize import nnls
 
 from pymc_coresets.algorithms import FrankWolfe, Problem, Status, solve
 
-N_OBS, STEPS = 40, 12
+N_OBS, STEPS = 40, 30
 VECTORS = np.random.default_rng(8).normal(size=(N_OBS, 15)) + 0.4
 NORMS = np.linalg.norm(VECTORS, axis=1)
 BASE_WEIGHTS = np.random.default_rng(9).uniform(0.5, 2, size=N_OBS)
@@ -61,9 +61,9 @@ def test_total_norm_of_all_data_sets_the_polytope():
 
 
 def test_polished_weights_are_the_best_on_their_rows():
-    support = np.flatnonzero(weights_after(STEPS))
+    support = np.flatnonzero(weights_after(10))
     best, _ = nnls(VECTORS[support].T, TARGET)
-    assert weights_after(STEPS, polish=True)[support] == pytest.approx(best, abs=1e-10)
+    assert weights_after(10, polish=True)[support] == pytest.approx(best, abs=1e-10)
 
 
 def test_optimum_inside_the_polytope_is_recognised():

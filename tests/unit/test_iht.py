@@ -62,9 +62,16 @@ def test_best_iterate_is_kept():
 
 
 def test_weights_are_the_best_on_their_rows():
-    solution = solve(IHT(), PROBLEM, SIZE, rng=np.random.default_rng(1))
+    method = IHT(max_iterations=2)
+    solution = solve(method, PROBLEM, SIZE, rng=np.random.default_rng(1))
     best, _ = nnls(VECTORS[solution.indices].T, TARGET)
     assert solution.weights == pytest.approx(best)
+
+
+def test_iterates_have_no_negative_weights():
+    problem = Problem(vectors=np.eye(4), target=np.array([3, 2, -1, -2]), base_weights=np.ones(4))
+    empty = State.empty(TangentSpace(problem), 4, rng=np.random.default_rng(1))
+    assert IHT().step(IHT().start(empty)).weights == pytest.approx([3, 2, 0, 0])
 
 
 def test_orthogonal_rows_are_solved_in_one_step():

@@ -48,6 +48,12 @@ def test_dependent_row_is_refused():
     assert active.keys == [0]
 
 
+def test_row_without_gain_is_refused():
+    active = ActiveSet(np.array([1.0, 1e-17]), capacity=2)
+    assert active.add(0, np.array([1.0, 0.0]))
+    assert not active.add(1, np.array([0.0, 1.0]))
+
+
 def test_full_set_refuses():
     active = ActiveSet(np.ones(3), capacity=1)
     assert active.add(0, np.eye(3)[0])

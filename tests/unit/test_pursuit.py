@@ -46,6 +46,12 @@ def test_step_adds_the_best_row_and_solves_exactly(number):
     assert np.count_nonzero(after) == np.count_nonzero(exact)
 
 
+def test_rows_that_come_and_go_cost_no_points():
+    solution = solve(Pursuit(), PROBLEM, 20, rng=np.random.default_rng(1))
+    assert len(solution.history.size) - 1 > 20
+    assert solution.status is Status.SIZE_REACHED
+
+
 def test_old_states_keep_their_weights():
     assert [np.count_nonzero(state.weights) for state in STATES[:3]] == [0, 1, 2]
 

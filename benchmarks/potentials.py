@@ -1,0 +1,272 @@
+"""What the potentials and the coreset model cost: ``python -m benchmarks.potentials [--n --draws]``.
+
+Three tables, each with its comparison in the same run:
+
+1. the N x S matrix of a 20-column logistic regression and of the flights model, against the
+   fastest kernel written by hand for each (BLAS product or gathers, and a fused, threaded,
+   polynomial log-sigmoid);
+2. small models of many kinds, against ``pm.compute_log_likelihood``;
+3. one evaluation of the coreset model's log-density and gradient, for N from 10^4 to 10^6.
+
+Times are medians of repeated runs after a warm-up, which also compiles.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+import pymc as pm
+import xarray as xr
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from pymc_coresets.model.loglik import LogLikelihood
+from pymc_coresets.model.observations import find_observations
+from pymc_coresets.model.rewrite import coreset_model
+from pymc_coresets.model.unconstrained import Unconstrained
+from pymc_coresets.model.vectormath import vector_softplus
+
+type Array = NDArray[np.float64]
+
+THREADS = 2
+BLOCK = 1024
+
+
+def median_seconds(function: Callable[[], object], repeats: int) -> float:
+    function()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds))
+
+
+# -- 1. against kernels written by hand ------------------------------------------------------------
+
+
+@numba.njit(nogil=True)
+def log_sigmoid_in_place(eta: Array, sign: Array) -> None:
+    """Replace eta[s, n] by log sigmoid(sign[n] * eta[s, n])."""
+    for s in range(eta.shape[0]):
+        for n in range(eta.shape[1]):
+            eta[s, n] = -vector_softplus(-sign[n] * eta[s, n])
+
+
+@numba.njit(nogil=True)
+def add_gathered(eta: Array, effects: Array, index: NDArray[np.integer]) -> None:
+    for s in range(eta.shape[0]):
+        for n in range(eta.shape[1]):
+            eta[s, n] += effects[s, index[n]]
+
+
+def by_hand(
+    features: Array,
+    coefficients: Array,
+    groups: list[tuple[Array, NDArray[np.integer]]],
+    y: Array,
+) -> Array:
+    """Potentials (n_draws, n_obs) of a logistic regression with varying intercepts."""
+    sign = np.where(y > 0, 1.0, -1.0)
+    out = np.empty((len(coefficients), len(y)))
+
+    def work(start: int) -> None:
+        rows = slice(start, start + BLOCK)
+        eta = coefficients @ features[rows].T
+        for effects, index in groups:
+            add_gathered(eta, effects, index[rows])
+        log_sigmoid_in_place(eta, sign[rows])
+        out[:, rows] = eta
+
+    work(0)
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(work, range(0, len(y), BLOCK)))
+    return out
+
+
+def logistic(
+    n_obs: int, n_draws: int
+) -> tuple[LogLikelihood, dict[str, Array], Callable[[], Array]]:
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(n_obs, 20))
+    y = (rng.random(n_obs) < 0.5).astype(np.int64)
+    with pm.Model() as model:
+        intercept = pm.Normal("intercept")
+        beta = pm.Normal("beta", shape=20)
+        pm.Bernoulli("y", logit_p=intercept + features @ beta, observed=y)
+    draws = {
+        "intercept": rng.normal(size=n_draws),
+        "beta": 0.2 * rng.normal(size=(n_draws, 20)),
+    }
+    with_ones = np.c_[np.ones(n_obs), features]
+    both = np.c_[draws["intercept"], draws["beta"]]
+    loglik = LogLikelihood(find_observations(model))
+    return loglik, draws, lambda: by_hand(with_ones, both, [], y)
+
+
+def flights(n_draws: int) -> tuple[LogLikelihood, dict[str, Array], Callable[[], Array]]:
+    from examples.flights import build_model, load_flights  # noqa: PLC0415
+
+    model = build_model(load_flights())
+    loglik = LogLikelihood(find_observations(model))
+    rng = np.random.default_rng(1)
+    draws = {n: 0.3 * rng.normal(size=(n_draws, *shape)) for n, shape in loglik.shapes.items()}
+    data = {name: model[name].get_value() for name in model.named_vars if name.endswith("_index")}
+    features = np.c_[
+        np.ones(loglik.n_obs), model["log_distance"].get_value(), model["hour_spline"].get_value()
+    ]
+    coefficients = np.c_[draws["intercept"], draws["distance_slope"], draws["hour_effect"]]
+    groups = [(draws[f"{g}_effect"], data[f"{g}_index"]) for g in ("carrier", "origin", "month")]
+    y = model.rvs_to_values[model["late"]].eval()
+    return loglik, draws, lambda: by_hand(features, coefficients, groups, y)
+
+
+def against_hand(console: Console, n_obs: int, n_draws: int, repeats: int) -> None:
+    table = Table("model", title=f"N x S matrix of potentials, S = {n_draws}", title_justify="left")
+    for heading in ("N", "seconds", "ns / element", "by hand", "ratio", "largest difference"):
+        table.add_column(heading, justify="right")
+    for name, (loglik, draws, hand) in {
+        "logistic, 20 columns": logistic(n_obs, n_draws),
+        "flights": flights(n_draws),
+    }.items():
+        difference = np.abs(loglik.matrix(draws) - hand().T).max()
+        ours = median_seconds(lambda: loglik.matrix(draws), repeats)  # noqa: B023
+        theirs = median_seconds(hand, repeats)
+        table.add_row(
+            name,
+            f"{loglik.n_obs:,}",
+            f"{ours:.2f}",
+            f"{1e9 * ours / loglik.n_obs / n_draws:.2f}",
+            f"{theirs:.2f}",
+            f"{ours / theirs:.2f}",
+            f"{difference:.0e}",
+        )
+    console.print(table)
+
+
+# -- 2. against PyMC -------------------------------------------------------------------------------
+
+
+def small_models(n_obs: int) -> dict[str, pm.Model]:
+    rng = np.random.default_rng(1)
+    x, group = rng.normal(size=(n_obs, 3)), rng.integers(0, 20, n_obs)
+    real, count = rng.normal(size=n_obs), rng.poisson(2, n_obs)
+    positive, label = np.exp(real), rng.integers(0, 3, n_obs)
+    likelihoods: dict[str, Callable[[], object]] = {
+        "normal": lambda: pm.Normal("y", x @ beta(), sd(), observed=real),
+        "student t": lambda: pm.StudentT(
+            "y", nu=sd("nu"), mu=x @ beta(), sigma=sd(), observed=real
+        ),
+        "poisson": lambda: pm.Poisson("y", pm.math.exp(x @ beta()), observed=count),
+        "negative binomial": lambda: pm.NegativeBinomial(
+            "y", mu=pm.math.exp(x @ beta()), alpha=sd(), observed=count
+        ),
+        "weibull": lambda: pm.Weibull("y", sd(), pm.math.exp(x @ beta()), observed=positive),
+        "gamma": lambda: pm.Gamma("y", mu=pm.math.exp(x @ beta()), sigma=sd(), observed=positive),
+        "categorical": lambda: pm.Categorical(
+            "y", logit_p=x @ pm.Normal("B", shape=(3, 3)), observed=label
+        ),
+        "varying slopes": lambda: pm.Normal(
+            "y", (pm.Normal("b", shape=(20, 3))[group] * x).sum(axis=1), sd(), observed=real
+        ),
+        "normal mixture": lambda: pm.NormalMixture(
+            "y", [0.4, 0.6], pm.Normal("mu", shape=2), sd(), observed=real
+        ),
+        "mvnormal": lambda: pm.MvNormal("y", beta(), np.eye(3), observed=x),
+    }
+
+    def beta() -> object:
+        return pm.Normal("beta", shape=3)
+
+    def sd(name: str = "sigma") -> object:
+        return pm.HalfNormal(name)
+
+    models = {}
+    for name, likelihood in likelihoods.items():
+        with pm.Model() as models[name]:
+            likelihood()
+    return models
+
+
+def against_pymc(console: Console, n_obs: int, n_draws: int, repeats: int) -> None:
+    table = Table("model", title=f"N = {n_obs:,}, S = {n_draws}", title_justify="left")
+    for heading in ("ns / element", "pm.compute_log_likelihood", "ratio"):
+        table.add_column(heading, justify="right")
+    for name, model in small_models(n_obs).items():
+        loglik = LogLikelihood(find_observations(model))
+        space = Unconstrained(model)
+        points = space.start + 0.3 * np.random.default_rng(1).normal(size=(n_draws, space.n_dims))
+        draws = space.constrain(points).values
+        posterior = xr.Dataset(
+            {
+                n: (("chain", "draw", *(f"{n}_{i}" for i in range(v.ndim - 1))), v[None])
+                for n, v in draws.items()
+            }
+        )
+        tree = xr.DataTree.from_dict({"posterior": posterior})
+        ours = median_seconds(lambda: loglik.matrix(draws), repeats)  # noqa: B023
+        theirs = median_seconds(
+            lambda: pm.compute_log_likelihood(
+                tree,
+                model=model,
+                extend_inferencedata=False,
+                progressbar=False,
+            ),
+            1,
+        )
+        per_element = 1e9 / n_obs / n_draws
+        table.add_row(
+            name,
+            f"{per_element * ours:.1f}",
+            f"{per_element * theirs:.1f}",
+            f"{theirs / ours:.0f} x",
+        )
+    console.print(table)
+
+
+# -- 3. the coreset model --------------------------------------------------------------------------
+
+
+def of_the_coreset_model(console: Console, size: int) -> None:
+    table = Table("N", title=f"log-density and gradient, M = {size}", title_justify="left")
+    for heading in ("coreset, us", "full model, us", "ratio"):
+        table.add_column(heading, justify="right")
+    for n_obs in (10_000, 100_000, 1_000_000):
+        loglik, _, _ = logistic(n_obs, 2)
+        obs = loglik.observations
+        small = coreset_model(obs, np.arange(size), np.full(size, n_obs / size))
+        seconds = []
+        for model in (small, obs.model):
+            space = Unconstrained(model)
+            evaluate, start = space.logp_and_gradient, space.start
+            calls = max(3, 300_000 // (size if model is small else n_obs))
+            seconds.append(
+                median_seconds(lambda: [evaluate(start) for _ in range(calls)], 5) / calls  # noqa: B023
+            )
+        table.add_row(
+            f"{n_obs:,}",
+            f"{1e6 * seconds[0]:.0f}",
+            f"{1e6 * seconds[1]:.0f}",
+            f"{seconds[1] / seconds[0]:.0f} x",
+        )
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, default=1_000_000, help="rows of the regression")
+    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    console = Console()
+    against_hand(console, options.n, options.draws, options.repeats)
+    against_pymc(console, 20_000, options.draws, options.repeats)
+    of_the_coreset_model(console, 300)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Express a model's potentials and deterministics by plain inputs and constant data."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.logprob.basic import transformed_conditional_logp
+from pymc.logprob.utils import replace_rvs_by_values
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.basic import MergeOptimizer
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.variable import TensorVariable
+from pytensor.xtensor.type import XTensorVariable
+
+from pymc_coresets.exceptions import UnsupportedModelError
+
+__all__ = ["has_randomness", "parameter_inputs", "plain_graphs"]
+
+
+def parameter_inputs(model: pm.Model) -> dict[str, TensorVariable]:
+    """Make an input of known shape for each free variable, on its own scale.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     beta = pm.Normal("beta", shape=3)
+    >>> parameter_inputs(model)["beta"].type
+    TensorType(float64, shape=(3,))
+    """
+    shapes = model.eval_rv_shapes()
+    parameters = {}
+    for rv in model.free_RVs:
+        known = {"shape": tuple(int(n) for n in shapes[rv.name])}
+        parameters[rv.name] = rv.type.clone(**known)(name=rv.name)
+    return parameters
+
+
+def plain_graphs(
+    model: pm.Model, names: Sequence[str], parameters: Mapping[str, TensorVariable]
+) -> dict[str, TensorVariable]:
+    """Express the terms' potentials and the deterministics by `parameters` and constant data.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Left as it is.
+    names : sequence of str
+        The terms: observed variables, which become their elementwise log-densities in nats, and
+        potentials.
+    parameters : mapping of str to TensorVariable
+        The input that stands for each free variable, as `parameter_inputs` makes them.
+
+    Returns
+    -------
+    dict of str to TensorVariable
+        The graph of each term and of each deterministic, by name.  Equal parts are shared.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a term has minibatches or random draws.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    ...     y = pm.Normal("y", mu, 1.0, observed=np.array([0.0, 1.0]))
+    >>> inputs = parameter_inputs(model)
+    >>> plain_graphs(model, ["y"], inputs)["y"].eval({inputs["mu"]: 0.0}).round(3)
+    array([-0.919, -1.419])
+    """
+    values = {rv: parameters.get(rv.name, model.rvs_to_values[rv]) for rv in model.basic_RVs}
+    terms = [model[name] for name in names]
+    observed = [v for v in terms if v in values]
+    _refuse_minibatch(observed)
+    others = [v for v in terms if v not in values] + list(model.deterministics)
+    logps = transformed_conditional_logp(
+        observed,
+        rvs_to_values=values,
+        rvs_to_transforms=dict.fromkeys(model.basic_RVs),
+        jacobian=False,
+    )
+    replaced = replace_rvs_by_values(others, rvs_to_values=values) if others else []
+    graphs = _with_constant_data([_plain_tensor(g) for g in [*logps, *replaced]])
+    named = dict(zip([v.name for v in (*observed, *others)], graphs, strict=True))
+    _refuse_randomness({name: named[name] for name in names})
+    return named
+
+
+def has_randomness(graph: Variable) -> bool:
+    """Whether random numbers are drawn in a graph.
+
+    Examples
+    --------
+    >>> has_randomness(pm.Normal.dist())
+    True
+    """
+    return any(isinstance(v.type, RandomType) for v in graph_inputs([graph]))
+
+
+def _plain_tensor(graph: Variable) -> TensorVariable:
+    tensor = graph.values if isinstance(graph, XTensorVariable) else graph
+    return cast(TensorVariable, rewrite_graph(tensor, include=("lower_xtensor",), clone=True))
+
+
+def _with_constant_data(graphs: Sequence[TensorVariable]) -> list[TensorVariable]:
+    """Replace data containers by constants (sharing their memory), so that shapes are known."""
+    shared = [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
+    constants: dict[Variable, Variable] = {
+        v: v.type.constant_type(
+            type=v.type.clone(shape=np.shape(v.get_value(borrow=True))),
+            data=v.get_value(borrow=True),
+            name=v.name,
+        )
+        for v in shared
+    }
+    known = clone_replace(list(graphs), constants, rebuild_strict=False)
+    return cast(list[TensorVariable], _merged(_with_constant_shapes(known)))
+
+
+def _merged(graphs: Sequence[Variable]) -> list[Variable]:
+    """Make equal parts of the graphs one, so that their rows are kept once."""
+    fgraph = FunctionGraph(outputs=list(graphs), clone=False, features=[])
+    MergeOptimizer().rewrite(fgraph)
+    return list(fgraph.outputs)
+
+
+def _with_constant_shapes(graphs: Sequence[Variable]) -> list[Variable]:
+    """Fold shapes that are known, whatever the values are."""
+    known: dict[Variable, Variable] = {}
+    for variable in ancestors(graphs):
+        node = variable.owner
+        if node is None or not isinstance(node.op, Shape | Shape_i):
+            continue
+        shape = node.inputs[0].type.shape
+        if isinstance(node.op, Shape_i) and shape[node.op.i] is not None:
+            known[variable] = pt.constant(shape[node.op.i], dtype="int64")
+        elif isinstance(node.op, Shape) and None not in shape:
+            known[variable] = pt.constant(np.array(shape, dtype="int64"))
+    return clone_replace(list(graphs), known, rebuild_strict=False) if known else list(graphs)
+
+
+def _refuse_minibatch(observed: Sequence[Variable]) -> None:
+    for rv in observed:
+        if rv.owner is not None and type(rv.owner.op).__name__ == "MinibatchRandomVariable":
+            raise UnsupportedModelError(
+                f"{rv.name!r} has total_size=..., as for minibatches. Give the model the whole "
+                "data without total_size: choosing rows is what the coreset does."
+            )
+
+
+def _refuse_randomness(graphs: Mapping[str, Variable]) -> None:
+    for name, graph in graphs.items():
+        if has_randomness(graph):
+            raise UnsupportedModelError(
+                f"{name!r} contains random draws (pm.Minibatch, or a distribution that is not a "
+                "variable of the model). Give the model the whole data, and register every "
+                "distribution under a name."
+            )

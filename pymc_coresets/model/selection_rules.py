@@ -1,0 +1,350 @@
+"""One rule per Op: how a selection of rows passes from its output to its inputs.
+
+:func:`input_axes` says along which axis of each input row ``n`` of the output needs row ``n``
+alone, and :func:`rebuild` applies the Op again to inputs of which only some rows are left.
+"""
+
+# ruff: noqa: ARG001 (the rules of all Ops have one signature)
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import singledispatch
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.compile.builders import SymbolicOp
+from pytensor.compile.ops import TypeCastingOp
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
+from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.linalg.solvers.core import SolveBase
+from pytensor.tensor.math import Argmax, Dot
+from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.sort import ArgSortOp, SortOp
+from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
+from pytensor.tensor.subtensor import (
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+    unflatten_index_variables,
+)
+
+__all__ = ["InputAxes", "axis_before_integers", "has_rule", "input_axes", "rebuild"]
+
+#: For each input of a node: the axis to select along, or None where it is taken whole.
+type InputAxes = Sequence[int | None]
+
+
+@singledispatch
+def input_axes(op: Op, node: Apply, axis: int) -> InputAxes | None:
+    """Say along which axis of each input row n of the output's `axis` needs row n alone.
+
+    Parameters
+    ----------
+    op : Op
+        The operation, which the rule is chosen by.
+    node : Apply
+        Where it is applied.
+    axis : int
+        An axis of the output, not negative.
+
+    Returns
+    -------
+    sequence of (int or None), or None
+        An axis of each input, or None for one that is needed whole.  None altogether where no
+        rule is known.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> node = pt.add(pt.matrix(), pt.row()).owner
+    >>> input_axes(node.op, node, 0)
+    [0, None]
+    """
+    return None
+
+
+def has_rule(op: Op) -> bool:
+    """Whether the rule for an Op is its own.
+
+    Examples
+    --------
+    >>> has_rule(pt.exp)
+    True
+    """
+    return input_axes.dispatch(type(op)) is not input_axes.dispatch(object)
+
+
+def axis_before_integers(entries: Sequence[object], axis: int) -> int:
+    """Say which axis of x a basic index ``x[entries]`` leaves at output axis `axis`.
+
+    Examples
+    --------
+    >>> axis_before_integers((0, slice(None), 2), 1)
+    3
+    """
+    kept = [i for i, entry in enumerate(entries) if isinstance(entry, slice)]
+    return kept[axis] if axis < len(kept) else axis - len(kept) + len(entries)
+
+
+def _unless_broadcast(inputs: Iterable[Variable], axis: int) -> InputAxes:
+    return [None if i.type.broadcastable[axis] else axis for i in inputs]
+
+
+@input_axes.register
+def _(op: Elemwise, node: Apply, axis: int) -> InputAxes | None:
+    return _unless_broadcast(node.inputs, axis)
+
+
+@input_axes.register
+def _(op: DimShuffle, node: Apply, axis: int) -> InputAxes | None:
+    source = op.new_order[axis]
+    return None if source == "x" else [source]
+
+
+@input_axes.register
+def _(op: TypeCastingOp, node: Apply, axis: int) -> InputAxes | None:
+    return [axis]
+
+
+# -- reductions, and Ops along one axis ------------------------------------------------------------
+
+
+@input_axes.register(CAReduce)
+@input_axes.register(Argmax)
+def _reduced(op: CAReduce | Argmax, node: Apply, axis: int) -> InputAxes | None:
+    return [_kept_axis(op.axis, node.inputs[0].type.ndim, axis)]
+
+
+@input_axes.register
+def _(op: LogSumExp, node: Apply, axis: int) -> InputAxes | None:
+    # Its reduced axes may be kept with length 1: then they keep their places.
+    if node.inputs[0].type.ndim == node.outputs[0].type.ndim:
+        return _other_axis(op, node, axis)
+    return [_kept_axis(op.axis, node.inputs[0].type.ndim, axis)]
+
+
+def _kept_axis(reduced: Collection[int] | None, ndim: int, axis: int) -> int:
+    return [i for i in range(ndim) if i not in (reduced or ())][axis]
+
+
+@input_axes.register(Softmax)
+@input_axes.register(LogSoftmax)
+@input_axes.register(CumOp)
+@input_axes.register(SortOp)
+@input_axes.register(ArgSortOp)
+def _other_axis(op: Op, node: Apply, axis: int) -> InputAxes | None:
+    """Rows are independent along every axis but the one that the Op works along."""
+    x, *options = node.inputs
+    worked = getattr(op, "axis", None)
+    if worked is None and options and isinstance(options[0], Constant):
+        worked = options[0].data  # before PyTensor 3.3, sorting takes its axis as an input
+    if worked is None or axis in np.atleast_1d(worked) % x.type.ndim:
+        return None
+    return [axis, *[None] * len(options)]
+
+
+# -- linear algebra --------------------------------------------------------------------------------
+
+
+@input_axes.register
+def _(op: Dot, node: Apply, axis: int) -> InputAxes | None:
+    return [axis, None] if axis == 0 else [None, axis]
+
+
+@input_axes.register
+def _(op: Blockwise, node: Apply, axis: int) -> InputAxes | None:
+    batch = op.batch_ndim(node)
+    if axis < batch:
+        return _unless_broadcast(node.inputs, axis)
+    if isinstance(op.core_op, Dot):
+        return [axis, None] if axis == batch else [None, axis]
+    if isinstance(op.core_op, SolveBase) and op.core_op.b_ndim == 2 and axis == batch + 1:
+        return [*[None] * (len(node.inputs) - 1), axis]
+    return None
+
+
+# -- indexing --------------------------------------------------------------------------------------
+
+
+@input_axes.register
+def _(op: Subtensor, node: Apply, axis: int) -> InputAxes | None:
+    entries = unflatten_index_variables(node.inputs[1:], op.idx_list)
+    x_axis = axis_before_integers(entries, axis)
+    if x_axis < len(entries) and entries[x_axis] != slice(None):
+        return None
+    return [x_axis, *[None] * (len(node.inputs) - 1)]
+
+
+@input_axes.register
+def _(op: AdvancedSubtensor, node: Apply, axis: int) -> InputAxes | None:
+    entries = unflatten_index_variables(node.inputs[1:], op.idx_list)
+    arrays = {i: entry for i, entry in enumerate(entries) if not isinstance(entry, slice)}
+    first, last = min(arrays), max(arrays)
+    adjacent = len(arrays) == last - first + 1
+    if not adjacent or any(a.type.dtype == "bool" for a in arrays.values()):
+        return None
+    ndim = max(a.type.ndim for a in arrays.values())
+    if first <= axis < first + ndim:
+        return [None, *_index_axes(node.inputs[1:], arrays, axis - first - ndim)]
+    x_axis = axis if axis < first else axis - ndim + len(arrays)
+    if x_axis < len(entries) and entries[x_axis] != slice(None):
+        return None
+    return [x_axis, *[None] * (len(node.inputs) - 1)]
+
+
+def _index_axes(
+    inputs: Sequence[Variable], arrays: Mapping[int, Variable], from_end: int
+) -> InputAxes:
+    """Select in index arrays, which broadcast against each other from the right."""
+    return [
+        i.type.ndim + from_end
+        if any(i is a for a in arrays.values())
+        and i.type.ndim + from_end >= 0
+        and not i.type.broadcastable[from_end]
+        else None
+        for i in inputs
+    ]
+
+
+@input_axes.register
+def _(op: IncSubtensor, node: Apply, axis: int) -> InputAxes | None:
+    x, y, *index_inputs = node.inputs
+    entries = unflatten_index_variables(index_inputs, op.idx_list)
+    if axis < len(entries) and entries[axis] != slice(None):
+        return None
+    y_axis = axis - sum(not isinstance(e, slice) for e in entries[:axis])
+    y_axis -= x.type.ndim - sum(not isinstance(e, slice) for e in entries) - y.type.ndim
+    whole = y_axis < 0 or y.type.broadcastable[y_axis]
+    return [axis, None if whole else y_axis, *[None] * len(index_inputs)]
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+@input_axes.register
+def _(op: Join, node: Apply, axis: int) -> InputAxes | None:
+    joined = op.axis % node.outputs[0].type.ndim
+    return None if axis == joined else [axis] * len(node.inputs)
+
+
+@input_axes.register
+def _(op: Alloc, node: Apply, axis: int) -> InputAxes | None:
+    value, *shape = node.inputs
+    value_axis = axis - (len(shape) - value.type.ndim)
+    whole = value_axis < 0 or value.type.broadcastable[value_axis]
+    return [None if whole else value_axis, *[None] * len(shape)]
+
+
+@input_axes.register
+def _(op: SpecifyShape, node: Apply, axis: int) -> InputAxes | None:
+    return [axis, *[None] * (len(node.inputs) - 1)]
+
+
+@input_axes.register
+def _(op: Reshape, node: Apply, axis: int) -> InputAxes | None:
+    """In C order an axis survives where it has the same length and as much before it."""
+    x, out = node.inputs[0], node.outputs[0]
+    if None in x.type.shape or None in out.type.shape:
+        return None
+    before = np.prod(out.type.shape[:axis], dtype=int)
+    for x_axis, length in enumerate(x.type.shape):
+        if length == out.type.shape[axis] and np.prod(x.type.shape[:x_axis], dtype=int) == before:
+            return [x_axis, None]
+    return None
+
+
+@input_axes.register
+def _(op: JoinDims, node: Apply, axis: int) -> InputAxes | None:
+    if axis < op.start_axis:
+        return [axis]
+    joined = node.inputs[0].type.shape[op.start_axis : op.start_axis + op.n_axes]
+    if axis > op.start_axis:
+        return [axis + op.n_axes - 1]
+    long = [i for i, length in enumerate(joined) if length != 1]
+    return [op.start_axis + long[0]] if len(long) == 1 else None
+
+
+@input_axes.register
+def _(op: SplitDims, node: Apply, axis: int) -> InputAxes | None:
+    n_new = node.outputs[0].type.ndim - node.inputs[0].type.ndim + 1
+    if op.axis <= axis < op.axis + n_new:
+        return None
+    return [axis if axis < op.axis else axis - n_new + 1, None]
+
+
+# -- rebuilding the Ops that know the length of their output ---------------------------------------
+
+
+@singledispatch
+def rebuild(
+    op: Op, node: Apply, inputs: Sequence[Variable], axis: int, n_rows: Variable
+) -> Sequence[Variable]:
+    """Apply the Op of `node` again, to inputs with fewer rows.
+
+    Parameters
+    ----------
+    op : Op
+        The operation, which the rule is chosen by.
+    node : Apply
+        Where it is applied to all rows.
+    inputs : sequence of Variable
+        The inputs, with the rows selected along what `input_axes` gave.
+    axis : int
+        The axis of the output that has the rows.
+    n_rows : Variable
+        How many rows are left.
+
+    Returns
+    -------
+    sequence of Variable
+        The outputs, with `n_rows` rows along `axis`.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> node = pt.ones(5).owner
+    >>> [few] = rebuild(node.op, node, node.inputs, axis=0, n_rows=pt.constant(2))
+    >>> few.eval()
+    array([1., 1.])
+    """
+    return op.make_node(*inputs).outputs
+
+
+@rebuild.register
+def _(
+    op: SymbolicOp, node: Apply, inputs: Sequence[Variable], axis: int, n_rows: Variable
+) -> Sequence[Variable]:
+    # The inner graph of an instance is made for the shapes that it first saw.
+    fresh = type(op)(**{name: getattr(op, name) for name in getattr(op, "__props__", ())})
+    output = fresh(*inputs)
+    return output if isinstance(output, list) else [output]
+
+
+@rebuild.register
+def _(
+    op: Alloc, node: Apply, inputs: Sequence[Variable], axis: int, n_rows: Variable
+) -> Sequence[Variable]:
+    value, *shape = inputs
+    shape[axis] = n_rows
+    return [pt.broadcast_to(value, shape)]
+
+
+@rebuild.register
+def _(
+    op: SpecifyShape, node: Apply, inputs: Sequence[Variable], axis: int, n_rows: Variable
+) -> Sequence[Variable]:
+    known = [None if i == axis else n for i, n in enumerate(node.outputs[0].type.shape)]
+    return [pt.specify_shape(inputs[0], known)]
+
+
+@rebuild.register
+def _(
+    op: Reshape, node: Apply, inputs: Sequence[Variable], axis: int, n_rows: Variable
+) -> Sequence[Variable]:
+    shape = list(node.outputs[0].type.shape)
+    shape[axis] = n_rows
+    return [pt.reshape(inputs[0], shape)]

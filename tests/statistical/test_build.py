@@ -1,0 +1,239 @@
+"""From a model to a coreset posterior, against the closed form of weighted linear regression."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_coresets import GIGA, IHT, Coreset, FrankWolfe, Laplace, Pursuit, Subsample, build_coreset
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+
+N, D, SIZE = 3_000, 4, 30
+RNG = np.random.default_rng(1)
+X = RNG.normal(size=(N, D))
+Y = X @ RNG.normal(size=D) + RNG.normal(size=N)
+
+
+def posterior(weights, x=X, y=Y):
+    covariance = np.linalg.inv(np.eye(x.shape[1]) + x.T @ (weights[:, None] * x))
+    return covariance @ (x.T @ (weights * y)), covariance
+
+
+def gaussian_kl(p, q):
+    (mean, covariance), (other_mean, other_covariance) = p, q
+    ratio = np.linalg.solve(other_covariance, covariance)
+    shift = other_mean - mean
+    return 0.5 * (
+        np.trace(ratio)
+        - len(mean)
+        - np.linalg.slogdet(ratio)[1]
+        + shift @ np.linalg.solve(other_covariance, shift)
+    )
+
+
+def kl_of(coreset):
+    weights = np.zeros(N)
+    weights[coreset.indices] = coreset.weights
+    return gaussian_kl(posterior(weights), posterior(np.ones(N)))
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pm.Model(coords={"obs": np.arange(N)}) as model:
+        x = pm.Data("x", X, dims=("obs", "k"))
+        beta = pm.Normal("beta", shape=D)
+        pm.Normal("y", x @ beta, 1.0, observed=Y, dims="obs")
+    return model
+
+
+def build(model, **options):
+    options = {
+        "size": SIZE,
+        "weighting": "laplace",
+        "random_seed": 1,
+        "progressbar": False,
+    } | options
+    return build_coreset(model, **options)
+
+
+@pytest.mark.parametrize(
+    ("method", "limit"),
+    [("pursuit", 1e-6), (Pursuit(), 1e-6), (IHT(), 1.0), (GIGA(), 1.0), (FrankWolfe(), 3.0)],
+    ids=["pursuit", "Pursuit()", "IHT", "GIGA", "FrankWolfe"],
+)
+def test_the_coreset_posterior_is_the_full_one(model, method, limit):
+    # Quadratic potentials span D(D + 3)/2 = 14 dimensions: 30 rows match them to rounding.
+    assert kl_of(build(model, method=method)) < limit
+
+
+def test_uniform_is_much_worse(model):
+    assert kl_of(build(model, method="uniform")) > 1.0
+
+
+@pytest.mark.parametrize(
+    "weighting", [Subsample(size=300, sampler="laplace"), "prior", "subsample"], ids=str
+)
+def test_weighting_draws_far_from_the_posterior_still_do_for_a_quadratic(model, weighting):
+    assert kl_of(build(model, weighting=weighting)) < 1e-4
+
+
+def test_the_users_draws_can_be_the_weighting_distribution(model):
+    mean, covariance = posterior(np.ones(N))
+    draws = {"beta": RNG.multivariate_normal(mean, covariance, size=600)}
+    assert kl_of(build(model, weighting=draws)) < 1e-6
+
+
+def test_result_has_what_was_asked_for(model):
+    coreset = build(model)
+    assert coreset.size <= SIZE
+    assert np.all(np.diff(coreset.indices) > 0)
+    assert np.all(coreset.weights > 0)
+    assert coreset.n_observations == N
+    assert coreset.full_model is model
+    assert coreset.history["heldout_objective"][-1] < 1e-6 * coreset.history["heldout_objective"][0]
+    assert all(seconds > 0 for seconds in coreset.history.attrs.values())
+
+
+def test_same_seed_same_coreset_and_other_seed_another(model):
+    one, two, other = build(model), build(model), build(model, random_seed=2)
+    np.testing.assert_array_equal(one.indices, two.indices)
+    np.testing.assert_array_equal(one.weights, two.weights)
+    assert not np.array_equal(one.indices, other.indices)
+
+
+def test_the_model_of_the_context_is_used(model):
+    with model:
+        coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
+    assert coreset.full_model is model
+
+
+def test_default_size_matches_a_quadratic_log_posterior(model):
+    assert build(model, size=None).size <= 50
+
+
+def test_collapsing_merges_identical_rows_exactly():
+    flags = RNG.integers(0, 2, size=(5_000, 3)).astype(float)
+    y = RNG.normal(flags @ [1.0, 2.0, -1.0], 1.0).round()
+    with pm.Model() as model:
+        pm.Normal("y", flags @ pm.Normal("beta", shape=3), 1.0, observed=y)
+    coreset = build_coreset(
+        model, size=60, collapse=True, weighting="laplace", random_seed=1, progressbar=False
+    )
+    distinct = len(np.unique(np.c_[flags, y], axis=0))
+    assert coreset.n_distinct == distinct < coreset.n_observations == 5_000
+    weights = np.zeros(5_000)
+    weights[coreset.indices] = coreset.weights
+    full, approximate = (posterior(w, flags, y) for w in (np.ones(5_000), weights))
+    assert gaussian_kl(approximate, full) < 1e-6
+
+
+def test_a_size_above_the_distinct_rows_gives_the_exact_summary():
+    y = np.repeat([0.0, 1.0, 2.0], [10, 20, 30])
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu"), 1.0, observed=y)
+    coreset = build_coreset(
+        model, size=50, collapse=True, method="uniform", random_seed=1, progressbar=False
+    )
+    assert set(coreset.indices) <= {0, 10, 30}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"size": 0}, InvalidOptionError, "size=0"),
+        ({"size": N + 1}, InvalidOptionError, str(N)),
+        ({"method": "magic"}, InvalidOptionError, "'pursuit'"),
+        ({"weighting": "magic"}, InvalidOptionError, "'laplace'"),
+        ({"weighting": {"beta": np.zeros((100, D))}}, InvalidDataError, "does not vary"),
+        ({"weighting": {"beta": np.zeros((5, D))}}, InvalidDataError, "too few"),
+        ({"weighting": {"gamma": np.zeros((100, D))}}, InvalidDataError, "'beta'"),
+    ],
+)
+def test_bad_arguments_are_named(model, options, error, message):
+    with pytest.raises(error, match=message):
+        build(model, **options)
+
+
+# -- afterwards: sample, check, reweight, store ----------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def coreset(model):
+    return build(model, size=8)  # too few for an exact match, so that there is something to see
+
+
+@pytest.fixture(scope="module")
+def idata(coreset):
+    return coreset.sample(draws=500, tune=300, chains=2, random_seed=1, progressbar=False)
+
+
+def test_draws_are_those_of_the_weighted_posterior(coreset, idata):
+    weights = np.zeros(N)
+    weights[coreset.indices] = coreset.weights
+    mean, covariance = posterior(weights)
+    draws = idata["posterior"]["beta"].to_numpy().reshape(-1, D)
+    # NUTS draws of a normal posterior: five standard errors of 1 000 independent draws.
+    errors = (draws.mean(axis=0) - mean) / np.sqrt(np.diag(covariance))
+    assert np.abs(errors).max() < 5 / np.sqrt(1_000)
+
+
+def test_check_estimates_the_true_divergence(coreset, idata):
+    check = coreset.check(idata)
+    assert abs(check.kl - kl_of(coreset)) < 4 * check.kl_mcse + 0.05 * check.kl
+
+
+def test_reweighted_draws_are_closer_to_the_full_posterior(coreset, idata):
+    mean, _ = posterior(np.ones(N))
+
+    def distance(tree):
+        return np.linalg.norm(tree["posterior"]["beta"].mean(("chain", "draw")) - mean)
+
+    assert distance(coreset.reweight(idata, random_seed=1)) < distance(idata)
+
+
+def test_log_ratios_are_the_difference_of_the_two_log_likelihoods(coreset, idata):
+    beta = idata["posterior"]["beta"].to_numpy()
+    weights = np.zeros(N)
+    weights[coreset.indices] = coreset.weights
+    residuals = Y - beta @ X.T
+    expected = -0.5 * residuals**2 @ (1 - weights)
+    ratios = coreset.log_ratios(idata)
+    np.testing.assert_allclose(ratios - ratios.mean(), expected - expected.mean(), atol=1e-6)
+
+
+def test_sampling_adds_the_coreset_to_the_tree(coreset, idata):
+    np.testing.assert_array_equal(idata["coreset"]["indices"], coreset.indices)
+    assert idata["coreset"].attrs["method"] == "pursuit"
+
+
+def test_netcdf_round_trip(coreset, idata, model, tmp_path):
+    pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
+    coreset.to_netcdf(tmp_path / "coreset.nc")
+    back = Coreset.from_netcdf(tmp_path / "coreset.nc", model)
+    np.testing.assert_array_equal(back.weights, coreset.weights)
+    np.testing.assert_allclose(back.log_ratios(idata), coreset.log_ratios(idata))
+    assert repr(back) == repr(coreset)
+    assert back.history.equals(coreset.history)
+    without = Coreset.from_netcdf(tmp_path / "coreset.nc")
+    with pytest.raises(Exception, match="model="):
+        without.sample()
+
+
+def test_a_file_of_another_model_is_refused(coreset, tmp_path):
+    pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
+    coreset.to_netcdf(tmp_path / "coreset.nc")
+    with pm.Model(coords={"obs": range(5)}) as other:
+        pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(5), dims="obs")
+    with pytest.raises(InvalidDataError, match="3000"):
+        Coreset.from_netcdf(tmp_path / "coreset.nc", other)
+
+
+def test_reprs_say_what_it_is(coreset):
+    assert "of 3,000" in repr(coreset)
+    assert "pursuit" in coreset._repr_html_()
+
+
+def test_weights_and_history_can_be_plotted(coreset):
+    from pymc_coresets import plot_history, plot_weights
+
+    assert plot_weights(coreset).get_xlabel()
+    assert plot_history(coreset).get_xlabel()

@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+import xarray as xr
+
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.model.draws import Draws
+
+SHAPES = {"mu": (), "beta": (3,)}
+RNG = np.random.default_rng(1)
+MU, BETA = RNG.normal(size=(2, 5)), RNG.normal(size=(2, 5, 3))
+
+
+def dataset():
+    return xr.Dataset(
+        {"mu": (("chain", "draw"), MU), "beta": (("chain", "draw", "k"), BETA)},
+    )
+
+
+@pytest.mark.parametrize(
+    "draws",
+    [
+        dataset(),
+        xr.DataTree.from_dict({"posterior": dataset()}),
+        dataset().transpose("k", "draw", "chain"),
+        {"mu": MU, "beta": BETA},
+        {"mu": MU.reshape(10), "beta": BETA.reshape(10, 3), "other": np.zeros(3)},
+        Draws({"mu": MU.reshape(10), "beta": BETA.reshape(10, 3)}),
+    ],
+    ids=["dataset", "tree", "transposed", "chains", "flat", "draws"],
+)
+def test_every_form_gives_the_same_draws(draws):
+    found = Draws.of(draws, SHAPES)
+    np.testing.assert_array_equal(found.values["mu"], MU.ravel())
+    np.testing.assert_array_equal(found.values["beta"], BETA.reshape(10, 3))
+
+
+def test_stacked_samples_are_read():
+    stacked = dataset().stack(sample=("chain", "draw"))
+    np.testing.assert_array_equal(Draws.of(stacked, SHAPES).values["mu"], MU.ravel())
+
+
+@pytest.mark.parametrize(
+    ("draws", "message"),
+    [
+        ({"mu": MU}, "lack the free variable 'beta'"),
+        ({"mu": MU, "beta": BETA[..., :2]}, "'beta' have shape"),
+        ({"mu": MU, "beta": np.full_like(BETA, np.nan)}, "'beta' contain NaN"),
+        ({"mu": MU[:, :4], "beta": BETA}, "different numbers of draws"),
+        (xr.DataTree(), "no group 'posterior'"),
+        ([1.0, 2.0], "not list"),
+    ],
+)
+def test_bad_draws_are_named(draws, message):
+    with pytest.raises(InvalidDataError, match=message):
+        Draws.of(draws, SHAPES)
+
+
+def test_split_keeps_every_draw_once():
+    one, other = Draws.of(dataset(), SHAPES).split(3, rng=np.random.default_rng(2))
+    assert (one.n_draws, other.n_draws) == (7, 3)
+    together = np.concatenate([one.values["mu"], other.values["mu"]])
+    np.testing.assert_array_equal(np.sort(together), np.sort(MU.ravel()))

@@ -1,0 +1,126 @@
+import numba
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import get_mode
+from scipy.special import gammaln
+
+from pymc_coresets.model.vectormath import (
+    vector_exp,
+    vector_gammaln,
+    vector_log,
+    vector_log1p,
+    vector_mode,
+    vector_power,
+    vector_sigmoid,
+    vector_softplus,
+)
+
+SPECIAL = np.array(
+    [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 5e-324, 1e-310, 1e-20, -1e-20]
+    + [1e308, -1e308, -745.1, -800.0, 709.7, 709.79, 800.0, -2.0, 37.0]
+)
+RNG = np.random.default_rng(1)
+WIDE, UNIT, POSITIVE = (
+    RNG.uniform(-700, 700, 20_000),
+    RNG.normal(size=20_000),
+    np.exp(RNG.uniform(-700, 700, 20_000)),
+)
+CASES = {
+    "exp": (vector_exp, np.exp, (WIDE, UNIT), 1.5),
+    "log": (vector_log, np.log, (POSITIVE, np.abs(UNIT) + 0.5), 1.5),
+    "log1p": (vector_log1p, np.log1p, (POSITIVE, np.expm1(UNIT), UNIT * 1e-9), 1.5),
+    "softplus": (
+        vector_softplus,
+        lambda x: np.logaddexp(x, np.zeros_like(x)),
+        (UNIT * 10, UNIT),
+        2.0,
+    ),
+    "sigmoid": (vector_sigmoid, lambda x: 1 / (1 + np.exp(-x)), (UNIT * 10, UNIT), 3.0),
+}
+
+
+def test_gammaln_is_accurate_absolutely_and_relatively():
+    run = loop(vector_gammaln)
+    for x in (np.exp(RNG.uniform(-30, 30, 20_000)), RNG.uniform(0, 20, 20_000)):
+        exact = gammaln(x)
+        assert (np.abs(run(x) - exact) / np.maximum(np.abs(exact), 10)).max() < 2e-15
+
+
+def test_gammaln_limits():
+    values = loop(vector_gammaln)(np.array([0.0, 1.0, 2.0, np.inf, np.nan, -1.5]))
+    np.testing.assert_allclose(values, [np.inf, 0, 0, np.inf, np.nan, np.nan], atol=1e-14)
+
+
+def test_powers_are_accurate_and_have_the_right_limits():
+    @numba.njit
+    def run(x, y):
+        out = np.empty_like(x)
+        for i in range(x.size):
+            out[i] = vector_power(x[i], y[i])
+        return out
+
+    x, y = np.exp(3 * RNG.normal(size=5_000)), 5 * RNG.normal(size=5_000)
+    np.testing.assert_allclose(run(x, y), x**y, rtol=3e-14)
+    x, y = np.array([0.0, 0.0, 1.0, np.inf, np.inf, np.nan]), np.array([0.0, 2.0, np.inf, -1, 1, 1])
+    np.testing.assert_array_equal(run(x, y), x**y)
+
+
+def loop(function):
+    @numba.njit
+    def run(x):
+        out = np.empty_like(x)
+        for i in range(x.size):
+            out[i] = function(x[i])
+        return out
+
+    return run
+
+
+def errors_in_ulp(values, exact):
+    return np.abs(values - exact) / np.spacing(np.abs(exact).astype(float))
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    function, exact, inputs, tolerance = CASES[request.param]
+    return loop(function), exact, inputs, tolerance
+
+
+def test_accurate_to_few_units_in_the_last_place(case):
+    run, exact, inputs, tolerance = case
+    for x in inputs:
+        assert errors_in_ulp(run(x), exact(x.astype(np.longdouble))).max() < tolerance
+
+
+def test_limits_and_nan_are_those_of_numpy(case):
+    run, exact, _, _ = case
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(
+            run(SPECIAL), exact(SPECIAL).astype(float), rtol=1e-15, atol=5e-324
+        )
+
+
+def test_mode_agrees_with_pytensor_on_a_composite_expression():
+    x, c = pt.vector("x"), pt.vector("c", dtype="bool")
+    graph = pt.switch(c, pt.log(pt.sigmoid(x)), pt.log1p(-pt.sigmoid(x))) + pt.exp(-(x**2))
+    values, mask = RNG.normal(size=100) * 5, RNG.random(100) < 0.5
+    ours = pytensor.function([x, c], graph, mode=vector_mode())(values, mask)
+    theirs = pytensor.function([x, c], graph, mode=get_mode("FAST_COMPILE"))(values, mask)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-15)
+
+
+def test_a_function_common_to_both_branches_is_called_once():
+    x, c = pt.vector("x"), pt.vector("c", dtype="bool")
+    function = pytensor.function(
+        [x, c], pt.switch(c, pt.softplus(x), pt.softplus(-x)), mode=vector_mode()
+    )
+    [node] = [n for n in function.maker.fgraph.toposort() if "softplus" in str(n.op)]
+    assert str(node.op).count("vector_softplus") == 1
+
+
+def test_float32_is_left_to_pytensor():
+    x = pt.fvector("x")
+    function = pytensor.function([x], pt.exp(x), mode=vector_mode())
+    assert "vector_exp" not in str(function.maker.fgraph.toposort())

@@ -1,0 +1,126 @@
+"""Weighting distributions against closed forms: linear regression and a correlated posterior."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_coresets import Laplace, Prior, Subsample
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
+from pymc_coresets.model.laplace import laplace_draws
+from pymc_coresets.model.observations import find_observations
+from pymc_coresets.model.unconstrained import Unconstrained
+from pymc_coresets.weighting import UserDraws
+
+N, N_DRAWS = 400, 4_000
+RNG = np.random.default_rng(1)
+X = RNG.normal(size=(N, 3)) @ np.array([[1.0, 0.8, 0.0], [0.0, 0.6, 0.5], [0.0, 0.0, 1.0]])
+Y = X @ [1.0, -2.0, 0.5] + RNG.normal(size=N)
+
+
+def posterior(weights):
+    """Mean and covariance of the weighted linear regression (unit noise, N(0, 1) prior)."""
+    covariance = np.linalg.inv(np.eye(3) + X.T @ (weights[:, None] * X))
+    return covariance @ (X.T @ (weights * Y)), covariance
+
+
+def assert_same_normal(draws, mean, covariance):
+    """Five standard errors of whitened sample means and covariances of independent draws."""
+    whitened = np.linalg.solve(np.linalg.cholesky(covariance), (draws - mean).T)
+    limit = 5 / np.sqrt(len(draws))
+    assert np.abs(whitened.mean(axis=1)).max() < limit
+    assert np.abs(np.cov(whitened) - np.eye(3)).max() < limit * np.sqrt(2)
+
+
+@pytest.fixture(scope="module")
+def regression():
+    with pm.Model() as model:
+        beta = pm.Normal("beta", shape=3)
+        pm.Normal("y", X @ beta, 1.0, observed=Y)
+    return find_observations(model)
+
+
+def draw(weighting, observations, base_weights=None, n_draws=N_DRAWS, seed=1):
+    weights = np.ones(observations.n_obs) if base_weights is None else base_weights
+    return weighting.draw(
+        observations, n_draws, base_weights=weights, rng=np.random.default_rng(seed)
+    )
+
+
+def test_laplace_is_exact_for_a_normal_posterior(regression):
+    assert_same_normal(draw(Laplace(), regression).values["beta"], *posterior(np.ones(N)))
+
+
+def test_laplace_uses_base_weights(regression):
+    weights = np.where(np.arange(N) < 100, 3.0, 0.0)
+    draws = draw(Laplace(), regression, weights).values["beta"]
+    assert_same_normal(draws, *posterior(weights))
+
+
+def test_laplace_covariance_is_the_inverse_hessian_on_the_unconstrained_scale():
+    with pm.Model() as model:
+        pm.MvNormal("x", np.zeros(2), cov=np.array([[2.0, 1.8], [1.8, 2.0]]))
+        pm.LogNormal("s", 1.0, 0.3)
+    draws = laplace_draws(model, 20_000, rng=np.random.default_rng(1)).values
+    limit = 5 / np.sqrt(20_000)
+    np.testing.assert_allclose(np.cov(draws["x"].T), [[2, 1.8], [1.8, 2]], atol=limit * 4)
+    assert abs(np.log(draws["s"]).mean() - 1.0) < 0.3 * limit
+    assert abs(np.log(draws["s"]).std() - 0.3) < 0.3 * limit
+
+
+def test_laplace_says_where_there_is_no_mode():
+    with pm.Model() as funnel:
+        log_scale = pm.Flat("log_scale")
+        pm.Normal("x", 0, pm.math.exp(log_scale), shape=10)
+    with pytest.raises(SamplingError, match="subsample"):
+        laplace_draws(funnel, 10, rng=np.random.default_rng(1))
+
+
+def test_prior_draws_have_the_prior_moments(regression):
+    assert_same_normal(draw(Prior(), regression).values["beta"], np.zeros(3), np.eye(3))
+
+
+@pytest.mark.parametrize("sampler", ["laplace", "nuts"])
+def test_subsample_of_all_rows_is_the_posterior(regression, sampler):
+    weighting = Subsample(size=N, sampler=sampler)
+    draws = draw(weighting, regression, n_draws=1_000).values["beta"]
+    # NUTS draws of a normal posterior are about as good as independent ones.
+    assert_same_normal(draws, *posterior(np.ones(N)))
+
+
+def test_a_subsample_is_weighted_up_to_all_rows(regression):
+    draws = draw(Subsample(size=100, sampler="laplace"), regression).values["beta"]
+    spread = np.cov(draws.T)
+    _, covariance = posterior(np.ones(N))
+    ratio = np.linalg.slogdet(spread)[1] - np.linalg.slogdet(covariance)[1]
+    assert abs(ratio) < 1.0  # one hundredth of the weight would make this 3 log(4)
+
+
+def test_user_draws_are_thinned_and_named(regression):
+    mine = {"beta": RNG.normal(size=(50, 3))}
+    assert draw(UserDraws(mine), regression, n_draws=20).n_draws == 20
+    assert draw(UserDraws(mine), regression, n_draws=80).n_draws == 50
+    with pytest.raises(InvalidDataError, match="'beta'"):
+        draw(UserDraws({"gamma": np.zeros(50)}), regression)
+
+
+def test_draws_are_reproducible(regression):
+    one, two = (draw(Subsample(size=50), regression, n_draws=40).values["beta"] for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("options", [{"size": 1}, {"sampler": "slice"}, {"tune": 0}])
+def test_bad_options_are_named(options):
+    with pytest.raises(InvalidOptionError, match=next(iter(options))):
+        Subsample(**options)
+
+
+def test_constrain_inverts_the_models_own_transforms():
+    with pm.Model() as model:
+        pm.Beta("p", 2, 2)
+        pm.Dirichlet("w", np.ones(3))
+        pm.HalfNormal("s", shape=2)
+    point = model.initial_point(random_seed=1)
+    space = Unconstrained(model)
+    back = space.constrain(space.start[None] + 0.3)
+    assert back.values["w"].sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(back.values["s"][0], np.exp(point["s_log__"] + 0.3))

@@ -1,4 +1,4 @@
-"""What the potentials and the coreset model cost: ``python -m benchmarks.potentials [--n --draws]``.
+"""What potentials and coreset models cost: ``python -m benchmarks.potentials [--n --draws]``.
 
 Three tables, each with its comparison in the same run:
 
@@ -13,8 +13,9 @@ Times are medians of repeated runs after a warm-up, which also compiles.
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numba
 import numpy as np
@@ -129,12 +130,10 @@ def against_hand(console: Console, n_obs: int, n_draws: int, repeats: int) -> No
     table = Table("model", title=f"N x S matrix of potentials, S = {n_draws}", title_justify="left")
     for heading in ("N", "seconds", "ns / element", "by hand", "ratio", "largest difference"):
         table.add_column(heading, justify="right")
-    for name, (loglik, draws, hand) in {
-        "logistic, 20 columns": logistic(n_obs, n_draws),
-        "flights": flights(n_draws),
-    }.items():
+    cases = {"logistic, 20 columns": logistic(n_obs, n_draws), "flights": flights(n_draws)}
+    for name, (loglik, draws, hand) in cases.items():
         difference = np.abs(loglik.matrix(draws) - hand().T).max()
-        ours = median_seconds(lambda: loglik.matrix(draws), repeats)  # noqa: B023
+        ours = median_seconds(partial(loglik.matrix, draws), repeats)
         theirs = median_seconds(hand, repeats)
         table.add_row(
             name,
@@ -192,43 +191,46 @@ def small_models(n_obs: int) -> dict[str, pm.Model]:
     return models
 
 
+def as_tree(draws: Mapping[str, Array]) -> xr.DataTree:
+    """One chain of draws in the form that PyMC reads."""
+    variables = {
+        name: (("chain", "draw", *(f"{name}_{i}" for i in range(values.ndim - 1))), values[None])
+        for name, values in draws.items()
+    }
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
+
+
 def against_pymc(console: Console, n_obs: int, n_draws: int, repeats: int) -> None:
     table = Table("model", title=f"N = {n_obs:,}, S = {n_draws}", title_justify="left")
     for heading in ("ns / element", "pm.compute_log_likelihood", "ratio"):
         table.add_column(heading, justify="right")
     for name, model in small_models(n_obs).items():
-        loglik = LogLikelihood(find_observations(model))
-        space = Unconstrained(model)
+        loglik, space = LogLikelihood(find_observations(model)), Unconstrained(model)
         points = space.start + 0.3 * np.random.default_rng(1).normal(size=(n_draws, space.n_dims))
-        draws = space.constrain(points).values
-        posterior = xr.Dataset(
-            {
-                n: (("chain", "draw", *(f"{n}_{i}" for i in range(v.ndim - 1))), v[None])
-                for n, v in draws.items()
-            }
-        )
-        tree = xr.DataTree.from_dict({"posterior": posterior})
-        ours = median_seconds(lambda: loglik.matrix(draws), repeats)  # noqa: B023
-        theirs = median_seconds(
-            lambda: pm.compute_log_likelihood(
-                tree,
-                model=model,
-                extend_inferencedata=False,
-                progressbar=False,
-            ),
-            1,
+        draws = space.constrain(points)
+        theirs = partial(
+            pm.compute_log_likelihood,
+            as_tree(draws.values),
+            model=model,
+            extend_inferencedata=False,
+            progressbar=False,
         )
         per_element = 1e9 / n_obs / n_draws
-        table.add_row(
-            name,
-            f"{per_element * ours:.1f}",
-            f"{per_element * theirs:.1f}",
-            f"{theirs / ours:.0f} x",
-        )
+        fast = per_element * median_seconds(partial(loglik.matrix, draws), repeats)
+        slow = per_element * median_seconds(theirs, 1)
+        table.add_row(name, f"{fast:.1f}", f"{slow:.1f}", f"{slow / fast:.0f} x")
     console.print(table)
 
 
 # -- 3. the coreset model --------------------------------------------------------------------------
+
+
+def call_seconds(model: pm.Model, n_rows: int) -> float:
+    """Seconds of one evaluation of the log-density and its gradient."""
+    space = Unconstrained(model)
+    evaluate, start = space.logp_and_gradient, space.start
+    calls = max(3, 300_000 // n_rows)
+    return median_seconds(lambda: [evaluate(start) for _ in range(calls)], 5) / calls
 
 
 def of_the_coreset_model(console: Console, size: int) -> None:
@@ -239,14 +241,7 @@ def of_the_coreset_model(console: Console, size: int) -> None:
         loglik, _, _ = logistic(n_obs, 2)
         obs = loglik.observations
         small = coreset_model(obs, np.arange(size), np.full(size, n_obs / size))
-        seconds = []
-        for model in (small, obs.model):
-            space = Unconstrained(model)
-            evaluate, start = space.logp_and_gradient, space.start
-            calls = max(3, 300_000 // (size if model is small else n_obs))
-            seconds.append(
-                median_seconds(lambda: [evaluate(start) for _ in range(calls)], 5) / calls  # noqa: B023
-            )
+        seconds = [call_seconds(small, size), call_seconds(obs.model, n_obs)]
         table.add_row(
             f"{n_obs:,}",
             f"{1e6 * seconds[0]:.0f}",

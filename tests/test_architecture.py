@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import pymc_coresets
+
 PACKAGE = Path(__file__).parents[1] / "pymc_coresets"
 LAYERS = [
     "exceptions",
@@ -65,7 +67,5 @@ def test_importing_the_package_does_not_load_pyplot():
 
 
 def test_every_exported_name_exists():
-    import pymc_coresets
-
     assert len(pymc_coresets.__all__) <= 20
     assert all(getattr(pymc_coresets, name).__doc__ for name in pymc_coresets.__all__)

@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_coresets import GIGA, IHT, Coreset, FrankWolfe, Laplace, Pursuit, Subsample, build_coreset
+from pymc_coresets import GIGA, IHT, Coreset, FrankWolfe, Pursuit, Subsample, build_coreset
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 
 N, D, SIZE = 3_000, 4, 30
@@ -126,6 +126,17 @@ def test_collapsing_merges_identical_rows_exactly():
     assert gaussian_kl(approximate, full) < 1e-6
 
 
+def test_ten_binary_covariates_have_at_most_2048_kinds_of_rows():
+    flags = RNG.integers(0, 2, size=(20_000, 10))
+    with pm.Model() as model:
+        logit_p = flags @ pm.Normal("beta", shape=10)
+        pm.Bernoulli("y", logit_p=logit_p, observed=RNG.integers(0, 2, 20_000))
+    coreset = build_coreset(
+        model, size=3_000, collapse=True, method="uniform", random_seed=1, progressbar=False
+    )
+    assert coreset.n_distinct <= 2_048
+
+
 def test_a_size_above_the_distinct_rows_gives_the_exact_summary():
     y = np.repeat([0.0, 1.0, 2.0], [10, 20, 30])
     with pm.Model() as model:
@@ -233,7 +244,5 @@ def test_reprs_say_what_it_is(coreset):
 
 
 def test_weights_and_history_can_be_plotted(coreset):
-    from pymc_coresets import plot_history, plot_weights
-
     assert plot_weights(coreset).get_xlabel()
     assert plot_history(coreset).get_xlabel()

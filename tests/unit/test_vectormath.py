@@ -17,10 +17,10 @@ from pymc_coresets.model.vectormath import (
     vector_softplus,
 )
 
-SPECIAL = np.array(
-    [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 5e-324, 1e-310, 1e-20, -1e-20]
-    + [1e308, -1e308, -745.1, -800.0, 709.7, 709.79, 800.0, -2.0, 37.0]
-)
+SPECIAL = np.r_[
+    [0.0, -0.0, 1.0, -1.0, -2.0, 37.0, np.inf, -np.inf, np.nan],
+    [5e-324, 1e-310, 1e-20, -1e-20, 1e308, -1e308, -745.1, -800.0, 709.7, 709.79, 800.0],
+]
 RNG = np.random.default_rng(1)
 WIDE, UNIT, POSITIVE = (
     RNG.uniform(-700, 700, 20_000),

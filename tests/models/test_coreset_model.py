@@ -1,0 +1,167 @@
+"""The coreset model is the user's model with a weighted potential over a few rows."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
+
+from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.model.observations import find_observations
+from pymc_coresets.model.rewrite import POTENTIAL, coreset_model
+from tests.models.reference import PLAIN, density
+from tests.models.zoo import CASES
+
+
+def case_name(case):
+    return case.name
+
+
+def assert_same(found, expected):
+    (logp, gradient), (expected_logp, expected_gradient) = found, expected
+    assert_allclose(logp, expected_logp, rtol=1e-8)
+    assert gradient.keys() == expected_gradient.keys()
+    for name, value in expected_gradient.items():
+        assert_allclose(gradient[name], value, rtol=1e-7, atol=1e-7, err_msg=name)
+
+
+def test_density_is_prior_plus_weighted_potentials(specimen):
+    coreset = density(specimen.coreset)
+    for point in specimen.reference.points:
+        expected = specimen.reference.weighted(point, specimen.all_weights)
+        assert_same(coreset(point), expected)
+
+
+def test_unit_weights_on_all_rows_give_the_full_model(specimen):
+    n_obs = specimen.case.n_obs
+    coreset = coreset_model(specimen.observations, np.arange(n_obs), np.ones(n_obs))
+    point = specimen.reference.points[0]
+    assert_same(density(coreset)(point), density(specimen.model)(point))
+
+
+# -- what is kept ----------------------------------------------------------------------------------
+
+
+def test_free_variables_keep_names_transforms_and_initial_values(specimen):
+    model, coreset = specimen.model, specimen.coreset
+    for rv in model.free_RVs:
+        twin = coreset[rv.name]
+        assert twin in coreset.free_RVs
+        assert coreset.rvs_to_values[twin].name == model.rvs_to_values[rv].name
+        assert type(coreset.rvs_to_transforms[twin]) is type(model.rvs_to_transforms[rv])
+        initial = coreset.rvs_to_initial_values[twin], model.rvs_to_initial_values[rv]
+        assert_array_equal(*initial)
+    assert len(coreset.free_RVs) == len(model.free_RVs)
+
+
+def test_variables_keep_dims_and_selected_labels(specimen):
+    model, coreset, dim = specimen.model, specimen.coreset, specimen.observations.dim
+    labels = dict(model.coords)
+    for name, dims in coreset.named_vars_to_dims.items():
+        if name in model.named_vars:
+            assert [d.removesuffix("_coreset") for d in dims] == list(
+                model.named_vars_to_dims[name]
+            )
+    for name, values in coreset.coords.items():
+        expected = labels.get(name.removesuffix("_coreset"))
+        if dim in (name, name.removesuffix("_coreset")) and len(values) != len(expected):
+            expected = [expected[i] for i in specimen.indices]
+        assert values == (None if expected is None else tuple(expected))
+
+
+def test_the_observed_variables_become_one_potential(specimen):
+    model, coreset = specimen.model, specimen.coreset
+    terms = {t.name for t in specimen.observations.terms}
+    left = {v.name for v in (*model.observed_RVs, *model.potentials)} - terms
+    assert {v.name for v in (*coreset.observed_RVs, *coreset.potentials)} == left | {POTENTIAL}
+
+
+def test_the_user_s_model_is_left_as_it_is(specimen):
+    before = _snapshot(specimen.model)
+    coreset_model(specimen.observations, specimen.indices, specimen.weights)
+    assert _snapshot(specimen.model) == before
+
+
+def _snapshot(model):
+    return (
+        pytensor.dprint(list(model.named_vars.values()), file="str"),
+        [str(v) for v in (*model.free_RVs, *model.observed_RVs, *model.potentials)],
+        {name: str(dims) for name, dims in model.named_vars_to_dims.items()},
+        {name: str(values) for name, values in model.coords.items()},
+        {rv.name: str(value) for rv, value in model.rvs_to_initial_values.items()},
+        {v.name: v.get_value().tolist() for v in model.data_vars},
+    )
+
+
+#: Which of a model's deterministics have one value per row.
+DETERMINISTICS = {
+    "deterministics beside the path": {"mu", "residual"},
+    "varying intercepts, not centred, in data containers": {"eta"},
+    "several outputs": {"mu"},
+    "dims model": {"mu"},
+    "as many coefficients as rows": set(),
+}
+
+
+@pytest.mark.parametrize(
+    "specimen", [CASES[n] for n in DETERMINISTICS], indirect=True, ids=case_name
+)
+def test_deterministics_are_those_of_the_rows(specimen):
+    point = specimen.reference.points[0]
+    full, coreset = _deterministics(specimen.model, point), _deterministics(specimen.coreset, point)
+    assert coreset.keys() == full.keys()
+    for name, value in full.items():
+        rows = specimen.indices if name in DETERMINISTICS[specimen.case.name] else ...
+        assert_allclose(coreset[name], value[rows], err_msg=name)
+
+
+def _deterministics(model, point):
+    graphs = model.replace_rvs_by_values(model.deterministics)
+    graphs = [pt.as_tensor(g, allow_xtensor_conversion=True) for g in graphs]
+    values = pytensor.function(model.value_vars, graphs, mode=PLAIN, on_unused_input="ignore")
+    names = [d.name for d in model.deterministics]
+    return dict(zip(names, values(**point), strict=True))
+
+
+#: Which of a model's data containers have one value per row.
+CONTAINERS = {
+    "varying intercepts, not centred, in data containers": {"x", "group_of", "counts"},
+    "containers without dims": {"x", "group_of", "target"},
+    "potential as the likelihood, with dims": {"x"},
+    "container of mutable shape": {"x"},
+    "integer labels": {"x"},
+    "dims model": {"x", "group_of"},
+}
+
+
+@pytest.mark.parametrize("specimen", [CASES[n] for n in CONTAINERS], indirect=True, ids=case_name)
+def test_data_containers_hold_the_selected_rows(specimen):
+    kept = {v.name: v for v in specimen.coreset.data_vars}
+    for name in CONTAINERS[specimen.case.name]:
+        assert_array_equal(
+            kept[name].get_value(), specimen.model[name].get_value()[specimen.indices]
+        )
+
+
+def test_another_set_of_data_changes_the_density():
+    """What `pm.set_data` puts into a container of the coreset model is what it computes with."""
+    with pm.Model(coords={"obs": range(4)}) as model:
+        x = pm.Data("x", np.arange(4.0), dims="obs")
+        pm.Normal("y", pm.Normal("b") * x, 1.0, observed=np.zeros(4), dims="obs")
+    coreset = coreset_model(find_observations(model), np.array([1, 3]), np.array([2.0, 1.0]))
+    with coreset:
+        pm.set_data({"x": [5.0, 6.0]})
+    logp, _ = density(coreset)({"b": np.array(1.0)})
+    assert logp == pytest.approx(norm.logpdf([1.0, 5.0, 5.0, 6.0]).sum())
+
+
+@pytest.mark.parametrize(
+    ("indices", "weights"),
+    [([0, 47], [1.0, 1.0]), ([-1], [1.0]), ([0, 1], [1.0]), ([[0]], [[1.0]])],
+)
+def test_rows_that_do_not_exist_are_refused(indices, weights):
+    observations = find_observations(CASES["linear"].model())
+    with pytest.raises(InvalidOptionError, match="indices"):
+        coreset_model(observations, np.array(indices), np.array(weights))

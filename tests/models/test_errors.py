@@ -1,0 +1,257 @@
+"""Bad input is refused with an error of ours that names what was found, and the remedy."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from pymc_coresets import build_coreset
+from pymc_coresets.exceptions import (
+    CoresetError,
+    InvalidDataError,
+    InvalidOptionError,
+    UnsupportedModelError,
+)
+from pymc_coresets.model.loglik import LogLikelihood
+from pymc_coresets.model.observations import find_observations
+from pymc_coresets.model.rewrite import coreset_model
+from pymc_coresets.model.verify import verify
+from tests.models.zoo import CASES, MASK, OBS, REAL, N, X
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+def linear():
+    pm.Normal("y", pm.Data("x", X) @ pm.Normal("b", shape=3), 1.0, observed=REAL)
+
+
+def no_observed():
+    pm.Normal("b")
+    pm.Potential("scalar", pt.constant(0.0))
+
+
+def marginal_gp():
+    gp = pm.gp.Marginal(cov_func=pm.gp.cov.ExpQuad(3, ls=pm.HalfNormal("ell")))
+    gp.marginal_likelihood("y", X=X, y=REAL, sigma=1.0)
+
+
+def autoregression():
+    start = pm.Normal.dist(0, 1)
+    pm.AR("y", rho=[pm.Normal("rho")], sigma=1.0, init_dist=start, observed=REAL)
+
+
+def random_walk():
+    start = pm.Normal.dist(0, 1)
+    pm.GaussianRandomWalk("y", mu=pm.Normal("m"), sigma=1.0, init_dist=start, observed=REAL)
+
+
+def normal_over_all_rows():
+    pm.MvNormal("y", pm.Normal("m") * np.ones(N), cov=np.eye(N), observed=REAL)
+
+
+def local_variables():
+    local = pm.Normal("local", shape=N)
+    pm.Poisson("y", pm.math.exp(pm.Normal("m") + local), observed=np.ones(N, int))
+
+
+def minibatch():
+    x, y = pm.Minibatch(X[:, 0], REAL, batch_size=5)
+    pm.Normal("y", pm.Normal("m") * x, 1.0, observed=y, total_size=N)
+
+
+def total_size():
+    pm.Normal("y", pm.Normal("m"), 1.0, observed=REAL, total_size=1000)
+
+
+def unregistered_distribution():
+    pm.Normal("y", pm.Normal.dist(), 1.0, observed=REAL)
+
+
+def different_lengths():
+    m = pm.Normal("m")
+    pm.Normal("y", m, 1.0, observed=REAL)
+    pm.Normal("z", m, 1.0, observed=REAL[:9])
+
+
+def different_dims():
+    m = pm.Normal("m")
+    pm.Normal("y", m, 1.0, observed=REAL, dims="obs")
+    pm.Normal("z", m, 1.0, observed=REAL, dims="other")
+
+
+def one_row():
+    pm.Normal("y", pm.Normal("m"), 1.0, observed=[1.0])
+
+
+def no_rows():
+    pm.Normal("y", pm.Normal("m"), 1.0, observed=np.empty(0))
+
+
+def scalar_observation():
+    pm.Normal("y", pm.Normal("m"), 1.0, observed=1.0)
+
+
+UNSUPPORTED = [
+    (no_observed, {}, "no observed variable.*observed="),
+    (marginal_gp, {}, "'y' is one number.*Gaussian process"),
+    (autoregression, {}, "'y' is one number.*time series"),
+    (random_walk, {}, "'y' is one number.*time series"),
+    (normal_over_all_rows, {}, "'y' is one number"),
+    (local_variables, {}, "'local'.*allow_local=True"),
+    (minibatch, {}, "'y' .*whole data"),
+    (total_size, {}, "'y' has total_size.*without total_size"),
+    (unregistered_distribution, {}, "'y' contains random draws.*register"),
+    (different_lengths, {}, "'y': 47, 'z': 9.*observed="),
+    (different_dims, {}, "'y', 'z'.*'obs', 'other'.*dim="),
+    (one_row, {}, "'y' has 1 observation"),
+    (no_rows, {}, "'y' has 0 observation"),
+    (scalar_observation, {}, "'y' is one number"),
+    (linear, {"observed": ["z"]}, "'z'.*It has .'y'"),
+    (linear, {"observed": "b"}, "'b'.*It has .'y'"),
+    (linear, {"observed": []}, "observed=.*It has .'y'"),
+    (linear, {"dim": "time"}, "dim='time'.*It has .'obs', 'other'"),
+    (linear, {"dim": "obs"}, "dimension 'obs'.*dims='obs'"),
+    (different_dims, {"observed": "z", "dim": "obs"}, "'z' has the dimensions.*observed="),
+]
+
+
+def built(build):
+    with pm.Model(coords=OBS | {"other": range(N)}) as model:
+        build()
+    return model
+
+
+@pytest.mark.parametrize(("build", "options", "message"), UNSUPPORTED)
+def test_unsupported_model(build, options, message):
+    with pytest.raises(UnsupportedModelError, match=f"(?s){message}"):
+        find_observations(built(build), **options)
+
+
+def test_sub_model():
+    with pm.Model(), pm.Model(name="inner") as inner:
+        linear()
+    with pytest.raises(UnsupportedModelError, match=r"'inner' is part of another.*parent"):
+        find_observations(inner)
+
+
+def test_model_with_a_sub_model_is_whole():
+    with pm.Model() as outer, pm.Model(name="inner"):
+        linear()
+    assert [t.name for t in find_observations(outer).terms] == ["inner::y"]
+
+
+def test_no_model_at_all():
+    with pytest.raises((CoresetError, TypeError), match=r"model"):
+        find_observations()
+
+
+def test_positions_of_imputed_rows_are_those_of_the_user_s_data():
+    observations = find_observations(CASES["missing values imputed"].model())
+    np.testing.assert_array_equal(observations.positions, np.flatnonzero(~MASK))
+
+
+@pytest.mark.parametrize("name", ["local variables", "local variables without dims"])
+def test_local_variables_are_allowed_on_request(name):
+    observations = find_observations(CASES[name].model(), allow_local=True)
+    assert observations.local in (("local",), ("true_x",))
+
+
+def test_symbolic_initial_value():
+    with pm.Model() as model:
+        m = pm.Normal("m")
+        pm.Normal("y", pm.Normal("b", initval=m + 1.0), 1.0, observed=REAL)
+    with pytest.raises(UnsupportedModelError, match=r"'b' has a symbolic initial value.*initval"):
+        coreset_model(find_observations(model), np.arange(3), np.ones(3))
+
+
+# -- data ------------------------------------------------------------------------------------------
+
+
+def with_entry(array, value):
+    return np.where(np.arange(array.size).reshape(array.shape) == 10, value, array)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_covariate_that_is_no_number_is_named(value):
+    model = built(linear)
+    with model:
+        pm.set_data({"x": with_entry(X, value)})
+    with pytest.raises(InvalidDataError, match=r"(?s)\b3\b.*'x'"):
+        verify(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
+
+
+def test_nan_in_a_covariate_without_a_container():
+    def with_array():
+        pm.Normal("y", with_entry(X, np.nan) @ pm.Normal("b", shape=3), 1.0, observed=REAL)
+
+    loglik = LogLikelihood(find_observations(built(with_array)))
+    with pytest.raises(InvalidDataError, match=r"row 3\b.*have NaN.*impute"):
+        verify(loglik, rng=np.random.default_rng(1))
+
+
+def test_impossible_observation_is_named():
+    def beyond():
+        pm.Exponential("y", pm.LogNormal("rate"), observed=with_entry(np.abs(REAL), -1.0))
+
+    loglik = LogLikelihood(find_observations(built(beyond)))
+    with pytest.raises(InvalidDataError, match=r"observation 10"):
+        verify(loglik, rng=np.random.default_rng(1))
+
+
+# -- options and draws -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"size": 0}, "size=0 must lie between 1 and .*47"),
+        ({"size": -3}, "size=-3 must lie between"),
+        ({"size": N + 1}, "size=48 must lie between"),
+        ({"method": "best"}, "method='best' is unknown.*pursuit"),
+        ({"weighting": "posterior"}, "weighting='posterior' is unknown.*subsample"),
+        ({"size": 2.5}, "size=2.5"),
+        ({"method": None}, "method=None"),
+        ({"size": "5"}, "size='5'"),
+    ],
+)
+def test_bad_option(options, message):
+    with pytest.raises(InvalidOptionError, match=message):
+        build_coreset(
+            built(linear), **{"size": 5, "weighting": "prior", "progressbar": False} | options
+        )
+
+
+B = np.random.default_rng(2).normal(size=(100, 3))
+
+
+@pytest.mark.parametrize(
+    ("draws", "message"),
+    [
+        ({}, "lack the free variable 'b'"),
+        ({"a": B}, "lack the free variable 'b'"),
+        ({"b": B[:, :2]}, "'b' have shape"),
+        ({"b": B[0]}, "'b' have shape"),
+        ({"b": with_entry(B, np.nan)}, "'b' contain NaN"),
+        ({"b": with_entry(B, np.inf)}, "'b' contain NaN or infinite"),
+        ({"b": B[:5]}, "5 weighting draws are too few.*at least 20"),
+        ({"b": B[:0]}, "0 weighting draws are too few|'b'"),
+        ({"b": np.ones((100, 3))}, "all the same"),
+        ({"b": B.astype(str)}, "'b'"),
+        ([1.0, 2.0], "mapping of names to arrays, not list"),
+    ],
+)
+def test_bad_draws(draws, message):
+    with pytest.raises(InvalidDataError, match=message):
+        build_coreset(built(linear), size=5, weighting=draws, random_seed=1, progressbar=False)
+
+
+def test_draws_of_different_length():
+    loglik = LogLikelihood(find_observations(CASES["linear"].model()))
+    with pytest.raises(InvalidDataError, match=r"different numbers of draws.*'b': 3.*'s': 2"):
+        loglik.matrix({"b": np.zeros((3, 3)), "s": np.ones(2)})
+
+
+def test_draws_outside_the_support_are_refused():
+    loglik = LogLikelihood(find_observations(CASES["linear"].model()))
+    with pytest.raises(InvalidDataError, match=r"observation 0.* at draw 1"):
+        loglik.matrix({"b": np.zeros((2, 3)), "s": np.array([1.0, -1.0])})

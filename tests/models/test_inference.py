@@ -1,0 +1,72 @@
+"""PyMC's own inference runs on the coreset model, as on any model."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_coresets.model.observations import find_observations
+from pymc_coresets.model.rewrite import coreset_model
+
+N, FEW = 40, np.arange(0, 40, 5)
+QUIET = {"progressbar": False, "random_seed": 1}
+
+
+@pytest.fixture(scope="module")
+def full():
+    rng = np.random.default_rng(1)
+    with pm.Model(coords={"obs": range(N), "k": ["a", "b"]}) as model:
+        x = pm.Data("x", rng.normal(size=(N, 2)), dims=("obs", "k"))
+        b = pm.Normal("b", dims="k")
+        mu = pm.Deterministic("mu", x @ b, dims="obs")
+        pm.Normal("y", mu, pm.HalfNormal("s"), observed=rng.normal(size=N), dims="obs")
+    return model
+
+
+@pytest.fixture(scope="module")
+def coreset(full):
+    return coreset_model(find_observations(full), FEW, np.full(len(FEW), N / len(FEW)))
+
+
+@pytest.fixture(scope="module")
+def idata(coreset):
+    return pm.sample(
+        20, tune=20, chains=2, cores=1, model=coreset, nuts_sampler="pymc",
+        compute_convergence_checks=False, **QUIET,
+    )  # fmt: skip
+
+
+def test_nuts(idata):
+    posterior = idata["posterior"]
+    assert set(posterior.data_vars) == {"b", "s", "mu"}
+    assert posterior["mu"].dims == ("chain", "draw", "obs")
+    np.testing.assert_array_equal(posterior["obs"], FEW)
+
+
+def test_nutpie(coreset):
+    pytest.importorskip("nutpie", reason="nutpie is not installed")
+    idata = pm.sample(
+        20, tune=20, chains=2, cores=1, model=coreset, nuts_sampler="nutpie",
+        compute_convergence_checks=False, **QUIET,
+    )  # fmt: skip
+    assert set(idata["posterior"].data_vars) == {"b", "s", "mu"}
+
+
+def test_posterior_predictive_of_all_rows(full, idata):
+    predictive = pm.sample_posterior_predictive(idata, model=full, **QUIET)
+    assert predictive["posterior_predictive"]["y"].sizes["obs"] == N
+
+
+def test_prior_predictive(coreset):
+    with pytest.warns(UserWarning, match="Potentials"):  # PyMC's, of any model that has one
+        prior = pm.sample_prior_predictive(5, model=coreset, random_seed=1)
+    assert prior["prior"]["mu"].sizes["obs"] == len(FEW)
+
+
+def test_mode(coreset):
+    found = pm.find_MAP(model=coreset, progressbar=False, return_inferencedata=True, jitter=False)
+    assert {"b", "s", "mu"} <= set(found["posterior"].data_vars)
+
+
+def test_variational_fit(coreset):
+    approximation = pm.fit(10, model=coreset, **QUIET)
+    assert approximation.sample(5)["posterior"]["b"].sizes["k"] == 2

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -172,6 +173,10 @@ def build_coreset(  # noqa: PLR0913
 
 def _method(method: str | Method[Any]) -> Method[Any]:
     if not isinstance(method, str):
+        if not hasattr(method, "step_limit"):
+            raise InvalidOptionError(
+                f"method={method!r} must be a name or an option object such as Pursuit()."
+            )
         return method
     if method not in METHODS:
         raise InvalidOptionError(f"method={method!r} is unknown: use one of {list(METHODS)!r}.")
@@ -201,11 +206,15 @@ def _size(size: int | None, observations: Observations) -> int:
         n_dims = sum(math.prod(v.type.shape) for v in observations.parameters.values())
         matched = n_dims * (n_dims + 3) // 2 + 1  # points that match any quadratic function
         return min(observations.n_obs, int(np.clip(matched, 50, 500)))
-    if not 1 <= size <= observations.n_obs:
+    try:
+        whole = operator.index(size)
+    except TypeError:
+        raise InvalidOptionError(f"size={size!r} must be a whole number.") from None
+    if not 1 <= whole <= observations.n_obs:
         raise InvalidOptionError(
             f"size={size} must lie between 1 and the number of observations, {observations.n_obs}."
         )
-    return int(size)
+    return whole
 
 
 def _n_draws(size: int) -> int:

@@ -107,6 +107,8 @@ def _flat(name: str, found: Mapping[str, np.ndarray], shape: tuple[int, ...]) ->
     if name not in found:
         raise InvalidDataError(f"The draws lack the free variable {name!r}.")
     value = found[name]
+    if value.dtype.kind not in "biuf":
+        raise InvalidDataError(f"The draws of {name!r} are no numbers, but {value.dtype}.")
     n_leading = value.ndim - len(shape)
     if n_leading not in (1, 2) or value.shape[n_leading:] != shape:
         raise InvalidDataError(

@@ -17,7 +17,9 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
+from pytensor.xtensor import as_xtensor
 from pytensor.xtensor.type import XTensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
@@ -39,8 +41,8 @@ def parameter_inputs(model: pm.Model) -> dict[str, TensorVariable]:
     shapes = model.eval_rv_shapes()
     parameters = {}
     for rv in model.free_RVs:
-        known = {"shape": tuple(int(n) for n in shapes[rv.name])}
-        parameters[rv.name] = rv.type.clone(**known)(name=rv.name)
+        shape = tuple(int(n) for n in shapes[rv.name])
+        parameters[rv.name] = TensorType(rv.type.dtype, shape=shape)(name=rv.name)
     return parameters
 
 
@@ -79,22 +81,35 @@ def plain_graphs(
     >>> plain_graphs(model, ["y"], inputs)["y"].eval({inputs["mu"]: 0.0}).round(3)
     array([-0.919, -1.419])
     """
-    values = {rv: parameters.get(rv.name, model.rvs_to_values[rv]) for rv in model.basic_RVs}
+    free = {rv: _like(rv, parameters[rv.name]) for rv in model.free_RVs}
+    values = {rv: free.get(rv, model.rvs_to_values[rv]) for rv in model.basic_RVs}
     terms = [model[name] for name in names]
     observed = [v for v in terms if v in values]
     _refuse_minibatch(observed)
     others = [v for v in terms if v not in values] + list(model.deterministics)
-    logps = transformed_conditional_logp(
-        observed,
-        rvs_to_values=values,
-        rvs_to_transforms=dict.fromkeys(model.basic_RVs),
-        jacobian=False,
-    )
+    try:
+        logps = transformed_conditional_logp(
+            observed,
+            rvs_to_values=values,
+            rvs_to_transforms=dict.fromkeys(model.basic_RVs),
+            jacobian=False,
+        )
+    except (ValueError, NotImplementedError) as error:
+        raise UnsupportedModelError(
+            f"PyMC derives no log-density of {[v.name for v in observed]!r}: {error} Where it "
+            "contains random draws, register their distribution under a name of its own."
+        ) from error
     replaced = replace_rvs_by_values(others, rvs_to_values=values) if others else []
     graphs = _with_constant_data([_plain_tensor(g) for g in [*logps, *replaced]])
     named = dict(zip([v.name for v in (*observed, *others)], graphs, strict=True))
     _refuse_randomness({name: named[name] for name in names})
     return named
+
+
+def _like(rv: Variable, parameter: TensorVariable) -> Variable:
+    return (
+        as_xtensor(parameter, dims=rv.type.dims) if isinstance(rv, XTensorVariable) else parameter
+    )
 
 
 def has_randomness(graph: Variable) -> bool:
@@ -116,16 +131,18 @@ def _plain_tensor(graph: Variable) -> TensorVariable:
 def _with_constant_data(graphs: Sequence[TensorVariable]) -> list[TensorVariable]:
     """Replace data containers by constants (sharing their memory), so that shapes are known."""
     shared = [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
-    constants: dict[Variable, Variable] = {
-        v: v.type.constant_type(
-            type=v.type.clone(shape=np.shape(v.get_value(borrow=True))),
-            data=v.get_value(borrow=True),
-            name=v.name,
-        )
-        for v in shared
-    }
+    constants: dict[Variable, Variable] = {v: _constant(v) for v in shared}
     known = clone_replace(list(graphs), constants, rebuild_strict=False)
     return cast(list[TensorVariable], _merged(_with_constant_shapes(known)))
+
+
+def _constant(shared: SharedVariable) -> Variable:
+    value = shared.get_value(borrow=True)
+    if isinstance(value, np.ma.MaskedArray):  # pm.Data makes one of missing values
+        value = value.filled(np.nan)
+    known = shared.type.clone(shape=np.shape(value))
+    constant: Variable = shared.type.constant_type(type=known, data=value, name=shared.name)
+    return constant
 
 
 def _merged(graphs: Sequence[Variable]) -> list[Variable]:

@@ -144,4 +144,4 @@ def _counts(index: Variable, from_end: int, length: int, depends: Depends) -> bo
         return False
     [positions] = evaluate([index])
     only_axis = positions.size == positions.shape[from_end]
-    return only_axis and np.array_equal(positions.ravel(), np.arange(length))
+    return only_axis and length > 1 and np.array_equal(positions.ravel(), np.arange(length))

@@ -84,7 +84,12 @@ class LogLikelihood:
         return {name: v.type.shape for name, v in self._parameters.items()}
 
     def matrix(
-        self, draws: DrawsLike, rows: np.ndarray | None = None, *, dtype: DTypeLike = np.float64
+        self,
+        draws: DrawsLike,
+        rows: np.ndarray | None = None,
+        *,
+        dtype: DTypeLike = np.float64,
+        finite: bool = True,
     ) -> np.ndarray:
         """Evaluate f_n(theta_s), in nats, for some rows (or all) and all draws.
 
@@ -95,16 +100,23 @@ class LogLikelihood:
             Positions along the observation axis, in any order; all by default.
         dtype : {float64, float32}
             Of the result; it is computed in float64 all the same.
+        finite : bool, default True
+            Refuse values that are NaN or infinite.
 
         Returns
         -------
         ndarray of shape (n_rows, n_draws)
             In Fortran order: a draw is contiguous.
+
+        Raises
+        ------
+        InvalidDataError
+            If draws are missing, misshapen or not finite; or a value is, unless ``finite=False``.
         """
         draws = self._draws(draws)
         n_rows = self.n_obs if rows is None else len(rows)
         out = np.empty((draws.n_draws, n_rows), dtype=dtype)
-        for block, values in self.blocks(draws, rows):
+        for block, values in self.blocks(draws, rows, finite=finite):
             out[:, block] = values.T
         return out.T
 
@@ -124,7 +136,7 @@ class LogLikelihood:
         return Moments(total, norms)
 
     def blocks(
-        self, draws: Draws, rows: np.ndarray | None = None
+        self, draws: Draws, rows: np.ndarray | None = None, *, finite: bool = True
     ) -> Iterator[tuple[slice, np.ndarray]]:
         """Give (block of positions in `rows`, potentials (n_block, n_draws)) one after another.
 
@@ -136,16 +148,13 @@ class LogLikelihood:
         starts = [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
         def evaluate(block: slice) -> tuple[slice, np.ndarray]:
-            return block, self._evaluate(parameters, block if rows is None else rows[block])
+            chosen = block if rows is None else rows[block]
+            return block, self._evaluate(parameters, chosen, finite=finite)
 
-        yield evaluate(starts[0])  # compiles here, once
-        n_threads = (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
+        pending = iter(starts)
+        yield from map(evaluate, islice(pending, 1))  # compiles here, once
+        n_threads = _n_cores()
         with ThreadPoolExecutor(n_threads) as pool:
-            pending = iter(starts[1:])
             queue = [pool.submit(evaluate, block) for block in islice(pending, 2 * n_threads)]
             while queue:
                 result = queue.pop(0).result()
@@ -161,11 +170,13 @@ class LogLikelihood:
             for name, v in self._parameters.items()
         ]
 
-    def _evaluate(self, parameters: list[np.ndarray], rows: np.ndarray | slice) -> np.ndarray:
+    def _evaluate(
+        self, parameters: list[np.ndarray], rows: np.ndarray | slice, *, finite: bool
+    ) -> np.ndarray:
         n_rows = np.asarray(rows.stop - rows.start if isinstance(rows, slice) else len(rows))
         arrays = [np.ascontiguousarray(r.take(rows)) for r in self._rows]
         [values] = self._compiled(*parameters, n_rows, *arrays)
-        if not np.isfinite(values).all():
+        if finite and not np.isfinite(values).all():
             self._explain_non_finite(values, rows)
         return values.T
 
@@ -185,8 +196,8 @@ class LogLikelihood:
     def _compiled(self) -> Callable[..., Sequence[np.ndarray]]:
         obs = self.observations
         batched = {
-            v: pt.tensor(name, dtype=v.type.dtype, shape=(None, *v.type.shape))
-            for name, v in self._parameters.items()
+            v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape))
+            for v in self._parameters.values()
         }
         n_draws = next(iter(batched.values())).shape[0]
         graph = vectorize_graph(obs.loglik, batched)
@@ -199,21 +210,29 @@ class LogLikelihood:
         compiled: Callable[..., Sequence[np.ndarray]] = function.vm.jit_fn
         return compiled
 
+    def non_finite_data(self, n: int) -> list[str]:
+        """Name the row arrays that are NaN or infinite in row `n`."""
+        row = np.array([n])
+        arrays = (r for r in self._rows if r.values.dtype.kind == "f")
+        return sorted({r.name for r in arrays if not np.isfinite(r.take(row)).all()})
+
     def _explain_non_finite(self, values: np.ndarray, rows: np.ndarray | slice) -> None:
         bad_draws, bad_rows = np.nonzero(~np.isfinite(values))
         n = np.arange(self.n_obs)[rows][bad_rows[0]]
-        suspects = [
-            r.name
-            for r in self._rows
-            if r.values.dtype.kind == "f" and np.isnan(r.take(np.array([n]))).any()
-        ]
+        suspects = self.non_finite_data(n)
         raise InvalidDataError(
             f"The log-likelihood of observation {n} is {values[bad_draws[0], bad_rows[0]]} at draw "
             f"{bad_draws[0]} ({len(np.unique(bad_rows))} rows, {len(np.unique(bad_draws))} draws "
             "of a block). "
-            + (f"Its data hold NaN in {suspects}. " if suspects else "")
+            + (f"Its data are not finite in {suspects}. " if suspects else "")
             + "Check the data there, or use a weighting distribution whose draws the data allow."
         )
+
+
+def _n_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _spread(values: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.model import checks
 from pymc_coresets.model.folding import evaluate
 from pymc_coresets.model.indexing import aligned_index, indexed_axis
@@ -126,6 +127,7 @@ class Pushdown:
         self.unselected: list[str] = []
         self.local: set[Variable] = set()
         self._dependent: dict[Variable, bool] = {}
+        self._values: dict[Variable, np.ndarray] = {}
         self._folded: dict[Variable, Variable] = {}
         self._memo: dict[_Key, TensorVariable] = {}
         self._leaves: dict[_Key, TensorVariable] = {}
@@ -152,19 +154,18 @@ class Pushdown:
 
     def row_arrays(self) -> list[RowArray]:
         """Evaluate the row arrays that the selections so far depend on."""
-        keys = list(self._leaves)
-        values = evaluate([key.variable for key in keys])
-        return [
-            RowArray(
-                placeholder=self._leaves[key],
-                source=key.variable,
-                values=value
-                if key.rows.positions is None
-                else np.take(value, key.rows.positions, axis=key.axis),
-                axis=key.axis,
-            )
-            for key, value in zip(keys, values, strict=True)
-        ]
+        arrays = []
+        for key, placeholder in self._leaves.items():
+            values, rows = self._value(key.variable), key.rows.positions
+            if rows is not None:
+                values = np.take(values, rows, axis=key.axis)
+            if values.shape[key.axis] != self.n_obs:
+                raise UnsupportedModelError(
+                    f"{_describe(key.variable)} has {values.shape[key.axis]} entries where "
+                    f"{self.n_obs} observations were expected: the model is not understood."
+                )
+            arrays.append(RowArray(placeholder, key.variable, values, key.axis))
+        return arrays
 
     def taken_whole(self, selected: TensorVariable) -> list[str]:
         """Name the row data that a selected graph uses as a whole, as for ``mu - mu.mean()``."""
@@ -210,7 +211,11 @@ class Pushdown:
         return self._take_here(key)
 
     def _descend(self, key: _Key, node: Apply, axes: InputAxes) -> _Step:
-        selected = {i: a for i, a in enumerate(axes) if a is not None}
+        selected = {
+            i: a
+            for i, a in enumerate(axes)
+            if a is not None and not self._broadcasts(node.inputs[i], a)
+        }
         needs = tuple(_key(node.inputs[i], a, key.rows) for i, a in selected.items())
 
         def build(built: list[TensorVariable]) -> TensorVariable:
@@ -222,6 +227,17 @@ class Pushdown:
             return cast(TensorVariable, outputs[node.outputs.index(key.variable)])
 
         return _Step(needs, build)
+
+    def _broadcasts(self, variable: Variable, axis: int) -> bool:
+        """Whether data have length 1 along an axis, though their type does not say so."""
+        if variable.type.shape[axis] is not None or self.depends(variable):
+            return False
+        return bool(self._value(variable).shape[axis] == 1)
+
+    def _value(self, variable: Variable) -> np.ndarray:
+        if variable not in self._values:
+            [self._values[variable]] = evaluate([variable])
+        return self._values[variable]
 
     def _plan_check(self, key: _Key, node: Apply) -> _Step:
         guarded = _key(node.inputs[0], key.axis, key.rows)
@@ -246,7 +262,7 @@ class Pushdown:
         return _Step((guarded, *(_key(c, a, key.rows) for c, a in by_row)), build)
 
     def _holds(self, condition: Variable) -> bool:
-        return bool(np.all(evaluate([condition])[0]))
+        return bool(np.all(self._value(condition)))
 
     def _plan_index(self, key: _Key, node: Apply) -> _Step | None:
         """Follow ``x[index]`` where the observation axis is one that is indexed."""
@@ -338,14 +354,14 @@ class Pushdown:
         if self.depends(variable):
             return variable
         if variable not in self._folded:
-            [value] = evaluate([variable])
-            self._folded[variable] = variable.type.filter_variable(value)
+            self._folded[variable] = pt.as_tensor(self._value(variable), dtype=variable.type.dtype)
         return cast(V, self._folded[variable])
 
 
 def _describe(variable: TensorVariable) -> str:
     named = (v.name for v in ancestors([variable]) if v.name and v.owner is not None)
-    return f"{variable.owner.op} (in {variable.name or next(named, 'the log-likelihood')!r})"
+    operation = variable.owner.op if variable.owner else "data"
+    return f"{operation} (in {variable.name or next(named, 'the log-likelihood')!r})"
 
 
 def _take(x: TensorVariable, positions: TensorVariable, axis: int) -> TensorVariable:

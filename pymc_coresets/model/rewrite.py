@@ -20,9 +20,11 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable, clone
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.xtensor.type import XTensorVariable
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.model.observations import Observations
+from pymc_coresets.model.pushdown import RowArray
 
 __all__ = ["POTENTIAL", "WEIGHTS", "coreset_model"]
 
@@ -93,11 +95,13 @@ class _Rewrite:
     def __init__(self, obs: Observations, indices: np.ndarray, weights: np.ndarray) -> None:
         self.obs, self.indices = obs, indices
         self.initial_values = _initial_values(obs.model)
-        with _without_initial_values(obs.model):
+        self.dims = {n: tuple(d) for n, d in obs.model.named_vars_to_dims.items() if d}
+        with _convertible(obs.model):
             self.fgraph, memo = fgraph_from_model(obs.model)
         self.by_name = {v.name: memo[v] for v in obs.model.named_vars.values() if v in memo}
         self.weights = pytensor.shared(weights, name=WEIGHTS)
         self.dim = obs.dim
+        self.containers = _row_containers(obs)
 
     def model(self) -> pm.Model:
         kept = self._kept_outputs()
@@ -127,6 +131,9 @@ class _Rewrite:
         model = model_from_fgraph(fgraph, mutate_fgraph=True)
         for name, value in self.initial_values.items():
             model.set_initval(model[name], value)
+        for name, dims in self.dims.items():
+            if None in dims and name in model.named_vars:
+                model.named_vars_to_dims[name] = self._renamed(dims)
         return model
 
     def _kept_outputs(self) -> list[Variable]:
@@ -157,16 +164,16 @@ class _Rewrite:
         op = variable.owner.op
         if not isinstance(op, ModelNamed):
             return False
-        if self.obs.dim is not None and self.obs.dim in op.dims:
+        dims = self.dims.get(op.name, ())
+        if self.obs.dim is not None and self.obs.dim in dims:
             return True
-        sources = {r.source.name for r in self.obs.rows}
-        return not op.dims and op.name in sources
+        return op.name in self.containers and not any(dims)
 
     def _coreset_dim(self, kept: Iterable[Variable]) -> str | None:
         """Keep the name of the observation dimension, unless all its rows are still needed."""
         if self.obs.dim is None:
             return None
-        in_use = any(self.obs.dim in v.owner.op.dims for v in kept)
+        in_use = any(self.obs.dim in self.dims.get(v.owner.op.name, ()) for v in kept)
         return f"{self.obs.dim}_coreset" if in_use else self.obs.dim
 
     def _selected_data(self, kept: Iterable[Variable]) -> dict[str, SharedVariable]:
@@ -176,15 +183,15 @@ class _Rewrite:
             name = variable.name
             if name in kept_names or not self._is_row_data(self.by_name[name]):
                 continue
-            dims = self.obs.model.named_vars_to_dims.get(name, ())
-            axis = dims.index(self.obs.dim) if self.obs.dim in dims else 0
-            values = (
-                variable.get_value(borrow=True)
-                if isinstance(variable, SharedVariable)
-                else variable.data
-            )
+            if name in self.containers:
+                row = self.containers[name]
+                axis, values, rows = row.axis, row.values, row.take(self.indices)
+            else:
+                axis = self.dims[name].index(self.obs.dim)
+                values = variable.get_value(borrow=True)
+                rows = np.take(values, self.indices, axis=axis)
             shape = [None if i == axis else n for i, n in enumerate(np.shape(values))]
-            selected[name] = _shared_rows(np.take(values, self.indices, axis=axis), shape, name)
+            selected[name] = _shared_rows(rows, shape, name)
         return selected
 
     def _replacements(
@@ -193,17 +200,22 @@ class _Rewrite:
         """Say what the parameters and rows of the pointwise graph are in the new model."""
         replacements: dict[Variable, Variable] = {self.obs.n_rows: self.weights.shape[0]}
         for name, variable in self.obs.parameters.items():
-            replacements[variable] = self.by_name[name]
+            free = self.by_name[name]
+            replacements[variable] = free.values if isinstance(free, XTensorVariable) else free
+        linked = {row.placeholder: name for name, row in self.containers.items()}
         for row in self.obs.rows:
-            shared = None if row.source.owner else selected_data.get(row.source.name or "")
-            if shared is None or shared.type.ndim != row.values.ndim:
+            shared = selected_data.get(linked.get(row.placeholder, ""))
+            if shared is None:
                 shared = _shared_rows(row.take(self.indices), row.placeholder.type.shape)
             replacements[row.placeholder] = shared
         return replacements
 
     def _named(self, name: str, variable: Variable, wrap: Callable[..., Variable]) -> Variable:
-        dims = self.obs.model.named_vars_to_dims.get(name) or ()
-        return wrap(variable, name, *(self.dim if d == self.obs.dim else d for d in dims))
+        dims = self._renamed(self.dims.get(name, ()))
+        return wrap(variable, name, *(() if None in dims else dims))
+
+    def _renamed(self, dims: Sequence[str | None]) -> tuple[str | None, ...]:
+        return tuple(self.dim if d is not None and d == self.obs.dim else d for d in dims)
 
     def _coords(self) -> tuple[dict[str, Any], dict[str, Any]]:
         coords, lengths = (dict(vars(self.fgraph)[name]) for name in ("_coords", "_dim_lengths"))
@@ -237,12 +249,30 @@ def _initial_values(model: pm.Model) -> dict[str, Any]:
     return values
 
 
+def _row_containers(obs: Observations) -> dict[str, RowArray]:
+    """Data containers that are row arrays themselves, and not in more than one way."""
+    names = {v.name for v in obs.model.data_vars}
+    found: dict[str, list[RowArray]] = {}
+    for row in obs.rows:
+        name = row.source.name
+        if row.source.owner is None and name is not None and name in names:
+            found.setdefault(name, []).append(row)
+    return {name: rows[0] for name, rows in found.items() if len(rows) == 1}
+
+
 @contextmanager
-def _without_initial_values(model: pm.Model) -> Iterator[None]:
-    """Hide the initial values, which PyMC's conversion refuses; they are carried over by name."""
-    saved = dict(model.rvs_to_initial_values)
-    model.rvs_to_initial_values.update(dict.fromkeys(saved))
+def _convertible(model: pm.Model) -> Iterator[None]:
+    """Hide what PyMC's conversion refuses: initial values, and dims with unnamed entries.
+
+    Both are carried over by name.
+    """
+    values, dims = dict(model.rvs_to_initial_values), dict(model.named_vars_to_dims)
+    model.rvs_to_initial_values.update(dict.fromkeys(values))
+    for name, names in dims.items():
+        if names and None in names:
+            model.named_vars_to_dims.pop(name)
     try:
         yield
     finally:
-        model.rvs_to_initial_values.update(saved)
+        model.rvs_to_initial_values.update(values)
+        model.named_vars_to_dims.update(dims)

@@ -61,9 +61,8 @@ def test_variables_keep_dims_and_selected_labels(specimen):
     labels = dict(model.coords)
     for name, dims in coreset.named_vars_to_dims.items():
         if name in model.named_vars:
-            assert [d.removesuffix("_coreset") for d in dims] == list(
-                model.named_vars_to_dims[name]
-            )
+            bare = [d if d is None else d.removesuffix("_coreset") for d in dims]
+            assert bare == list(model.named_vars_to_dims[name])
     for name, values in coreset.coords.items():
         expected = labels.get(name.removesuffix("_coreset"))
         if dim in (name, name.removesuffix("_coreset")) and len(values) != len(expected):

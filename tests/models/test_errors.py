@@ -100,7 +100,7 @@ UNSUPPORTED = [
     (local_variables, {}, "'local'.*allow_local=True"),
     (minibatch, {}, "'y' .*whole data"),
     (total_size, {}, "'y' has total_size.*without total_size"),
-    (unregistered_distribution, {}, "'y' contains random draws.*register"),
+    (unregistered_distribution, {}, "'y'.*random.*register"),
     (different_lengths, {}, "'y': 47, 'z': 9.*observed="),
     (different_dims, {}, "'y', 'z'.*'obs', 'other'.*dim="),
     (one_row, {}, "'y' has 1 observation"),
@@ -185,7 +185,7 @@ def test_nan_in_a_covariate_without_a_container():
         pm.Normal("y", with_entry(X, np.nan) @ pm.Normal("b", shape=3), 1.0, observed=REAL)
 
     loglik = LogLikelihood(find_observations(built(with_array)))
-    with pytest.raises(InvalidDataError, match=r"row 3\b.*have NaN.*impute"):
+    with pytest.raises(InvalidDataError, match=r"row 3\b.*not finite.*impute"):
         verify(loglik, rng=np.random.default_rng(1))
 
 
@@ -194,7 +194,7 @@ def test_impossible_observation_is_named():
         pm.Exponential("y", pm.LogNormal("rate"), observed=with_entry(np.abs(REAL), -1.0))
 
     loglik = LogLikelihood(find_observations(built(beyond)))
-    with pytest.raises(InvalidDataError, match=r"observation 10"):
+    with pytest.raises(InvalidDataError, match=r"row 10\b"):
         verify(loglik, rng=np.random.default_rng(1))
 
 

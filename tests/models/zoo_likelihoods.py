@@ -85,6 +85,17 @@ def _() -> None:
     pm.Categorical("y", p=pm.Dirichlet("p", np.ones((4, 3)))[GROUP], observed=CLASS)
 
 
+@case("categories of one distribution")
+def _() -> None:
+    pm.Categorical("y", p=pm.Dirichlet("p", np.ones(3)), observed=CLASS)
+
+
+@case("ordered categories of one distribution")
+def _() -> None:
+    cut = pm.Normal("cut", [-1.0, 1.0], 1.0, initval=[-0.5, 0.5])
+    pm.OrderedLogistic("y", eta=pm.Normal("m"), cutpoints=pt.sort(cut), observed=CLASS)
+
+
 @case("as many categories as rows")
 def _() -> None:
     pm.Categorical("y", p=pm.Dirichlet("p", np.ones(N)), observed=CLASS)

@@ -4,7 +4,17 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_coresets import GIGA, IHT, Coreset, FrankWolfe, Pursuit, Subsample, build_coreset
+from pymc_coresets import (
+    GIGA,
+    IHT,
+    Coreset,
+    FrankWolfe,
+    Pursuit,
+    Subsample,
+    build_coreset,
+    plot_history,
+    plot_weights,
+)
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 
 N, D, SIZE = 3_000, 4, 30

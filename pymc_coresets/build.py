@@ -30,7 +30,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.model.draws import Draws
 from pymc_coresets.model.loglik import LogLikelihood
 from pymc_coresets.model.observations import Observations, find_observations
-from pymc_coresets.model.verify import verify
+from pymc_coresets.model.verify import verify, verify_model
 from pymc_coresets.rows import collapse_rows, sample_candidates
 from pymc_coresets.weighting import WEIGHTINGS, UserDraws, Weighting
 
@@ -153,7 +153,7 @@ def build_coreset(  # noqa: PLR0913
             solution = _in_rows(solution, candidates)
             source = _named(weighting)
     kept = observations.positions
-    return Coreset(
+    coreset = Coreset(
         indices=solution.indices if kept is None else kept[solution.indices],
         weights=solution.weights,
         n_observations=observations.n_obs,
@@ -166,6 +166,8 @@ def build_coreset(  # noqa: PLR0913
         settings=settings,
         loglikelihood=loglik,
     )
+    verify_model(loglik, coreset.model, solution.indices, solution.weights)
+    return coreset
 
 
 # -- options ---------------------------------------------------------------------------------------

@@ -1,15 +1,17 @@
-"""Check the derived potentials against those that PyMC derives, before anything relies on them."""
+"""Check what is derived from a model against PyMC, before anything relies on it."""
 
 import numpy as np
+import pymc as pm
 import pytensor
 from pytensor.compile.mode import Mode
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.model.draws import Draws
 from pymc_coresets.model.loglik import LogLikelihood
+from pymc_coresets.model.rewrite import POTENTIAL
 from pymc_coresets.model.unconstrained import Unconstrained
 
-__all__ = ["verify"]
+__all__ = ["verify", "verify_model"]
 
 _JITTER = 0.5  # on the unconstrained scale, as PyMC jitters starting points (by up to 1)
 _MAX_ROWS = 1_000
@@ -77,3 +79,45 @@ def _refuse_bad_rows(loglik: LogLikelihood, reference: np.ndarray) -> None:
         + (f", where the data are not finite in {suspects}. " if suspects else ". ")
         + "Leave these rows out, or impute them (a masked array as observed=...)."
     )
+
+
+def verify_model(
+    loglik: LogLikelihood, model: pm.Model, indices: np.ndarray, weights: np.ndarray
+) -> None:
+    """Compare the potential of a coreset model with the weighted sum that it stands for.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+        The potentials, which `verify` has found right.
+    model : pm.Model
+        What `coreset_model` made of `indices` and `weights`.
+    indices : ndarray of int, of shape (size,)
+    weights : ndarray of shape (size,)
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the two differ at the model's initial point.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.model.observations import find_observations
+    >>> from pymc_coresets.model.rewrite import coreset_model
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
+    >>> observations, indices, weights = find_observations(model), np.array([1]), np.array([3.0])
+    >>> small = coreset_model(observations, indices, weights)
+    >>> verify_model(LogLikelihood(observations), small, indices, weights)
+    """
+    space = Unconstrained(model)
+    plain = Mode(linker="py", optimizer="minimum_compile")
+    potential = model.compile_logp(vars=[model[POTENTIAL]], jacobian=False, mode=plain)
+    value = float(potential(space.point(space.start)))
+    expected = float(weights @ loglik.matrix(space.constrain(space.start[None]), indices)[:, 0])
+    if not np.isclose(value, expected, rtol=1e-6, atol=1e-8 * weights.sum()):
+        raise UnsupportedModelError(
+            f"The coreset model has the log-likelihood {value} where the weighted rows give "
+            f"{expected}: its structure is not understood. Please report the model."
+        )

@@ -336,7 +336,7 @@ def report(
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, default=500, help="rows of the coreset (%(default)s)")
+    parser.add_argument("--size", type=int, help="most rows of the coreset (as many as it takes)")
     parser.add_argument("--seed", type=int, default=2013, help="random seed (%(default)s)")
     parser.add_argument("--draws", type=int, default=1000, help="draws a chain (%(default)s)")
     parser.add_argument("--full", action="store_true", help="also sample the model of all flights")

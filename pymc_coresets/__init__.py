@@ -3,7 +3,7 @@
 from importlib.metadata import version
 from typing import Any
 
-from pymc_coresets.algorithms import GIGA, IHT, FrankWolfe, Pursuit, Uniform
+from pymc_coresets.algorithms import GIGA, IHT, FrankWolfe, Pursuit, RiemannianPursuit, Uniform
 from pymc_coresets.build import build_coreset
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.diagnostics import Check, Comparison, compare
@@ -25,6 +25,7 @@ __all__ = [
     "Pathfinder",
     "Prior",
     "Pursuit",
+    "RiemannianPursuit",
     "Subsample",
     "Uniform",
     "build_coreset",

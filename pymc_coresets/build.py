@@ -4,80 +4,96 @@ import logging
 import math
 import operator
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import pymc as pm
 import xarray as xr
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from pymc.model.core import modelcontext
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
 
 from pymc_coresets import algorithms
 from pymc_coresets.algorithms import (
     METHODS,
     Method,
-    Problem,
+    Progress,
+    RiemannianPursuit,
     Solution,
     Status,
     Trace,
     Uniform,
     sample_uniform,
+    tangent_problem,
 )
 from pymc_coresets.coreset import Coreset, Settings
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.model.draws import Draws
+from pymc_coresets.exceptions import CoresetWarning, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.model.draws import Draws, DrawsLike
 from pymc_coresets.model.loglik import LogLikelihood
 from pymc_coresets.model.observations import Observations, find_observations
+from pymc_coresets.model.rewrite import WEIGHTS
+from pymc_coresets.model.sampler import CoresetSampler
 from pymc_coresets.model.verify import verify, verify_model
-from pymc_coresets.rows import collapse_rows, sample_candidates
-from pymc_coresets.weighting import WEIGHTINGS, UserDraws, Weighting
+from pymc_coresets.rows import collapse_rows
+from pymc_coresets.weighting import WEIGHTINGS, Subsample, UserDraws, Weighting
 
 __all__ = ["build_coreset"]
 
 _log = logging.getLogger(__name__)
 
-_MAX_CANDIDATE_ENTRIES = 2**25  # of the candidates' tangent vectors: 256 MB
-_HELDOUT = 1 / 5  # of the draws
-_MIN_DRAWS = 20
+_NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
+_METHODS: dict[str, type[Any]] = {"auto": RiemannianPursuit, **METHODS}
 
 
 def build_coreset(  # noqa: PLR0913
     model: pm.Model | None = None,
     *,
     size: int | None = None,
-    method: str | Method[Any] = "pursuit",
-    weighting: str | Weighting | Any = "subsample",  # noqa: ANN401
+    tolerance: float | None = None,
+    method: str | Method[Any] | RiemannianPursuit = "auto",
+    weighting: str | Weighting | DrawsLike | None = None,
     observed: str | Sequence[str] | None = None,
     dim: str | None = None,
     collapse: bool = False,
     allow_local: bool = False,
+    time_budget: float | None = None,
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool = True,
 ) -> Coreset:
     """Choose a few weighted observations whose posterior is close to that of all.
 
     Use it where a model's data are too many for MCMC: the coreset's model costs as much to
-    sample as one with `size` observations.  Costs, for N rows and S draws: the weighting
-    distribution's own cost; one pass over the data for S log-likelihoods a row; and `size` passes
-    over the tangent vectors of the candidates.  Memory: O(N) and the candidates' vectors, at most
-    256 MB.
+    sample as one with `size` observations.  Without options, rounds of sampling the coreset's own
+    posterior and choosing rows there go on until the coreset is good enough by its own measure.  A
+    round costs, for N rows and S draws (at most 2 000): a short run of NUTS on the coreset, one
+    pass over the data for S log-likelihoods a row, and `size` passes over the tangent vectors of
+    the candidates.  Memory: O(N) and these vectors, at most 256 MB.
 
     Parameters
     ----------
     model : pm.Model, optional
         Taken from the context where it is not given.  It is not changed.
     size : int, optional
-        Largest number of weighted rows.  By default as many as match a quadratic log-posterior,
-        D(D + 3)/2 + 1 for D free dimensions, but 50 at least and 500 at most.
+        Largest number of weighted rows.  By default D(D + 3) for D free dimensions (twice as many
+        as match a quadratic log-posterior), but 100 at least and 1 000 at most.
+    tolerance : float, optional
+        Symmetrised KL divergence between the coreset's and the full posterior, in nats, at which
+        the coreset is good enough: no more rows are added.  By default 0.01 for
+        ``method="auto"``, and none for the others, which then use up their `size`.
     method : str or option object
-        ``"uniform"``, ``"frank_wolfe"``, ``"giga"``, ``"pursuit"`` (best by far), ``"iht"``; or
-        `Uniform`, `FrankWolfe`, `GIGA`, `Pursuit`, `IHT` with options.
-    weighting : str, option object, or draws
-        Where the potentials are compared: ``"subsample"`` (a short NUTS run on a uniform coreset),
-        ``"laplace"``, ``"prior"``, ``"pathfinder"``; `Subsample` with options; or draws of your
-        own, as a DataTree, a Dataset or a mapping of names to arrays.  `Uniform` needs none.
+        ``"auto"`` (`RiemannianPursuit`, best by far), or a method with a fixed weighting
+        distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``; or ``"uniform"``.
+        `RiemannianPursuit`, `Pursuit`, `IHT`, `GIGA`, `FrankWolfe`, `Uniform` take options.
+    weighting : str, option object, or draws, optional
+        Where the methods with a fixed weighting distribution compare the potentials:
+        ``"subsample"`` (their default: a short NUTS run on a uniform coreset), ``"laplace"``,
+        ``"prior"``, ``"pathfinder"``; `Subsample` with options; or draws of your own, as a
+        DataTree, a Dataset or a mapping of names to arrays.  With ``method="auto"`` it means
+        ``method="pursuit"``.
     observed : str or sequence of str, optional
         Observed variables to summarise; the others stay in the model as they are.
     dim : str, optional
@@ -86,6 +102,8 @@ def build_coreset(  # noqa: PLR0913
         First merge rows that are identical in all their data.  Exact.
     allow_local : bool, default False
         Accept free variables with one value per observation; all of them stay in the model.
+    time_budget : float, optional
+        Seconds after which ``method="auto"`` begins no further round.
     random_seed : int or Generator, optional
         The result is reproducible from it.
     progressbar : bool, default True
@@ -103,8 +121,15 @@ def build_coreset(  # noqa: PLR0913
         (`UnsupportedModelError`), an option is out of range (`InvalidOptionError`), data or draws
         hold NaN (`InvalidDataError`), or a sampler failed (`SamplingError`).
 
+    Warns
+    -----
+    CoresetWarning
+        If the tolerance was not met, or the data are so few that a coreset hardly helps.
+
     References
     ----------
+    Campbell and Beronov (2019), Sparse variational inference: Bayesian coresets from scratch,
+    Advances in Neural Information Processing Systems 32.
     Campbell and Broderick (2019), Automated scalable Bayesian inference via Hilbert coresets,
     Journal of Machine Learning Research 20(15).
 
@@ -117,41 +142,49 @@ def build_coreset(  # noqa: PLR0913
     >>> with pm.Model() as model:
     ...     a, b = pm.Normal("a", 0, 5), pm.Normal("b", 0, 5)
     ...     likelihood = pm.Normal("y", a + b * x, 1.0, observed=y)
-    ...     coreset = build_coreset(size=10, weighting="laplace", random_seed=1, progressbar=False)
+    ...     coreset = build_coreset(random_seed=1, progressbar=False)
     >>> coreset.n_observations, coreset.size <= 10
     (2000, True)
     """
-    chosen = _method(method)
+    if method == "auto" and weighting is not None:
+        method = "pursuit"  # at the draws that the user wants
+    chosen = _method(method, tolerance)
     weights_from = _weighting(weighting)
     rng = np.random.default_rng(random_seed)
     names = observed if observed is None or isinstance(observed, str) else list(observed)
     settings: Settings = {"observed": names, "dim": dim, "allow_local": allow_local}
+    started = time.perf_counter()
+    model = modelcontext(model)
+    if WEIGHTS in model.named_vars:
+        raise UnsupportedModelError(
+            "This is the model of a coreset already. Build another from the full model."
+        )
     with _Reporter(show=progressbar) as report:
         with report.part("reading the model"):
             observations = find_observations(model, **settings)
-            size = _size(size, observations)
+            limit = _size(size, observations, chosen)
             loglik = LogLikelihood(observations)
             verify(loglik, rng=rng.spawn(1)[0])
             base_weights = _base_weights(observations, collapse=collapse)
-        size = min(size, int(np.count_nonzero(base_weights)))
+        limit = min(limit, int(np.count_nonzero(base_weights)))
+        posterior = CoresetSampler(loglik, base_weights)
         if isinstance(chosen, Uniform):
-            solution = _uniform(base_weights, size, rng)
-            source = "none"
-        else:
-            with report.part("weighting draws"):
-                n_draws = _n_draws(size)
-                draws = weights_from.draw(observations, n_draws, base_weights=base_weights, rng=rng)
-            problem, candidates = _problem(loglik, draws, base_weights, report, rng=rng)
-            with report.part("choosing rows", total=size) as advance:
-                solution = algorithms.solve(
-                    chosen,
-                    problem,
-                    min(size, problem.n_obs),
-                    rng=rng,
-                    callback=lambda progress: advance(progress.size),
+            solution, source = _uniform(base_weights, limit, rng), "none"
+        elif isinstance(chosen, RiemannianPursuit):
+            deadline = started + (math.inf if time_budget is None else time_budget)
+            with report.part("rounds", total=chosen.max_rounds + 1) as show:
+                solution = chosen.construct(
+                    posterior, limit, rng=rng, callback=show, deadline=deadline
                 )
-            solution = _in_rows(solution, candidates)
-            source = _named(weighting)
+            source = "the coreset's posterior"
+        else:
+            solution = _at_fixed_draws(
+                chosen, weights_from, observations, posterior, limit, report, rng=rng
+            )
+            source = "subsample" if weighting is None else _named(weighting)
+    if not solution.indices.size:
+        raise KeyboardInterrupt  # it came before the first row
+    _warn(solution, observations, chosen, asked=tolerance is not None or size is None)
     kept = observations.positions
     coreset = Coreset(
         indices=solution.indices if kept is None else kept[solution.indices],
@@ -161,7 +194,7 @@ def build_coreset(  # noqa: PLR0913
         method=_named(method),
         weighting=source,
         status=solution.status.value,
-        random_seed=random_seed if isinstance(random_seed, int) else None,
+        random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         history=_history(solution.history, report.seconds),
         settings=settings,
         loglikelihood=loglik,
@@ -173,26 +206,40 @@ def build_coreset(  # noqa: PLR0913
 # -- options ---------------------------------------------------------------------------------------
 
 
-def _method(method: str | Method[Any]) -> Method[Any]:
-    if not isinstance(method, str):
-        if not hasattr(method, "step_limit"):
-            raise InvalidOptionError(
-                f"method={method!r} must be a name or an option object such as Pursuit()."
-            )
-        return method
-    if method not in METHODS:
-        raise InvalidOptionError(f"method={method!r} is unknown: use one of {list(METHODS)!r}.")
-    return METHODS[method]()
+def _method(
+    method: str | Method[Any] | RiemannianPursuit, tolerance: float | None
+) -> Method[Any] | RiemannianPursuit:
+    chosen: Any = method
+    if isinstance(method, str):
+        if method not in _METHODS:
+            names = list(_METHODS)
+            raise InvalidOptionError(f"method={method!r} is unknown: use one of {names!r}.")
+        chosen = _METHODS[method]()
+    elif isinstance(method, type) or not isinstance(method, tuple(_METHODS.values())):
+        raise InvalidOptionError(
+            f"method={method!r} must be a name or an option object such as Pursuit()."
+        )
+    if tolerance is None:
+        return chosen  # type: ignore[no-any-return]
+    if "tolerance" not in {f.name for f in fields(chosen)}:
+        raise InvalidOptionError(f"tolerance={tolerance}: {_named(method)} measures no divergence.")
+    return replace(chosen, tolerance=tolerance)  # type: ignore[no-any-return]
 
 
-def _weighting(weighting: Any) -> Weighting:  # noqa: ANN401
+def _weighting(weighting: str | Weighting | DrawsLike | None) -> Weighting:
+    if weighting is None:
+        return Subsample()
+    if isinstance(weighting, type):
+        raise InvalidOptionError(
+            f"weighting is the class {weighting.__name__}: give an instance, with () behind it."
+        )
     if isinstance(weighting, str):
         if weighting not in WEIGHTINGS:
             raise InvalidOptionError(
                 f"weighting={weighting!r} is unknown: use one of {list(WEIGHTINGS)!r}, or draws."
             )
         return WEIGHTINGS[weighting]()
-    return weighting if hasattr(weighting, "draw") else UserDraws(weighting)
+    return cast(Weighting, weighting) if hasattr(weighting, "draw") else UserDraws(weighting)
 
 
 def _named(option: Any) -> str:  # noqa: ANN401
@@ -203,11 +250,19 @@ def _named(option: Any) -> str:  # noqa: ANN401
     )
 
 
-def _size(size: int | None, observations: Observations) -> int:
+def _size(
+    size: int | None, observations: Observations, method: Method[Any] | RiemannianPursuit
+) -> int:
+    n_dims = observations.n_dims
     if size is None:
-        n_dims = sum(math.prod(v.type.shape) for v in observations.parameters.values())
-        matched = n_dims * (n_dims + 3) // 2 + 1  # points that match any quadratic function
-        return min(observations.n_obs, int(np.clip(matched, 50, 500)))
+        # Any quadratic function of D variables is matched by D(D + 3)/2 + 1 rows.
+        quadratic = n_dims * (n_dims + 3) // 2 + 1
+        largest = (
+            (2 * quadratic, 100, 1_000)
+            if isinstance(method, RiemannianPursuit)
+            else (quadratic, 50, 500)
+        )
+        return min(observations.n_obs, int(np.clip(*largest)))
     try:
         whole = operator.index(size)
     except TypeError:
@@ -219,12 +274,46 @@ def _size(size: int | None, observations: Observations) -> int:
     return whole
 
 
-def _n_draws(size: int) -> int:
-    """Three to five draws a weight: with fewer, every set of weights fits the draws."""
-    return max(500, min(4 * size, 2_000))
+def _warn(
+    solution: Solution,
+    observations: Observations,
+    method: Method[Any] | RiemannianPursuit,
+    *,
+    asked: bool,
+) -> None:
+    """Say once what limits the result."""
+    heldout = solution.history.heldout_objective
+    reached = (
+        heldout[-1]
+        if not isinstance(method, RiemannianPursuit)
+        else np.min(heldout[1:], initial=np.inf)
+    )
+    limit = method.tolerance if isinstance(method, RiemannianPursuit) and asked else _NOTICEABLE
+    messages = []
+    if reached > (limit or _NOTICEABLE):
+        messages.append(
+            f"The coreset is about {reached:.3g} nats (symmetrised KL divergence) from the full "
+            f"posterior, and not within {limit:g}. Allow a larger size than "
+            f"{len(solution.indices)}, more draws, or reweight the coreset's draws; check() tells "
+            "whether that is enough."
+        )
+    if observations.n_obs < 10 * observations.n_dims:
+        messages.append(
+            f"{observations.n_obs} observations for {observations.n_dims} free dimensions are so "
+            "few that a coreset hardly helps: sample the model itself."
+        )
+    if observations.unselected:
+        messages.append(
+            f"The cost of {', '.join(observations.unselected)} grows with the number of "
+            "observations, in the coreset's model too: the selection of rows stops there."
+        )
+    if solution.status is Status.INTERRUPTED:
+        messages.append("The construction was interrupted: this is the best coreset so far.")
+    for message in messages:
+        warnings.warn(message, CoresetWarning, stacklevel=3)
 
 
-# -- the problem -----------------------------------------------------------------------------------
+# -- rows and history -----------------------------------------------------------------------------
 
 
 def _base_weights(observations: Observations, *, collapse: bool) -> np.ndarray:
@@ -236,46 +325,25 @@ def _base_weights(observations: Observations, *, collapse: bool) -> np.ndarray:
     return weights
 
 
-def _problem(
-    loglik: LogLikelihood,
-    draws: Draws,
-    base_weights: np.ndarray,
+def _at_fixed_draws(
+    method: Method[Any],
+    weighting: Weighting,
+    observations: Observations,
+    posterior: CoresetSampler,
+    size: int,
     report: "_Reporter",
     *,
     rng: np.random.Generator,
-) -> tuple[Problem, np.ndarray]:
-    """One pass for the exact target of all rows; tangent vectors of the candidates alone."""
-    if draws.n_draws < _MIN_DRAWS:
-        raise InvalidDataError(
-            f"{draws.n_draws} weighting draws are too few: give at least {_MIN_DRAWS}."
-        )
-    choosing, heldout = draws.split(int(_HELDOUT * draws.n_draws), rng=rng)
+) -> Solution:
+    with report.part("weighting draws"):
+        n_draws = max(500, min(4 * size, 2_000))
+        draws = weighting.draw(observations, n_draws, base_weights=posterior.base_weights, rng=rng)
     with report.part("log-likelihoods"):
-        moments = loglik.moments(choosing, base_weights)
-        heldout_total = loglik.moments(heldout, base_weights).total
-        n_candidates = max(1, _MAX_CANDIDATE_ENTRIES // draws.n_draws)
-        candidates = sample_candidates(base_weights * moments.norms, n_candidates, rng=rng)
-        if not candidates.size:
-            raise InvalidDataError(
-                "The log-likelihood does not vary over the weighting draws: they are all the same, "
-                "or the likelihood does not depend on the free variables."
-            )
-        problem = Problem(
-            vectors=_tangent(loglik.matrix(choosing, candidates)),
-            target=_tangent(moments.total[None])[0],
-            base_weights=base_weights[candidates],
-            total_norm=float(base_weights @ moments.norms),
-            heldout_vectors=_tangent(loglik.matrix(heldout, candidates)),
-            heldout_target=_tangent(heldout_total[None])[0],
-        )
-    return problem, candidates
-
-
-def _tangent(loglik: np.ndarray) -> np.ndarray:
-    """Centre and scale log-likelihoods (n_rows, n_draws) in place (Hilbert coresets, V_n)."""
-    loglik -= loglik.mean(axis=1, keepdims=True)
-    loglik /= math.sqrt(loglik.shape[1])
-    return loglik
+        problem, candidates = tangent_problem(posterior, draws, rng=rng)
+    with report.part("choosing rows", total=size) as show:
+        fitting = min(size, problem.n_obs)
+        solution = algorithms.solve(method, problem, fitting, rng=rng, callback=show)
+    return replace(solution, indices=candidates[solution.indices])
 
 
 def _uniform(base_weights: np.ndarray, size: int, rng: np.random.Generator) -> Solution:
@@ -288,10 +356,6 @@ def _uniform(base_weights: np.ndarray, size: int, rng: np.random.Generator) -> S
         seconds=np.zeros(1),
     )
     return Solution(indices=indices, weights=weights, history=trace, status=Status.SIZE_REACHED)
-
-
-def _in_rows(solution: Solution, candidates: np.ndarray) -> Solution:
-    return replace(solution, indices=candidates[solution.indices])
 
 
 def _history(trace: Trace, seconds: Mapping[str, float]) -> xr.Dataset:
@@ -308,7 +372,7 @@ class _Reporter:
 
     def __init__(self, *, show: bool) -> None:
         self.seconds: dict[str, float] = {}
-        self._progress = Progress(
+        self._bars = Bars(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(),
@@ -318,21 +382,24 @@ class _Reporter:
         )
 
     def __enter__(self) -> Self:
-        self._progress.start()
+        self._bars.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._progress.stop()
+        self._bars.stop()
 
     @contextmanager
-    def part(self, name: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-        task = self._progress.add_task(name, total=total, note="")
+    def part(self, name: str, total: int | None = None) -> Iterator[Callable[[Progress], None]]:
+        task = self._bars.add_task(name, total=total, note="")
         start = time.perf_counter()
 
-        def advance(done: int) -> None:
-            self._progress.update(task, completed=done, note=f"{done} rows")
+        def show(progress: Progress) -> None:
+            note = f"{progress.size} rows"
+            if np.isfinite(progress.heldout_objective):
+                note += f", {progress.heldout_objective:.2g} nats"
+            self._bars.update(task, advance=1, note=note)
 
-        yield advance
+        yield show
         self.seconds[name] = time.perf_counter() - start
         _log.debug("%s: %.2f s", name, self.seconds[name])
-        self._progress.update(task, total=1, completed=1)
+        self._bars.update(task, total=1, completed=1)

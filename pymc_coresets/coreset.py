@@ -4,6 +4,7 @@ import html
 import json
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self, TypedDict
 
@@ -16,7 +17,7 @@ from pymc_coresets.diagnostics import Check, check_draws, reweight_draws
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.model.loglik import LogLikelihood
 from pymc_coresets.model.observations import find_observations
-from pymc_coresets.model.rewrite import coreset_model
+from pymc_coresets.model.rewrite import coreset_model, row_values
 
 __all__ = ["Coreset"]
 
@@ -147,10 +148,26 @@ class Coreset:
         -------
         ndarray of shape (n_chains, n_draws)
             ``sum_n (u_n - w_n) f_n(theta)``.
+
+        Raises
+        ------
+        InvalidDataError
+            If the draws lack a variable, or are impossible under the full data.
         """
         loglik = self._whole()
+        if "posterior" not in getattr(idata, "children", ()):
+            raise InvalidDataError(
+                "Give the draws as a DataTree with a group 'posterior', as sample() returns it."
+            )
         posterior = idata["posterior"]
-        full = loglik.moments(idata).total
+        full = loglik.moments(idata, finite=False).total
+        impossible = np.mean(full == -np.inf)
+        if impossible:
+            raise InvalidDataError(
+                f"{impossible:.1%} of the coreset's draws are impossible under the full data: the "
+                "KL divergence is infinite, and the coreset is not to be used. The support of the "
+                "likelihood depends on its parameters; a few rows cannot stand for that."
+            )
         coreset = self.weights @ loglik.matrix(idata, self._positions())
         ratios: np.ndarray = full - coreset
         return ratios.reshape(posterior.sizes["chain"], posterior.sizes["draw"])
@@ -230,7 +247,7 @@ class Coreset:
         Raises
         ------
         InvalidDataError
-            If the model has another number of observations than the coreset was built for.
+            If the model is not the one that the coreset was built for.
         """
         with xr.open_datatree(path, engine="h5netcdf") as tree:
             dataset = tree[GROUP].to_dataset().load()
@@ -244,7 +261,7 @@ class Coreset:
                 f"The coreset was built for {attrs['n_observations']} observations, but the model "
                 f"has {loglik.n_obs}: give the model that it was built from."
             )
-        return cls(
+        coreset = cls(
             indices=dataset["indices"].to_numpy(),
             weights=dataset["weights"].to_numpy(),
             n_observations=int(attrs["n_observations"]),
@@ -257,6 +274,23 @@ class Coreset:
             settings=settings,
             loglikelihood=loglik,
         )
+        if loglik is not None and coreset._fingerprint() != attrs["fingerprint"]:
+            raise InvalidDataError(
+                "The model has other free variables, or other data in the coreset's rows, than "
+                "the one that the coreset was built from: give that one."
+            )
+        return coreset
+
+    def _fingerprint(self) -> str:
+        """Tell models apart by their free variables and their data in the coreset's rows."""
+        if self.loglikelihood is None:
+            return ""
+        observations = self.loglikelihood.observations
+        shapes = {name: v.type.shape for name, v in observations.parameters.items()}
+        digest = sha256(repr(sorted(shapes.items())).encode())
+        for name, values in row_values(observations, self._positions(), self.weights).items():
+            digest.update(name.encode() + values.tobytes())
+        return digest.hexdigest()
 
     def _dataset(self) -> xr.Dataset:
         return xr.Dataset(
@@ -269,6 +303,7 @@ class Coreset:
                 "status": self.status,
                 "random_seed": "" if self.random_seed is None else str(self.random_seed),
                 "settings": json.dumps(self.settings),
+                "fingerprint": self._fingerprint(),
             },
         )
 

@@ -1,10 +1,10 @@
-"""Which rows a construction works on: all, one of each kind, or a sample of candidates."""
+"""Rows that are the same observation several times."""
 
 import numpy as np
 
 from pymc_coresets.model.pushdown import RowArray
 
-__all__ = ["collapse_rows", "sample_candidates"]
+__all__ = ["collapse_rows"]
 
 
 def collapse_rows(arrays: list[RowArray], n_obs: int) -> tuple[np.ndarray, np.ndarray]:
@@ -46,35 +46,3 @@ def collapse_rows(arrays: list[RowArray], n_obs: int) -> tuple[np.ndarray, np.nd
     _, first, counts = np.unique(whole, return_index=True, return_counts=True)
     order = np.argsort(first)
     return first[order], counts[order].astype(float)
-
-
-def sample_candidates(
-    scores: np.ndarray, n_candidates: int, *, rng: np.random.Generator
-) -> np.ndarray:
-    """Sample distinct rows, half of them in proportion to their scores and half uniformly.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (n_obs,)
-        Non-negative; u_n times the norm of the row's tangent vector.
-    n_candidates : int
-        How many; all rows with a positive score where there are fewer.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    ndarray of int64
-        Sorted positions.
-
-    Examples
-    --------
-    >>> sample_candidates(np.array([0.0, 1.0, 2.0]), 2, rng=np.random.default_rng(1))
-    array([1, 2])
-    """
-    useful = np.flatnonzero(scores > 0)
-    if len(useful) <= n_candidates:
-        return useful
-    mixture = 0.5 * scores[useful] / scores[useful].sum() + 0.5 / len(useful)
-    # The largest of log(p) + Gumbel noise are a sample without replacement.
-    keys = np.log(mixture) + rng.gumbel(size=len(useful))
-    return np.sort(useful[np.argpartition(-keys, n_candidates)[:n_candidates]])

@@ -23,6 +23,8 @@ __all__ = ["WEIGHTINGS", "Laplace", "Pathfinder", "Prior", "Subsample", "UserDra
 
 _log = logging.getLogger(__name__)
 
+_MOST_USER_DRAWS = 4_000
+
 
 class Weighting(Protocol):
     """A source of draws of the free variables."""
@@ -61,7 +63,7 @@ class Prior:
 class Laplace:
     """The Laplace approximation of the full posterior: its mode and the curvature there.
 
-    Costs as many passes over the data as the optimiser takes gradients (some dozens), and 2 D
+    Costs as many passes over the data as the optimiser takes gradients (some dozens), and 4 D
     for the Hessian, by central differences of the gradient.  Hierarchical models may have no
     mode: use `Subsample` there.
     """
@@ -84,7 +86,7 @@ class Laplace:
 
 @dataclass(frozen=True, kw_only=True)
 class Subsample:
-    """The posterior of a uniform coreset: m random rows, weighted up to all.
+    """The posterior of a uniform coreset: m rows drawn at random, with replacement, weighted up.
 
     Costs no pass over the data.  Its centre is off by about sqrt(N/m) posterior standard
     deviations; the tangent space is that much less exact, so choose m as large as is cheap.
@@ -132,8 +134,7 @@ class Subsample:
         rng: np.random.Generator,
     ) -> Draws:
         """Sample the posterior of a uniform coreset."""
-        n_dims = sum(int(np.prod(v.type.shape)) for v in observations.parameters.values())
-        wanted = self.size or max(2_000, 100 * n_dims)
+        wanted = self.size or max(2_000, 100 * observations.n_dims)
         size = min(wanted, int(np.count_nonzero(base_weights)))
         if size == np.count_nonzero(base_weights):
             indices, weights = _positive(base_weights)
@@ -177,7 +178,10 @@ class Pathfinder:
 
 @dataclass(frozen=True, eq=False)
 class UserDraws:
-    """The user's own draws: a DataTree, a Dataset, or a mapping of names to arrays."""
+    """The user's own draws: a DataTree, a Dataset, or a mapping of names to arrays.
+
+    At most 4 000 of them are used, picked at random.
+    """
 
     draws: Any
 
@@ -189,12 +193,12 @@ class UserDraws:
         base_weights: np.ndarray,  # noqa: ARG002
         rng: np.random.Generator,
     ) -> Draws:
-        """Pick `n_draws` of them at random, or all where there are fewer."""
+        """Give all of them, or 4 000 (`n_draws`, where that is more) at random."""
         shapes = {n: v.type.shape for n, v in observations.parameters.items()}
-        draws = Draws.of(self.draws, shapes)
-        if draws.n_draws <= n_draws:
+        draws, most = Draws.of(self.draws, shapes), max(n_draws, _MOST_USER_DRAWS)
+        if draws.n_draws <= most:
             return draws
-        return draws.take(np.sort(rng.choice(draws.n_draws, n_draws, replace=False)))
+        return draws.take(np.sort(rng.choice(draws.n_draws, most, replace=False)))
 
 
 #: The weighting distributions that have a name.

@@ -28,7 +28,7 @@ KHAT_USELESS = 1.0
 MIN_DRAWS = 30
 """Fewest draws to fit a tail to: the tail is a fifth of them, and six points are its minimum."""
 
-EQUAL_RATIOS = 1e-8
+EQUAL_RATIOS = 1e-4
 """Range of the log-ratios (nats) below which they differ by nothing but rounding errors."""
 
 _MIN_DRAWS_PER_CHAIN = 4  # ArviZ's minimum for an effective sample size

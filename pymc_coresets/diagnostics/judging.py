@@ -113,6 +113,12 @@ class Check:
         return " ".join(sentences)
 
     def _judgement(self) -> str:
+        if self.pareto_khat >= KHAT_USELESS and not self.negligible:
+            return (
+                "Not to be used: a few draws carry all the weight, so neither the draws nor the "
+                "estimates of KL can be trusted. Build a larger coreset, or one with a weighting "
+                "distribution closer to the posterior."
+            )
         if not self.converged:
             return (
                 "Not to be used yet: the draws have not converged to the coreset's own posterior, "
@@ -127,12 +133,6 @@ class Check:
             return (
                 "Reliable once re-weighted: the coreset posterior differs noticeably from the full "
                 "one, but its importance weights correct that. Use reweight(), or a larger size."
-            )
-        if self.pareto_khat >= KHAT_USELESS:
-            return (
-                "Not to be used: a few draws carry all the weight, so neither the draws nor the "
-                "estimates of KL can be trusted. Build a larger coreset, or one with a weighting "
-                "distribution closer to the posterior."
             )
         if self.pareto_khat < khat_threshold(self.n_draws):
             return (

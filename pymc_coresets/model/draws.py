@@ -116,6 +116,8 @@ def _flat(name: str, found: Mapping[str, np.ndarray], shape: tuple[int, ...]) ->
             f"(n_chains, n_draws, *{shape})."
         )
     flat = value.reshape(-1, *shape)
+    if not len(flat):
+        raise InvalidDataError(f"There are no draws of {name!r}: its shape is {value.shape}.")
     if not np.isfinite(flat).all():
         raise InvalidDataError(f"The draws of {name!r} contain NaN or infinite values.")
     return flat

@@ -17,12 +17,15 @@ _NEGLIGIBLE = 1e-10  # nats that a Newton step still promises
 _MOVED = 1e-2  # posterior standard deviations
 
 
-def laplace_draws(model: pm.Model, n_draws: int, *, rng: np.random.Generator) -> Draws:
+def laplace_draws(
+    model: pm.Model | Unconstrained, n_draws: int, *, rng: np.random.Generator
+) -> Draws:
     """Draw from the Laplace approximation of a model's posterior, on the unconstrained scale.
 
     Parameters
     ----------
-    model : pm.Model
+    model : pm.Model or Unconstrained
+        With its unconstrained space, where the density is compiled already.
     n_draws : int
     rng : numpy.random.Generator
 
@@ -48,7 +51,10 @@ def laplace_draws(model: pm.Model, n_draws: int, *, rng: np.random.Generator) ->
     >>> bool(abs(draws.values["mu"].mean() - 3.0) < 0.05)
     True
     """
-    space = Unconstrained(model)
+    space = model if isinstance(model, Unconstrained) else Unconstrained(model)
+    if space.model.discrete_value_vars:
+        names = [v.name for v in space.model.discrete_value_vars]
+        raise SamplingError(f"{names!r} are discrete, and have no curvature: {_REMEDY}")
     x = _climb(space)
     factor = _cholesky(space, x)
     mode = _polish(space, x, factor)
@@ -103,7 +109,7 @@ def _negative_hessian(space: Unconstrained, x: np.ndarray) -> np.ndarray:
     """Central differences of the gradient, with steps of a small part of each scale (O(D) each)."""
     rough = np.full(space.n_dims, 1e-4)
     diagonal = np.diag(_differences(space, x, rough))
-    steps = 1e-2 / np.sqrt(np.clip(diagonal, 1.0, None))
+    steps = np.where(diagonal > 0, 1e-2 / np.sqrt(np.maximum(diagonal, 1e-12)), 1e-2)
     hessian = _differences(space, x, steps)
     symmetric: np.ndarray = (hessian + hessian.T) / 2
     return symmetric

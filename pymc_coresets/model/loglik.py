@@ -120,16 +120,19 @@ class LogLikelihood:
             out[:, block] = values.T
         return out.T
 
-    def moments(self, draws: DrawsLike, base_weights: np.ndarray | None = None) -> Moments:
+    def moments(
+        self, draws: DrawsLike, base_weights: np.ndarray | None = None, *, finite: bool = True
+    ) -> Moments:
         """Sum the potentials over all rows, and measure each row, in one pass.
 
-        Memory O(N + S): the matrix is never held.
+        Memory O(N + S): the matrix is never held.  NaN or infinite values are refused, unless
+        ``finite=False``.
         """
         draws = self._draws(draws)
         weights = np.ones(self.n_obs) if base_weights is None else base_weights
         rows = None if weights.all() else np.flatnonzero(weights)
         total, norms = np.zeros(draws.n_draws), np.zeros(self.n_obs)
-        for block, values in self.blocks(draws, rows):
+        for block, values in self.blocks(draws, rows, finite=finite):
             chosen = block if rows is None else rows[block]
             total += values.T @ weights[chosen]
             norms[chosen] = _spread(values)
@@ -237,7 +240,8 @@ def _n_cores() -> int:
 
 def _spread(values: np.ndarray) -> np.ndarray:
     """Standard deviation over the draws; 0 where it is rounding error of a constant."""
-    deviation, mean = values.std(axis=1), values.mean(axis=1)
+    with np.errstate(invalid="ignore"):  # of infinite values
+        deviation, mean = values.std(axis=1), values.mean(axis=1)
     noise = _ROUNDING * np.abs(mean)
     spread: np.ndarray = np.where(deviation > noise, deviation, 0.0)
     return spread

@@ -1,5 +1,6 @@
 """Find a model's observations: its likelihood terms, their axis, and a pointwise log-likelihood."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -86,6 +87,11 @@ class Observations:
     local: tuple[str, ...]
     views: Mapping[str, TensorVariable]
     reference: TensorVariable
+
+    @property
+    def n_dims(self) -> int:
+        """Number of scalar free variables D."""
+        return sum(math.prod(v.type.shape) for v in self.parameters.values())
 
 
 def find_observations(

@@ -26,18 +26,24 @@ from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.model.observations import Observations
 from pymc_coresets.model.pushdown import RowArray
 
-__all__ = ["POTENTIAL", "WEIGHTS", "coreset_model"]
+__all__ = ["POTENTIAL", "WEIGHTS", "coreset_model", "row_values"]
 
 #: Names of the variables that the coreset model has in place of the observed ones.
 POTENTIAL, WEIGHTS = "coreset_loglik", "coreset_weights"
+_SUFFIX = "_coreset"  # of deterministics that are as long as the coreset, and not as the data
+_ROW = "coreset_row_"  # and a number: shared variables with the selected rows
 
 
-def coreset_model(observations: Observations, indices: np.ndarray, weights: np.ndarray) -> pm.Model:
+def coreset_model(
+    observations: Observations, indices: np.ndarray, weights: np.ndarray, *, lean: bool = False
+) -> pm.Model:
     """Replace the likelihood of all rows by the weighted likelihood of a few.
 
     The new model has the free variables of the old one (names, dims, coords, priors, transforms,
     initial values), the selected rows of the data, and one potential,
     ``sum(weights * f_n(theta))``.  Its cost does not depend on the number of observations N.
+    A deterministic along the observations is computed for the selected rows, and named
+    ``..._coreset``: under its own name it would be taken for that of all rows in predictions.
 
     Parameters
     ----------
@@ -47,6 +53,9 @@ def coreset_model(observations: Observations, indices: np.ndarray, weights: np.n
         Positions of the selected rows.
     weights : ndarray of shape (size,)
         What each row's log-likelihood is multiplied by.
+    lean : bool, default False
+        Leave out the data containers and the deterministics: for sampling inside a loop, where
+        `set_rows` puts other rows in place.
 
     Returns
     -------
@@ -86,7 +95,28 @@ def coreset_model(observations: Observations, indices: np.ndarray, weights: np.n
             f"indices must lie between 0 and {observations.n_obs - 1}, not between "
             f"{indices.min()} and {indices.max()}."
         )
-    return _Rewrite(observations, indices, weights).model()
+    rewrite = _Rewrite(observations, indices, weights)
+    return rewrite.lean_model() if lean else rewrite.model()
+
+
+def row_values(
+    observations: Observations, indices: np.ndarray, weights: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Values of a lean coreset model's shared variables, by name, for other rows and weights.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.model.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0))
+    >>> row_values(find_observations(model), np.array([0, 4]), np.array([2.0, 3.0]))
+    {'coreset_weights': array([2., 3.]), 'coreset_row_0': array([0., 4.])}
+    """
+    values = {WEIGHTS: np.asarray(weights, dtype=float)}
+    for i, row in enumerate(observations.rows):
+        values[f"{_ROW}{i}"] = np.ascontiguousarray(row.take(indices))
+    return values
 
 
 class _Rewrite:
@@ -114,26 +144,49 @@ class _Rewrite:
             *kept,
             *(self._named(name, shared, model_named) for name, shared in selected_data.items()),
             *(
-                self._named(name, view, model_deterministic)
+                self._named(name, view, model_deterministic, suffix=_SUFFIX)
                 for name, view in zip(self.obs.views, views, strict=True)
             ),
             model_named(self.weights, WEIGHTS, *([self.dim] if self.dim else [])),
             potential,
         ]
+        model = self._converted(outputs, selected_data, *self._coords())
+        for name, dims in self.dims.items():
+            if None in dims and name in model.named_vars:
+                model.named_vars_to_dims[name] = self._renamed(dims)
+        return model
+
+    def lean_model(self) -> pm.Model:
+        random = [
+            v
+            for v in self._kept_outputs()
+            if not isinstance(v.owner.op, ModelNamed | ModelDeterministic)
+        ]
+        _, [loglik] = clone(
+            list(graph_inputs([self.obs.loglik])), [self.obs.loglik], copy_inputs=False
+        )
+        outputs = [*random, model_potential((self.weights * loglik).sum(), POTENTIAL)]
+        state = vars(self.fgraph)
+        return self._converted(outputs, {}, state["_coords"], state["_dim_lengths"])
+
+    def _converted(
+        self,
+        outputs: list[Variable],
+        selected_data: Mapping[str, SharedVariable],
+        coords: Mapping[str, Any],
+        lengths: Mapping[str, Any],
+    ) -> pm.Model:
         fgraph = FunctionGraph(outputs=outputs, clone=False)
         used = self._replacements(selected_data)
         fgraph.replace_all(
             [(old, new) for old, new in used.items() if old in fgraph.variables],
             import_missing=True,
         )
-        coords, lengths = self._coords()
-        vars(fgraph).update(_coords=coords, _dim_lengths=lengths)  # where PyMC looks for them
+        # where PyMC looks for them
+        vars(fgraph).update(_coords=dict(coords), _dim_lengths=dict(lengths))
         model = model_from_fgraph(fgraph, mutate_fgraph=True)
         for name, value in self.initial_values.items():
             model.set_initval(model[name], value)
-        for name, dims in self.dims.items():
-            if None in dims and name in model.named_vars:
-                model.named_vars_to_dims[name] = self._renamed(dims)
         return model
 
     def _kept_outputs(self) -> list[Variable]:
@@ -174,7 +227,7 @@ class _Rewrite:
         if self.obs.dim is None:
             return None
         in_use = any(self.obs.dim in self.dims.get(v.owner.op.name, ()) for v in kept)
-        return f"{self.obs.dim}_coreset" if in_use else self.obs.dim
+        return f"{self.obs.dim}{_SUFFIX}" if in_use else self.obs.dim
 
     def _selected_data(self, kept: Iterable[Variable]) -> dict[str, SharedVariable]:
         kept_names = {v.owner.op.name for v in kept}
@@ -203,16 +256,19 @@ class _Rewrite:
             free = self.by_name[name]
             replacements[variable] = free.values if isinstance(free, XTensorVariable) else free
         linked = {row.placeholder: name for name, row in self.containers.items()}
-        for row in self.obs.rows:
+        for i, row in enumerate(self.obs.rows):
             shared = selected_data.get(linked.get(row.placeholder, ""))
             if shared is None:
-                shared = _shared_rows(row.take(self.indices), row.placeholder.type.shape)
+                shape = row.placeholder.type.shape
+                shared = _shared_rows(row.take(self.indices), shape, f"{_ROW}{i}")
             replacements[row.placeholder] = shared
         return replacements
 
-    def _named(self, name: str, variable: Variable, wrap: Callable[..., Variable]) -> Variable:
+    def _named(
+        self, name: str, variable: Variable, wrap: Callable[..., Variable], suffix: str = ""
+    ) -> Variable:
         dims = self._renamed(self.dims.get(name, ()))
-        return wrap(variable, name, *(() if None in dims else dims))
+        return wrap(variable, name + suffix, *(() if None in dims else dims))
 
     def _renamed(self, dims: Sequence[str | None]) -> tuple[str | None, ...]:
         return tuple(self.dim if d is not None and d == self.obs.dim else d for d in dims)

@@ -37,8 +37,8 @@ def idata(coreset):
 
 def test_nuts(idata):
     posterior = idata["posterior"]
-    assert set(posterior.data_vars) == {"b", "s", "mu"}
-    assert posterior["mu"].dims == ("chain", "draw", "obs")
+    assert set(posterior.data_vars) == {"b", "s", "mu_coreset"}
+    assert posterior["mu_coreset"].dims == ("chain", "draw", "obs")
     np.testing.assert_array_equal(posterior["obs"], FEW)
 
 
@@ -48,7 +48,7 @@ def test_nutpie(coreset):
         20, tune=20, chains=2, cores=1, model=coreset, nuts_sampler="nutpie",
         compute_convergence_checks=False, **QUIET,
     )  # fmt: skip
-    assert set(idata["posterior"].data_vars) == {"b", "s", "mu"}
+    assert set(idata["posterior"].data_vars) == {"b", "s", "mu_coreset"}
 
 
 def test_posterior_predictive_of_all_rows(full, idata):
@@ -59,12 +59,12 @@ def test_posterior_predictive_of_all_rows(full, idata):
 def test_prior_predictive(coreset):
     with pytest.warns(UserWarning, match="Potentials"):  # PyMC's, of any model that has one
         prior = pm.sample_prior_predictive(5, model=coreset, random_seed=1)
-    assert prior["prior"]["mu"].sizes["obs"] == len(FEW)
+    assert prior["prior"]["mu_coreset"].sizes["obs"] == len(FEW)
 
 
 def test_mode(coreset):
     found = pm.find_MAP(model=coreset, progressbar=False, return_inferencedata=True, jitter=False)
-    assert {"b", "s", "mu"} <= set(found["posterior"].data_vars)
+    assert {"b", "s", "mu_coreset"} <= set(found["posterior"].data_vars)
 
 
 def test_variational_fit(coreset):

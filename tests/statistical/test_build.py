@@ -2,20 +2,23 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets import (
     GIGA,
     IHT,
     Coreset,
+    CoresetWarning,
     FrankWolfe,
     Pursuit,
+    RiemannianPursuit,
     Subsample,
     build_coreset,
     plot_history,
     plot_weights,
 )
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 
 N, D, SIZE = 3_000, 4, 30
 RNG = np.random.default_rng(1)
@@ -101,6 +104,56 @@ def test_result_has_what_was_asked_for(model):
     assert coreset.full_model is model
     assert coreset.history["heldout_objective"][-1] < 1e-6 * coreset.history["heldout_objective"][0]
     assert all(seconds > 0 for seconds in coreset.history.attrs.values())
+
+
+@pytest.mark.parametrize("tolerance", [1.0, 0.01])
+def test_without_options_it_is_as_close_as_the_tolerance_asks(model, tolerance):
+    coreset = build_coreset(model, tolerance=tolerance, random_seed=1, progressbar=False)
+    assert kl_of(coreset) < 3 * tolerance
+    assert coreset.size <= D * (D + 3) // 2 + 1
+
+
+@pytest.mark.parametrize("method", [GIGA(), IHT(), FrankWolfe(), Pursuit(), RiemannianPursuit()])
+def test_option_objects_and_classes_are_told_apart(model, method):
+    with pytest.raises(InvalidOptionError, match="Pursuit"):
+        build(model, method=type(method))
+    assert type(method).__name__ in build(model, method=method).method
+
+
+def test_a_tolerance_out_of_reach_is_said_once(model):
+    with pytest.warns(CoresetWarning, match="not within 1e-06") as record:
+        build_coreset(model, size=2, tolerance=1e-6, random_seed=1, progressbar=False)
+    assert len(record) == 1
+
+
+def test_few_observations_for_many_parameters_are_said():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu", shape=3)[np.arange(12) % 3], 1.0, observed=np.arange(12.0))
+    with pytest.warns(CoresetWarning, match="12 observations for 3 free dimensions"):
+        build(model, size=6, method="uniform")
+
+
+def test_a_part_whose_cost_grows_with_n_is_named():
+    walk = np.arange(100.0)
+    with pm.Model() as model:
+        pm.Normal("y", pt.cumsum(pm.Normal("b") * walk), 1.0, observed=walk)
+    with pytest.warns(CoresetWarning, match="Cumsum.* grows with the number of observations"):
+        build(model, size=6, method="uniform")
+
+
+def test_a_coreset_of_a_coreset_model_is_refused(model):
+    with pytest.raises(UnsupportedModelError, match="full model"):
+        build(build(model, method="uniform").model)
+
+
+def test_draws_that_the_full_data_exclude_are_said():
+    y = np.r_[np.random.default_rng(1).uniform(0, 1, size=300), 5.0]
+    with pm.Model() as model:
+        pm.Uniform("y", 0, pm.Pareto("t", 1, 1, initval=10.0), observed=y)
+    coreset = build(model, size=5, method="uniform")
+    idata = coreset.sample(draws=100, tune=100, chains=2, random_seed=1, progressbar=False)
+    with pytest.raises(InvalidDataError, match="impossible under the full data"):
+        coreset.check(idata)
 
 
 def test_same_seed_same_coreset_and_other_seed_another(model):

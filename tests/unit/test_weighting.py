@@ -96,9 +96,9 @@ def test_a_subsample_is_weighted_up_to_all_rows(regression):
 
 
 def test_user_draws_are_thinned_and_named(regression):
-    mine = {"beta": RNG.normal(size=(50, 3))}
-    assert draw(UserDraws(mine), regression, n_draws=20).n_draws == 20
-    assert draw(UserDraws(mine), regression, n_draws=80).n_draws == 50
+    few, many = ({"beta": RNG.normal(size=(n, 3))} for n in (50, 5_000))
+    assert draw(UserDraws(few), regression, n_draws=20).n_draws == 50
+    assert draw(UserDraws(many), regression, n_draws=20).n_draws == 4_000
     with pytest.raises(InvalidDataError, match="'beta'"):
         draw(UserDraws({"gamma": np.zeros(50)}), regression)
 

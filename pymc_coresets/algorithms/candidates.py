@@ -1,0 +1,122 @@
+"""The tangent space at some draws: the exact target of all rows, and vectors of candidates."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_coresets.algorithms.posterior import Potentials
+from pymc_coresets.algorithms.problem import Matrix, Problem, Vector
+from pymc_coresets.exceptions import InvalidDataError
+
+__all__ = ["sample_candidates", "tangent_problem"]
+
+_MAX_ENTRIES = 2**25  # of the candidates' tangent vectors: 256 MB
+_HELDOUT = 1 / 5  # of the draws
+_MIN_DRAWS = 20
+
+
+def tangent_problem[D](
+    potentials: Potentials[D],
+    draws: D,
+    *,
+    rng: np.random.Generator,
+    moments: tuple[Vector, Vector] | None = None,
+) -> tuple[Problem, NDArray[np.int64]]:
+    """Make the problem whose solution is a Hilbert coreset at the given draws.
+
+    One pass over the data for the target, and one over the candidates.  The candidates are all
+    rows where their vectors fit into 256 MB, and otherwise a sample of them, which loses nothing
+    in the target.
+
+    Parameters
+    ----------
+    potentials : Potentials
+        Gives the potentials of any rows at the draws.
+    draws
+        Draws of the weighting distribution, at least 20; a fifth of them is held out.
+    rng : numpy.random.Generator
+    moments : tuple of ndarray, optional
+        ``potentials.moments(draws)``, where they are known: saves the pass over all rows.
+
+    Returns
+    -------
+    problem : Problem
+    candidates : ndarray of int64
+        The row of each candidate.
+
+    Raises
+    ------
+    InvalidDataError
+        If there are too few draws, or no potential varies over them.
+
+    Notes
+    -----
+    ``V_n = (F_n - mean_s F_ns) / sqrt(S)`` and ``L = sum_n u_n V_n`` over all rows (Campbell and
+    Broderick 2019, Section 3).
+    """
+    total, norms = potentials.moments(draws) if moments is None else moments
+    n_draws = len(total)
+    if n_draws < _MIN_DRAWS:
+        raise InvalidDataError(
+            f"{n_draws} weighting draws are too few: give at least {_MIN_DRAWS}."
+        )
+    scores = potentials.base_weights * norms
+    candidates = sample_candidates(scores, max(1, _MAX_ENTRIES // n_draws), rng=rng)
+    if not candidates.size:
+        raise InvalidDataError(
+            "The log-likelihood does not vary over the weighting draws: they are all the same, "
+            "or the likelihood does not depend on the free variables."
+        )
+    loglik = potentials.loglik(draws, candidates)
+    order = rng.permutation(n_draws)
+    n_heldout = int(_HELDOUT * n_draws)
+    heldout, choosing = np.sort(order[:n_heldout]), np.sort(order[n_heldout:])
+    problem = Problem(
+        vectors=_tangent(loglik[:, choosing]),
+        target=_tangent(total[None, choosing])[0],
+        base_weights=potentials.base_weights[candidates],
+        total_norm=float(scores.sum()),
+        heldout_vectors=_tangent(loglik[:, heldout]),
+        heldout_target=_tangent(total[None, heldout])[0],
+    )
+    return problem, candidates
+
+
+def _tangent(loglik: Matrix) -> Matrix:
+    """Centre and scale a fresh matrix of log-likelihoods (n_rows, n_draws) in place."""
+    loglik -= loglik.mean(axis=1, keepdims=True)
+    loglik /= math.sqrt(loglik.shape[1])
+    return loglik
+
+
+def sample_candidates(
+    scores: Vector, n_candidates: int, *, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Sample distinct rows, half of them in proportion to their scores and half uniformly.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_obs,)
+        Non-negative; u_n times the norm of the row's tangent vector.
+    n_candidates : int
+        How many; all rows with a positive score where there are fewer.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray of int64
+        Sorted positions.
+
+    Examples
+    --------
+    >>> sample_candidates(np.array([0.0, 1.0, 2.0]), 2, rng=np.random.default_rng(1))
+    array([1, 2])
+    """
+    useful = np.flatnonzero(scores > 0)
+    if len(useful) <= n_candidates:
+        return useful
+    mixture = 0.5 * scores[useful] / scores[useful].sum() + 0.5 / len(useful)
+    # The largest of log(p) + Gumbel noise are a sample without replacement.
+    keys = np.log(mixture) + rng.gumbel(size=len(useful))
+    return np.sort(useful[np.argpartition(-keys, n_candidates)[:n_candidates]])

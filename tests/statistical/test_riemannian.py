@@ -1,0 +1,125 @@
+"""Riemannian pursuit with exact draws: a Gaussian location model and a linear regression."""
+
+import numpy as np
+import pytest
+
+from pymc_coresets.algorithms import RiemannianPursuit, Status
+from pymc_coresets.exceptions import InvalidOptionError
+
+N, D = 2_000, 4
+RNG = np.random.default_rng(1)
+X = RNG.normal(size=(N, D))
+Y = X @ RNG.normal(size=D) + RNG.normal(size=N)
+
+
+class Regression:
+    """Linear regression with unit noise and a N(0, I) prior: exact draws of every pi_w."""
+
+    n_obs, base_weights = N, np.ones(N)
+
+    def __init__(self):
+        self.n_drawn = 0
+
+    def posterior(self, indices, weights):
+        x = X[indices]
+        covariance = np.linalg.inv(np.eye(D) + x.T @ (weights[:, None] * x))
+        return covariance @ (x.T @ (weights * Y[indices])), covariance
+
+    def draw(self, indices, weights, n_draws, *, rng):
+        self.n_drawn += n_draws
+        return rng.multivariate_normal(*self.posterior(indices, weights), size=n_draws)
+
+    def loglik(self, draws, rows=None):
+        rows = slice(None) if rows is None else rows
+        return -0.5 * (Y[rows, None] - X[rows] @ draws.T) ** 2
+
+    def moments(self, draws):
+        loglik = self.loglik(draws)
+        return loglik.sum(axis=0), loglik.std(axis=1)
+
+    def total(self, draws):
+        return self.moments(draws)[0]
+
+
+class Interrupted(Regression):
+    """Is interrupted when it is to draw for the second time."""
+
+    def draw(self, *args, **kwargs):
+        if self.n_drawn:
+            raise KeyboardInterrupt
+        return super().draw(*args, **kwargs)
+
+
+def kl(posterior, solution):
+    """KL(coreset || full) in nats, from the closed forms."""
+    mean, covariance = posterior.posterior(solution.indices, solution.weights)
+    full_mean, full_covariance = posterior.posterior(np.arange(N), np.ones(N))
+    ratio = np.linalg.solve(full_covariance, covariance)
+    shift = full_mean - mean
+    logdet = np.linalg.slogdet(ratio)[1]
+    return 0.5 * (np.trace(ratio) - D - logdet + shift @ np.linalg.solve(full_covariance, shift))
+
+
+def construct(posterior, size=100, seed=1, **options):
+    method = RiemannianPursuit(n_draws=500, **options)
+    return method.construct(posterior, size, rng=np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("tolerance", [1.0, 0.1, 0.01])
+@pytest.mark.parametrize("start_size", [20, 1_000])
+def test_true_divergence_is_within_three_times_the_tolerance(tolerance, start_size):
+    posterior = Regression()
+    solution = construct(posterior, tolerance=tolerance, start_size=start_size)
+    assert solution.status is Status.TOLERANCE_REACHED
+    assert kl(posterior, solution) < 3 * tolerance
+
+
+def test_it_uses_no_more_rows_than_a_quadratic_needs():
+    solution = construct(Regression(), size=200)
+    assert len(solution.indices) <= D * (D + 3) // 2 + 1
+
+
+def test_the_size_is_a_bound_and_the_best_round_is_returned():
+    solution = construct(Regression(), size=5, tolerance=1e-9)
+    assert len(solution.indices) <= 5
+    assert np.all(solution.weights > 0)
+    heldout = solution.history.heldout_objective
+    assert solution.history.size[1 + np.argmin(heldout[1:])] == len(solution.indices)
+
+
+def test_the_objective_of_a_round_is_that_of_its_own_draws():
+    posterior = Regression()
+    solution = construct(posterior)
+    rng = np.random.default_rng(2)
+    draws = posterior.draw(solution.indices, solution.weights, 20_000, rng=rng)
+    own = solution.weights @ posterior.loglik(draws, solution.indices)
+    expected = np.var(posterior.total(draws) - own)
+    # The variance over 500 draws of a quadratic form has a relative error of some 10 percent.
+    assert solution.history.heldout_objective[-1] == pytest.approx(expected, rel=0.5)
+
+
+def test_ctrl_c_returns_the_best_round_so_far():
+    solution = construct(Interrupted(), tolerance=1e-9)
+    assert solution.status is Status.INTERRUPTED
+    assert 0 < len(solution.indices) <= 100
+
+
+def test_no_round_begins_after_the_deadline():
+    method = RiemannianPursuit(n_draws=500, tolerance=1e-9)
+    rng = np.random.default_rng(1)
+    solution = method.construct(Regression(), 20, rng=rng, deadline=-np.inf)
+    assert len(solution.history.size) == 1
+
+
+def test_same_rng_same_coreset():
+    one, two = (construct(Regression()) for _ in range(2))
+    np.testing.assert_array_equal(one.indices, two.indices)
+    np.testing.assert_array_equal(one.weights, two.weights)
+
+
+@pytest.mark.parametrize(
+    "options", [{"tolerance": 0.0}, {"max_rounds": 0}, {"start_size": 0}, {"n_draws": 10}]
+)
+def test_bad_options_are_named(options):
+    with pytest.raises(InvalidOptionError, match=next(iter(options))):
+        RiemannianPursuit(**options)

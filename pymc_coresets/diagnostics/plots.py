@@ -89,10 +89,11 @@ def plot_comparison(
     """
     if kind not in {"dist", "forest"}:
         raise InvalidOptionError(f"kind is {kind!r}: choose 'dist' or 'forest'.")
-    posteriors = zip(_COLOURS, common_draws(full, coreset, var_names)[:2], strict=True)
+    pair = common_draws(full, coreset, var_names)[:2]
+    n_draws = min(draws.sizes["chain"] * draws.sizes["draw"] for draws in pair)
     trees = {
-        label: xr.DataTree.from_dict({"posterior": draws.drop_attrs()})
-        for label, draws in posteriors
+        label: xr.DataTree.from_dict({"posterior": _thinned(draws, n_draws)})
+        for label, draws in zip(_COLOURS, pair, strict=True)
     }
     draw = _densities if kind == "dist" else _forest
     figure: Figure = draw(trees).get_viz("figure")
@@ -159,8 +160,9 @@ def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
 def plot_history(coreset: Recorded, *, ax: Axes | None = None) -> Axes:
     """Objective of the construction against the size of the coreset, on a logarithmic scale.
 
-    Where the held-out curve leaves the other one, the weights fit the draws that chose them rather
-    than the posterior: more draws are needed, not more rows.
+    A method that works in rounds, whose sizes do not grow, is shown round by round. Where the
+    held-out curve leaves the other one, the weights fit the draws that chose them rather than the
+    posterior: more draws are needed, not more rows.
 
     Parameters
     ----------
@@ -196,7 +198,9 @@ def plot_history(coreset: Recorded, *, ax: Axes | None = None) -> Axes:
             f"the coreset's history has {list(history.data_vars)} but not {', '.join(missing)}: "
             "its method records no course of the construction."
         )
-    size = np.asarray(history["size"].values)
+    x, label_of_x = np.asarray(history["size"].values), "size of the coreset (rows)"
+    if (np.diff(x) < 0).any():
+        x, label_of_x = np.arange(len(x)), "round"
     curves = {name: np.asarray(history[name].values, dtype=np.float64) for name in _CURVES}
     if not any((values > 0).any() for values in curves.values()):
         raise InvalidDataError("the coreset's history has no positive objective to plot.")
@@ -206,14 +210,23 @@ def plot_history(coreset: Recorded, *, ax: Axes | None = None) -> Axes:
         shown = values > 0
         if shown.any():
             ax.plot(
-                size[shown], values[shown], color=colour, marker=marker, ms=3.5, lw=1.5, label=label
+                x[shown], values[shown], color=colour, marker=marker, ms=3.5, lw=1.5, label=label
             )
     ax.set_yscale("log")
-    ax.set(xlabel="size of the coreset (rows)", ylabel="objective (nats)")
+    ax.set(xlabel=label_of_x, ylabel="objective (nats)")
     ax.set_title("Symmetrised KL divergence, as estimated while building")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     ax.legend(frameon=False)
     return _tidy(ax)
+
+
+def _thinned(draws: xr.Dataset, n_draws: int) -> xr.Dataset:
+    """One chain of `n_draws` evenly spaced draws: ArviZ puts posteriors of one length together."""
+    flat = draws.drop_attrs().drop_vars(["chain", "draw"], errors="ignore")
+    flat = flat.stack(sample=("chain", "draw"), create_index=False)
+    chosen = np.linspace(0, flat.sizes["sample"] - 1, n_draws).astype(int)
+    flat = flat.isel(sample=chosen).rename(sample="draw").expand_dims("chain")
+    return flat.assign_coords(chain=[0], draw=np.arange(n_draws)).transpose("chain", "draw", ...)
 
 
 def _densities(trees: dict[str, xr.DataTree]) -> arviz_plots.PlotCollection:

@@ -111,3 +111,20 @@ def test_importing_the_diagnostics_does_not_import_pyplot():
 def test_unknown_names_are_not_found():
     with pytest.raises(AttributeError, match="plot_nothing"):
         _ = diagnostics.plot_nothing
+
+
+def test_posteriors_with_different_numbers_of_draws_are_plotted_together():
+    rng = np.random.default_rng(1)
+    full, coreset = (
+        xr.Dataset({"mu": (("chain", "draw"), rng.normal(size=shape))})
+        for shape in [(4, 200), (2, 150)]
+    )
+    assert len(plot_comparison(full, coreset).axes) == 1
+
+
+def test_rounds_are_shown_one_after_another():
+    columns = {"size": [900, 40, 30], "objective": [np.nan, 0.1, 0.1]}
+    columns["heldout_objective"] = [50.0, 2.0, 0.01]
+    history = xr.Dataset({name: ("step", values) for name, values in columns.items()})
+    axes = plot_history(SimpleNamespace(history=history))
+    assert axes.get_xlabel() == "round"

@@ -1,6 +1,7 @@
 """Evaluate the potentials of any rows at any draws: compiled once, in blocks that fit the cache."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from numpy.typing import DTypeLike
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import graph_inputs
+from threadpoolctl import threadpool_limits
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.model.draws import Draws, DrawsLike
@@ -116,8 +118,12 @@ class LogLikelihood:
         draws = self._draws(draws)
         n_rows = self.n_obs if rows is None else len(rows)
         out = np.empty((draws.n_draws, n_rows), dtype=dtype)
-        for block, values in self.blocks(draws, rows, finite=finite):
-            out[:, block] = values.T
+
+        def store(block: slice, values: np.ndarray) -> None:
+            out[:, block] = values
+
+        for _ in self._each_block(store, draws, rows, finite=finite):
+            pass
         return out.T
 
     def moments(
@@ -131,37 +137,46 @@ class LogLikelihood:
         draws = self._draws(draws)
         weights = np.ones(self.n_obs) if base_weights is None else base_weights
         rows = None if weights.all() else np.flatnonzero(weights)
-        total, norms = np.zeros(draws.n_draws), np.zeros(self.n_obs)
-        for block, values in self.blocks(draws, rows, finite=finite):
+        norms = np.zeros(self.n_obs)
+
+        def reduce(block: slice, values: np.ndarray) -> np.ndarray:
             chosen = block if rows is None else rows[block]
-            total += values.T @ weights[chosen]
-            norms[chosen] = _spread(values)
-        return Moments(total, norms)
+            part: np.ndarray = values @ weights[chosen]
+            norms[chosen] = _spread_in_place(values)
+            return part
 
-    def blocks(
-        self, draws: Draws, rows: np.ndarray | None = None, *, finite: bool = True
-    ) -> Iterator[tuple[slice, np.ndarray]]:
-        """Give (block of positions in `rows`, potentials (n_block, n_draws)) one after another.
+        parts = self._each_block(reduce, draws, rows, finite=finite)
+        return Moments(sum(parts, start=np.zeros(draws.n_draws)), norms)
 
-        The blocks are computed ahead by one thread a core.
+    def _each_block[T](
+        self,
+        use: Callable[[slice, np.ndarray], T],
+        draws: Draws,
+        rows: np.ndarray | None,
+        *,
+        finite: bool,
+    ) -> Iterator[T]:
+        """Give ``use(block of positions in rows, potentials (n_draws, n_block))`` in order.
+
+        One thread a core evaluates a block and uses it, while it is in the core's cache.
         """
         n_rows = self.n_obs if rows is None else len(rows)
-        step = max(16, _BLOCK_ENTRIES // draws.n_draws)
+        step = max(64, _BLOCK_ENTRIES // draws.n_draws)
         parameters = self._parameter_arrays(draws)
-        starts = [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
-        def evaluate(block: slice) -> tuple[slice, np.ndarray]:
+        def work(start: int) -> T:
+            block = slice(start, min(start + step, n_rows))
             chosen = block if rows is None else rows[block]
-            return block, self._evaluate(parameters, chosen, finite=finite)
+            return use(block, self._evaluate(parameters, chosen, finite=finite))
 
-        pending = iter(starts)
-        yield from map(evaluate, islice(pending, 1))  # compiles here, once
-        n_threads = _n_cores()
-        with ThreadPoolExecutor(n_threads) as pool:
-            queue = [pool.submit(evaluate, block) for block in islice(pending, 2 * n_threads)]
+        pending = iter(range(0, n_rows, step))
+        # The blocks are the parallel work: threads of BLAS inside them would only compete.
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(_n_cores()) as pool:
+            yield from map(work, islice(pending, 1))  # compiles here, once
+            queue = deque(pool.submit(work, start) for start in islice(pending, 2 * _n_cores()))
             while queue:
-                result = queue.pop(0).result()
-                queue += [pool.submit(evaluate, block) for block in islice(pending, 1)]
+                result = queue.popleft().result()
+                queue.extend(pool.submit(work, start) for start in islice(pending, 1))
                 yield result
 
     def _draws(self, draws: DrawsLike) -> Draws:
@@ -181,7 +196,7 @@ class LogLikelihood:
         [values] = self._compiled(*parameters, n_rows, *arrays)
         if finite and not np.isfinite(values).all():
             self._explain_non_finite(values, rows)
-        return values.T
+        return values
 
     @cached_property
     def _inputs(self) -> set[Variable]:
@@ -238,10 +253,11 @@ def _n_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _spread(values: np.ndarray) -> np.ndarray:
-    """Standard deviation over the draws; 0 where it is rounding error of a constant."""
+def _spread_in_place(values: np.ndarray) -> np.ndarray:
+    """Standard deviation over the draws (the first axis); 0 where it is rounding error."""
     with np.errstate(invalid="ignore"):  # of infinite values
-        deviation, mean = values.std(axis=1), values.mean(axis=1)
-    noise = _ROUNDING * np.abs(mean)
-    spread: np.ndarray = np.where(deviation > noise, deviation, 0.0)
+        mean = values.mean(axis=0)
+        values -= mean
+        deviation = np.sqrt(np.einsum("sn,sn->n", values, values) / len(values))
+    spread: np.ndarray = np.where(deviation > _ROUNDING * np.abs(mean), deviation, 0.0)
     return spread

@@ -3,10 +3,19 @@
 from importlib.metadata import version
 from typing import Any
 
-from pymc_coresets.algorithms import GIGA, IHT, FrankWolfe, Pursuit, RiemannianPursuit, Uniform
+from pymc_coresets.algorithms import (
+    GIGA,
+    IHT,
+    FrankWolfe,
+    Pursuit,
+    QuasiNewton,
+    RiemannianPursuit,
+    SparseVI,
+    Uniform,
+)
 from pymc_coresets.build import build_coreset
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.diagnostics import Check, Comparison, compare
+from pymc_coresets.diagnostics import compare
 from pymc_coresets.exceptions import CoresetError, CoresetWarning
 from pymc_coresets.weighting import Laplace, Pathfinder, Prior, Subsample
 
@@ -15,8 +24,6 @@ __version__ = version("pymc-coresets")
 __all__ = [
     "GIGA",
     "IHT",
-    "Check",
-    "Comparison",
     "Coreset",
     "CoresetError",
     "CoresetWarning",
@@ -25,7 +32,9 @@ __all__ = [
     "Pathfinder",
     "Prior",
     "Pursuit",
+    "QuasiNewton",
     "RiemannianPursuit",
+    "SparseVI",
     "Subsample",
     "Uniform",
     "build_coreset",

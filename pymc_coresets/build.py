@@ -5,29 +5,30 @@ import math
 import operator
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 from pymc.model.core import modelcontext
-from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
 
 from pymc_coresets import algorithms
 from pymc_coresets.algorithms import (
+    ADAPTIVE_METHODS,
     METHODS,
+    AdaptiveMethod,
     Method,
-    Progress,
+    QuasiNewton,
     RiemannianPursuit,
     Solution,
+    SparseVI,
     Status,
     Trace,
     Uniform,
     sample_uniform,
+    solve_adaptively,
     tangent_problem,
 )
 from pymc_coresets.coreset import Coreset, Settings
@@ -38,6 +39,7 @@ from pymc_coresets.model.observations import Observations, find_observations
 from pymc_coresets.model.rewrite import WEIGHTS
 from pymc_coresets.model.sampler import CoresetSampler
 from pymc_coresets.model.verify import verify, verify_model
+from pymc_coresets.progress import Reporter
 from pymc_coresets.rows import collapse_rows
 from pymc_coresets.weighting import WEIGHTINGS, Subsample, UserDraws, Weighting
 
@@ -45,8 +47,11 @@ __all__ = ["build_coreset"]
 
 _log = logging.getLogger(__name__)
 
+#: Methods at fixed draws, methods that draw as they go, and the one that works in rounds.
+type AnyMethod = Method[Any] | AdaptiveMethod[Any] | RiemannianPursuit
+
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
-_METHODS: dict[str, type[Any]] = {"auto": RiemannianPursuit, **METHODS}
+_METHODS: dict[str, type[Any]] = {"auto": RiemannianPursuit, **METHODS, **ADAPTIVE_METHODS}
 
 
 def build_coreset(  # noqa: PLR0913
@@ -54,7 +59,7 @@ def build_coreset(  # noqa: PLR0913
     *,
     size: int | None = None,
     tolerance: float | None = None,
-    method: str | Method[Any] | RiemannianPursuit = "auto",
+    method: str | AnyMethod = "auto",
     weighting: str | Weighting | DrawsLike | None = None,
     observed: str | Sequence[str] | None = None,
     dim: str | None = None,
@@ -86,8 +91,9 @@ def build_coreset(  # noqa: PLR0913
         ``method="auto"``, and none for the others, which then use up their `size`.
     method : str or option object
         ``"auto"`` (`RiemannianPursuit`, best by far), or a method with a fixed weighting
-        distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``; or ``"uniform"``.
-        `RiemannianPursuit`, `Pursuit`, `IHT`, `GIGA`, `FrankWolfe`, `Uniform` take options.
+        distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``; ``"sparse_vi"`` or
+        ``"quasi_newton"``, which draw from Laplace approximations of the coreset's posterior; or
+        ``"uniform"``.  `RiemannianPursuit`, `Pursuit`, `SparseVI`, ... take options.
     weighting : str, option object, or draws, optional
         Where the methods with a fixed weighting distribution compare the potentials:
         ``"subsample"`` (their default: a short NUTS run on a uniform coreset), ``"laplace"``,
@@ -159,7 +165,7 @@ def build_coreset(  # noqa: PLR0913
         raise UnsupportedModelError(
             "This is the model of a coreset already. Build another from the full model."
         )
-    with _Reporter(show=progressbar) as report:
+    with Reporter(show=progressbar) as report:
         with report.part("reading the model"):
             observations = find_observations(model, **settings)
             limit = _size(size, observations, chosen)
@@ -177,9 +183,21 @@ def build_coreset(  # noqa: PLR0913
                     posterior, limit, rng=rng, callback=show, deadline=deadline
                 )
             source = "the coreset's posterior"
+        elif isinstance(chosen, SparseVI | QuasiNewton):
+            with report.part("choosing rows", total=limit) as show:
+                posterior = CoresetSampler(loglik, base_weights, sampler="laplace")
+                drawing = cast(AdaptiveMethod[Any], chosen)
+                solution = solve_adaptively(drawing, posterior, limit, rng=rng, callback=show)
+            source = "the coreset's posterior"
         else:
             solution = _at_fixed_draws(
-                chosen, weights_from, observations, posterior, limit, report, rng=rng
+                cast(Method[Any], chosen),
+                weights_from,
+                observations,
+                posterior,
+                limit,
+                report,
+                rng=rng,
             )
             source = "subsample" if weighting is None else _named(weighting)
     if not solution.indices.size:
@@ -206,9 +224,7 @@ def build_coreset(  # noqa: PLR0913
 # -- options ---------------------------------------------------------------------------------------
 
 
-def _method(
-    method: str | Method[Any] | RiemannianPursuit, tolerance: float | None
-) -> Method[Any] | RiemannianPursuit:
+def _method(method: str | AnyMethod, tolerance: float | None) -> AnyMethod:
     chosen: Any = method
     if isinstance(method, str):
         if method not in _METHODS:
@@ -250,9 +266,7 @@ def _named(option: Any) -> str:  # noqa: ANN401
     )
 
 
-def _size(
-    size: int | None, observations: Observations, method: Method[Any] | RiemannianPursuit
-) -> int:
+def _size(size: int | None, observations: Observations, method: AnyMethod) -> int:
     n_dims = observations.n_dims
     if size is None:
         # Any quadratic function of D variables is matched by D(D + 3)/2 + 1 rows.
@@ -277,7 +291,7 @@ def _size(
 def _warn(
     solution: Solution,
     observations: Observations,
-    method: Method[Any] | RiemannianPursuit,
+    method: AnyMethod,
     *,
     asked: bool,
 ) -> None:
@@ -331,7 +345,7 @@ def _at_fixed_draws(
     observations: Observations,
     posterior: CoresetSampler,
     size: int,
-    report: "_Reporter",
+    report: Reporter,
     *,
     rng: np.random.Generator,
 ) -> Solution:
@@ -362,44 +376,3 @@ def _history(trace: Trace, seconds: Mapping[str, float]) -> xr.Dataset:
     columns = {f.name: ("step", getattr(trace, f.name)) for f in fields(trace)}
     attrs = {f"seconds {part}": value for part, value in seconds.items()}
     return xr.Dataset(columns, attrs=attrs)
-
-
-# -- progress --------------------------------------------------------------------------------------
-
-
-class _Reporter:
-    """Shows the parts of a construction as they run, and keeps their seconds."""
-
-    def __init__(self, *, show: bool) -> None:
-        self.seconds: dict[str, float] = {}
-        self._bars = Bars(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            disable=not show,
-        )
-
-    def __enter__(self) -> Self:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bars.stop()
-
-    @contextmanager
-    def part(self, name: str, total: int | None = None) -> Iterator[Callable[[Progress], None]]:
-        task = self._bars.add_task(name, total=total, note="")
-        start = time.perf_counter()
-
-        def show(progress: Progress) -> None:
-            note = f"{progress.size} rows"
-            if np.isfinite(progress.heldout_objective):
-                note += f", {progress.heldout_objective:.2g} nats"
-            self._bars.update(task, advance=1, note=note)
-
-        yield show
-        self.seconds[name] = time.perf_counter() - start
-        _log.debug("%s: %.2f s", name, self.seconds[name])
-        self._bars.update(task, total=1, completed=1)

@@ -6,6 +6,7 @@ published constructions that it is compared with.
 
 from typing import Any
 
+from pymc_coresets.algorithms.adaptive import AdaptiveMethod, solve_adaptively
 from pymc_coresets.algorithms.base import Method, Progress, Solution, Status, Trace, solve
 from pymc_coresets.algorithms.candidates import sample_candidates, tangent_problem
 from pymc_coresets.algorithms.frank_wolfe import FrankWolfe
@@ -14,9 +15,12 @@ from pymc_coresets.algorithms.iht import IHT
 from pymc_coresets.algorithms.posterior import CoresetPosterior, Potentials
 from pymc_coresets.algorithms.problem import Problem
 from pymc_coresets.algorithms.pursuit import Pursuit
+from pymc_coresets.algorithms.quasi_newton import QuasiNewton
 from pymc_coresets.algorithms.riemannian import RiemannianPursuit
+from pymc_coresets.algorithms.sparse_vi import SparseVI
 from pymc_coresets.algorithms.uniform import Uniform, sample_uniform
 
+#: Methods at the draws of a fixed weighting distribution.
 METHODS: dict[str, type[Method[Any]]] = {
     "uniform": Uniform,
     "frank_wolfe": FrankWolfe,
@@ -25,10 +29,18 @@ METHODS: dict[str, type[Method[Any]]] = {
     "iht": IHT,
 }
 
+#: Methods that draw from the coreset's own posterior as they go.
+ADAPTIVE_METHODS: dict[str, type[AdaptiveMethod[Any]]] = {
+    "sparse_vi": SparseVI,
+    "quasi_newton": QuasiNewton,
+}
+
 __all__ = [
+    "ADAPTIVE_METHODS",
     "GIGA",
     "IHT",
     "METHODS",
+    "AdaptiveMethod",
     "CoresetPosterior",
     "FrankWolfe",
     "Method",
@@ -36,13 +48,16 @@ __all__ = [
     "Problem",
     "Progress",
     "Pursuit",
+    "QuasiNewton",
     "RiemannianPursuit",
     "Solution",
+    "SparseVI",
     "Status",
     "Trace",
     "Uniform",
     "sample_candidates",
     "sample_uniform",
     "solve",
+    "solve_adaptively",
     "tangent_problem",
 ]

@@ -1,18 +1,17 @@
 """The one loop that runs every Hilbert coreset method, and what goes in and comes out of it."""
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import Enum
-from operator import index
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.algorithms.nnls import nonnegative_least_squares
+from pymc_coresets.algorithms.options import checked_size
 from pymc_coresets.algorithms.problem import Problem, Vector
 from pymc_coresets.algorithms.space import TangentSpace
 from pymc_coresets.exceptions import InvalidOptionError
@@ -25,8 +24,6 @@ __all__ = [
     "State",
     "Status",
     "Trace",
-    "check_positive",
-    "check_tolerance",
     "refit",
     "solve",
 ]
@@ -271,7 +268,7 @@ def solve[S: State](
     >>> solution.indices, solution.weights
     (array([1]), array([3.]))
     """
-    size = _checked_size(size, problem.n_obs)
+    size = checked_size(size, problem.n_obs)
     if method.tolerance is not None and problem.heldout_vectors is None:
         raise InvalidOptionError(
             f"tolerance={method.tolerance} is measured on held-out draws, but the problem has "
@@ -360,40 +357,3 @@ def refit[S: State](state: S) -> S:
     if np.linalg.norm(residual) > np.linalg.norm(state.residual):
         return state
     return replace(state, weights=weights, residual=residual)
-
-
-def check_tolerance(tolerance: float | None) -> None:
-    """Raise `InvalidOptionError` unless the tolerance is None or a positive number of nats.
-
-    Examples
-    --------
-    >>> check_tolerance(0.01)
-    """
-    if tolerance is not None and not 0 < tolerance < math.inf:
-        raise InvalidOptionError(
-            f"tolerance must be a positive number of nats or None, but is {tolerance}"
-        )
-
-
-def check_positive(name: str, value: int) -> None:
-    """Raise `InvalidOptionError` unless the option is at least 1.
-
-    Examples
-    --------
-    >>> check_positive("max_iterations", 100)
-    """
-    if value < 1:
-        raise InvalidOptionError(f"{name} must be at least 1, but is {value}")
-
-
-def _checked_size(size: int, n_obs: int) -> int:
-    try:
-        whole = index(size)
-    except TypeError:
-        raise InvalidOptionError(f"size must be an integer, but is {size!r}") from None
-    if not 1 <= whole <= n_obs:
-        raise InvalidOptionError(
-            f"size must be between 1 and the number of observations n_obs={n_obs}, "
-            f"but is size={whole}"
-        )
-    return whole

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from pymc_coresets.algorithms.base import State, Status, check_tolerance, refit
+from pymc_coresets.algorithms.base import State, Status, refit
+from pymc_coresets.algorithms.options import check_tolerance
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pymc_coresets.algorithms.base import State, Status, check_positive, check_tolerance, refit
+from pymc_coresets.algorithms.base import State, Status, refit
+from pymc_coresets.algorithms.options import check_positive, check_tolerance
 from pymc_coresets.algorithms.problem import Vector
 
 _PATIENCE = 10  # iterations without a better objective

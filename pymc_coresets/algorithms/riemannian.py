@@ -7,16 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.algorithms.base import (
-    Progress,
-    Solution,
-    Status,
-    Trace,
-    check_positive,
-    check_tolerance,
-    solve,
-)
+from pymc_coresets.algorithms.base import Progress, Solution, Status, Trace, solve
 from pymc_coresets.algorithms.candidates import tangent_problem
+from pymc_coresets.algorithms.options import check_positive, check_tolerance
 from pymc_coresets.algorithms.posterior import CoresetPosterior
 from pymc_coresets.algorithms.problem import Vector
 from pymc_coresets.algorithms.pursuit import Pursuit

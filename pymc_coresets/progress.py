@@ -1,0 +1,56 @@
+"""The progress bars of a construction, and the seconds of its parts."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Self
+
+import numpy as np
+from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+
+from pymc_coresets.algorithms import Progress
+
+__all__ = ["Reporter"]
+
+_log = logging.getLogger(__name__)
+
+
+class Reporter:
+    """Shows the parts of a construction as they run, and keeps their seconds."""
+
+    def __init__(self, *, show: bool) -> None:
+        self.seconds: dict[str, float] = {}
+        self._bars = Bars(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            disable=not show,
+        )
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bars.stop()
+
+    @contextmanager
+    def part(self, name: str, total: int | None = None) -> Iterator[Callable[[Progress], None]]:
+        """Show and time a part; gives a function that shows the progress within it."""
+        task = self._bars.add_task(name, total=total, note="")
+        start = time.perf_counter()
+
+        def show(progress: Progress) -> None:
+            note = f"{progress.size} rows"
+            if np.isfinite(progress.heldout_objective):
+                note += f", {progress.heldout_objective:.2g} nats"
+            self._bars.update(task, advance=1, note=note)
+
+        yield show
+        self.seconds[name] = time.perf_counter() - start
+        _log.debug("%s: %.2f s", name, self.seconds[name])
+        self._bars.update(task, total=1, completed=1)

@@ -1,0 +1,259 @@
+"""Sparse variational inference on models whose divergences are known in closed form."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pymc_coresets.algorithms import Status
+from pymc_coresets.algorithms.adaptive import Tangent, solve_adaptively
+from pymc_coresets.algorithms.sparse_vi import SparseVI
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from tests.unit.oracles import Line, Location
+
+N_OBS = 120
+MODELS = [Location.simulate(N_OBS, 3, seed=1), Line.simulate(N_OBS, 3, seed=2)]
+METHODS = [
+    SparseVI(n_steps=40),
+    SparseVI(n_steps=40, n_subsample=60),
+    SparseVI(n_steps=40, step_size=0.5),
+    SparseVI(n_steps=40, update="single"),
+    SparseVI(n_steps=4, update="quadratic"),
+    SparseVI(n_steps=40, update="l1"),
+]
+each_model = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
+each_method = pytest.mark.parametrize("method", METHODS, ids=lambda m: f"{m.update}")
+
+
+def rng(seed=1):
+    return np.random.default_rng(seed)
+
+
+def weights_of(method, model, size, seed=1):
+    solution = solve_adaptively(method, model, size, rng=rng(seed))
+    weights = np.zeros(model.n_obs)
+    weights[solution.indices] = solution.weights
+    return weights
+
+
+def states(method, model, size, seed=1):
+    """All states from the prior's to that of the last step."""
+    result = [method.start(model, size, rng=rng(seed))]
+    while result[-1].status is None and len(result) <= size:
+        result.append(method.step(result[-1]))
+    return result
+
+
+def some_weights(seed=5):
+    return rng(seed).uniform(0, 3, size=N_OBS) * (np.arange(N_OBS) % 10 == 0)
+
+
+@each_model
+def test_closed_form_gradient_is_that_of_the_closed_form_divergence(model):
+    weights, step = some_weights(), 1e-5 * np.eye(N_OBS)[:6]
+    slopes = [(model.kl(weights + e) - model.kl(weights - e)) / 2e-5 for e in step]
+    assert slopes == pytest.approx(model.kl_gradient(weights)[:6], rel=1e-5)
+
+
+@each_model
+@pytest.mark.parametrize("n_subsample", [None, 40])
+def test_gradient_is_unbiased(model, n_subsample):
+    """Mean of 400 estimates, with 5 standard errors as tolerance; 1/S is the centring's bias."""
+    weights, n_draws, source = some_weights(), 50, rng(3)
+    rows = np.arange(0, N_OBS, 5)
+    gradients = np.array(
+        [
+            Tangent.at(
+                model, rows, weights[rows], n_draws, n_subsample=n_subsample, rng=source
+            ).gradient
+            for _ in range(400)
+        ]
+    )
+    error = gradients.std(0) / np.sqrt(400)
+    exact = model.kl_gradient(weights)[rows] * (1 - 1 / n_draws)
+    assert (np.abs(gradients.mean(0) - exact) < 5 * error).all()
+
+
+@each_model
+def test_objective_is_the_variance_of_what_is_missing(model):
+    """With S draws its relative standard error is about sqrt(2 / S), more for heavier tails."""
+    weights = some_weights()
+    rows, missing = np.flatnonzero(weights), model.base_weights - weights
+    objective = Tangent.at(model, rows, weights[rows], 20_000, rng=rng()).objective
+    assert objective == pytest.approx(missing @ model.covariance(weights) @ missing, rel=0.1)
+
+
+@each_model
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_selection_is_the_largest_correlation(model, steps):
+    method = SparseVI(n_steps=5)
+    state = states(method, model, 10)[steps]
+    loglik = model.loglik(state.tangent.draws)
+    missing = (model.base_weights - state.weights) @ loglik
+    scores = np.array([np.corrcoef(row, missing)[0, 1] for row in loglik])
+    scores = np.where(state.weights > 0, np.abs(scores), scores)
+    assert method._select(state) == scores.argmax()
+
+
+@each_model
+def test_selection_agrees_with_the_exact_correlations(model):
+    method = SparseVI(n_draws=20_000, n_steps=1)
+    covariance = model.covariance(np.zeros(N_OBS))
+    scores = covariance @ model.base_weights / np.sqrt(np.diag(covariance))
+    best = method._select(method.start(model, 10, rng=rng()))
+    assert scores[best] == pytest.approx(scores.max(), rel=0.02)
+
+
+def test_selection_within_a_subsample():
+    method, model = SparseVI(n_subsample=1), MODELS[0]
+    chosen = {method._select(method.start(model, 5, rng=rng(seed))) for seed in range(20)}
+    assert len(chosen - {None}) > 10
+
+
+def test_the_paper_s_step_by_hand():
+    """Algorithm 1, lines 5 to 23, with the same stream of draws."""
+    model, n_draws, gamma, source = MODELS[0], 30, 0.01, rng(7)
+    weights = np.zeros(N_OBS)
+
+    def centred_draws():
+        support = np.flatnonzero(weights)
+        draws = model.draw(support, weights[support], n_draws, rng=source)
+        loglik = model.loglik(draws)
+        return loglik - loglik.mean(1, keepdims=True)
+
+    g = centred_draws()
+    correlations = g @ g.T @ (1 - weights) / np.linalg.norm(g, axis=1)
+    best = int(correlations.argmax())
+    for t in (1, 2, 3):
+        g = centred_draws()
+        gradient = -g @ g.T @ (1 - weights) / n_draws
+        weights[best] = max(0, weights[best] - gamma / t * gradient[best])
+    method = SparseVI(n_draws=n_draws, n_steps=3, step_size=gamma)
+    assert weights_of(method, model, 1, seed=7) == pytest.approx(weights)
+
+
+@each_model
+@pytest.mark.parametrize("update", ["sgd", "single", "quadratic"])
+def test_each_of_the_first_steps_lowers_the_divergence(model, update):
+    """Up to the Monte Carlo floor of the weights' own noise, 10 % of the divergence."""
+    method = SparseVI(update=update, n_steps=100, n_draws=200)
+    divergences = np.array([model.kl(s.weights) for s in states(method, model, 6)])
+    assert (divergences[1:] < 1.1 * divergences[:-1]).all()
+    assert divergences[-1] < 1e-2 * divergences[0]
+
+
+@each_model
+@pytest.mark.parametrize("method", METHODS[:5], ids=lambda m: f"{m.update}")
+def test_divergence_falls_with_size(model, method):
+    sizes = (0, 2, 20)
+    divergences = [
+        np.median([model.kl(weights_of(method, model, size, s)) for s in range(3)])
+        if size
+        else model.kl(np.zeros(N_OBS))
+        for size in sizes
+    ]
+    assert divergences[0] > divergences[1] > divergences[2]
+
+
+@each_model
+def test_l1_is_closer_than_the_prior(model):
+    weights = weights_of(METHODS[-1], model, 20)
+    assert 0 < np.count_nonzero(weights) <= 20
+    assert model.kl(weights) < 0.9 * model.kl(np.zeros(N_OBS))
+
+
+def test_newton_steps_solve_the_location_model():
+    model = MODELS[0]
+    weights = weights_of(SparseVI(update="quadratic", n_steps=5), model, 20)
+    assert model.kl(weights) < 1e-6
+
+
+def test_single_update_scales_the_old_weights():
+    before, after = states(SparseVI(update="single", n_steps=10), MODELS[1], 5)[3:5]
+    new = set(after.support) - set(before.support)
+    old = [row for row in before.support if row in set(after.support)]
+    ratios = after.weights[old] / before.weights[old]
+    assert len(new) == 1
+    assert ratios == pytest.approx(np.full(len(old), ratios[0]))
+
+
+@pytest.mark.parametrize("update", ["sgd", "single", "quadratic"])
+def test_default_steps_do_not_depend_on_the_scale_of_a_potential(update):
+    """Multiplying f_n by c_n divides w_n by c_n."""
+    model, method = MODELS[1], SparseVI(update=update, n_steps=3)
+    scale = 10.0 if update == "quadratic" else rng(4).uniform(0.1, 10, size=N_OBS)
+    root = np.sqrt(scale * np.ones(N_OBS))[:, None]
+    scaled = Line(
+        model.matrices * root[:, None], model.responses * root, model.base_weights / root[:, 0] ** 2
+    )
+    original, other = weights_of(method, model, 4), weights_of(method, scaled, 4)
+    assert other * scale == pytest.approx(original, rel=1e-6)
+
+
+@each_model
+@each_method
+def test_weights_are_few_nonnegative_and_reproducible(model, method):
+    solution = solve_adaptively(method, model, 5, rng=rng(8))
+    again = solve_adaptively(method, model, 5, rng=rng(8))
+    assert len(solution.indices) <= 5
+    assert (solution.weights > 0).all()
+    assert (np.diff(solution.indices) > 0).all()
+    assert np.array_equal(solution.weights, again.weights)
+    assert solution.history.size[-1] == len(solution.indices)
+    assert np.isnan(solution.history.heldout_objective).all()
+
+
+def test_rows_of_base_weight_0_are_not_selected():
+    model = MODELS[0]
+    present = (np.arange(N_OBS) % 2).astype(float)
+    model = Location(model.matrices, model.responses, present)
+    for method in METHODS:
+        assert (present[solve_adaptively(method, model, 5, rng=rng()).indices] == 1).all()
+
+
+def test_old_states_keep_their_weights():
+    method = SparseVI(n_steps=3)
+    before = states(method, MODELS[0], 3)[-1]
+    weights = before.weights.copy()
+    method.step(before)
+    assert np.array_equal(before.weights, weights)
+
+
+def test_interruption_returns_the_last_complete_step():
+    def stop(progress):
+        if progress.size == 2:
+            raise KeyboardInterrupt
+
+    solution = solve_adaptively(SparseVI(n_steps=3), MODELS[0], 9, rng=rng(), callback=stop)
+    assert solution.status is Status.INTERRUPTED
+    assert len(solution.indices) == solution.history.size[-1] == 2
+
+
+def test_potentials_that_do_not_vary_are_optimal_without_rows():
+    model = Location(np.zeros((4, 2, 2)), np.ones((4, 2)), np.ones(4))
+    for method in METHODS:
+        solution = solve_adaptively(method, model, 2, rng=rng())
+        assert solution.status is Status.OPTIMAL
+        assert not solution.indices.size
+
+
+def test_infinite_potentials_are_refused():
+    model = replace(MODELS[0], responses=np.full((N_OBS, 3), np.inf))
+    with np.errstate(all="ignore"), pytest.raises(InvalidDataError, match="NaN or infinite"):
+        solve_adaptively(SparseVI(), model, 2, rng=rng())
+
+
+@pytest.mark.parametrize("size", [0, N_OBS + 1, 2.5])
+def test_size_is_checked(size):
+    with pytest.raises(InvalidOptionError, match="size"):
+        solve_adaptively(SparseVI(), MODELS[0], size, rng=rng())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"update": "adam"}, {"n_draws": 1}, {"n_steps": 0}, {"step_size": -1.0}, {"n_subsample": 0}],
+    ids=str,
+)
+def test_bad_options_are_named(options):
+    with pytest.raises(InvalidOptionError, match=next(iter(options))):
+        SparseVI(**options)

@@ -14,12 +14,9 @@ import pymc as pm
 import xarray as xr
 from pymc.model.core import modelcontext
 
-from pymc_coresets import algorithms
 from pymc_coresets.algorithms import (
     ADAPTIVE_METHODS,
     METHODS,
-    AdaptiveMethod,
-    Method,
     QuasiNewton,
     RiemannianPursuit,
     Solution,
@@ -27,10 +24,8 @@ from pymc_coresets.algorithms import (
     Status,
     Trace,
     Uniform,
-    sample_uniform,
-    solve_adaptively,
-    tangent_problem,
 )
+from pymc_coresets.construction import AnyMethod, Construction
 from pymc_coresets.coreset import Coreset, Settings
 from pymc_coresets.exceptions import CoresetWarning, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.model.draws import Draws, DrawsLike
@@ -46,9 +41,6 @@ from pymc_coresets.weighting import WEIGHTINGS, Subsample, UserDraws, Weighting
 __all__ = ["build_coreset"]
 
 _log = logging.getLogger(__name__)
-
-#: Methods at fixed draws, methods that draw as they go, and the one that works in rounds.
-type AnyMethod = Method[Any] | AdaptiveMethod[Any] | RiemannianPursuit
 
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _METHODS: dict[str, type[Any]] = {"auto": RiemannianPursuit, **METHODS, **ADAPTIVE_METHODS}
@@ -154,7 +146,7 @@ def build_coreset(  # noqa: PLR0913
     """
     if method == "auto" and weighting is not None:
         method = "pursuit"  # at the draws that the user wants
-    chosen = _method(method, tolerance)
+    chosen = _method(method, tolerance, time_budget)
     weights_from = _weighting(weighting)
     rng = np.random.default_rng(random_seed)
     names = observed if observed is None or isinstance(observed, str) else list(observed)
@@ -174,34 +166,17 @@ def build_coreset(  # noqa: PLR0913
             base_weights = _base_weights(observations, collapse=collapse)
         limit = min(limit, int(np.count_nonzero(base_weights)))
         posterior = CoresetSampler(loglik, base_weights)
-        if isinstance(chosen, Uniform):
-            solution, source = _uniform(base_weights, limit, rng), "none"
-        elif isinstance(chosen, RiemannianPursuit):
-            deadline = started + (math.inf if time_budget is None else time_budget)
-            with report.part("rounds", total=chosen.max_rounds + 1) as show:
-                solution = chosen.construct(
-                    posterior, limit, rng=rng, callback=show, deadline=deadline
-                )
-            source = "the coreset's posterior"
-        elif isinstance(chosen, SparseVI | QuasiNewton):
-            with report.part("choosing rows", total=limit) as show:
-                posterior = CoresetSampler(loglik, base_weights, sampler="laplace")
-                drawing = cast(AdaptiveMethod[Any], chosen)
-                solution = solve_adaptively(drawing, posterior, limit, rng=rng, callback=show)
-            source = "the coreset's posterior"
-        else:
-            solution = _at_fixed_draws(
-                cast(Method[Any], chosen),
-                weights_from,
-                observations,
-                posterior,
-                limit,
-                report,
-                rng=rng,
-            )
-            source = "subsample" if weighting is None else _named(weighting)
-    if not solution.indices.size:
-        raise KeyboardInterrupt  # it came before the first row
+        construction = Construction(
+            observations=observations,
+            posterior=posterior,
+            weighting=weights_from,
+            size=limit,
+            deadline=started + (math.inf if time_budget is None else time_budget),
+            report=report,
+        )
+        solution = construction.run(chosen, rng=rng)
+    if not solution.indices.size and solution.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
     _warn(solution, observations, chosen, asked=tolerance is not None or size is None)
     kept = observations.positions
     coreset = Coreset(
@@ -210,7 +185,7 @@ def build_coreset(  # noqa: PLR0913
         n_observations=observations.n_obs,
         n_distinct=int(np.count_nonzero(base_weights)),
         method=_named(method),
-        weighting=source,
+        weighting=_source(chosen, weighting),
         status=solution.status.value,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         history=_history(solution.history, report.seconds),
@@ -224,7 +199,9 @@ def build_coreset(  # noqa: PLR0913
 # -- options ---------------------------------------------------------------------------------------
 
 
-def _method(method: str | AnyMethod, tolerance: float | None) -> AnyMethod:
+def _method(
+    method: str | AnyMethod, tolerance: float | None, time_budget: float | None
+) -> AnyMethod:
     chosen: Any = method
     if isinstance(method, str):
         if method not in _METHODS:
@@ -234,6 +211,10 @@ def _method(method: str | AnyMethod, tolerance: float | None) -> AnyMethod:
     elif isinstance(method, type) or not isinstance(method, tuple(_METHODS.values())):
         raise InvalidOptionError(
             f"method={method!r} must be a name or an option object such as Pursuit()."
+        )
+    if time_budget is not None and not isinstance(chosen, RiemannianPursuit):
+        raise InvalidOptionError(
+            f"time_budget={time_budget}: {_named(method)} has no rounds; only method='auto' has."
         )
     if tolerance is None:
         return chosen  # type: ignore[no-any-return]
@@ -327,6 +308,15 @@ def _warn(
         warnings.warn(message, CoresetWarning, stacklevel=3)
 
 
+def _source(method: AnyMethod, weighting: str | Weighting | DrawsLike | None) -> str:
+    """Say where the draws came from at which rows were compared."""
+    if isinstance(method, Uniform):
+        return "none"
+    if isinstance(method, RiemannianPursuit | SparseVI | QuasiNewton):
+        return "the coreset's posterior"
+    return "subsample" if weighting is None else _named(weighting)
+
+
 # -- rows and history -----------------------------------------------------------------------------
 
 
@@ -337,39 +327,6 @@ def _base_weights(observations: Observations, *, collapse: bool) -> np.ndarray:
     kept, counts = collapse_rows(list(observations.rows), observations.n_obs)
     weights[kept] = counts
     return weights
-
-
-def _at_fixed_draws(
-    method: Method[Any],
-    weighting: Weighting,
-    observations: Observations,
-    posterior: CoresetSampler,
-    size: int,
-    report: Reporter,
-    *,
-    rng: np.random.Generator,
-) -> Solution:
-    with report.part("weighting draws"):
-        n_draws = max(500, min(4 * size, 2_000))
-        draws = weighting.draw(observations, n_draws, base_weights=posterior.base_weights, rng=rng)
-    with report.part("log-likelihoods"):
-        problem, candidates = tangent_problem(posterior, draws, rng=rng)
-    with report.part("choosing rows", total=size) as show:
-        fitting = min(size, problem.n_obs)
-        solution = algorithms.solve(method, problem, fitting, rng=rng, callback=show)
-    return replace(solution, indices=candidates[solution.indices])
-
-
-def _uniform(base_weights: np.ndarray, size: int, rng: np.random.Generator) -> Solution:
-    indices, weights = sample_uniform(base_weights, size, rng=rng)
-    empty = np.array([np.nan])
-    trace = Trace(
-        size=np.array([len(indices)]),
-        objective=empty,
-        heldout_objective=empty,
-        seconds=np.zeros(1),
-    )
-    return Solution(indices=indices, weights=weights, history=trace, status=Status.SIZE_REACHED)
 
 
 def _history(trace: Trace, seconds: Mapping[str, float]) -> xr.Dataset:

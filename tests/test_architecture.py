@@ -17,6 +17,7 @@ LAYERS = [
     "model",
     "weighting",
     "rows",
+    "construction",
     "diagnostics",
     "coreset",
     "build",
@@ -64,7 +65,7 @@ def test_diagnostics_know_no_models(path):
 
 def test_importing_the_package_does_not_load_pyplot():
     code = "import sys, pymc_coresets; sys.exit('matplotlib.pyplot' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_every_exported_name_exists():

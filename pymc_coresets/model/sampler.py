@@ -70,6 +70,10 @@ class CoresetSampler:
         self._sampler, self._tune = sampler, tune
         self._n_calls = self.n_divergences = 0
 
+    def with_sampler(self, sampler: Literal["nuts", "laplace"]) -> "CoresetSampler":
+        """Give one for the same model that draws in another way."""
+        return CoresetSampler(self._loglik, self._base_weights, sampler=sampler, tune=self._tune)
+
     @property
     def n_obs(self) -> int:
         """Number of rows N."""

@@ -24,6 +24,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from threadpoolctl import threadpool_limits
 
 from pymc_coresets.model.loglik import LogLikelihood
 from pymc_coresets.model.observations import find_observations
@@ -83,8 +84,8 @@ def by_hand(
         log_sigmoid_in_place(eta, sign[rows])
         out[:, rows] = eta
 
-    work(0)
-    with ThreadPoolExecutor(THREADS) as pool:
+    # As in the package: threads over blocks, and not within the matrix products as well.
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(work, range(0, len(y), BLOCK)))
     return out
 

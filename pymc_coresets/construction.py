@@ -15,6 +15,7 @@ from pymc_coresets.algorithms import (
     Status,
     Trace,
     Uniform,
+    default_n_draws,
     sample_uniform,
     solve,
     solve_adaptively,
@@ -77,7 +78,7 @@ class Construction:
             return solve_adaptively(method, posterior, self.size, rng=rng, callback=show)
 
     def _at_fixed_draws(self, method: Method[Any], rng: np.random.Generator) -> Solution:
-        base_weights, n_draws = self.posterior.base_weights, max(500, min(4 * self.size, 2_000))
+        base_weights, n_draws = self.posterior.base_weights, default_n_draws(self.size)
         with self.report.part("weighting draws"):
             draws = self.weighting.draw(
                 self.observations, n_draws, base_weights=base_weights, rng=rng

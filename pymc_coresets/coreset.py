@@ -286,8 +286,7 @@ class Coreset:
         if self.loglikelihood is None:
             return ""
         observations = self.loglikelihood.observations
-        shapes = {name: v.type.shape for name, v in observations.parameters.items()}
-        digest = sha256(repr(sorted(shapes.items())).encode())
+        digest = sha256(repr(sorted(observations.shapes.items())).encode())
         for name, values in row_values(observations, self._positions(), self.weights).items():
             digest.update(name.encode() + values.tobytes())
         return digest.hexdigest()

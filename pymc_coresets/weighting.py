@@ -18,6 +18,7 @@ from pymc_coresets.model.draws import Draws
 from pymc_coresets.model.laplace import laplace_draws
 from pymc_coresets.model.observations import Observations
 from pymc_coresets.model.rewrite import coreset_model
+from pymc_coresets.model.sampler import N_CHAINS, sample_quietly
 
 __all__ = ["WEIGHTINGS", "Laplace", "Pathfinder", "Prior", "Subsample", "UserDraws", "Weighting"]
 
@@ -143,7 +144,15 @@ class Subsample:
         model = coreset_model(observations, indices, weights)
         if self.sampler == "laplace":
             return laplace_draws(model, n_draws, rng=rng)
-        return _nuts_draws(model, n_draws, tune=self.tune, rng=rng)
+        per_chain = -(-n_draws // N_CHAINS)
+        try:
+            idata = sample_quietly(model, per_chain, tune=self.tune, seed=_seed(rng))
+        except (ValueError, RuntimeError, FloatingPointError) as error:
+            raise SamplingError(
+                f"NUTS failed on the uniform coreset that gives the weighting draws: {error} "
+                "Pass draws of your own as weighting=..., or a larger Subsample(size=...)."
+            ) from error
+        return Draws.of(idata, observations.shapes).take(slice(0, n_draws))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +182,7 @@ class Pathfinder:
         idata = fit_pathfinder(
             model=model, num_draws=n_draws, random_seed=_seed(rng), progressbar=False
         )
-        return _posterior_draws(model, idata, n_draws)
+        return Draws.of(idata, observations.shapes).take(slice(0, n_draws))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,8 +203,7 @@ class UserDraws:
         rng: np.random.Generator,
     ) -> Draws:
         """Give all of them, or 4 000 (`n_draws`, where that is more) at random."""
-        shapes = {n: v.type.shape for n, v in observations.parameters.items()}
-        draws, most = Draws.of(self.draws, shapes), max(n_draws, _MOST_USER_DRAWS)
+        draws, most = Draws.of(self.draws, observations.shapes), max(n_draws, _MOST_USER_DRAWS)
         if draws.n_draws <= most:
             return draws
         return draws.take(np.sort(rng.choice(draws.n_draws, most, replace=False)))
@@ -208,33 +216,6 @@ WEIGHTINGS: Mapping[str, type[Prior | Laplace | Subsample | Pathfinder]] = {
     "subsample": Subsample,
     "pathfinder": Pathfinder,
 }
-
-
-def _nuts_draws(model: pm.Model, n_draws: int, *, tune: int, rng: np.random.Generator) -> Draws:
-    n_chains = 2
-    try:
-        idata = pm.sample(
-            model=model,
-            draws=-(-n_draws // n_chains),
-            tune=tune,
-            chains=n_chains,
-            random_seed=_seed(rng),
-            progressbar=False,
-            compute_convergence_checks=False,
-            quiet=True,
-        )
-    except (ValueError, RuntimeError, FloatingPointError) as error:
-        raise SamplingError(
-            f"NUTS failed on the uniform coreset that gives the weighting draws: {error} "
-            "Pass draws of your own as weighting=..., or a larger Subsample(size=...)."
-        ) from error
-    return _posterior_draws(model, idata, n_draws)
-
-
-def _posterior_draws(model: pm.Model, idata: Any, n_draws: int) -> Draws:  # noqa: ANN401
-    shapes = model.eval_rv_shapes()
-    draws = Draws.of(idata, {rv.name: tuple(map(int, shapes[rv.name])) for rv in model.free_RVs})
-    return draws.take(slice(0, n_draws))
 
 
 def _positive(base_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

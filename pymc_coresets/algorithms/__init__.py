@@ -8,7 +8,11 @@ from typing import Any
 
 from pymc_coresets.algorithms.adaptive import AdaptiveMethod, solve_adaptively
 from pymc_coresets.algorithms.base import Method, Progress, Solution, Status, Trace, solve
-from pymc_coresets.algorithms.candidates import sample_candidates, tangent_problem
+from pymc_coresets.algorithms.candidates import (
+    default_n_draws,
+    sample_candidates,
+    tangent_problem,
+)
 from pymc_coresets.algorithms.frank_wolfe import FrankWolfe
 from pymc_coresets.algorithms.giga import GIGA
 from pymc_coresets.algorithms.iht import IHT
@@ -55,6 +59,7 @@ __all__ = [
     "Status",
     "Trace",
     "Uniform",
+    "default_n_draws",
     "sample_candidates",
     "sample_uniform",
     "solve",

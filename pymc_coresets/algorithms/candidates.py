@@ -9,11 +9,22 @@ from pymc_coresets.algorithms.posterior import Potentials
 from pymc_coresets.algorithms.problem import Matrix, Problem, Vector
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = ["sample_candidates", "tangent_problem"]
+__all__ = ["default_n_draws", "sample_candidates", "tangent_problem"]
 
 _MAX_ENTRIES = 2**25  # of the candidates' tangent vectors: 256 MB
 _HELDOUT = 1 / 5  # of the draws
 _MIN_DRAWS = 20
+
+
+def default_n_draws(size: int) -> int:
+    """Draws to choose `size` rows at: four for each, but 500 at least and 2 000 at most.
+
+    Examples
+    --------
+    >>> default_n_draws(10), default_n_draws(300), default_n_draws(1_000)
+    (500, 1200, 2000)
+    """
+    return max(500, min(4 * size, 2_000))
 
 
 def tangent_problem[D](

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.algorithms.base import Progress, Solution, Status, Trace, solve
-from pymc_coresets.algorithms.candidates import tangent_problem
+from pymc_coresets.algorithms.candidates import default_n_draws, tangent_problem
 from pymc_coresets.algorithms.options import check_positive, check_tolerance
 from pymc_coresets.algorithms.posterior import CoresetPosterior
 from pymc_coresets.algorithms.problem import Vector
@@ -150,7 +150,7 @@ class _Run[D]:
     ) -> None:
         self.options, self.posterior, self.size, self.rng = options, posterior, size, rng
         self.callback, self.started = callback, time.perf_counter()
-        self.n_draws = options.n_draws or max(500, min(4 * size, 2_000))
+        self.n_draws = options.n_draws or default_n_draws(size)
         self.steps: list[Progress] = []
         self.best = self._uniform(size)
 

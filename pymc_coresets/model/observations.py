@@ -89,9 +89,14 @@ class Observations:
     reference: TensorVariable
 
     @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each free variable."""
+        return {name: v.type.shape for name, v in self.parameters.items()}
+
+    @property
     def n_dims(self) -> int:
         """Number of scalar free variables D."""
-        return sum(math.prod(v.type.shape) for v in self.parameters.values())
+        return sum(math.prod(shape) for shape in self.shapes.values())
 
 
 def find_observations(

@@ -138,7 +138,7 @@ class _Rewrite:
         self.dim = self._coreset_dim(kept)
         selected_data = self._selected_data(kept)
         graphs = [self.obs.loglik, *self.obs.views.values()]
-        _, [loglik, *views] = clone(list(graph_inputs(graphs)), graphs, copy_inputs=False)
+        loglik, *views = _copies(graphs)
         potential = model_potential((self.weights * loglik).sum(), POTENTIAL)
         outputs = [
             *kept,
@@ -162,9 +162,7 @@ class _Rewrite:
             for v in self._kept_outputs()
             if not isinstance(v.owner.op, ModelNamed | ModelDeterministic)
         ]
-        _, [loglik] = clone(
-            list(graph_inputs([self.obs.loglik])), [self.obs.loglik], copy_inputs=False
-        )
+        [loglik] = _copies([self.obs.loglik])
         outputs = [*random, model_potential((self.weights * loglik).sum(), POTENTIAL)]
         state = vars(self.fgraph)
         return self._converted(outputs, {}, state["_coords"], state["_dim_lengths"])
@@ -281,6 +279,12 @@ class _Rewrite:
             coords[self.dim] = None if labels is None else tuple(np.asarray(labels)[self.indices])
             lengths[self.dim] = pytensor.shared(np.array(size), name=self.dim)
         return coords, lengths
+
+
+def _copies(graphs: Sequence[Variable]) -> list[Variable]:
+    """Copy graphs down to their inputs, which are about to be replaced in the copy."""
+    _, copies = clone(list(graph_inputs(graphs)), list(graphs), copy_inputs=False)
+    return copies
 
 
 def _shared_rows(

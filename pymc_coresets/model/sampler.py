@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
+import xarray as xr
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import graph_inputs
 
@@ -17,11 +18,26 @@ from pymc_coresets.model.loglik import LogLikelihood
 from pymc_coresets.model.rewrite import coreset_model, row_values
 from pymc_coresets.model.unconstrained import Unconstrained
 
-__all__ = ["CoresetSampler"]
+__all__ = ["N_CHAINS", "CoresetSampler", "sample_quietly"]
 
 _log = logging.getLogger(__name__)
 
-_N_CHAINS = 2
+N_CHAINS = 2
+
+
+def sample_quietly(model: pm.Model, draws: int, *, tune: int, seed: int) -> xr.DataTree:
+    """Run NUTS as a part of something else: two chains, and nothing shown or judged."""
+    idata: xr.DataTree = pm.sample(
+        model=model,
+        draws=draws,
+        tune=tune,
+        chains=N_CHAINS,
+        random_seed=seed,
+        progressbar=False,
+        compute_convergence_checks=False,
+        quiet=True,
+    )
+    return idata
 
 
 class CoresetSampler:
@@ -121,25 +137,16 @@ class CoresetSampler:
         return self._nuts(values, n_draws, rng)
 
     def _nuts(self, values: dict[str, np.ndarray], n_draws: int, rng: np.random.Generator) -> Draws:
-        per_chain, seed = -(-n_draws // _N_CHAINS), int(rng.integers(2**31))
+        per_chain, seed = -(-n_draws // N_CHAINS), int(rng.integers(2**31))
         try:
             if find_spec("nutpie") is not None:
                 idata = self._nutpie(values, per_chain, seed)
             else:
-                idata = pm.sample(
-                    model=self._model,
-                    draws=per_chain,
-                    tune=self._tune,
-                    chains=_N_CHAINS,
-                    random_seed=seed,
-                    progressbar=False,
-                    compute_convergence_checks=False,
-                    quiet=True,
-                )
+                idata = sample_quietly(self._model, per_chain, tune=self._tune, seed=seed)
         except (ValueError, RuntimeError, FloatingPointError) as error:
             raise SamplingError(f"NUTS failed on the posterior of a coreset: {error}") from error
         self.n_divergences += int(idata["sample_stats"]["diverging"].sum())
-        shapes = {n: v.type.shape for n, v in self._loglik.observations.parameters.items()}
+        shapes = self._loglik.observations.shapes
         return Draws.of(idata, shapes).take(slice(0, n_draws))
 
     def _nutpie(self, values: dict[str, np.ndarray], draws: int, seed: int) -> Any:  # noqa: ANN401
@@ -151,7 +158,7 @@ class CoresetSampler:
             exchanged,
             draws=draws,
             tune=self._tune,
-            chains=_N_CHAINS,
+            chains=N_CHAINS,
             seed=seed,
             progress_bar=False,
         )

@@ -6,13 +6,6 @@ The plots need matplotlib, which is loaded when the first of them is asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pymc_coresets.diagnostics.arrays import (
-    Divergences,
-    SmoothedWeights,
-    estimate_divergences,
-    khat_threshold,
-    pareto_smooth,
-)
 from pymc_coresets.diagnostics.comparison import Comparison, compare
 from pymc_coresets.diagnostics.datatree import check_draws, reweight_draws
 from pymc_coresets.diagnostics.distances import energy_distance, gaussian_kl, polynomial_mmd
@@ -24,15 +17,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Check",
     "Comparison",
-    "Divergences",
-    "SmoothedWeights",
     "check_draws",
     "compare",
     "energy_distance",
-    "estimate_divergences",
     "gaussian_kl",
-    "khat_threshold",
-    "pareto_smooth",
     "plot_comparison",
     "plot_history",
     "plot_weights",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_coresets.diagnostics.arrays import KHAT_USELESS, khat_threshold
+from pymc_coresets.importance import KHAT_USELESS, khat_threshold
 
 KL_NEGLIGIBLE = 0.01
 """KL divergence (nats) below which the draws serve as they are.

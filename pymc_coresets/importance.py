@@ -17,6 +17,15 @@ from scipy.special import logsumexp
 
 from pymc_coresets.exceptions import InvalidDataError
 
+__all__ = [
+    "Divergences",
+    "SmoothedWeights",
+    "estimate_divergences",
+    "khat_threshold",
+    "pareto_smooth",
+    "systematic_resample",
+]
+
 type Floats = NDArray[np.float64]
 
 KHAT_RELIABLE = 0.7

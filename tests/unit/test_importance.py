@@ -5,7 +5,7 @@ import pytest
 from scipy.signal import lfilter
 from scipy.stats import genpareto
 
-from pymc_coresets.diagnostics import arrays
+from pymc_coresets import importance
 from pymc_coresets.exceptions import InvalidDataError
 
 
@@ -27,46 +27,46 @@ def test_khat_recovers_shape_of_a_one_sided_pareto_tail(shape):
     # 600 points in the tail, 20 repetitions: the standard error is (1 + k) / sqrt(12000) < 0.018.
     rng = np.random.default_rng(1)
     ratios = 1 + genpareto.rvs(shape, size=(20, 4, 10_000), random_state=rng)
-    found = [arrays.pareto_smooth(np.log(r)).pareto_khat for r in ratios]
+    found = [importance.pareto_smooth(np.log(r)).pareto_khat for r in ratios]
     assert np.mean(found) == pytest.approx(shape, abs=0.06)
 
 
 def test_khat_is_negative_for_bounded_ratios():
     uniform = np.random.default_rng(1).uniform(1, 2, size=(4, 2500))
-    assert arrays.pareto_smooth(np.log(uniform)).pareto_khat < -0.5
+    assert importance.pareto_smooth(np.log(uniform)).pareto_khat < -0.5
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-11])
 def test_equal_ratios_are_an_exact_coreset(noise):
     log_r = 1234.5 + noise * np.random.default_rng(1).standard_cauchy(size=(4, 50)).clip(-9, 9)
-    smoothed = arrays.pareto_smooth(log_r)
+    smoothed = importance.pareto_smooth(log_r)
     assert smoothed.pareto_khat == -np.inf
     np.testing.assert_allclose(smoothed.weights, 1 / 200, rtol=1e-9)
     assert smoothed.log_mean_ratio == pytest.approx(1234.5)
 
 
 def test_ess_of_equal_ratios_is_the_number_of_draws():
-    assert arrays.pareto_smooth(np.zeros((4, 50))).ess == pytest.approx(200)
+    assert importance.pareto_smooth(np.zeros((4, 50))).ess == pytest.approx(200)
 
 
 def test_ratios_that_often_attain_their_bound_are_harmless():
     log_r = np.zeros((4, 100))
     log_r[:, ::2] = -np.random.default_rng(1).exponential(size=(4, 50))
-    smoothed = arrays.pareto_smooth(log_r)
+    smoothed = importance.pareto_smooth(log_r)
     assert smoothed.pareto_khat == -np.inf
     np.testing.assert_allclose(smoothed.weights, np.exp(log_r) / np.exp(log_r).sum())
 
 
 def test_one_draw_with_all_the_weight_is_useless():
     log_r = 3000.0 * np.random.default_rng(1).normal(size=(4, 250))
-    smoothed = arrays.pareto_smooth(log_r)
-    assert smoothed.pareto_khat > arrays.KHAT_USELESS
+    smoothed = importance.pareto_smooth(log_r)
+    assert smoothed.pareto_khat > importance.KHAT_USELESS
     assert smoothed.ess < 3
 
 
 def test_weights_sum_to_one_and_follow_the_ratios():
     log_r = np.random.default_rng(1).normal(size=(4, 500))
-    weights = arrays.pareto_smooth(log_r).weights
+    weights = importance.pareto_smooth(log_r).weights
     assert weights.sum() == pytest.approx(1)
     order = np.argsort(log_r, axis=None)
     assert np.all(np.diff(weights.ravel()[order]) >= -1e-15)
@@ -74,10 +74,10 @@ def test_weights_sum_to_one_and_follow_the_ratios():
 
 def test_a_constant_in_the_ratios_changes_nothing_but_their_mean():
     log_r = np.random.default_rng(1).normal(size=(4, 500))
-    first, second = arrays.pareto_smooth(log_r), arrays.pareto_smooth(log_r - 700)
+    first, second = importance.pareto_smooth(log_r), importance.pareto_smooth(log_r - 700)
     np.testing.assert_allclose(first.log_weights, second.log_weights)
     assert first.log_mean_ratio - second.log_mean_ratio == pytest.approx(700)
-    kls = [arrays.estimate_divergences(r) for r in (log_r, log_r - 700)]
+    kls = [importance.estimate_divergences(r) for r in (log_r, log_r - 700)]
     assert kls[0].kl == pytest.approx(kls[1].kl)
 
 
@@ -85,14 +85,14 @@ def test_mean_ratio_is_that_of_the_normalising_constants():
     z = np.random.default_rng(1).normal(size=(4, 2500, 1))
     log_r = gaussian_log_ratios(z, 0.1, 1.2)
     error = np.exp(log_r).std() / np.sqrt(log_r.size)
-    assert arrays.pareto_smooth(log_r).log_mean_ratio == pytest.approx(0, abs=4 * error)
+    assert importance.pareto_smooth(log_r).log_mean_ratio == pytest.approx(0, abs=4 * error)
 
 
 def test_autocorrelation_lowers_the_ess():
     noise = np.random.default_rng(1).normal(size=(4, 2500))
     log_r = 0.01 * lfilter([1], [1, -0.9], noise, axis=1)
     # AR(1) with coefficient 0.9: 1/19 of the draws count; the weights are nearly equal.
-    assert arrays.pareto_smooth(log_r).ess == pytest.approx(10_000 / 19, rel=0.35)
+    assert importance.pareto_smooth(log_r).ess == pytest.approx(10_000 / 19, rel=0.35)
 
 
 @pytest.mark.parametrize(("correlation", "length"), [(0.0, 300), (0.9, 1300)])
@@ -100,7 +100,7 @@ def test_autocorrelation_lengthens_the_tail(correlation, length):
     # 3 sqrt(S / r_eff) points, with the relative efficiency (1 - c) / (1 + c) of AR(1) chains.
     noise = np.random.default_rng(1).normal(size=(4, 2500))
     log_r = 0.3 * lfilter([1], [1, -correlation], noise, axis=1)
-    moved = log_r - arrays.pareto_smooth(log_r).log_weights
+    moved = log_r - importance.pareto_smooth(log_r).log_weights
     changed = np.abs(moved - np.median(moved)) > 1e-12
     assert np.sum(changed) == pytest.approx(length, rel=0.25)
 
@@ -110,22 +110,22 @@ def test_ratios_that_are_not_finite_are_refused(value):
     log_r = np.zeros((2, 50))
     log_r[1, 7] = value
     with pytest.raises(InvalidDataError, match="chain 1, draw 7"):
-        arrays.pareto_smooth(log_r)
+        importance.pareto_smooth(log_r)
 
 
 @pytest.mark.parametrize("shape", [(1, 29), (20, 3), (0, 0)])
 def test_too_few_draws_are_refused(shape):
     with pytest.raises(InvalidDataError, match="sample more draws"):
-        arrays.pareto_smooth(np.zeros(shape))
+        importance.pareto_smooth(np.zeros(shape))
 
 
 def test_flat_ratios_are_refused():
     with pytest.raises(InvalidDataError, match="n_chains, n_draws"):
-        arrays.estimate_divergences(np.zeros(100))
+        importance.estimate_divergences(np.zeros(100))
 
 
 def test_fewest_draws_allowed_are_enough():
-    smoothed = arrays.pareto_smooth(np.random.default_rng(1).normal(size=(1, 30)))
+    smoothed = importance.pareto_smooth(np.random.default_rng(1).normal(size=(1, 30)))
     assert np.isfinite(smoothed.pareto_khat)
 
 
@@ -133,7 +133,7 @@ def test_fewest_draws_allowed_are_enough():
 @pytest.mark.parametrize(("mean", "scale"), [(0.1, 1.15), (0.3, 1.0), (-0.05, 1.02)])
 def test_divergences_of_gaussians(dims, mean, scale):
     z = np.random.default_rng(1).normal(size=(4, 5000, dims))
-    found = arrays.estimate_divergences(gaussian_log_ratios(z, mean, scale))
+    found = importance.estimate_divergences(gaussian_log_ratios(z, mean, scale))
     forward, backward, variance = gaussian_kls(mean, scale, dims)
     assert found.kl == pytest.approx(forward, abs=4 * found.kl_mcse)
     assert found.symmetrised_kl == pytest.approx(variance, abs=4 * found.symmetrised_kl_mcse)
@@ -152,7 +152,7 @@ def test_standard_errors_are_calibrated(correlation):
     forward, backward, variance = gaussian_kls(0.8, 1.2, 1)
     errors = []
     for run in z:
-        found = arrays.estimate_divergences(gaussian_log_ratios(run[..., None], 0.8, 1.2))
+        found = importance.estimate_divergences(gaussian_log_ratios(run[..., None], 0.8, 1.2))
         weighted = found.weighted_symmetrised_kl - forward - backward
         errors.append([
             (found.kl - forward) / found.kl_mcse,
@@ -163,27 +163,27 @@ def test_standard_errors_are_calibrated(correlation):
 
 
 def test_equal_ratios_have_no_divergence():
-    found = arrays.estimate_divergences(np.full((4, 50), -3.0))
+    found = importance.estimate_divergences(np.full((4, 50), -3.0))
     assert found.kl == pytest.approx(0, abs=1e-12)
     assert found.symmetrised_kl == found.symmetrised_kl_mcse == 0
 
 
 def test_weighted_estimate_is_withheld_where_the_tail_is_heavy():
     log_r = np.log1p(genpareto.rvs(1.5, size=(4, 1000), random_state=np.random.default_rng(1)))
-    found = arrays.estimate_divergences(log_r)
+    found = importance.estimate_divergences(log_r)
     assert np.isnan(found.weighted_symmetrised_kl)
     assert np.isfinite([found.kl, found.symmetrised_kl]).all()
 
 
 def test_threshold_grows_with_the_number_of_draws():
-    assert arrays.khat_threshold(100) == pytest.approx(0.5)
-    assert arrays.khat_threshold(1_000_000) == arrays.KHAT_RELIABLE
+    assert importance.khat_threshold(100) == pytest.approx(0.5)
+    assert importance.khat_threshold(1_000_000) == importance.KHAT_RELIABLE
 
 
 def test_systematic_resampling_repeats_each_index_as_often_as_expected():
     rng = np.random.default_rng(1)
     weights = rng.dirichlet(np.full(50, 0.3))
-    counts = np.bincount(arrays.systematic_resample(weights, 1000, rng=rng), minlength=50)
+    counts = np.bincount(importance.systematic_resample(weights, 1000, rng=rng), minlength=50)
     assert np.all(np.abs(counts - 1000 * weights) < 1)
     assert counts.sum() == 1000
 
@@ -191,7 +191,7 @@ def test_systematic_resampling_repeats_each_index_as_often_as_expected():
 def test_systematic_resampling_is_unbiased():
     rng = np.random.default_rng(1)
     weights = np.array([0.13, 0.27, 0.0, 0.6])
-    draws = [arrays.systematic_resample(weights, 3, rng=rng) for _ in range(4000)]
+    draws = [importance.systematic_resample(weights, 3, rng=rng) for _ in range(4000)]
     share = np.bincount(np.ravel(draws), minlength=4) / 12_000
     np.testing.assert_allclose(share, weights, atol=4 * 0.5 / np.sqrt(12_000))
 
@@ -199,5 +199,5 @@ def test_systematic_resampling_is_unbiased():
 def test_systematic_resampling_never_picks_a_trailing_zero_weight():
     rng = np.random.default_rng(1)
     weights = np.append(np.full(10, 0.1), 0.0)
-    picked = [arrays.systematic_resample(weights, 7, rng=rng).max() for _ in range(500)]
+    picked = [importance.systematic_resample(weights, 7, rng=rng).max() for _ in range(500)]
     assert max(picked) == 9

@@ -34,6 +34,9 @@ KHAT_RELIABLE = 0.7
 KHAT_USELESS = 1.0
 """Pareto k-hat from which on importance weights are useless: the ratios have no mean."""
 
+EFFECTIVE_SHARE = 0.25
+"""Effective sample size over the draws, below which re-weighted draws are too few to go on with."""
+
 MIN_DRAWS = 30
 """Fewest draws to fit a tail to: the tail is a fifth of them, and six points are its minimum."""
 
@@ -78,6 +81,15 @@ class SmoothedWeights:
     def weights(self) -> Floats:
         """Smoothed weights, shape (n_chains, n_draws), non-negative, summing to one."""
         return np.exp(self.log_weights)
+
+    @property
+    def sound(self) -> bool:
+        """Whether the draws can stand for the other posterior's.
+
+        Pareto k-hat is at most 0.7, and the effective sample size at least a quarter of the draws.
+        """
+        enough = EFFECTIVE_SHARE * self.log_weights.size
+        return self.pareto_khat <= KHAT_RELIABLE and self.ess >= enough
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,7 +325,8 @@ def _fit_tail(log_r: Floats, efficiency: float) -> tuple[Floats, float]:
     stats: Any = array_stats
     try:
         # ArviZ takes the log-likelihood that is left out, hence minus the log-ratio.
-        log_weights, khat = stats.psislw(-log_r.ravel(), r_eff=efficiency)
+        with np.errstate(over="ignore"):  # in quantiles of a tail so heavy that it is cut anyway
+            log_weights, khat = stats.psislw(-log_r.ravel(), r_eff=efficiency)
     except ValueError:
         # Its only complaint about a tail that is long enough: all its points are equal, so that
         # the ratios are bounded and attain their bound often.

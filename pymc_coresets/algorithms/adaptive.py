@@ -11,13 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.algorithms.base import Progress, Solution, Status, Trace
+from pymc_coresets.algorithms.metering import Metered
 from pymc_coresets.algorithms.options import checked_size
 from pymc_coresets.algorithms.posterior import CoresetPosterior
 from pymc_coresets.algorithms.problem import Matrix, Vector
 from pymc_coresets.algorithms.uniform import sample_uniform
-from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.exceptions import InvalidDataError, SamplingError
+from pymc_coresets.importance import MIN_DRAWS, estimate_divergences, pareto_smooth
 
-__all__ = ["AdaptiveMethod", "AdaptiveState", "Tangent", "centred", "solve_adaptively"]
+__all__ = ["AdaptiveMethod", "AdaptiveState", "Tangent", "centred", "judge", "solve_adaptively"]
 
 _log = logging.getLogger(__name__)
 
@@ -185,7 +187,8 @@ def solve_adaptively[S: AdaptiveState](
 ) -> Solution:
     """Choose at most ``size`` weighted rows whose posterior is close to the full one.
 
-    Ctrl-C (``KeyboardInterrupt``, from the callback too) ends the run with the last complete step.
+    Ctrl-C (``KeyboardInterrupt``, from the callback too) and a sampler that fails end the run with
+    the last complete step.
 
     Parameters
     ----------
@@ -213,6 +216,8 @@ def solve_adaptively[S: AdaptiveState](
         If ``size`` is out of range.
     InvalidDataError
         If a potential is not finite at a draw.
+    SamplingError
+        If there are no draws to start with.
 
     Examples
     --------
@@ -239,18 +244,23 @@ def solve_adaptively[S: AdaptiveState](
     began = time.perf_counter()
     history: list[Progress] = []
 
+    metered = Metered(posterior)
+
     def record(state: S) -> None:
+        residual = state.tangent.residual
         progress = Progress(
             size=len(state.support),
             objective=state.tangent.objective,
             heldout_objective=math.nan,
             seconds=time.perf_counter() - began,
+            **judge(residual * math.sqrt(residual.size)),
+            **metered.costs,
         )
         history.append(progress)
         if callback is not None:
             callback(progress)
 
-    state = method.start(posterior, size, rng=rng)
+    state = method.start(metered, size, rng=rng)
     status = Status.ITERATION_LIMIT
     try:
         record(state)
@@ -263,6 +273,9 @@ def solve_adaptively[S: AdaptiveState](
                 break
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
+    except SamplingError as error:
+        _log.info("The last step is taken back: %s", error)
+        status = Status.SAMPLING_FAILED
     indices = state.support
     _log.debug("%s: %d weights. %s", type(method).__name__, len(indices), status.value)
     return Solution(
@@ -271,6 +284,44 @@ def solve_adaptively[S: AdaptiveState](
         history=Trace.of(history),
         status=status,
     )
+
+
+def judge(log_ratios: Vector) -> dict[str, Any]:
+    """Estimate how far a coreset's posterior is from the full one, from draws of its own.
+
+    Parameters
+    ----------
+    log_ratios : ndarray of shape (n_draws,)
+        ``log r = sum_n (u_n - w_n) f_n`` at draws of pi_w, finite.
+
+    Returns
+    -------
+    dict
+        `pareto_khat`, `kl` and `reverse_kl` (nats) of a `Progress`; empty where there are fewer
+        than 30 draws.
+
+    Notes
+    -----
+    The integrals over the path between the two posteriors in Lemma 3 of Campbell and Beronov
+    (2019) are ``log E[r] - E[log r]`` and ``E[r log r]/E[r] - log E[r]``: with A(t) = log E[r^t],
+    the variance of log r at t is A''(t), and both follow by integration by parts.  Estimates from
+    the same draws are then the same too, so the closed forms are used.
+
+    Examples
+    --------
+    >>> judge(np.zeros(100))["kl"]
+    0.0
+    """
+    if log_ratios.size < MIN_DRAWS:
+        return {}
+    ratios = log_ratios[None]
+    smoothed = pareto_smooth(ratios)
+    found = estimate_divergences(ratios, smoothed)
+    return {
+        "pareto_khat": smoothed.pareto_khat,
+        "kl": found.kl,
+        "reverse_kl": max(found.weighted_symmetrised_kl - found.kl, 0.0),
+    }
 
 
 def centred(potentials: Matrix) -> Vector:

@@ -1,6 +1,7 @@
 """The one loop that runs every Hilbert coreset method, and what goes in and comes out of it."""
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
@@ -45,6 +46,7 @@ class Status(Enum):
     OPTIMAL = "No other row brings the coreset closer to the full data."
     NO_PROGRESS = "The last step no longer improved the objective."
     ITERATION_LIMIT = "The method used all of its steps."
+    SAMPLING_FAILED = "The sampler failed; this is the best coreset so far."
     INTERRUPTED = "Interrupted by the user; this is the best coreset so far."
 
 
@@ -61,6 +63,18 @@ class Progress:
         (nan where there are none).
     seconds : float
         Wall time since the start.
+    pareto_khat : float
+        Tail of the importance ratios of the full posterior over the coreset's; this and the next
+        two are nan for methods that do not draw from the coreset's posterior.
+    kl, reverse_kl : float
+        KL(coreset || full) and KL(full || coreset) in nats, by these ratios; the latter is nan
+        where their tail is too heavy.
+    n_passes : float
+        Passes over the data so far, a pass being one evaluation of all rows.
+    n_evaluations : int
+        Log-likelihoods of one row at one draw so far.
+    seconds_drawing, seconds_evaluating : float
+        Wall time so far in the sampler, and in log-likelihoods.
 
     Examples
     --------
@@ -72,6 +86,13 @@ class Progress:
     objective: float
     heldout_objective: float
     seconds: float
+    pareto_khat: float = math.nan
+    kl: float = math.nan
+    reverse_kl: float = math.nan
+    n_passes: float = 0.0
+    n_evaluations: int = 0
+    seconds_drawing: float = 0.0
+    seconds_evaluating: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,9 +106,13 @@ class Trace:
     size : ndarray of int64
         Number of positive weights.
     objective, heldout_objective : ndarray of float64
-        ``||L - L(w)||^2`` in nats, see `Progress`.
+        ``||L - L(w)||^2`` in nats.
     seconds : ndarray of float64
         Wall time since the start.
+    pareto_khat, kl, reverse_kl : ndarray of float64
+        How far the coreset's own draws say that it is from the full posterior.
+    n_passes, n_evaluations, seconds_drawing, seconds_evaluating : ndarray
+        What the run had cost by then; all are described at `Progress`.
 
     Examples
     --------
@@ -100,6 +125,13 @@ class Trace:
     objective: Vector
     heldout_objective: Vector
     seconds: Vector
+    pareto_khat: Vector
+    kl: Vector
+    reverse_kl: Vector
+    n_passes: Vector
+    n_evaluations: NDArray[np.int64]
+    seconds_drawing: Vector
+    seconds_evaluating: Vector
 
     @classmethod
     def of(cls, steps: list[Progress]) -> "Trace":

@@ -59,7 +59,7 @@ def tangent_problem[D](
     Raises
     ------
     InvalidDataError
-        If there are too few draws, or no potential varies over them.
+        If there are too few draws, no potential varies over them, or their sum is not finite.
 
     Notes
     -----
@@ -71,6 +71,12 @@ def tangent_problem[D](
     if n_draws < _MIN_DRAWS:
         raise InvalidDataError(
             f"{n_draws} weighting draws are too few: give at least {_MIN_DRAWS}."
+        )
+    n_bad = n_draws - int(np.count_nonzero(np.isfinite(total)))
+    if n_bad:
+        raise InvalidDataError(
+            f"The log-likelihood of all rows is NaN or infinite at {n_bad} of {n_draws} weighting "
+            "draws: check that the likelihood is positive wherever the prior is."
         )
     scores = potentials.base_weights * norms
     candidates = sample_candidates(scores, max(1, _MAX_ENTRIES // n_draws), rng=rng)

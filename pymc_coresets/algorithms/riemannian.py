@@ -1,24 +1,33 @@
 """Riemannian pursuit: choose the rows under the coreset's own posterior, again and again."""
 
+import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_coresets.algorithms.adaptive import judge
 from pymc_coresets.algorithms.base import Progress, Solution, Status, Trace, solve
 from pymc_coresets.algorithms.candidates import default_n_draws, tangent_problem
+from pymc_coresets.algorithms.metering import Metered
 from pymc_coresets.algorithms.options import check_positive, check_tolerance
 from pymc_coresets.algorithms.posterior import CoresetPosterior
 from pymc_coresets.algorithms.problem import Vector
 from pymc_coresets.algorithms.pursuit import Pursuit
 from pymc_coresets.algorithms.uniform import sample_uniform
-from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.exceptions import InvalidOptionError, SamplingError
+from pymc_coresets.importance import pareto_smooth
 
 __all__ = ["RiemannianPursuit", "Round"]
 
+_log = logging.getLogger(__name__)
+
 _MARGIN = 0.1  # of the tolerance, within a round: the next posterior is another one
+_SHORTEST = 2.0**-10  # share of a step
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,7 +46,17 @@ class Round:
 
     indices: NDArray[np.int64]
     weights: Vector
-    objective: float
+    objective: float = math.inf
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _View[D]:
+    """A coreset with draws of its posterior, and the potentials' sums and spreads there."""
+
+    coreset: Round
+    draws: D
+    own: Vector
+    moments: tuple[Vector, Vector]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +94,12 @@ class RiemannianPursuit:
     ``||L - L(w)||^2`` in the tangent space at pi_w, and estimates the symmetrised KL divergence
     between pi_w and the full posterior (Campbell and Beronov 2019, Proposition 2).  The best
     round by this measure is returned.
+
+    A step from w to w' may leave the region that the draws of pi_w know.  Where a round came out
+    worse, and the importance weights ``exp(sum_n (w'_n - w_n) f_n)`` at the old draws confirm that
+    the step was too long (Pareto k-hat above 0.7, or an effective sample size below a quarter of
+    the draws), it is taken back: the next round pursues ``(1 - g) L(w) + g L`` from the old draws,
+    for the largest g among 1/2, 1/4, ... at which those weights are sound.
 
     Examples
     --------
@@ -148,7 +173,8 @@ class _Run[D]:
         rng: np.random.Generator,
         callback: Callable[[Progress], object] | None,
     ) -> None:
-        self.options, self.posterior, self.size, self.rng = options, posterior, size, rng
+        self.options, self.size, self.rng = options, size, rng
+        self.posterior = Metered(posterior)
         self.callback, self.started = callback, time.perf_counter()
         self.n_draws = options.n_draws or default_n_draws(size)
         self.steps: list[Progress] = []
@@ -158,51 +184,90 @@ class _Run[D]:
         base_weights = self.posterior.base_weights
         size = min(size, int(np.count_nonzero(base_weights)))
         indices, weights = sample_uniform(base_weights, size, rng=self.rng)
-        return Round(indices=indices, weights=weights, objective=np.inf)
+        return Round(indices=indices, weights=weights)
 
     def rounds(self, deadline: float) -> Status:
-        current, predicted = self._uniform(self.options.start_size), np.nan
-        unimproved = 0
-        for n_done in range(self.options.max_rounds + 1):
-            draws, moments, objective = self._measure(current, predicted)
-            if n_done > 0:  # the start has another size than was asked for
-                unimproved = 0 if objective < self.best.objective else unimproved + 1
-                if not unimproved:
-                    self.best = replace(current, objective=objective)
-                if objective <= self.options.tolerance:
-                    return Status.TOLERANCE_REACHED
-                if unimproved >= self.options.patience:
-                    return Status.NO_PROGRESS
-            if n_done == self.options.max_rounds or time.perf_counter() > deadline:
+        known = self._look(self._uniform(self.options.start_size), math.nan)
+        share, unimproved = 1.0, 0
+        for _ in range(self.options.max_rounds):
+            if time.perf_counter() > deadline:
                 break
-            current, predicted = self._pursue(draws, moments)
+            current, predicted = self._pursue(known, share)
+            view = self._try(current, predicted)
+            if view is not None and view.coreset.objective < self.best.objective:
+                self.best, unimproved = view.coreset, 0
+            else:
+                unimproved += 1
+            if self.best.objective <= self.options.tolerance:
+                return Status.TOLERANCE_REACHED
+            if unimproved >= self.options.patience:
+                return Status.SAMPLING_FAILED if view is None else Status.NO_PROGRESS
+            share = self._share(known, current, view)
+            if view is not None and share == 1.0:
+                known = view
         return Status.ITERATION_LIMIT
 
-    def _measure(self, current: Round, predicted: float) -> tuple[D, tuple[Vector, Vector], float]:
+    def _try(self, coreset: Round, predicted: float) -> _View[D] | None:
+        """Look at a coreset whose posterior may be beyond the sampler, or beyond the likelihood."""
+        try:
+            view = self._look(coreset, predicted)
+        except SamplingError as error:
+            _log.info("A round is taken back: %s", error)
+            self._record(coreset, predicted, math.inf, {})
+            return None
+        return view if math.isfinite(view.coreset.objective) else None
+
+    def _look(self, coreset: Round, predicted: float) -> _View[D]:
         """Draw from a coreset's posterior, and see how much log r varies there."""
         draws = self.posterior.draw(
-            current.indices, current.weights, self.n_draws, rng=self.rng.spawn(1)[0]
+            coreset.indices, coreset.weights, self.n_draws, rng=self.rng.spawn(1)[0]
         )
         moments = self.posterior.moments(draws)
-        own = current.weights @ self.posterior.loglik(draws, current.indices)
+        own = coreset.weights @ self.posterior.loglik(draws, coreset.indices)
+        log_ratios = moments[0] - own
+        finite = bool(np.isfinite(log_ratios).all())
+        objective = float(np.var(log_ratios)) if finite else math.inf
+        self._record(coreset, predicted, objective, judge(log_ratios) if finite else {})
+        measured = replace(coreset, objective=objective)
+        return _View(coreset=measured, draws=draws, own=own, moments=moments)
+
+    def _record(
+        self, coreset: Round, predicted: float, objective: float, judged: dict[str, Any]
+    ) -> None:
         progress = Progress(
-            size=len(current.indices),
+            size=len(coreset.indices),
             objective=predicted,
-            heldout_objective=float(np.var(moments[0] - own)),
+            heldout_objective=objective,
             seconds=time.perf_counter() - self.started,
+            **judged,
+            **self.posterior.costs,
         )
         self.steps.append(progress)
         if self.callback is not None:
             self.callback(progress)
-        return draws, moments, progress.heldout_objective
 
-    def _pursue(self, draws: D, moments: tuple[Vector, Vector]) -> tuple[Round, float]:
-        problem, candidates = tangent_problem(self.posterior, draws, rng=self.rng, moments=moments)
+    def _share(self, known: _View[D], coreset: Round, view: _View[D] | None) -> float:
+        """How much of a step to take: all, unless the last one came out worse for its length."""
+        if view is not None and view.coreset.objective < known.coreset.objective:
+            return 1.0
+        there = coreset.weights @ self.posterior.loglik(known.draws, coreset.indices)
+        step = there - known.own
+        if view is not None and pareto_smooth(step[None]).sound:
+            return 1.0
+        share = 0.5
+        while share > _SHORTEST and not pareto_smooth(share * step[None]).sound:
+            share /= 2
+        return share
+
+    def _pursue(self, known: _View[D], share: float) -> tuple[Round, float]:
+        total, norms = known.moments
+        goal = (1 - share) * known.own + share * total
+        problem, candidates = tangent_problem(
+            self.posterior, known.draws, rng=self.rng, moments=(goal, norms)
+        )
         method = Pursuit(tolerance=_MARGIN * self.options.tolerance)
         solution = solve(method, problem, min(self.size, problem.n_obs), rng=self.rng)
         if solution.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
-        chosen = Round(
-            indices=candidates[solution.indices], weights=solution.weights, objective=np.inf
-        )
+        chosen = Round(indices=candidates[solution.indices], weights=solution.weights)
         return chosen, float(solution.history.objective[-1])

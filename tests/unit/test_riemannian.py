@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_coresets.algorithms import RiemannianPursuit, Status
-from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
 
 N, D = 2_000, 4
 RNG = np.random.default_rng(1)
@@ -48,6 +48,40 @@ class Interrupted(Regression):
         if self.n_drawn:
             raise KeyboardInterrupt
         return super().draw(*args, **kwargs)
+
+
+class Failing(Regression):
+    """Cannot be sampled the first `n_failures` times after the start."""
+
+    def __init__(self, n_failures):
+        super().__init__()
+        self.n_failures, self.tried = n_failures, []
+
+    def draw(self, indices, weights, n_draws, *, rng):
+        self.tried.append((indices, weights))
+        if self.n_drawn and len(self.tried) <= 1 + self.n_failures:
+            raise SamplingError("no start")
+        return super().draw(indices, weights, n_draws, rng=rng)
+
+
+class Overflowing(Regression):
+    """Has a row whose potential is not finite where the slope is positive."""
+
+    def moments(self, draws):
+        total, norms = super().moments(draws)
+        return np.where(draws[:, 0] > 0, -np.inf, total), norms
+
+
+class Counting(Regression):
+    """Counts the rows that it evaluates, by itself."""
+
+    n_rows = n_evaluations = 0
+
+    def loglik(self, draws, rows=None):
+        values = super().loglik(draws, rows)
+        self.n_rows += len(values)
+        self.n_evaluations += values.size
+        return values
 
 
 def kl(posterior, solution):
@@ -109,6 +143,58 @@ def test_no_round_begins_after_the_deadline():
     rng = np.random.default_rng(1)
     solution = method.construct(Regression(), 20, rng=rng, deadline=-np.inf)
     assert len(solution.history.size) == 1
+
+
+def test_a_step_that_cannot_be_sampled_is_halved():
+    posterior = Failing(1)
+    solution = construct(posterior, size=60)
+    assert solution.status is Status.TOLERANCE_REACHED
+    assert kl(posterior, solution) < 0.03
+    assert np.isinf(solution.history.heldout_objective[1])
+    # The step after the refused one only goes a part of the way from the start to all rows.
+    full = posterior.posterior(np.arange(N), np.ones(N))[0]
+    start, refused, damped = (
+        np.linalg.norm(posterior.posterior(*tried)[0] - full) for tried in posterior.tried[:3]
+    )
+    assert 10 * refused < damped < 0.9 * start
+
+
+def test_a_sampler_that_always_fails_ends_the_rounds_with_what_there_is():
+    solution = construct(Failing(100), size=60)
+    assert solution.status is Status.SAMPLING_FAILED
+    assert 0 < len(solution.indices) <= 60
+
+
+def test_a_sampler_that_fails_at_once_raises():
+    posterior = Failing(100)
+    posterior.n_drawn = 1
+    with pytest.raises(SamplingError):
+        construct(posterior)
+
+
+def test_potentials_that_are_not_finite_are_an_error_and_not_used():
+    with pytest.raises(InvalidDataError):
+        construct(Overflowing())
+
+
+def test_history_counts_what_it_cost():
+    posterior = Counting()
+    history = construct(posterior).history
+    assert history.n_evaluations[-1] == posterior.n_evaluations
+    assert history.n_passes[-1] == pytest.approx(posterior.n_rows / N)
+    assert np.all(np.diff(history.n_evaluations) > 0)
+    assert np.all(np.diff(history.seconds_drawing) > 0)
+    spent = history.seconds_drawing + history.seconds_evaluating
+    assert np.all(spent <= history.seconds)
+
+
+def test_history_says_how_far_the_rounds_are():
+    posterior = Regression()
+    solution = construct(posterior, tolerance=0.1, size=10)
+    assert solution.history.pareto_khat[-1] < 0.7
+    # KL from 500 draws: its standard error is about sqrt(KL / 500) or a tenth of it.
+    assert solution.history.kl[-1] == pytest.approx(kl(posterior, solution), rel=0.4)
+    assert solution.history.reverse_kl[-1] == pytest.approx(solution.history.kl[-1], rel=0.5)
 
 
 def test_same_rng_same_coreset():

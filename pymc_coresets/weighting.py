@@ -16,9 +16,9 @@ from pymc_coresets.algorithms import sample_uniform
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.model.draws import Draws
 from pymc_coresets.model.laplace import laplace_draws
+from pymc_coresets.model.nuts import N_CHAINS, sample_quietly
 from pymc_coresets.model.observations import Observations
 from pymc_coresets.model.rewrite import coreset_model
-from pymc_coresets.model.sampler import N_CHAINS, sample_quietly
 
 __all__ = ["WEIGHTINGS", "Laplace", "Pathfinder", "Prior", "Subsample", "UserDraws", "Weighting"]
 

@@ -3,11 +3,11 @@
 import logging
 from functools import cached_property
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pymc as pm
-import xarray as xr
+from pymc import exceptions
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import graph_inputs
 
@@ -15,37 +15,22 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.model.draws import Draws
 from pymc_coresets.model.laplace import laplace_draws
 from pymc_coresets.model.loglik import LogLikelihood
+from pymc_coresets.model.nuts import NutpieNuts, Nuts, PyMCNuts, Run
 from pymc_coresets.model.rewrite import coreset_model, row_values
 from pymc_coresets.model.unconstrained import Unconstrained
 
-__all__ = ["N_CHAINS", "CoresetSampler", "sample_quietly"]
+__all__ = ["CoresetSampler"]
 
 _log = logging.getLogger(__name__)
-
-N_CHAINS = 2
-
-
-def sample_quietly(model: pm.Model, draws: int, *, tune: int, seed: int) -> xr.DataTree:
-    """Run NUTS as a part of something else: two chains, and nothing shown or judged."""
-    idata: xr.DataTree = pm.sample(
-        model=model,
-        draws=draws,
-        tune=tune,
-        chains=N_CHAINS,
-        random_seed=seed,
-        progressbar=False,
-        compute_convergence_checks=False,
-        quiet=True,
-    )
-    return idata
 
 
 class CoresetSampler:
     """Samples the posterior of any weighted rows of a model, and evaluates potentials at the draws.
 
     Rows and weights are inputs of the compiled density, so that nothing is compiled after the
-    first call of a sampler.  NUTS is nutpie's where that is installed, and PyMC's own otherwise
-    (which compiles its step functions again for every call, from PyTensor's cache).
+    first call of a sampler.  NUTS is nutpie's where that is installed, and PyMC's own otherwise.
+    From the second run on it starts where the last one ended, with its step size, and tunes for
+    half as long.
 
     Parameters
     ----------
@@ -58,6 +43,11 @@ class CoresetSampler:
         mode: they come from a coarse start.
     tune : int, default 300
         Tuning steps of each of two NUTS chains.
+
+    Attributes
+    ----------
+    n_runs, n_draws, n_divergences, n_failed_starts : int
+        Posteriors that were sampled, draws, divergences among them, and runs of NUTS that failed.
 
     Examples
     --------
@@ -84,11 +74,22 @@ class CoresetSampler:
     ) -> None:
         self._loglik, self._base_weights = loglik, base_weights
         self._sampler, self._tune = sampler, tune
-        self._n_calls = self.n_divergences = 0
+        self._last: Run | None = None
+        self.n_runs = self.n_draws = self.n_divergences = self.n_failed_starts = 0
 
     def with_sampler(self, sampler: Literal["nuts", "laplace"]) -> "CoresetSampler":
         """Give one for the same model that draws in another way."""
         return CoresetSampler(self._loglik, self._base_weights, sampler=sampler, tune=self._tune)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What has gone on so far, and what has gone wrong."""
+        return {
+            "n_sampler_runs": self.n_runs,
+            "n_sampler_draws": self.n_draws,
+            "n_divergences": self.n_divergences,
+            "n_failed_starts": self.n_failed_starts,
+        }
 
     @property
     def n_obs(self) -> int:
@@ -124,44 +125,51 @@ class CoresetSampler:
             If the posterior has no mode (Laplace), or NUTS fails.
         """
         values = row_values(self._loglik.observations, indices, weights)
-        for name, shared in self._shared.items():
-            shared.set_value(values[name])
-        self._n_calls += 1
+        self.n_runs += 1
+        self.n_draws += n_draws
         if self._sampler == "laplace":
-            return laplace_draws(self._space, n_draws, rng=rng)
-        if self._n_calls == 1:
+            return self._laplace(values, n_draws, rng)
+        if self.n_runs == 1:
             try:
-                return laplace_draws(self._space, n_draws, rng=rng)
+                return self._laplace(values, n_draws, rng)
             except SamplingError as error:
                 _log.info("No Laplace approximation to start with: %s", error)
-        return self._nuts(values, n_draws, rng)
+        return self._warm(values, n_draws, rng)
 
-    def _nuts(self, values: dict[str, np.ndarray], n_draws: int, rng: np.random.Generator) -> Draws:
-        per_chain, seed = -(-n_draws // N_CHAINS), int(rng.integers(2**31))
+    def _laplace(
+        self, values: dict[str, np.ndarray], n_draws: int, rng: np.random.Generator
+    ) -> Draws:
+        for name, shared in self._shared.items():
+            shared.set_value(values[name])
+        return laplace_draws(self._space, n_draws, rng=rng)
+
+    def _warm(self, values: dict[str, np.ndarray], n_draws: int, rng: np.random.Generator) -> Draws:
+        """Run NUTS from where it ended before; where the density is 0 there, from the start."""
+        last = self._last
         try:
-            if find_spec("nutpie") is not None:
-                idata = self._nutpie(values, per_chain, seed)
-            else:
-                idata = sample_quietly(self._model, per_chain, tune=self._tune, seed=seed)
-        except (ValueError, RuntimeError, FloatingPointError) as error:
+            run = self._run(values, n_draws, last, rng)
+        except SamplingError as error:
+            if last is None:
+                raise
+            _log.info("NUTS starts anew: %s", error)
+            run = self._run(values, n_draws, None, rng)
+        self._last = run
+        self.n_divergences += run.n_divergences
+        return run.draws
+
+    def _run(
+        self,
+        values: dict[str, np.ndarray],
+        n_draws: int,
+        last: Run | None,
+        rng: np.random.Generator,
+    ) -> Run:
+        tune = self._tune if last is None else self._tune // 2
+        try:
+            return self._nuts.run(values, n_draws, tune=tune, last=last, rng=rng)
+        except (ValueError, RuntimeError, FloatingPointError, exceptions.SamplingError) as error:
+            self.n_failed_starts += 1
             raise SamplingError(f"NUTS failed on the posterior of a coreset: {error}") from error
-        self.n_divergences += int(idata["sample_stats"]["diverging"].sum())
-        shapes = self._loglik.observations.shapes
-        return Draws.of(idata, shapes).take(slice(0, n_draws))
-
-    def _nutpie(self, values: dict[str, np.ndarray], draws: int, seed: int) -> Any:  # noqa: ANN401
-        import nutpie  # noqa: PLC0415
-
-        used = {v.name for v in self._compiled.shared_var_keys}
-        exchanged = self._compiled.with_data(**{n: v for n, v in values.items() if n in used})
-        return nutpie.sample(
-            exchanged,
-            draws=draws,
-            tune=self._tune,
-            chains=N_CHAINS,
-            seed=seed,
-            progress_bar=False,
-        )
 
     @cached_property
     def _model(self) -> pm.Model:
@@ -180,7 +188,13 @@ class CoresetSampler:
         return Unconstrained(self._model)
 
     @cached_property
-    def _compiled(self) -> Any:  # noqa: ANN401
-        import nutpie  # noqa: PLC0415
-
-        return nutpie.compile_pymc_model(self._model)
+    def _nuts(self) -> Nuts:
+        discrete = [v.name for v in self._model.discrete_value_vars]
+        if discrete:
+            raise SamplingError(
+                f"{discrete!r} are discrete, and NUTS cannot sample them: marginalise them, or use "
+                "a method with a fixed weighting distribution (method='pursuit')."
+            )
+        if find_spec("nutpie") is not None:
+            return NutpieNuts(self._model, self._loglik.observations.shapes)
+        return PyMCNuts(self._space, self._shared)

@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pymc.blocking import DictToArrayBijection
+from pymc.blocking import DictToArrayBijection, RaveledVars
 from pytensor.compile.mode import Mode
 
 from pymc_coresets.model.draws import Draws
@@ -51,8 +51,12 @@ class Unconstrained:
 
     def point(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Give the value of each value variable at `x`, of shape (D,)."""
-        raveled: dict[str, np.ndarray] = DictToArrayBijection.rmap(self._start._replace(data=x))
-        return raveled
+        values: dict[str, np.ndarray] = DictToArrayBijection.rmap(self.raveled(x))
+        return values
+
+    def raveled(self, x: np.ndarray) -> RaveledVars:
+        """Give the vector `x`, of shape (D,), as PyMC's step methods take it."""
+        return self._start._replace(data=x)
 
     @cached_property
     def logp_and_gradient(self) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:

@@ -1,12 +1,19 @@
 """Draws of changing coresets: right by closed forms, and compiled once."""
 
+import time
+
 import numpy as np
 import pymc as pm
 import pytest
+from pytensor.compile.maker import FunctionMaker
 from scipy.stats import ks_2samp
 
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.model import nuts
 from pymc_coresets.model.loglik import LogLikelihood
+from pymc_coresets.model.nuts import NutpieNuts, PyMCNuts
 from pymc_coresets.model.observations import find_observations
+from pymc_coresets.model.reuse import ReusingSampler
 from pymc_coresets.model.rewrite import coreset_model
 from pymc_coresets.model.sampler import CoresetSampler
 
@@ -35,30 +42,109 @@ def posterior(indices, weights):
     return covariance @ (x.T @ (weights * Y[indices])), covariance
 
 
-@pytest.mark.parametrize("kind", ["laplace", "nuts"])
-def test_draws_of_every_coreset_are_right(loglik, kind):
-    sampler, n_draws = CoresetSampler(loglik, np.ones(N), sampler=kind), 2_000
-    for i, (indices, weights) in enumerate(CORESETS):
-        rng = np.random.default_rng(i)
-        draws = sampler.draw(indices, weights, n_draws, rng=rng).values["beta"]
-        mean, covariance = posterior(indices, weights)
-        whitened = np.linalg.solve(np.linalg.cholesky(covariance), (draws - mean).T)
-        # Five standard errors of independent draws; NUTS draws of a normal are about as good.
-        assert np.abs(whitened.mean(axis=1)).max() < 5 / np.sqrt(n_draws)
-        assert np.abs(np.cov(whitened) - np.eye(D)).max() < 5 * np.sqrt(2 / n_draws)
+def assert_right(draws, indices, weights):
+    """Five standard errors of independent draws; NUTS draws of a normal are about as good."""
+    beta = draws.values["beta"]
+    mean, covariance = posterior(indices, weights)
+    whitened = np.linalg.solve(np.linalg.cholesky(covariance), (beta - mean).T)
+    assert np.abs(whitened.mean(axis=1)).max() < 5 / np.sqrt(len(beta))
+    assert np.abs(np.cov(whitened) - np.eye(D)).max() < 5 * np.sqrt(2 / len(beta))
 
 
-def test_density_is_compiled_once(loglik, monkeypatch):
-    nutpie = pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
-    compiled = []
-    compile_model = nutpie.compile_pymc_model
-    monkeypatch.setattr(
-        nutpie, "compile_pymc_model", lambda *a, **k: compiled.append(1) or compile_model(*a, **k)
-    )
+def nuts_sampler(loglik, kind):
+    if kind is NutpieNuts:
+        pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
     sampler = CoresetSampler(loglik, np.ones(N))
-    for indices, weights in [*CORESETS, *CORESETS]:
-        sampler.draw(indices, weights, 100, rng=np.random.default_rng(1))
-    assert len(compiled) == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "pymc_coresets.model.sampler.find_spec", lambda name: kind is not PyMCNuts or None
+        )
+        assert isinstance(sampler._nuts, kind)
+    return sampler
+
+
+@pytest.fixture(scope="module", params=["laplace", "nuts", "pymc"])
+def sampler(request, loglik):
+    """One of each kind, kept from test to test as a construction keeps it."""
+    if request.param == "laplace":
+        return CoresetSampler(loglik, np.ones(N), sampler="laplace")
+    return nuts_sampler(loglik, PyMCNuts if request.param == "pymc" else NutpieNuts)
+
+
+def test_draws_of_every_coreset_are_right(sampler):
+    for i, coreset in enumerate([*CORESETS, *CORESETS]):
+        assert_right(sampler.draw(*coreset, 2_000, rng=np.random.default_rng(i)), *coreset)
+    assert sampler.counts["n_failed_starts"] == 0
+
+
+@pytest.mark.parametrize("kind", [NutpieNuts, PyMCNuts])
+def test_nothing_is_compiled_after_the_first_run(loglik, kind, monkeypatch):
+    sampler = nuts_sampler(loglik, kind)
+    for _ in range(2):  # Laplace's draws, and the first run of NUTS
+        sampler.draw(*CORESETS[0], 100, rng=np.random.default_rng(1))
+    compiled = []
+    monkeypatch.setattr(FunctionMaker, "create", lambda *a, **k: compiled.append(1))
+    for coreset in CORESETS:
+        sampler.draw(*coreset, 100, rng=np.random.default_rng(1))
+    assert compiled == []
+
+
+def test_a_call_of_nutpie_takes_less_than_half_a_second():
+    pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
+    x = RNG.normal(size=(1_000, 10))
+    with pm.Model() as model:
+        pm.Normal("y", x @ pm.Normal("beta", shape=10), observed=x.sum(axis=1))
+    sampler = CoresetSampler(LogLikelihood(find_observations(model)), np.ones(1_000))
+    coreset, rng = (np.arange(200), np.full(200, 5.0)), np.random.default_rng(1)
+    seconds = []
+    for _ in range(7):
+        start = time.perf_counter()
+        sampler.draw(*coreset, 200, rng=rng)
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds[2:]) < 0.5
+
+
+def test_a_failed_warm_start_is_counted_and_begun_anew(loglik):
+    sampler, rng = nuts_sampler(loglik, PyMCNuts), np.random.default_rng(1)
+    for _ in range(2):
+        sampler.draw(*CORESETS[0], 100, rng=rng)
+    broken = nuts.Run(
+        draws=sampler._last.draws,
+        positions=np.full_like(sampler._last.positions, np.nan),
+        step_size=sampler._last.step_size,
+        n_divergences=0,
+    )
+    sampler._last = broken
+    assert_right(sampler.draw(*CORESETS[1], 1_000, rng=rng), *CORESETS[1])
+    assert sampler.counts["n_failed_starts"] == 1
+
+
+def test_discrete_variables_are_named():
+    with pm.Model() as model:
+        flip = pm.Bernoulli("flip", 0.5)
+        pm.Normal("y", flip, observed=np.zeros(20))
+    sampler = CoresetSampler(LogLikelihood(find_observations(model)), np.ones(20))
+    with pytest.raises(SamplingError, match="'flip'"):
+        sampler.draw(np.arange(3), np.ones(3), 100, rng=np.random.default_rng(1))
+
+
+def test_reserve_answers_for_near_coresets_and_is_right_for_all(loglik):
+    sampler = ReusingSampler(CoresetSampler(loglik, np.ones(N), sampler="laplace"))
+    indices, weights = CORESETS[0]
+    rng = np.random.default_rng(1)
+    for i in range(8):
+        coreset = indices, weights * (1 + 0.02 * i)
+        assert_right(sampler.draw(*coreset, 500, rng=rng), *coreset)
+    assert sampler.n_reused == 7
+    for coreset in CORESETS[1:]:  # too far to re-weight
+        assert_right(sampler.draw(*coreset, 500, rng=rng), *coreset)
+    assert sampler.counts == {
+        "n_sampler_runs": 3,
+        "n_sampler_draws": 6_000,
+        "n_divergences": 0,
+        "n_failed_starts": 0,
+        "n_reused": 7,
+    }
 
 
 def test_hierarchical_draws_agree_with_pm_sample():

@@ -1,0 +1,74 @@
+"""Fix free variables of a model at given values."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pymc as pm
+from numpy.typing import ArrayLike
+
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+
+__all__ = ["fix_variables"]
+
+
+def fix_variables(model: pm.Model, given: Mapping[str, ArrayLike]) -> pm.Model:
+    """Fix free variables at values, such as a scale that is no part of a linear predictor.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Left as it is.
+    given : mapping of str to array_like
+        Names of free variables, and a value of the variable's shape for each, on its own scale.
+
+    Returns
+    -------
+    pm.Model
+        With data in place of the variables; their priors are gone.
+
+    Raises
+    ------
+    InvalidOptionError
+        If a name is no free variable of the model, or a value is not finite or has another shape.
+    UnsupportedModelError
+        If PyMC cannot copy the model, as for initial values that are not the default.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     sigma = pm.HalfNormal("sigma")
+    ...     y = pm.Normal("y", pm.Normal("mu"), sigma, observed=[0.0, 1.0])
+    >>> [v.name for v in fix_variables(model, {"sigma": 2.0}).free_RVs]
+    ['mu']
+    """
+    values = {name: _value(name, value, model) for name, value in given.items()}
+    if not values:
+        return model
+    try:
+        return pm.do(model, values)
+    except NotImplementedError as error:
+        raise UnsupportedModelError(
+            f"PyMC cannot fix {list(values)!r} in the model: {error} Write their values into the "
+            "model in place of the variables."
+        ) from error
+
+
+def _value(name: str, value: ArrayLike, model: pm.Model) -> np.ndarray:
+    free = {rv.name: rv for rv in model.free_RVs}
+    if name not in free:
+        found = "is no free variable" if name in model.named_vars else "is no variable"
+        raise InvalidOptionError(
+            f"given: {name!r} {found} of the model. Its free variables are {list(free)!r}."
+        )
+    try:
+        array = np.asarray(value, dtype=free[name].type.dtype)
+    except (TypeError, ValueError) as error:
+        raise InvalidOptionError(f"given[{name!r}] is no number or array: {value!r}.") from error
+    shape = tuple(int(n) for n in model.eval_rv_shapes()[name])
+    if array.shape != shape:
+        raise InvalidOptionError(
+            f"given[{name!r}] has shape {array.shape}; the variable has {shape}."
+        )
+    if not np.isfinite(array).all():
+        raise InvalidOptionError(f"given[{name!r}] has NaN or infinite entries.")
+    return array

@@ -1,0 +1,421 @@
+"""Sensitivities of logistic regression against brute force, and the sample against its formulas."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from pymc_coresets.algorithms import logistic
+from pymc_coresets.algorithms.logistic import LogisticRows, assign_clusters, find_centers
+from pymc_coresets.algorithms.sensitivity import (
+    Sensitivity,
+    bound_sensitivities,
+    guaranteed_size,
+    sample_by_sensitivity,
+)
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+
+BINARY10 = np.array([1, 0.2, 0.3, 0.5, 0.01, 0.1, 0.2, 0.007, 0.005, 0.001])
+THETA10 = np.array([-3, 1.2, -0.5, 0.8, 3, -1, -0.7, 4, 3.5, 4.5])
+
+
+def phi(s):
+    return np.logaddexp(0, -s)
+
+
+def random_rows(rng, n_obs, n_dims=2, *, offset=False):
+    return LogisticRows(
+        design=rng.normal(size=(n_obs, n_dims)) + 1.5 * rng.integers(2, size=(n_obs, 1)),
+        labels=rng.choice([-1.0, 1.0], size=n_obs),
+        offset=rng.normal(size=n_obs) if offset else None,
+    )
+
+
+def binary10(n_obs):
+    rng = np.random.default_rng(n_obs)
+    design = (rng.random((n_obs, 10)) < BINARY10).astype(float)
+    labels = np.where(rng.random(n_obs) < 1 / (1 + np.exp(-design @ THETA10)), 1.0, -1.0)
+    return LogisticRows(design=design, labels=labels)
+
+
+def centers_of(rows, n_clusters=4, *, base_weights=None, seed=1):
+    base_weights = np.ones(rows.n_obs) if base_weights is None else base_weights
+    rng = np.random.default_rng(seed)
+    return find_centers(rows, n_clusters, base_weights=base_weights, rng=rng)
+
+
+def bounds_of(rows, centers, base_weights=None, **options):
+    base_weights = np.ones(rows.n_obs) if base_weights is None else base_weights
+    return bound_sensitivities(rows, centers, Sensitivity(**options), base_weights=base_weights)
+
+
+def losses(rows, thetas):
+    """phi(z_n.theta) of all rows (n_obs, n_thetas)."""
+    vectors, offset = rows.take(slice(None))
+    return phi(vectors @ thetas.T + offset[:, None])
+
+
+def shares(rows, thetas, base_weights):
+    """Each row's share of the log-likelihood, times the number of rows."""
+    loss = losses(rows, thetas)
+    return base_weights.sum() * loss / (base_weights @ loss)
+
+
+def disc(center, radius):
+    """Points that fill the ball in two dimensions, its edge included."""
+    angles, radii = np.linspace(0, 2 * np.pi, 181), radius * np.linspace(0, 1, 41)
+    edge = np.column_stack([np.cos(angles), np.sin(angles)])
+    return center + (radii[:, None, None] * edge).reshape(-1, 2)
+
+
+def by_definition(rows, centers, base_weights, radius, theta, *, exact):
+    """m_n of Lemma B.5 row by row, the cluster means recomputed without the row."""
+    vectors, offset = rows.take(slice(None))
+    z = np.column_stack([vectors, offset])
+    nearest = [np.argmin([np.linalg.norm(row - c) for c in centers]) for row in z]
+    result = []
+    for n in range(len(z)):
+        total = base_weights[n]
+        for i, center in enumerate(centers):
+            members = [m for m in range(len(z)) if nearest[m] == i and m != n]
+            mass = sum(base_weights[m] for m in members)
+            if mass == 0:
+                continue
+            mean = sum(base_weights[m] * z[m] for m in members) / mass if exact else center
+            apart = mean - z[n]
+            along = abs(apart @ np.append(theta, 1))
+            total += mass * np.exp(-radius * np.linalg.norm(apart[:-1]) - along)
+        result.append(base_weights.sum() / total)
+    return np.array(result)
+
+
+# -- the bounds ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_bounds_follow_their_definition(exact):
+    rng = np.random.default_rng(1)
+    rows, weights = random_rows(rng, 40, 3, offset=True), rng.random(40) + 0.2
+    centers, theta = centers_of(rows, 5), rng.normal(size=3)
+    found = bounds_of(rows, centers, weights, radius=0.7, center=theta, exact_centers=exact)
+    expected = by_definition(rows, centers, weights, 0.7, theta, exact=exact)
+    assert found.values == pytest.approx(expected)
+    assert found.mean == pytest.approx(np.average(expected, weights=weights))
+    assert (found.radius, found.center.tolist()) == (0.7, theta.tolist())
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_obs=st.integers(1, 12),
+    n_clusters=st.integers(1, 5),
+    radius=st.floats(0.05, 8),
+    offset=st.booleans(),
+)
+def test_no_point_of_the_ball_exceeds_the_bound(seed, n_obs, n_clusters, radius, offset):
+    rng = np.random.default_rng(seed)
+    rows, theta = random_rows(rng, n_obs, offset=offset), rng.normal(size=2)
+    weights = rng.choice([0.3, 1.0, 2.0, 7.5], size=n_obs)
+    centers = centers_of(rows, n_clusters, base_weights=weights)
+    found = bounds_of(rows, centers, weights, radius=radius, center=theta, exact_centers=True)
+    largest = shares(rows, disc(theta, radius), weights).max(axis=1)
+    assert (found.values >= largest * (1 - 1e-9)).all()
+    assert found.mean >= 1 - 1e-9
+    assert (found.values <= weights.sum() / weights * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("radius", [1.0, 10.0, 40.0])
+def test_bounds_are_tight_on_the_construction_of_corollary_3_7(radius):
+    """Unit vectors close to each other, one of which a hyperplane cuts off from the rest."""
+    n_obs, closeness = 6, 0.3
+    angles = 2 * np.pi * np.arange(n_obs) / n_obs
+    around = np.column_stack([np.cos(angles), np.sin(angles)])
+    gap = 1 - np.cos(2 * np.pi / n_obs)
+    delta = np.sqrt(closeness / 2)
+    z = np.column_stack([delta * around, np.full(n_obs, np.sqrt(1 - delta**2))])
+    rows = LogisticRows(design=z, labels=np.ones(n_obs))
+    centers = np.column_stack([z, np.zeros(n_obs)])  # a cluster for each
+    found = bounds_of(rows, centers, radius=radius, exact_centers=True).values
+    alpha = radius / (np.sqrt(2) * delta)
+    height = alpha * delta**2 * (1 - gap / 2) / np.sqrt(1 - delta**2)
+    thetas = np.column_stack([-alpha * delta * around, np.full(n_obs, height)])
+    assert (np.linalg.norm(thetas, axis=1) <= radius).all()
+    reached = np.diag(shares(rows, thetas, np.ones(n_obs)))
+    lower = n_obs / (1 + (n_obs - 1) * np.exp(-radius * gap * np.sqrt(closeness) / 4))
+    upper = n_obs / (1 + (n_obs - 1) * np.exp(-radius * np.sqrt(2 * closeness)))
+    assert (lower <= reached).all()
+    assert (reached <= found).all()
+    assert (found <= upper).all()
+
+
+def test_centers_of_the_sample_are_close_to_the_exact_ones():
+    rows = binary10(50_000)
+    centers = centers_of(rows)
+    both = [bounds_of(rows, centers, exact_centers=exact) for exact in (False, True)]
+    assert both[0].mean == pytest.approx(both[1].mean, rel=0.05)
+    typical = [found.quantiles["50%"] for found in both]
+    assert typical[0] == pytest.approx(typical[1], rel=0.05)
+
+
+def test_radius_is_three_root_mean_square_distances():
+    rows = random_rows(np.random.default_rng(2), 200, 3, offset=True)
+    centers, (vectors, offset) = centers_of(rows), rows.take(slice(None))
+    extended = np.column_stack([vectors, offset])[:, None] - centers
+    nearest = (extended**2).sum(axis=2).argmin(axis=1)
+    spread = (extended[np.arange(200), nearest, :-1] ** 2).sum(axis=1).mean()
+    assert bounds_of(rows, centers).radius == pytest.approx(3 / np.sqrt(spread))
+
+
+def test_bounds_grow_with_the_radius():
+    rows = random_rows(np.random.default_rng(3), 100)
+    centers = centers_of(rows)
+    small, large = (bounds_of(rows, centers, radius=r, exact_centers=True) for r in (0.5, 1.0))
+    assert (small.values < large.values).all()
+
+
+# -- what must not matter --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_blocks_do_not_matter(monkeypatch, exact):
+    rng = np.random.default_rng(4)
+    rows, weights = random_rows(rng, 103, 3, offset=True), rng.random(103)
+    centers = centers_of(rows)
+    whole = bounds_of(rows, centers, weights, exact_centers=exact)
+    monkeypatch.setattr(logistic, "_BLOCK_ENTRIES", 30)
+    assert len(list(rows.blocks())) == 11
+    parts = bounds_of(rows, centers, weights, exact_centers=exact)
+    assert parts.values == pytest.approx(whole.values, rel=1e-12)
+    assert parts.radius == pytest.approx(whole.radius, rel=1e-12)
+
+
+def test_sparse_design_gives_the_same(monkeypatch):
+    monkeypatch.setattr(logistic, "_BLOCK_ENTRIES", 300)
+    dense = binary10(2_000)
+    compressed = LogisticRows(design=sparse.csr_array(dense.design), labels=dense.labels)
+    both = [bounds_of(rows, centers_of(rows), exact_centers=True) for rows in (dense, compressed)]
+    assert len(list(compressed.blocks())) > 5
+    assert both[0].values == pytest.approx(both[1].values)
+
+
+def test_order_of_rows_does_not_matter():
+    rng = np.random.default_rng(5)
+    rows, weights, order = random_rows(rng, 50, offset=True), rng.random(50), rng.permutation(50)
+    permuted = LogisticRows(
+        design=rows.design[order], labels=rows.labels[order], offset=rows.offset[order]
+    )
+    centers = centers_of(rows)
+    found = bounds_of(permuted, centers, weights[order], exact_centers=True)
+    expected = bounds_of(rows, centers, weights, exact_centers=True)
+    assert found.values == pytest.approx(expected.values[order])
+    assert found.quantiles == pytest.approx(expected.quantiles)
+
+
+def test_unit_of_the_base_weights_does_not_matter():
+    rng = np.random.default_rng(6)
+    rows, weights = random_rows(rng, 50), rng.random(50)
+    centers = centers_of(rows)
+    both = [bounds_of(rows, centers, c * weights, exact_centers=True) for c in (1, 1_000)]
+    assert both[0].values == pytest.approx(both[1].values)
+
+
+def test_base_weights_stand_for_repeated_rows():
+    """All but the term of one row: the bound leaves out all copies of a row, or only one."""
+    rng = np.random.default_rng(7)
+    rows, counts = random_rows(rng, 60, offset=True), rng.integers(0, 4, size=60)
+    weights = counts.astype(float)
+    repeated = LogisticRows(
+        design=np.repeat(rows.design, counts, axis=0),
+        labels=np.repeat(rows.labels, counts),
+        offset=np.repeat(rows.offset, counts),
+    )
+    centers = centers_of(rows)
+    clusters = assign_clusters(rows, centers, weights)
+    expected = assign_clusters(repeated, centers, np.ones(repeated.n_obs))
+    assert clusters.masses == pytest.approx(expected.masses)
+    assert clusters.means == pytest.approx(expected.means)
+    assert clusters.spread == pytest.approx(expected.spread)
+    few = np.repeat(bounds_of(rows, centers, weights, exact_centers=True).values, counts)
+    many = bounds_of(repeated, centers, exact_centers=True).values
+    assert (few <= many * (1 + 1e-12)).all()
+    single = np.repeat(counts, counts) == 1
+    assert few[single] == pytest.approx(many[single])
+    extra = (np.repeat(counts, counts) - 1) / repeated.n_obs
+    assert (1 / few <= 1 / many + extra + 1e-12).all()
+
+
+def test_rows_of_base_weight_zero_are_absent():
+    rng = np.random.default_rng(8)
+    rows, weights = random_rows(rng, 40), np.repeat([1.0, 0.0], 20)
+    first = LogisticRows(design=rows.design[:20], labels=rows.labels[:20])
+    centers = centers_of(rows, base_weights=weights)
+    assert centers == pytest.approx(centers_of(first))
+    found = bounds_of(rows, centers, weights, exact_centers=True)
+    expected = bounds_of(first, centers, exact_centers=True)
+    assert found.values[:20] == pytest.approx(expected.values)
+    assert (found.values[20:] == 0).all()
+    assert (found.mean, found.quantiles) == (pytest.approx(expected.mean), expected.quantiles)
+
+
+def test_a_constant_offset_is_a_shift_of_the_intercept():
+    rng = np.random.default_rng(9)
+    design = np.column_stack([np.ones(60), rng.normal(size=60)])
+    labels = rng.choice([-1.0, 1.0], size=60)
+    plain = LogisticRows(design=design, labels=labels)
+    shifted = LogisticRows(design=design, labels=labels, offset=np.full(60, 0.8))
+    centers = centers_of(plain)
+    extended = np.column_stack([centers[:, :-1], 0.8 * centers[:, 0]])
+    found = bounds_of(shifted, extended, center=[0.1, -0.4], exact_centers=True)
+    expected = bounds_of(plain, centers, center=[0.9, -0.4], exact_centers=True)
+    assert found.values == pytest.approx(expected.values)
+
+
+def test_quantiles_are_those_of_the_rows():
+    rows, weights = random_rows(np.random.default_rng(10), 200), np.repeat([3.0, 1.0], 100)
+    found = bounds_of(rows, centers_of(rows), weights)
+    repeated = np.repeat(found.values, weights.astype(int))
+    assert found.quantiles["0%"] == repeated.min()
+    assert found.quantiles["100%"] == repeated.max()
+    expected = np.quantile(repeated, 0.5, method="inverted_cdf")
+    assert found.quantiles["50%"] == pytest.approx(expected)
+
+
+# -- mean sensitivity ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("radius", [1.0, 3.0])
+def test_mean_sensitivity_is_constant_in_the_rows_and_robust_to_the_clusters(radius):
+    means = [
+        bounds_of(rows, centers_of(rows, k), radius=radius, exact_centers=True).mean
+        for rows in map(binary10, (10_000, 40_000, 160_000))
+        for k in (4, 5, 6, 7, 8)
+    ]
+    assert max(means) / min(means) < 1.15
+
+
+# -- size and sample -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sampled():
+    """Weighted log-likelihoods at three thetas, over many samples."""
+    rng = np.random.default_rng(11)
+    rows, weights = random_rows(rng, 30), rng.random(30) + 0.5
+    found = bounds_of(rows, centers_of(rows), weights, radius=1.5)
+    loss = losses(rows, np.array([[0.0, 0.0], [1.0, -2.0], [0.5, 3.0]]))
+    totals = np.empty((20_000, 3))
+    for total in totals:
+        indices, drawn = sample_by_sensitivity(found.values, weights, 7, rng=rng)
+        total[:] = drawn @ loss[indices]
+    return found, weights, loss, totals
+
+
+def test_mean_of_the_weighted_loglikelihood(sampled):
+    """Five standard errors."""
+    _, weights, loss, totals = sampled
+    error = totals.std(axis=0) / np.sqrt(len(totals))
+    assert (np.abs(totals.mean(axis=0) - weights @ loss) <= 5 * error).all()
+
+
+def test_variance_of_the_weighted_loglikelihood(sampled):
+    """Five standard errors, from the spread of the squares."""
+    found, weights, loss, totals = sampled
+    probabilities = weights * found.values / (weights @ found.values)
+    expected = (weights**2 / probabilities) @ loss**2 - (weights @ loss) ** 2
+    squares = (totals - weights @ loss) ** 2
+    error = squares.std(axis=0) / np.sqrt(len(totals))
+    assert (np.abs(squares.mean(axis=0) - expected / 7) <= 5 * error).all()
+
+
+def test_a_size_for_a_guarantee_keeps_it():
+    """In the whole disc, in all of 40 samples: at least 95 % of all are to."""
+    rng = np.random.default_rng(12)
+    rows = random_rows(rng, 4_000)
+    method = Sensitivity(radius=1.0, epsilon=0.2)
+    found = bound_sensitivities(rows, centers_of(rows), method, base_weights=np.ones(4_000))
+    size = guaranteed_size(found.mean, 2, epsilon=0.2, delta=method.delta)
+    assert size < 4_000
+    loss = losses(rows, disc(np.zeros(2), 1.0)[::7])
+    for _ in range(40):
+        indices, weights = sample_by_sensitivity(found.values, np.ones(4_000), size, rng=rng)
+        assert (np.abs(weights @ loss[indices] / loss.sum(axis=0) - 1) <= 0.2).all()
+
+
+def test_size_for_a_guarantee_is_that_of_the_theorem():
+    size = guaranteed_size(8.0, 4, epsilon=0.1, delta=0.01)
+    assert size == np.ceil(2 * 8 / 0.01 * (5 * np.log(8) + np.log(100)))
+
+
+@pytest.mark.parametrize("mean", [1.5, 4.0, 50.0])
+@pytest.mark.parametrize("epsilon", [0.05, 0.5])
+def test_size_for_a_guarantee_exceeds_what_bernstein_asks_for_at_one_point(mean, epsilon):
+    single = 2 / epsilon**2 * (mean - 1) * (1 + epsilon / 3) * np.log(2 / 0.05)
+    assert guaranteed_size(mean, 2, epsilon=epsilon, delta=0.05) > single
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_clusters": 0},
+        {"radius": 0.0},
+        {"radius": np.inf},
+        {"center": [[1.0]]},
+        {"center": [np.nan]},
+        {"epsilon": 0.0},
+        {"epsilon": 1.0},
+        {"delta": 0.0},
+        {"delta": 1.0},
+    ],
+)
+def test_options_out_of_range_are_refused(options):
+    with pytest.raises(InvalidOptionError, match=next(iter(options))):
+        Sensitivity(**options)
+
+
+def test_options_with_a_center_can_be_compared():
+    assert Sensitivity(center=np.ones(2)) == Sensitivity(center=[1.0, 1.0])
+
+
+def test_a_guarantee_uses_exact_centers():
+    assert Sensitivity(epsilon=0.1).uses_exact_centers
+    assert not Sensitivity().uses_exact_centers
+
+
+def test_a_center_of_other_length_is_refused():
+    rows = random_rows(np.random.default_rng(13), 20)
+    with pytest.raises(InvalidOptionError, match="center has 3 numbers, but there are 2"):
+        bounds_of(rows, centers_of(rows), center=[1.0, 2.0, 3.0])
+
+
+def test_rows_that_are_all_centers_need_a_radius():
+    rows = LogisticRows(design=np.ones((20, 1)), labels=np.repeat([-1.0, 1.0], 10))
+    with pytest.raises(InvalidOptionError, match="give radius"):
+        bounds_of(rows, centers_of(rows, 2))
+    # One unit of z apart from the other half at radius 1, twice that at -1 and 1.
+    found = bounds_of(rows, centers_of(rows, 2), radius=1.0, exact_centers=True)
+    assert found.values == pytest.approx(np.full(20, 2 / (1 + np.exp(-2))))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_designs_must_be_finite(bad):
+    design = np.random.default_rng(14).normal(size=(30, 2))
+    rows = LogisticRows(design=design, labels=np.ones(30))
+    centers = centers_of(rows)
+    design[7, 1] = bad
+    with pytest.raises(InvalidDataError, match="NaN"):
+        bounds_of(rows, centers)
+    with pytest.raises(InvalidDataError, match="NaN"):
+        centers_of(rows)
+
+
+@pytest.mark.parametrize(
+    ("labels", "offset", "match"),
+    [([0.0, 1.0], None, "labels"), ([1.0], None, "labels"), ([1.0, -1.0], [0.0, np.nan], "offset")],
+)
+def test_labels_and_offsets_are_checked(labels, offset, match):
+    with pytest.raises(InvalidDataError, match=match):
+        LogisticRows(design=np.ones((2, 1)), labels=labels, offset=offset)

@@ -20,13 +20,14 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable, clone
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor.variable import TensorVariable
 from pytensor.xtensor.type import XTensorVariable
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.model.observations import Observations
 from pymc_coresets.model.pushdown import RowArray
 
-__all__ = ["POTENTIAL", "WEIGHTS", "coreset_model", "row_values"]
+__all__ = ["POTENTIAL", "WEIGHTS", "coreset_model", "replace_terms", "row_values"]
 
 #: Names of the variables that the coreset model has in place of the observed ones.
 POTENTIAL, WEIGHTS = "coreset_loglik", "coreset_weights"
@@ -119,6 +120,50 @@ def row_values(
     return values
 
 
+def replace_terms(observations: Observations, potential: TensorVariable, name: str) -> pm.Model:
+    """Replace the likelihood of all rows by another function of the parameters.
+
+    The new model has the free variables of the old one, its other terms and data, and the
+    potential.  Nothing of the rows is left in it: data and deterministics along the observations
+    are gone.
+
+    Parameters
+    ----------
+    observations : Observations
+        What `find_observations` derived from the user's model, which is left as it is.
+    potential : TensorVariable
+        A scalar graph of ``observations.parameters``, in nats.
+    name : str
+        What the potential is called in the new model.
+
+    Returns
+    -------
+    pm.Model
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the model has symbolic initial values, or the name is taken.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.model.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0))
+    >>> found = find_observations(model)
+    >>> replace_terms(found, -2.5 * (found.parameters["mu"] - 2.0) ** 2, "summary").potentials
+    [summary]
+    """
+    if name in observations.model.named_vars:
+        raise UnsupportedModelError(
+            f"The model has a variable {name!r} already: rename it, or summarise the model of all "
+            "rows."
+        )
+    nothing = np.empty(0)
+    return _Rewrite(observations, nothing.astype(int), nothing).replaced(potential, name)
+
+
 class _Rewrite:
     """One rewriting: the fgraph of the user's model, and what it is changed into."""
 
@@ -150,7 +195,16 @@ class _Rewrite:
             model_named(self.weights, WEIGHTS, *([self.dim] if self.dim else [])),
             potential,
         ]
-        model = self._converted(outputs, selected_data, *self._coords())
+        return self._with_unnamed_dims(self._converted(outputs, selected_data, *self._coords()))
+
+    def replaced(self, potential: TensorVariable, name: str) -> pm.Model:
+        [graph] = _copies([potential])
+        outputs = [*self._kept_outputs(), model_potential(graph, name)]
+        state = vars(self.fgraph)
+        model = self._converted(outputs, {}, state["_coords"], state["_dim_lengths"])
+        return self._with_unnamed_dims(model)
+
+    def _with_unnamed_dims(self, model: pm.Model) -> pm.Model:
         for name, dims in self.dims.items():
             if None in dims and name in model.named_vars:
                 model.named_vars_to_dims[name] = self._renamed(dims)

@@ -1,0 +1,418 @@
+"""PASS-GLM on PyMC models: every family within its error bound, and posteriors known exactly."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.polynomial import chebyshev
+from scipy import special, stats
+from scipy.integrate import quad
+
+from pymc_coresets import PolynomialSummary, build_pass_glm
+from pymc_coresets.algorithms.chebyshev import chebyshev_fit
+from pymc_coresets.algorithms.polynomial import polynomial_statistics
+from pymc_coresets.exceptions import CoresetWarning, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.model.glm import find_linear_predictor
+from pymc_coresets.model.link import PLAIN
+from pymc_coresets.model.observations import find_observations
+from pymc_coresets.model.polynomial_model import polynomial_model, row_polynomials
+
+N, R = 200, 4.0
+RNG = np.random.default_rng(1)
+X = np.column_stack([np.ones(N), RNG.uniform(-1, 1, size=(N, 2))])
+OFFSET = 0.2 * RNG.uniform(-1, 1, size=N)
+BETA = np.array([0.3, -0.8, 0.5])
+BINARY = RNG.integers(0, 2, N)
+COUNTS = RNG.poisson(1.5, N)
+TRIALS = RNG.integers(1, 9, N)
+SUCCESSES = RNG.binomial(TRIALS, 0.4)
+REAL = X @ BETA + RNG.standard_t(3, size=N)
+POSITIVE = RNG.gamma(2.0, 1.0, N)
+
+
+def potential(graph):
+    return pm.Potential("y", graph)
+
+
+def huber(r, switch=np.where, absolute=np.abs):
+    return -switch(absolute(r) < 1.5, r**2 / 2, 1.5 * (absolute(r) - 0.75))
+
+
+#: How PyMC writes each family, and its log-density of one row by SciPy.
+FAMILIES = {
+    "logistic": (
+        lambda e: pm.Bernoulli("y", logit_p=e, observed=BINARY),
+        lambda e, n: BINARY[n] * e - np.logaddexp(0, e),
+    ),
+    "probit": (
+        lambda e: pm.Bernoulli("y", p=pm.math.invprobit(e), observed=BINARY),
+        lambda e, n: special.log_ndtr(e if BINARY[n] else -e),
+    ),
+    "cloglog": (
+        lambda e: pm.Bernoulli("y", p=1 - pm.math.exp(-pm.math.exp(e)), observed=BINARY),
+        lambda e, n: np.log(-np.expm1(-np.exp(e))) if BINARY[n] else -np.exp(e),
+    ),
+    "poisson": (
+        lambda e: pm.Poisson("y", pm.math.exp(e), observed=COUNTS),
+        lambda e, n: stats.poisson.logpmf(COUNTS[n], np.exp(e)),
+    ),
+    "gamma": (
+        lambda e: pm.Gamma("y", alpha=2.0, beta=2.0 * pm.math.exp(-e), observed=POSITIVE),
+        lambda e, n: stats.gamma.logpdf(POSITIVE[n], 2.0, scale=np.exp(e) / 2.0),
+    ),
+    "negative binomial": (
+        lambda e: pm.NegativeBinomial("y", mu=pm.math.exp(e), alpha=3.0, observed=COUNTS),
+        lambda e, n: stats.nbinom.logpmf(COUNTS[n], 3.0, 3.0 / (3.0 + np.exp(e))),
+    ),
+    "binomial": (
+        lambda e: pm.Binomial("y", n=TRIALS, logit_p=e, observed=SUCCESSES),
+        lambda e, n: stats.binom.logpmf(SUCCESSES[n], TRIALS[n], special.expit(e)),
+    ),
+    "student": (
+        lambda e: pm.StudentT("y", nu=4.0, mu=e, sigma=2.0, observed=REAL),
+        lambda e, n: stats.t.logpdf(REAL[n], 4.0, e, 2.0),
+    ),
+    "cauchy": (
+        lambda e: pm.Cauchy("y", e, 2.0, observed=REAL),
+        lambda e, n: stats.cauchy.logpdf(REAL[n], e, 2.0),
+    ),
+    "laplace": (
+        lambda e: pm.Laplace("y", e, 1.5, observed=REAL),
+        lambda e, n: stats.laplace.logpdf(REAL[n], e, 1.5),
+    ),
+    "huber": (
+        lambda e: potential(huber(REAL - e, pm.math.switch, pm.math.abs)),
+        lambda e, n: huber(REAL[n] - e),
+    ),
+    "smoothed huber": (
+        lambda e: potential(1 - pm.math.sqrt(1 + (REAL - e) ** 2)),
+        lambda e, n: 1 - np.sqrt(1 + (REAL[n] - e) ** 2),
+    ),
+    "gaussian": (
+        lambda e: pm.Normal("y", e, 1.5, observed=REAL),
+        lambda e, n: stats.norm.logpdf(REAL[n], e, 1.5),
+    ),
+}
+
+
+def expansion_error(density, n, degree):
+    """What the Chebyshev expansion of a row's log-density leaves out on [-R, R], in nats."""
+    series = np.abs(chebyshev.chebinterpolate(lambda t: density(R * t, n), 400))
+    folded = series[64 - degree :].sum()  # onto the coefficients, from 32 nodes
+    return series[degree + 1 :].sum() + folded
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def regression(request):
+    likelihood, density = FAMILIES[request.param]
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0, 2, shape=3)
+        likelihood(X @ beta + OFFSET)
+    return request.param, find_linear_predictor(find_observations(model)), density
+
+
+@pytest.mark.parametrize("degree", [2, 6])
+def test_every_family_is_within_the_error_of_its_expansion(regression, degree):
+    name, found, density = regression
+    statistics = polynomial_statistics(found.design, row_polynomials(found, degree, R))
+    bound = sum(expansion_error(density, n, degree) for n in range(N))
+    thetas = BETA + np.array([-1.0, 0.0, 0.7])[:, None] * np.array([1.0, -1.0, 1.0])
+    eta = X @ thetas.T + OFFSET[:, None]
+    assert np.abs(eta).max() < R
+    exact = [sum(density(e[n], n) for n in range(N)) for e in eta.T]
+    error = np.abs(statistics.loglik(thetas) - exact)
+    constants = 2e-8 * N  # PyMC has the Gaussian's in single precision
+    assert error.max() <= bound + constants
+    if name == "gaussian":
+        assert np.ptp(error) < 1e-10 * N
+
+
+def test_the_potential_is_the_polynomial_and_the_priors_stay(regression):
+    _, found, _ = regression
+    for degree in (2, 6):
+        statistics = polynomial_statistics(found.design, row_polynomials(found, degree, R))
+        model = polynomial_model(found, statistics)
+        logp = model.compile_logp(mode=PLAIN)
+        for theta in (np.zeros(3), BETA, -2 * BETA):
+            prior = stats.norm.logpdf(theta, 0, 2).sum()
+            assert logp({"beta": theta}) == pytest.approx(prior + statistics.loglik(theta))
+
+
+# -- posteriors that are known ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    with pm.Model(coords={"covariate": ["one", "age", "sex"]}) as model:
+        beta = pm.Normal("beta", [0.0, 1.0, 0.0], [2.0, 1.0, 0.5], dims="covariate")
+        sigma = pm.HalfNormal("sigma")
+        pm.Normal("y", X @ beta + OFFSET, sigma, observed=REAL)
+    return model
+
+
+def test_gaussian_regression_has_the_conjugate_posterior(gaussian):
+    summary = build_pass_glm(gaussian, given={"sigma": 1.5}, random_seed=1)
+    mu0, precision0 = np.array([0.0, 1.0, 0.0]), np.diag([0.25, 1.0, 4.0])
+    precision = precision0 + X.T @ X / 1.5**2
+    mean = np.linalg.solve(precision, precision0 @ mu0 + X.T @ (REAL - OFFSET) / 1.5**2)
+    found = summary.closed_form()
+    assert found.coefficient.values.tolist() == ["beta[one]", "beta[age]", "beta[sex]"]
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-8)
+    np.testing.assert_allclose(found["covariance"], np.linalg.inv(precision), rtol=1e-8)
+    check = summary.check(random_seed=1)
+    assert check.reliable
+    assert not check.needs_reweighting
+    assert check.max_error < 1e-9
+    assert check.verdict.startswith("Reliable")
+    assert "Reliable" in check._repr_html_()
+
+
+def test_a_free_scale_must_be_given(gaussian):
+    with pytest.raises(UnsupportedModelError, match="sigma"):
+        build_pass_glm(gaussian, random_seed=1)
+
+
+N_LOGISTIC = 2_000
+COVARIATES = np.random.default_rng(2).normal(size=(N_LOGISTIC, 2)) @ np.array([[1, 0.8], [0, 0.6]])
+LABELS = np.random.default_rng(3).binomial(1, special.expit(COVARIATES @ [0.7, -0.4]))
+
+
+def logistic_model(rows=slice(None)):
+    with pm.Model() as model:
+        beta = pm.MvNormal("beta", [0.5, 0.0], cov=np.array([[4.0, 1.0], [1.0, 2.0]]))
+        pm.Bernoulli("y", logit_p=COVARIATES[rows] @ beta, observed=LABELS[rows])
+    return model
+
+
+@pytest.fixture(scope="module")
+def logistic():
+    return build_pass_glm(logistic_model(), random_seed=1)
+
+
+def test_logistic_regression_in_closed_form(logistic):
+    b1, b2 = 0.5, -0.0816678  # of the paper, R = 4
+    Z = COVARIATES * (2 * LABELS - 1)[:, None]
+    precision0 = np.linalg.inv([[4.0, 1.0], [1.0, 2.0]])
+    precision = precision0 - 2 * b2 * Z.T @ Z
+    mean = np.linalg.solve(precision, precision0 @ [0.5, 0.0] + b1 * Z.sum(axis=0))
+    found = logistic.closed_form()
+    np.testing.assert_allclose(found["mean"], mean, rtol=1e-5)
+    np.testing.assert_allclose(found["covariance"], np.linalg.inv(precision), rtol=1e-5)
+
+
+def test_sampling_agrees_with_the_closed_form(logistic):
+    idata = logistic.sample(
+        draws=1_000,
+        tune=500,
+        chains=2,
+        cores=1,
+        random_seed=1,
+        progressbar=False,
+        quiet=True,
+        nuts_sampler="pymc",
+        compile_kwargs={"mode": PLAIN},  # two dimensions: not worth a compilation
+    )
+    draws = idata["posterior"]["beta"].to_numpy().reshape(-1, 2)
+    found = logistic.closed_form()
+    factor = np.linalg.cholesky(found["covariance"].to_numpy())
+    z = np.linalg.solve(factor, (draws - found["mean"].to_numpy()).T)
+    # Five standard errors, of draws worth a half of independent ones.
+    limit = 5 / np.sqrt(len(draws) / 2)
+    assert np.abs(z.mean(axis=1)).max() < limit
+    assert np.abs(np.cov(z) - np.eye(2)).max() < limit * np.sqrt(2)
+    assert logistic.check(idata).draws.n_draws == 2_000
+
+
+def test_parts_add_up_to_the_whole(logistic):
+    parts = [
+        build_pass_glm(logistic_model(rows), random_seed=1)
+        for rows in (slice(0, 700), slice(700, N_LOGISTIC))
+    ]
+    total = parts[0] + parts[1]
+    assert total.n_observations == N_LOGISTIC
+    whole = logistic.closed_form()
+    for name in ("mean", "covariance"):
+        np.testing.assert_allclose(total.closed_form()[name], whole[name], rtol=1e-10)
+    check, expected = total.check(random_seed=1), logistic.check(random_seed=1)
+    assert check.draws.kl == pytest.approx(expected.draws.kl, rel=1e-6)
+    assert check.outside == pytest.approx(expected.outside)
+    assert "parts         2" in repr(total)
+    assert "2,000" in total._repr_html_()
+
+
+def test_reweighted_draws_have_the_moments_of_the_full_posterior():
+    x, y = COVARIATES[:100, 0], LABELS[:100]
+    with pm.Model() as model:
+        pm.Bernoulli("y", logit_p=pm.Normal("b", 0, 3) * x, observed=y)
+    summary = build_pass_glm(model, random_seed=1)
+    draws = summary._closed_form_draws(np.random.default_rng(1))
+    mean = float(summary.reweight(draws, random_seed=1)["posterior"]["b"].mean())
+
+    def density(b):
+        return np.exp(stats.norm.logpdf(b, 0, 3) + np.sum(y * b * x - np.logaddexp(0, b * x)) + 60)
+
+    mass, first, second = (quad(lambda b, k=k: b**k * density(b), -3, 4)[0] for k in (0, 1, 2))
+    sd = np.sqrt(second / mass - (first / mass) ** 2)
+    check = summary.check(draws)
+    assert abs(mean - first / mass) < 5 * sd / np.sqrt(check.draws.ess)
+    assert check.reliable
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+def test_hierarchical_priors_just_work():
+    groups = np.random.default_rng(4).integers(0, 30, N)
+    with pm.Model(coords={"group": np.arange(30)}) as model:
+        mu, tau = pm.Normal("mu"), pm.HalfNormal("tau")
+        z = pm.Normal("z", dims="group")
+        a = pm.Deterministic("a", mu + tau * z, dims="group")
+        slope = pm.Laplace("slope", 0, 1)
+        pm.Poisson("y", pm.math.exp(a[groups] + slope * X[:, 1]), observed=COUNTS)
+    summary = build_pass_glm(model, radius="auto", random_seed=1)
+    assert {rv.name for rv in summary.model.free_RVs} == {"mu", "tau", "z", "slope"}
+    assert summary.model.named_vars_to_dims["z"] == ("group",)
+    point = {"mu": 0.3, "tau_log__": -0.7, "z": np.linspace(-1, 1, 30), "slope": 0.4}
+    theta = {"a": 0.3 + np.exp(-0.7) * point["z"], "slope": 0.4}
+    eta = theta["a"][groups] + 0.4 * X[:, 1]
+    rows = row_polynomials(summary.parts[0], 2, summary.radius)
+    b = rows.in_predictor(slice(0, N))
+    expected = np.sum(b * eta[:, None] ** np.arange(3))
+    found = summary.model.compile_logp(vars=summary.model.potentials, mode=PLAIN)(point)
+    assert found == pytest.approx(expected)
+    prior = [model[n] for n in ("mu", "tau", "z", "slope")]
+    same = [summary.model[n] for n in ("mu", "tau", "z", "slope")]
+    assert summary.model.compile_logp(vars=same, mode=PLAIN)(point) == pytest.approx(
+        model.compile_logp(vars=prior, mode=PLAIN)(point)
+    )
+    with pytest.raises(UnsupportedModelError, match="tau"):
+        summary.closed_form()
+    with pytest.raises(InvalidOptionError, match=r"sample\(\)"):
+        summary.check()
+
+
+def test_other_terms_stay_in_the_model_and_count_as_prior():
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0, 2, shape=3)
+        pm.Normal("known", beta[0], 0.5, observed=np.array([1.0, 2.0]))
+        pm.Normal("y", X @ beta + OFFSET, 1.5, observed=REAL)
+    summary = build_pass_glm(model, observed="y", random_seed=1)
+    assert [v.name for v in summary.model.observed_RVs] == ["known"]
+    precision = np.eye(3) / 4 + X.T @ X / 1.5**2
+    precision[0, 0] += 2 / 0.25
+    shift = X.T @ (REAL - OFFSET) / 1.5**2 + np.array([3.0 / 0.25, 0, 0])
+    np.testing.assert_allclose(
+        summary.closed_form()["mean"], np.linalg.solve(precision, shift), rtol=1e-7
+    )
+
+
+def test_many_groups_are_one_sparse_quadratic_form():
+    rng = np.random.default_rng(5)
+    groups, x = rng.integers(0, 200, 1_000), rng.normal(size=1_000)
+    y = rng.normal(size=1_000)
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 1, shape=200)
+        b = pm.Normal("b", 0, 1)
+        pm.Normal("y", a[groups] + b * x, 1.0, observed=y)
+    summary = build_pass_glm(model, random_seed=1)
+    assert not isinstance(summary.statistics.moments[2], np.ndarray)
+    design = np.column_stack([np.eye(200)[groups], x])
+    precision = np.eye(201) + design.T @ design
+    found = summary.closed_form()
+    np.testing.assert_allclose(
+        found["mean"], np.linalg.solve(precision, design.T @ y), rtol=1e-7, atol=1e-10
+    )
+
+
+# -- what must be said -----------------------------------------------------------------------------
+
+
+def test_the_check_says_where_predictors_leave_the_radius():
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(4_000, 2))
+    beta = np.array([3.0, -2.4])  # |eta| > 4 for 30 % of the rows
+    eta = x @ beta
+    assert 0.28 < np.mean(np.abs(eta) > 4) < 0.32
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 10, shape=2)
+        pm.Bernoulli("y", logit_p=x @ b, observed=rng.binomial(1, special.expit(eta)))
+    check = build_pass_glm(model, random_seed=1).check(random_seed=1)
+    assert not check.reliable
+    assert check.draws.pareto_khat > 1
+    assert check.verdict.startswith("Not to be used")
+    assert "outside the radius 4" in check.verdict
+    assert check.outside > 0.03
+
+
+def test_improper_degrees_are_refused_and_usable_ones_named():
+    with pytest.raises(InvalidOptionError, match=r"degree=4 .*\[2, 6, 10\]"):
+        build_pass_glm(logistic_model(), degree=4, random_seed=1)
+
+
+def test_radius_auto_covers_the_bulk_and_nearly_all_for_higher_degrees():
+    quadratic = build_pass_glm(logistic_model(), radius="auto", random_seed=1)
+    eta = np.abs(COVARIATES @ quadratic.closed_form()["mean"].to_numpy())
+    # The stated 5 %, and as much for the spread of the draws around their mean.
+    assert quadratic.radius == pytest.approx(np.quantile(eta, 0.975), rel=0.1)
+    higher = build_pass_glm(logistic_model(), degree=6, radius="auto", random_seed=1)
+    assert higher.radius == pytest.approx(1.1 * np.quantile(eta, 0.999), rel=0.1)
+    default = build_pass_glm(logistic_model(), random_seed=1).check(random_seed=1)
+    assert quadratic.check(random_seed=1).draws.kl < default.draws.kl
+
+
+def test_radius_auto_grows_to_responses_far_from_zero():
+    with pm.Model() as model:
+        pm.Cauchy("y", pm.Normal("mu", 0, 100), 5.0, observed=REAL + 30.0)
+    summary = build_pass_glm(model, radius="auto", random_seed=1)
+    assert summary.radius > 25
+    assert summary.statistics.is_proper
+
+
+def test_large_radii_do_not_lose_the_tails():
+    with pm.Model() as model:
+        pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=np.array([0, 1, 1]))
+    rows = row_polynomials(find_linear_predictor(find_observations(model)), 2, 60.0)
+    nodes, fit = chebyshev_fit(2, 60.0)
+    y = np.array([0.0, 1.0, 1.0])[:, None]
+    np.testing.assert_allclose(
+        rows.in_predictor(slice(0, 3)), (y * nodes - np.logaddexp(0, nodes)) @ fit, rtol=1e-9
+    )
+
+
+def test_radius_auto_warns_where_it_does_not_settle(monkeypatch):
+    monkeypatch.setattr("pymc_coresets.pass_glm._ROUNDS", 1)
+    with pytest.warns(CoresetWarning, match="settled"):
+        build_pass_glm(logistic_model(), radius="auto", random_seed=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"degree": 0}, "degree=0"),
+        ({"degree": 2.5}, "whole number"),
+        ({"radius": -1.0}, "radius"),
+        ({"radius": "wide"}, "auto"),
+        ({"given": {"nothing": 1.0}}, "nothing"),
+    ],
+)
+def test_options_out_of_range(options, match):
+    with pytest.raises(InvalidOptionError, match=match):
+        build_pass_glm(logistic_model(), random_seed=1, **options)
+
+
+def test_summaries_that_do_not_add_up_or_cannot_be_summarised_again(logistic, gaussian):
+    other = build_pass_glm(gaussian, given={"sigma": 1.5}, random_seed=1)
+    with pytest.raises(InvalidOptionError, match="coefficients"):
+        logistic + other
+    with pytest.raises(TypeError):
+        logistic + 1
+    wider = PolynomialSummary(
+        statistics=polynomial_statistics(
+            logistic.parts[0].design, row_polynomials(logistic.parts[0], 2, 5.0)
+        ),
+        parts=logistic.parts,
+    )
+    with pytest.raises(InvalidOptionError, match="radius"):
+        logistic + wider
+    with pytest.raises(UnsupportedModelError, match="already"):
+        build_pass_glm(logistic.model)
+    assert logistic.full_model is not logistic.model

@@ -1,0 +1,404 @@
+"""Polynomial statistics against brute force, closed forms, and known coefficients."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.polynomial import chebyshev
+from numpy.polynomial.polynomial import polyval
+from scipy import sparse
+from scipy.special import gammaln
+
+from pymc_coresets.algorithms import chebyshev as chebyshev_module
+from pymc_coresets.algorithms import polynomial as polynomial_module
+from pymc_coresets.algorithms.chebyshev import RowPolynomials, chebyshev_fit, shifted
+from pymc_coresets.algorithms.definiteness import can_be_positive, is_negative_semidefinite
+from pymc_coresets.algorithms.monomials import monomial_levels, monomials, n_monomials
+from pymc_coresets.algorithms.polynomial import gaussian_posterior, polynomial_statistics
+from pymc_coresets.algorithms.reach import predictor_quantile, predictor_reach
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+
+N, P = 300, 3
+
+
+def logistic(y):
+    return lambda eta, rows: y[rows, None] * eta - np.logaddexp(0, eta)
+
+
+def poisson(y):
+    return lambda eta, rows: y[rows, None] * eta - np.exp(eta) - gammaln(y[rows, None] + 1)
+
+
+def gaussian(y):
+    return lambda eta, rows: -0.5 * (y[rows, None] - eta) ** 2
+
+
+def cauchy(y):
+    return lambda eta, rows: -np.log1p((y[rows, None] - eta) ** 2)
+
+
+FAMILIES = {
+    "logistic": (logistic, np.random.default_rng(1).integers(0, 2, N)),
+    "poisson": (poisson, np.random.default_rng(2).poisson(1.5, N)),
+    "gaussian": (gaussian, np.random.default_rng(3).normal(size=N)),
+    "cauchy": (cauchy, np.random.default_rng(4).normal(size=N)),
+}
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request):
+    make, y = FAMILIES[request.param]
+    return make(y), y
+
+
+@pytest.fixture(scope="module")
+def design():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(N, P)) * rng.integers(0, 2, size=(N, P))
+    return X, 0.3 * rng.normal(size=N)
+
+
+def prepare(loglik, y, offset=None, degree=2, radius=4.0):
+    offset = np.zeros(len(y)) if offset is None else offset
+    return RowPolynomials(loglik, response=[y], offset=offset, degree=degree, radius=radius)
+
+
+def brute_force(X, rows, theta):
+    """The definition: the polynomial of each row at its predictor, added up."""
+    coefficients = rows.in_predictor(slice(0, len(X)))
+    return sum(
+        polyval(x @ theta + o, b) for x, o, b in zip(X, rows.offset, coefficients, strict=True)
+    )
+
+
+# -- coefficients ----------------------------------------------------------------------------------
+
+
+def test_the_papers_quadratic_for_logistic_regression():
+    nodes, fit = chebyshev_fit(2, 4.0)
+    np.testing.assert_allclose(
+        -np.logaddexp(0, -nodes) @ fit, [-0.76187, 0.5, -0.081668], atol=5e-6
+    )
+
+
+@given(
+    b=st.lists(st.floats(-3, 3), min_size=1, max_size=9),
+    radius=st.floats(0.3, 20),
+    extra=st.integers(0, 3),
+    offset=st.floats(-2, 2),
+)
+def test_polynomials_are_their_own_expansion_and_shift(b, radius, extra, offset):
+    nodes, fit = chebyshev_fit(max(len(b) - 1 + extra, 1), radius)
+    found = polyval(nodes, b) @ fit
+    s = np.linspace(-radius, radius, 7)
+    size = max(1.0, np.abs(polyval(radius, np.abs(b))))
+    np.testing.assert_allclose(polyval(s, found), polyval(s, b), atol=1e-11 * size)
+    moved = shifted(found[None], np.array([offset]))[0]
+    reach = size * max(1.0, (abs(offset) + radius) / radius) ** 12
+    np.testing.assert_allclose(polyval(s, moved), polyval(s + offset, found), atol=1e-10 * reach)
+
+
+@pytest.mark.parametrize("degree", [2, 5, 6, 10])
+def test_the_error_is_the_tail_of_the_chebyshev_series(degree, family):
+    loglik, y = family
+    rows = prepare(loglik, y, degree=degree)
+    grid = np.linspace(-4, 4, 801)
+    error = np.abs(
+        loglik(grid, slice(0, 20)) - polyval(grid, rows.in_predictor(slice(0, 20)).T)
+    ).max(axis=1)
+    for n in range(20):
+        series = chebyshev.chebinterpolate(lambda t, n=n: loglik(4 * t, np.array([n]))[0], 400)
+        # Beyond the tail, what 32 nodes fold back onto the coefficients.
+        folded = np.abs(series[64 - degree :]).sum()
+        assert error[n] <= np.abs(series[degree + 1 :]).sum() + folded + 1e-10
+
+
+def test_equal_responses_are_evaluated_once_and_agree_with_every_row(monkeypatch, family, design):
+    loglik, y = family
+    counted = []
+
+    def counting(eta, rows):
+        values = loglik(eta, rows)
+        counted.append(len(values))
+        return values
+
+    table = prepare(counting, y).in_predictor(slice(0, N))
+    assert sum(counted) == len(np.unique(y))
+    monkeypatch.setattr(chebyshev_module, "_MAX_DISTINCT", 1)
+    np.testing.assert_allclose(prepare(loglik, y).in_predictor(slice(0, N)), table, atol=1e-12)
+
+
+def test_responses_of_several_columns_in_several_blocks(monkeypatch):
+    rng = np.random.default_rng(6)
+    trials, y = rng.integers(1, 12, N), rng.integers(0, 12, N).astype(float)
+    kind = rng.integers(0, 2, (N, 2)).astype(bool)
+
+    def loglik(eta, rows):
+        size = trials[rows] + 2.0 * kind[rows, 0] - kind[rows, 1]
+        return y[rows, None] * eta - size[:, None] * np.logaddexp(0, eta)
+
+    response = [trials, y, kind]
+    known = RowPolynomials(loglik, response=response, offset=np.zeros(N), degree=4, radius=2.0)
+    found = np.concatenate([known.in_predictor(slice(i, i + 50)) for i in range(0, N, 50)])
+    nodes, fit = chebyshev_fit(4, 2.0)
+    np.testing.assert_allclose(found, loglik(nodes, slice(0, N)) @ fit, atol=1e-11)
+
+
+# -- statistics ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, np.asfortranarray, sparse.csr_array])
+def test_statistics_give_the_sum_of_the_rows_polynomials(degree, layout, family, design):
+    (loglik, y), (X, offset) = family, design
+    rows = prepare(loglik, y, offset, degree)
+    statistics = polynomial_statistics(layout(X), rows)
+    thetas = np.random.default_rng(7).normal(size=(4, P))
+    expected = [brute_force(X, rows, theta) for theta in thetas]
+    np.testing.assert_allclose(statistics.loglik(thetas), expected, rtol=1e-9)
+    assert statistics.n_obs == N
+
+
+def test_degree_two_is_a_scalar_a_vector_and_a_matrix_with_all_entries():
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(N, 2)) @ np.linalg.cholesky([[1, 0.8], [0.8, 1]]).T
+    y = rng.integers(0, 2, N)
+    statistics = polynomial_statistics(X, prepare(logistic(y), y))
+    b = chebyshev_fit(2, 4.0)[1].T @ -np.logaddexp(0, -chebyshev_fit(2, 4.0)[0])
+    Z = X * (2 * y - 1)[:, None]
+    np.testing.assert_allclose(statistics.moments[0], [[N * b[0]]])
+    np.testing.assert_allclose(statistics.moments[1], [b[1] * Z.sum(axis=0)])
+    np.testing.assert_allclose(statistics.moments[2], b[2] * Z.T @ Z)
+
+
+@pytest.mark.parametrize("degree", [2, 6])
+def test_blocks_and_parts_add_up(monkeypatch, degree, family, design):
+    (loglik, y), (X, offset) = family, design
+    theta = np.array([0.5, -1.0, 0.3])
+    whole = polynomial_statistics(X, prepare(loglik, y, offset, degree))
+    monkeypatch.setattr(polynomial_module, "_BLOCK_ROWS", (7, 7))
+    blocks = polynomial_statistics(X, prepare(loglik, y, offset, degree))
+    parts = []
+    for part in (slice(0, 100), slice(100, N)):
+        rows = prepare(
+            lambda eta, r, part=part: loglik(eta, np.arange(N)[part][r]),
+            y[part],
+            offset[part],
+            degree,
+        )
+        parts.append(polynomial_statistics(X[part], rows))
+    total = parts[0] + parts[1]
+    for found in (blocks, total):
+        assert found.n_obs == N
+        np.testing.assert_allclose(found.loglik(theta), whole.loglik(theta), rtol=1e-11)
+        for a, b in zip(found.moments, whole.moments, strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-10 * max(1.0, np.abs(b).max()))
+        np.testing.assert_allclose(found.rising, whole.rising, atol=1e-9)
+
+
+def test_weights_of_both_signs():
+    rng = np.random.default_rng(9)
+    X, y = rng.normal(size=(N, P)), rng.normal(scale=5, size=N)
+    rows = prepare(cauchy(y), y)
+    b2 = rows.in_predictor(slice(0, N))[:, 2]
+    assert (b2 > 0).any()
+    assert (b2 < 0).any()
+    found = polynomial_statistics(X, rows)
+    np.testing.assert_allclose(found.moments[2], X.T @ (b2[:, None] * X), atol=1e-12 * N)
+    np.testing.assert_allclose(found.rising[2] / 16, b2[b2 > 0].sum())
+    np.testing.assert_allclose(found.falling[2] / 16, -b2[b2 < 0].sum())
+
+
+def test_a_sparse_design_stays_sparse_where_that_is_smaller():
+    rng = np.random.default_rng(10)
+    groups, y = rng.integers(0, 500, 5_000), rng.integers(0, 2, 5_000)
+    X = sparse.csr_array((np.ones(5_000), (np.arange(5_000), groups)), shape=(5_000, 500))
+    found = polynomial_statistics(X, prepare(logistic(y), y)).moments[2]
+    assert sparse.issparse(found)
+    assert found.nnz == len(np.unique(groups))
+    small = polynomial_statistics(X[:, :3], prepare(logistic(y), y)).moments[2]
+    assert isinstance(small, np.ndarray)
+
+
+def test_nothing_of_the_size_of_the_design_is_copied():
+    rng = np.random.default_rng(11)
+    X, y = rng.normal(size=(200_000, 20)), rng.integers(0, 2, 200_000)  # 32 MB
+    rows = prepare(logistic(y), y, 0.1 * rng.normal(size=len(y)))
+    tracemalloc.start()
+    try:
+        polynomial_statistics(X, rows)
+        assert tracemalloc.get_traced_memory()[1] < 16e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_monomials_with_their_multiplicities_are_powers_of_a_sum():
+    levels = monomial_levels(4, 5)
+    x, theta = np.random.default_rng(12).normal(size=(2, 4))
+    for a, (values, level) in enumerate(zip(monomials(x, levels), levels, strict=True), start=1):
+        assert len(values) == n_monomials(4, a)
+        own = level.multiplicity * monomials(theta, levels)[a - 1]
+        np.testing.assert_allclose(values @ own, (x @ theta) ** a)
+
+
+# -- properness ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("degree", "proper"),
+    [(1, False), (2, True), (3, True), (4, False), (6, True), (8, False), (10, True), (12, False)],
+)
+def test_logistic_degrees(degree, proper):
+    y = np.array([0, 1, 1, 1])
+    statistics = polynomial_statistics(np.ones((4, 1)), prepare(logistic(y), y, degree=degree))
+    assert statistics.is_proper is proper
+    far = statistics.loglik(np.array([[1e4], [-1e4]])) < 0
+    assert far.all() == proper
+
+
+def test_poisson_is_proper_for_even_degrees_and_a_gaussian_stays_quadratic():
+    y = FAMILIES["poisson"][1]
+    X = np.ones((N, 1))
+    for degree in range(2, 9):
+        statistics = polynomial_statistics(X, prepare(poisson(y), y, degree=degree))
+        assert statistics.is_proper is (degree % 2 == 0)
+    y = FAMILIES["gaussian"][1]
+    statistics = polynomial_statistics(X, prepare(gaussian(y), y, degree=7))
+    assert statistics.leading_degree == 2
+    assert statistics.is_proper
+
+
+def test_outliers_of_a_cauchy_make_a_quadratic_improper():
+    y = np.r_[np.zeros(5), np.full(100, 9.0)]
+    assert not polynomial_statistics(np.ones((105, 1)), prepare(cauchy(y), y)).is_proper
+    y = np.r_[np.zeros(20), np.full(5, 9.0)]
+    assert polynomial_statistics(np.ones((25, 1)), prepare(cauchy(y), y)).is_proper
+
+
+@settings(max_examples=60)
+@given(c=st.tuples(*[st.integers(-3, 3)] * 5))
+def test_quartic_forms_of_two_variables(c):
+    """c0 x^4 + c1 x^3 y + c2 x^2 y^2 + c3 x y^3 + c4 y^4, on the whole circle."""
+    angle = np.linspace(0, np.pi, 20_001)
+    x, y = np.cos(angle), np.sin(angle)
+    largest = max(
+        c[0] * x**4 + c[1] * x**3 * y + c[2] * x**2 * y**2 + c[3] * x * y**3 + c[4] * y**4
+    )
+    # features x^2, 2 xy, y^2; the middle term is split as a sum of b x^4 has it
+    moment = np.array(
+        [[c[0], c[1] / 4, c[2] / 6], [c[1] / 4, c[2] / 6, c[3] / 4], [c[2] / 6, c[3] / 4, c[4]]]
+    )
+    found = can_be_positive(moment, monomial_levels(2, 2))
+    if abs(largest) > 1e-4:
+        assert found is bool(largest > 0)
+
+
+@pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])
+def test_definiteness_does_not_depend_on_units(layout):
+    rng = np.random.default_rng(13)
+    A = rng.normal(size=(6, 4)) * np.array([1e-6, 1.0, 1e6, 1.0])
+    singular = np.column_stack([A, A[:, 1] + A[:, 3]])
+    assert is_negative_semidefinite(layout(-singular.T @ singular))
+    assert not is_negative_semidefinite(layout(np.diag([-1.0, 1e-6])))
+    wrong = -A.T @ A
+    wrong[0, 1] = wrong[1, 0] = 1.1 * np.sqrt(wrong[0, 0] * wrong[1, 1])
+    assert not is_negative_semidefinite(layout(wrong))
+
+
+# -- closed form -----------------------------------------------------------------------------------
+
+
+def test_a_gaussian_likelihood_gives_the_conjugate_posterior(design):
+    X, offset = design
+    y = FAMILIES["gaussian"][1]
+    statistics = polynomial_statistics(X, prepare(gaussian(y), y, offset))
+    rng = np.random.default_rng(14)
+    A = rng.normal(size=(P, 2))
+    a, mu0, sd0 = rng.normal(size=P), np.array([0.5, -1.0]), np.array([2.0, 0.1])
+    B = X @ A
+    precision = np.diag(sd0**-2) + B.T @ B
+    expected = np.linalg.solve(precision, mu0 / sd0**2 + B.T @ (y - offset - X @ a))
+    mean, covariance = gaussian_posterior(
+        statistics, slope=mu0 / sd0**2, precision=np.diag(sd0**-2), linear=A, origin=a
+    )
+    np.testing.assert_allclose(mean, expected, rtol=1e-9)
+    np.testing.assert_allclose(covariance, np.linalg.inv(precision), rtol=1e-9)
+
+
+def test_closed_form_refuses_other_degrees_and_improper_posteriors(design):
+    X, _ = design
+    y = FAMILIES["logistic"][1]
+    flat = {"slope": np.zeros(P + 1), "precision": np.zeros((P + 1, P + 1))}
+    collinear = np.column_stack([X, X[:, 0]])
+    with pytest.raises(InvalidDataError, match="improper"):
+        gaussian_posterior(polynomial_statistics(collinear, prepare(logistic(y), y)), **flat)
+    six = polynomial_statistics(X, prepare(logistic(y), y, degree=6))
+    with pytest.raises(InvalidOptionError, match="degree 6"):
+        gaussian_posterior(six, slope=np.zeros(P), precision=np.eye(P))
+
+
+# -- reach -----------------------------------------------------------------------------------------
+
+
+def test_reach_agrees_with_brute_force(family, design):
+    (loglik, y), (X, offset) = family, design
+    thetas = np.random.default_rng(15).normal(scale=2, size=(5, P))
+    rows = prepare(loglik, y, offset)
+    found = predictor_reach(X, rows, thetas)
+    eta = X @ thetas.T + offset[:, None]
+    assert found.outside == np.mean(np.abs(eta) > 4)
+    b = rows.in_predictor(slice(0, N))
+    polynomial = np.stack([polyval(e, c) for e, c in zip(eta, b, strict=True)])
+    expected = np.abs(loglik(eta, slice(0, N)) - polynomial).max()
+    assert found.max_error == pytest.approx(expected)
+    assert (found + found).outside == found.outside
+    assert predictor_quantile(X, offset, thetas, 0.9) == pytest.approx(
+        np.quantile(np.abs(eta), 0.9)
+    )
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", [{"degree": 4}, {"radius": 5.0}])
+def test_only_like_statistics_add_up(other, design):
+    X, _ = design
+    y = FAMILIES["poisson"][1]
+    one = polynomial_statistics(X, prepare(poisson(y), y))
+    with pytest.raises(InvalidOptionError, match=next(iter(other))):
+        one + polynomial_statistics(X, prepare(poisson(y), y, **other))
+    with pytest.raises(InvalidOptionError, match="n_coefficients"):
+        one + polynomial_statistics(X[:, :2], prepare(poisson(y), y))
+
+
+@pytest.mark.parametrize(
+    "options", [{"degree": 0}, {"degree": 21}, {"radius": 0.0}, {"radius": np.inf}]
+)
+def test_options_out_of_range(options):
+    y = np.zeros(3)
+    with pytest.raises(InvalidOptionError, match=next(iter(options))):
+        prepare(gaussian(y), y, **options)
+
+
+def test_too_many_monomials_are_refused_but_not_for_degree_two():
+    y = np.zeros(4)
+    polynomial_statistics(np.ones((4, 2_500)), prepare(gaussian(y), y))
+    with pytest.raises(InvalidOptionError, match="monomials"):
+        polynomial_statistics(np.ones((4, 2_500)), prepare(gaussian(y), y, degree=4))
+
+
+def test_a_log_likelihood_that_is_not_finite_names_the_row():
+    y = np.ones(10)
+    y[7] = np.nan
+    with pytest.raises(InvalidDataError, match="row 7"):
+        polynomial_statistics(np.ones((10, 1)), prepare(gaussian(y), y))
+
+
+def test_designs_that_do_not_fit():
+    y = np.ones(10)
+    with pytest.raises(InvalidDataError, match="9 rows"):
+        polynomial_statistics(np.ones((9, 1)), prepare(gaussian(y), y))
+    with pytest.raises(InvalidDataError, match="not finite"):
+        polynomial_statistics(np.full((10, 1), np.inf), prepare(gaussian(y), y))

@@ -10,6 +10,7 @@ from pymc_coresets.algorithms import (
     Pursuit,
     QuasiNewton,
     RiemannianPursuit,
+    Sensitivity,
     SparseVI,
     Uniform,
 )
@@ -17,7 +18,11 @@ from pymc_coresets.build import build_coreset
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.diagnostics import compare
 from pymc_coresets.exceptions import CoresetError, CoresetWarning
-from pymc_coresets.weighting import Laplace, Pathfinder, Prior, Subsample
+from pymc_coresets.pass_glm import build_pass_glm
+from pymc_coresets.polynomial_summary import PolynomialSummary as PolynomialSummary
+from pymc_coresets.weighting import Laplace, Subsample
+from pymc_coresets.weighting import Pathfinder as Pathfinder
+from pymc_coresets.weighting import Prior as Prior
 
 __version__ = version("pymc-coresets")
 
@@ -29,15 +34,15 @@ __all__ = [
     "CoresetWarning",
     "FrankWolfe",
     "Laplace",
-    "Pathfinder",
-    "Prior",
     "Pursuit",
     "QuasiNewton",
     "RiemannianPursuit",
+    "Sensitivity",
     "SparseVI",
     "Subsample",
     "Uniform",
     "build_coreset",
+    "build_pass_glm",
     "compare",
     "plot_comparison",
     "plot_history",

@@ -5,7 +5,7 @@ import math
 import operator
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
@@ -14,12 +14,13 @@ import pymc as pm
 import xarray as xr
 from pymc.model.core import modelcontext
 
+from pymc_coresets.advice import limitations, rows_of_a_quadratic
 from pymc_coresets.algorithms import (
     ADAPTIVE_METHODS,
     METHODS,
     QuasiNewton,
     RiemannianPursuit,
-    Solution,
+    Sensitivity,
     SparseVI,
     Status,
     Trace,
@@ -42,8 +43,12 @@ __all__ = ["build_coreset"]
 
 _log = logging.getLogger(__name__)
 
-_NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
-_METHODS: dict[str, type[Any]] = {"auto": RiemannianPursuit, **METHODS, **ADAPTIVE_METHODS}
+_METHODS: dict[str, type[Any]] = {
+    "auto": RiemannianPursuit,
+    **METHODS,
+    **ADAPTIVE_METHODS,
+    "sensitivity": Sensitivity,
+}
 
 
 def build_coreset(  # noqa: PLR0913
@@ -84,8 +89,9 @@ def build_coreset(  # noqa: PLR0913
     method : str or option object
         ``"auto"`` (`RiemannianPursuit`, best by far), or a method with a fixed weighting
         distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``; ``"sparse_vi"`` or
-        ``"quasi_newton"``, which draw from Laplace approximations of the coreset's posterior; or
-        ``"uniform"``.  `RiemannianPursuit`, `Pursuit`, `SparseVI`, ... take options.
+        ``"quasi_newton"``, which draw from Laplace approximations of the coreset's posterior;
+        ``"sensitivity"``, for logistic regression with a guarantee; or ``"uniform"``.
+        `RiemannianPursuit`, `Pursuit`, `SparseVI`, `Sensitivity`, ... take options.
     weighting : str, option object, or draws, optional
         Where the methods with a fixed weighting distribution compare the potentials:
         ``"subsample"`` (their default: a short NUTS run on a uniform coreset), ``"laplace"``,
@@ -177,7 +183,11 @@ def build_coreset(  # noqa: PLR0913
         solution = construction.run(chosen, rng=rng)
     if not solution.indices.size and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    _warn(solution, observations, chosen, asked=tolerance is not None or size is None)
+    asked = tolerance is not None or size is None
+    for message in limitations(
+        solution, observations, tolerance=_limit(chosen, asked=asked), counts=report.counts
+    ):
+        warnings.warn(message, CoresetWarning, stacklevel=2)
     kept = observations.positions
     coreset = Coreset(
         indices=solution.indices if kept is None else kept[solution.indices],
@@ -188,7 +198,7 @@ def build_coreset(  # noqa: PLR0913
         weighting=_source(chosen, weighting),
         status=solution.status.value,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
-        history=_history(solution.history, report.seconds),
+        history=_history(solution.history, report),
         settings=settings,
         loglikelihood=loglik,
     )
@@ -247,11 +257,21 @@ def _named(option: Any) -> str:  # noqa: ANN401
     )
 
 
+def _limit(method: AnyMethod, *, asked: bool) -> float | None:
+    """Divergence in nats above which to warn; a tolerance counts where it set the size."""
+    return method.tolerance if isinstance(method, RiemannianPursuit) and asked else None
+
+
 def _size(size: int | None, observations: Observations, method: AnyMethod) -> int:
-    n_dims = observations.n_dims
+    if isinstance(method, Sensitivity) and method.epsilon is not None:
+        if size is not None:
+            raise InvalidOptionError(
+                f"size={size} and epsilon={method.epsilon}: give one of them, for the size follows "
+                "from epsilon."
+            )
+        return observations.n_obs
     if size is None:
-        # Any quadratic function of D variables is matched by D(D + 3)/2 + 1 rows.
-        quadratic = n_dims * (n_dims + 3) // 2 + 1
+        quadratic = rows_of_a_quadratic(observations.n_dims)
         largest = (
             (2 * quadratic, 100, 1_000)
             if isinstance(method, RiemannianPursuit)
@@ -269,48 +289,9 @@ def _size(size: int | None, observations: Observations, method: AnyMethod) -> in
     return whole
 
 
-def _warn(
-    solution: Solution,
-    observations: Observations,
-    method: AnyMethod,
-    *,
-    asked: bool,
-) -> None:
-    """Say once what limits the result."""
-    heldout = solution.history.heldout_objective
-    reached = (
-        heldout[-1]
-        if not isinstance(method, RiemannianPursuit)
-        else np.min(heldout[1:], initial=np.inf)
-    )
-    limit = method.tolerance if isinstance(method, RiemannianPursuit) and asked else _NOTICEABLE
-    messages = []
-    if reached > (limit or _NOTICEABLE):
-        messages.append(
-            f"The coreset is about {reached:.3g} nats (symmetrised KL divergence) from the full "
-            f"posterior, and not within {limit:g}. Allow a larger size than "
-            f"{len(solution.indices)}, more draws, or reweight the coreset's draws; check() tells "
-            "whether that is enough."
-        )
-    if observations.n_obs < 10 * observations.n_dims:
-        messages.append(
-            f"{observations.n_obs} observations for {observations.n_dims} free dimensions are so "
-            "few that a coreset hardly helps: sample the model itself."
-        )
-    if observations.unselected:
-        messages.append(
-            f"The cost of {', '.join(observations.unselected)} grows with the number of "
-            "observations, in the coreset's model too: the selection of rows stops there."
-        )
-    if solution.status is Status.INTERRUPTED:
-        messages.append("The construction was interrupted: this is the best coreset so far.")
-    for message in messages:
-        warnings.warn(message, CoresetWarning, stacklevel=3)
-
-
 def _source(method: AnyMethod, weighting: str | Weighting | DrawsLike | None) -> str:
     """Say where the draws came from at which rows were compared."""
-    if isinstance(method, Uniform):
+    if isinstance(method, Uniform | Sensitivity):
         return "none"
     if isinstance(method, RiemannianPursuit | SparseVI | QuasiNewton):
         return "the coreset's posterior"
@@ -329,7 +310,7 @@ def _base_weights(observations: Observations, *, collapse: bool) -> np.ndarray:
     return weights
 
 
-def _history(trace: Trace, seconds: Mapping[str, float]) -> xr.Dataset:
+def _history(trace: Trace, report: Reporter) -> xr.Dataset:
     columns = {f.name: ("step", getattr(trace, f.name)) for f in fields(trace)}
-    attrs = {f"seconds {part}": value for part, value in seconds.items()}
-    return xr.Dataset(columns, attrs=attrs)
+    seconds = {f"seconds {part}": value for part, value in report.seconds.items()}
+    return xr.Dataset(columns, attrs=seconds | report.counts | report.figures)

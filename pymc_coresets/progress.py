@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -18,10 +18,12 @@ _log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """Shows the parts of a construction as they run, and keeps their seconds."""
+    """Shows the parts of a construction as they run; keeps their seconds, counts and figures."""
 
     def __init__(self, *, show: bool) -> None:
         self.seconds: dict[str, float] = {}
+        self.counts: dict[str, int] = {}
+        self.figures: dict[str, Any] = {}
         self._bars = Bars(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -48,6 +50,8 @@ class Reporter:
             note = f"{progress.size} rows"
             if np.isfinite(progress.heldout_objective):
                 note += f", {progress.heldout_objective:.2g} nats"
+            if not np.isnan(progress.pareto_khat):
+                note += f", k-hat {progress.pareto_khat:.2f}"
             self._bars.update(task, advance=1, note=note)
 
         yield show

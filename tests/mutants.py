@@ -148,6 +148,60 @@ MUTANTS = [
         ),
         ("lengths * space.inverse_norms", "lengths"),
     ),
+    *plant(
+        "sensitivity",
+        ("(others - own)", "(0 * own)"),
+        ("exponents[each, nearest] = np.multiply", "_ = np.multiply"),
+        ("np.abs(shifts)", "0 * np.abs(shifts)"),
+        ("np.append(ball_center, 1.0)", "np.append(ball_center, 0.0)"),
+        ("weights / sensitivities[indices]", "weights * sensitivities[indices]"),
+        ("sample_uniform(base_weights * sensitivities,", "sample_uniform(base_weights,"),
+        ("_RADIUS / math.sqrt(spread)", "_RADIUS / spread"),
+        ("weights + similar", "1.0 + similar"),
+        ("float(weights @ values / total)", "float(values.mean())"),
+        ("squared_distances(vectors, points[", "squared_distances(vectors, centers["),
+        ("math.log(mean) + math.log", "math.log(mean) - math.log"),
+    ),
+    *plant(
+        "logistic",
+        ("(offset[:, None] - centers[:, -1]) ** 2", "0"),
+        ("labels[:, None] * np.asarray", "np.asarray"),
+        ("sparse.diags_array(labels,", "sparse.diags_array(labels**2,"),
+        ("weights=weights * offset", "weights=offset"),
+        tests="test_sensitivity.py",
+    ),
+    *plant(
+        "clustering",
+        ("_N_RUNS = 10", "_N_RUNS = 1"),
+        ("scores = weights * distances", "scores = distances"),
+        ("sums[filled] / masses", "sums[filled] / 1"),
+    ),
+    *plant(
+        "riemannian",
+        ("np.var(log_ratios)", "np.var(own)"),
+        ("(1 - share) * known.own + share * total", "total"),
+        ("(1 - share) * known.own + share * total", "known.own + share * total"),
+        ("share /= 2", "share *= 2"),
+        ("self.best, unimproved = view.coreset, 0", "self.best, unimproved = current, 0"),
+        ("return Status.SAMPLING_FAILED if view is None else", "return Status.OPTIMAL or"),
+        ("while share > _SHORTEST and not", "while share > _SHORTEST and"),
+        ("> deadline", "> math.inf"),
+        ("known = view", "known = known"),
+    ),
+    *plant(
+        "metering",
+        ("n_rows * n_draws", "n_rows + n_draws"),
+        ("n_rows / self.n_obs", "1"),
+        ("self._count(self.n_obs, len(moments[0]))", "pass"),
+        ("self.seconds_drawing += time", "self.seconds_drawing -= time"),
+        tests="test_riemannian.py",
+    ),
+    *plant(
+        "adaptive",
+        ("found.weighted_symmetrised_kl - found.kl", "found.kl"),
+        ("residual * math.sqrt(residual.size)", "residual"),
+        tests="test_sparse_vi.py",
+    ),
 ]
 
 
@@ -159,7 +213,8 @@ def is_caught(mutant: Mutant) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         shutil.copytree(ROOT / ALGORITHMS, copy / ALGORITHMS)
-        shutil.copy(ROOT / "pymc_coresets/exceptions.py", copy / "pymc_coresets")
+        for name in ("exceptions", "importance"):
+            shutil.copy(ROOT / f"pymc_coresets/{name}.py", copy / "pymc_coresets")
         (copy / "pymc_coresets/__init__.py").touch()  # the algorithms alone, without PyMC
         shutil.copytree(ROOT / "tests", copy / "tests")
         (copy / mutant.source).write_text(text.replace(mutant.right, mutant.wrong))

@@ -19,9 +19,12 @@ LAYERS = [
     "weighting",
     "rows",
     "construction",
+    "advice",
     "diagnostics",
     "coreset",
     "build",
+    "polynomial_summary",
+    "pass_glm",
 ]
 OUTSIDE = {"pymc", "pytensor", "arviz", "arviz_base", "arviz_stats", "arviz_plots", "xarray"}
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -16,11 +16,19 @@ from pymc_coresets.algorithms.candidates import (
 from pymc_coresets.algorithms.frank_wolfe import FrankWolfe
 from pymc_coresets.algorithms.giga import GIGA
 from pymc_coresets.algorithms.iht import IHT
+from pymc_coresets.algorithms.logistic import LogisticRows, find_centers
 from pymc_coresets.algorithms.posterior import CoresetPosterior, Potentials
 from pymc_coresets.algorithms.problem import Problem
 from pymc_coresets.algorithms.pursuit import Pursuit
 from pymc_coresets.algorithms.quasi_newton import QuasiNewton
 from pymc_coresets.algorithms.riemannian import RiemannianPursuit
+from pymc_coresets.algorithms.sensitivity import (
+    Sensitivities,
+    Sensitivity,
+    bound_sensitivities,
+    guaranteed_size,
+    sample_by_sensitivity,
+)
 from pymc_coresets.algorithms.sparse_vi import SparseVI
 from pymc_coresets.algorithms.uniform import Uniform, sample_uniform
 
@@ -47,6 +55,7 @@ __all__ = [
     "AdaptiveMethod",
     "CoresetPosterior",
     "FrankWolfe",
+    "LogisticRows",
     "Method",
     "Potentials",
     "Problem",
@@ -54,12 +63,18 @@ __all__ = [
     "Pursuit",
     "QuasiNewton",
     "RiemannianPursuit",
+    "Sensitivities",
+    "Sensitivity",
     "Solution",
     "SparseVI",
     "Status",
     "Trace",
     "Uniform",
+    "bound_sensitivities",
     "default_n_draws",
+    "find_centers",
+    "guaranteed_size",
+    "sample_by_sensitivity",
     "sample_candidates",
     "sample_uniform",
     "solve",

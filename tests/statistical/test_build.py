@@ -13,6 +13,7 @@ from pymc_coresets import (
     FrankWolfe,
     Pursuit,
     RiemannianPursuit,
+    SparseVI,
     Subsample,
     build_coreset,
     plot_history,
@@ -104,6 +105,33 @@ def test_result_has_what_was_asked_for(model):
     assert coreset.full_model is model
     assert coreset.history["heldout_objective"][-1] < 1e-6 * coreset.history["heldout_objective"][0]
     assert all(seconds > 0 for seconds in coreset.history.attrs.values())
+
+
+def test_history_says_what_every_round_cost_and_reached(model):
+    history = build(model, size=None, weighting=None).history
+    assert np.isfinite(history["kl"]).all()
+    assert history["pareto_khat"][-1] < 0.7
+    assert (history["n_passes"].diff("step") >= 1).all()
+    assert (history["seconds_drawing"].diff("step") > 0).all()
+    assert history.attrs["n_sampler_runs"] == history.sizes["step"]
+    assert history.attrs["n_divergences"] == history.attrs["n_failed_starts"] == 0
+
+
+def test_sparse_vi_draws_by_nuts_where_there_is_no_mode():
+    rng, group = np.random.default_rng(1), np.arange(400) % 4
+    y = rng.normal(rng.normal(size=4)[group])
+    with pm.Model() as hierarchy:  # centred: the density has no mode where the scale is 0
+        scale = pm.HalfNormal("scale")
+        effect = pm.Normal("effect", 0, scale, shape=4)
+        pm.Normal("y", effect[group], observed=y)
+    method = SparseVI(n_draws=100, n_steps=5)
+    with pytest.warns(CoresetWarning) as told:
+        coreset = build(hierarchy, size=4, method=method)
+    text = " ".join(str(w.message) for w in told)
+    assert "diverged" in text  # as centred hierarchies do
+    assert "nats" in text  # and so few steps a row are not enough
+    assert coreset.size <= 4
+    assert coreset.history.attrs["n_reused"] > 0
 
 
 @pytest.mark.parametrize("tolerance", [1.0, 0.01])

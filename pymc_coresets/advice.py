@@ -1,0 +1,112 @@
+"""What limits a coreset, in words: said once, when it has been built."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from pymc_coresets.algorithms import Solution, Status
+from pymc_coresets.model.observations import Observations
+
+__all__ = ["limitations", "rows_of_a_quadratic"]
+
+_NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
+_MANY_DIVERGENCES = 0.01  # of the draws
+_FEW = 10  # observations for each dimension
+_WORTHWHILE = 0.5  # of the observations: more rows than that save nothing
+
+
+def rows_of_a_quadratic(n_dims: int) -> int:
+    """How many weighted rows match any quadratic log-likelihood of D variables.
+
+    By Caratheodory's theorem it is one more than the D(D + 3)/2 coefficients.
+
+    Examples
+    --------
+    >>> rows_of_a_quadratic(2)
+    6
+    """
+    return n_dims * (n_dims + 3) // 2 + 1
+
+
+def limitations(
+    solution: Solution,
+    observations: Observations,
+    *,
+    tolerance: float | None,
+    counts: Mapping[str, int],
+) -> Iterator[str]:
+    """Say what limits a coreset, and what to try; nothing where all is well.
+
+    Parameters
+    ----------
+    solution : Solution
+        The chosen rows, and how the method came to them.
+    observations : Observations
+        Of the model.
+    tolerance : float, optional
+        What was asked for, in nats; without it, a whole nat is worth a word.
+    counts : mapping of str to int
+        What the sampler counted.
+    """
+    limit = _NOTICEABLE if tolerance is None else tolerance
+    if (reached := _reached(solution)) > limit:
+        yield (
+            f"The coreset is about {reached:.3g} nats (symmetrised KL divergence) from the full "
+            f"posterior, and not within {limit:g}. {_remedy(solution, observations)} check() tells "
+            "whether what there is is enough."
+        )
+    n_draws, n_divergences = counts.get("n_sampler_draws", 0), counts.get("n_divergences", 0)
+    if n_divergences > _MANY_DIVERGENCES * n_draws:
+        yield (
+            f"{n_divergences} of {n_draws} draws of the coresets' posteriors diverged, so that the "
+            "rows may have been chosen in the wrong places: reparametrise the model (for "
+            "hierarchies, non-centred)."
+        )
+    if observations.n_obs < _FEW * observations.n_dims:
+        yield (
+            f"{observations.n_obs} observations for {observations.n_dims} free dimensions are so "
+            "few that a coreset hardly helps: sample the model itself."
+        )
+    if observations.local:
+        yield (
+            f"{', '.join(observations.local)} has one value per observation, all of which stay in "
+            "the coreset's model: its cost still grows with the number of observations."
+        )
+    if observations.unselected:
+        yield (
+            f"The cost of {', '.join(observations.unselected)} grows with the number of "
+            "observations, in the coreset's model too: the selection of rows stops there."
+        )
+    if solution.status in {Status.INTERRUPTED, Status.SAMPLING_FAILED}:
+        yield f"The construction ended early. {solution.status.value}"
+
+
+def _reached(solution: Solution) -> float:
+    """Estimated divergence of the rows that were chosen, in nats; nan where nothing tells."""
+    history = solution.history
+    # Without held-out draws, those of each step are the best there is.
+    estimates = np.where(
+        np.isnan(history.heldout_objective), history.objective, history.heldout_objective
+    )
+    # Methods that keep the best of their steps do not end with it.
+    ended = estimates[history.size == len(solution.indices)]
+    return float(ended.min() if len(ended) else estimates[-1])
+
+
+def _remedy(solution: Solution, observations: Observations) -> str:
+    size, needed = len(solution.indices), rows_of_a_quadratic(observations.n_dims)
+    if needed > _WORTHWHILE * observations.n_obs:
+        return (
+            f"The log-likelihoods of {observations.n_dims} free dimensions may vary in {needed} "
+            f"directions, and {observations.n_obs} observations are few beside that: a coreset "
+            "hardly helps. Sample the model itself, or reweight the coreset's draws;"
+        )
+    if size < needed:
+        return (
+            f"A quadratic log-posterior in {observations.n_dims} dimensions takes up to {needed} "
+            f"rows: allow a larger size than {size}, or reweight the coreset's draws;"
+        )
+    return (
+        f"Allow a larger size than {size}, more draws (RiemannianPursuit(n_draws=...)), or "
+        "reweight the coreset's draws;"
+    )

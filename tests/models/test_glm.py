@@ -524,6 +524,12 @@ def test_several_columns_of_outcomes_share_a_predictor():
     np.testing.assert_allclose(found.loglik(GRID), expected)
 
 
+def test_outcomes_far_from_zero():
+    """Near zero, the log-density of every row is a straight line; it is none further out."""
+    found = read(lambda: pm.Laplace("y", X @ normal("b", shape=3), 1.0, observed=REAL + 50.0))
+    np.testing.assert_array_equal(found.design, X)
+
+
 def test_an_intercept_alone_is_found_below_its_link():
     """Both the rate and its logarithm enter alone; the logarithm may have any sign."""
     found = read(lambda: pm.Poisson("y", EXPOSURE * pt.exp(normal("a")), observed=COUNT))
@@ -675,6 +681,18 @@ REFUSED = {
     ),
     "no predictor at all": (
         lambda: pm.Gamma("y", pm.HalfNormal("shape"), pm.HalfNormal("rate"), observed=POSITIVE),
+        r"enter the likelihood besides",
+    ),
+    "an exponential family alone": (
+        lambda: pm.CustomDist(
+            "y",
+            pm.HalfNormal("shape"),
+            pm.HalfNormal("rate"),
+            logp=lambda v, a, b: pt.switch(
+                v > 0.5, a * pt.log(b) - pt.gammaln(a) + (a - 1.0) * pt.log(v) - b * v, 0.0
+            ),
+            observed=POSITIVE,
+        ),
         r"enter the likelihood besides",
     ),
     "computed for all rows at once": (

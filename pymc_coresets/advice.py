@@ -7,7 +7,7 @@ import numpy as np
 from pymc_coresets.algorithms import Solution, Status
 from pymc_coresets.model.observations import Observations
 
-__all__ = ["limitations", "rows_of_a_quadratic"]
+__all__ = ["limitations", "objective_at", "rows_of_a_quadratic"]
 
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _MANY_DIVERGENCES = 0.01  # of the draws
@@ -26,6 +26,25 @@ def rows_of_a_quadratic(n_dims: int) -> int:
     6
     """
     return n_dims * (n_dims + 3) // 2 + 1
+
+
+def objective_at(size: int, sizes: np.ndarray, objectives: np.ndarray) -> float:
+    """Objective of the rows that a method chose: it need not be that of its last step.
+
+    Parameters
+    ----------
+    size : int
+        Of the coreset.
+    sizes, objectives : ndarray
+        Of every step; the best of those of that size is the one that was chosen.
+
+    Examples
+    --------
+    >>> objective_at(5, np.array([1000, 5, 6]), np.array([9.0, 0.1, 0.2]))
+    0.1
+    """
+    chosen = objectives[sizes == size]
+    return float(np.min(chosen) if len(chosen) else objectives[-1])
 
 
 def limitations(
@@ -88,9 +107,7 @@ def _reached(solution: Solution) -> float:
     estimates = np.where(
         np.isnan(history.heldout_objective), history.objective, history.heldout_objective
     )
-    # Methods that keep the best of their steps do not end with it.
-    ended = estimates[history.size == len(solution.indices)]
-    return float(ended.min() if len(ended) else estimates[-1])
+    return objective_at(len(solution.indices), history.size, estimates)
 
 
 def _remedy(solution: Solution, observations: Observations) -> str:

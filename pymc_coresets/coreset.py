@@ -1,6 +1,5 @@
 """The result: a few weighted rows, the model in which they stand for all, and its checks."""
 
-import html
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,9 @@ import pymc as pm
 import xarray as xr
 from pymc.model.core import modelcontext
 
+from pymc_coresets.advice import objective_at
 from pymc_coresets.diagnostics import Check, check_draws, reweight_draws
+from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.model.loglik import LogLikelihood
 from pymc_coresets.model.observations import find_observations
@@ -325,25 +326,18 @@ class Coreset:
         rows = f"{self.size:,} of {self.n_observations:,}"
         if self.n_distinct < self.n_observations:
             rows += f" ({self.n_distinct:,} distinct)"
-        heldout = self.history["heldout_objective"].to_numpy()
+        history = (self.history[name].to_numpy() for name in ("size", "heldout_objective"))
+        heldout = objective_at(self.size, *history)
         facts = {"rows": rows, "method": self.method, "weighting": self.weighting}
-        if heldout.size and np.isfinite(heldout[-1]):
-            facts["held-out objective"] = f"{heldout[-1]:.3g} nats"
+        if np.isfinite(heldout):
+            facts["held-out objective"] = f"{heldout:.3g} nats"
         return facts | {"status": self.status}
 
     def __repr__(self) -> str:
-        facts = self._facts()
-        width = max(map(len, facts))
-        lines = [f"  {name:<{width}}  {value}" for name, value in facts.items()]
-        return "\n".join(["Coreset", *lines])
+        return facts_text("Coreset", self._facts())
 
     def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self._facts().items()
-        )
-        return f"<table><caption><b>Coreset</b></caption>{cells}</table>"
+        return facts_html("Coreset", self._facts())
 
 
 def _model_of_context() -> pm.Model | None:

@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "pymc_coresets"
 LAYERS = [
     "exceptions",
     "importance",
+    "display",
     "algorithms",
     "progress",
     "model",

@@ -1,10 +1,10 @@
 """The verdict on draws of a coreset posterior: thresholds, and what they mean in words."""
 
-import html
 from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.importance import KHAT_USELESS, khat_threshold
 
 KL_NEGLIGIBLE = 0.01
@@ -19,6 +19,9 @@ RHAT_CONVERGED = 1.01
 
 MIN_ESS = 100.0
 """Effective sample size below which means are off by more than a tenth of a standard deviation."""
+
+
+_TITLE = "Check of a coreset posterior"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,31 +147,21 @@ class Check:
             "draws without making them right. Build a larger coreset, or sample more draws."
         )
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def _rows(self) -> dict[str, str]:
         divergences = "not recorded" if self.n_divergences is None else str(self.n_divergences)
         limit = khat_threshold(self.n_draws)
-        return [
-            ("KL(coreset || full)", f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats"),
-            ("symmetrised KL", f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats"),
-            ("Pareto k-hat", f"{self.pareto_khat:.2f} (reliable below {limit:.2g})"),
-            ("ESS re-weighted", f"{self.ess:.0f} of {self.n_draws} draws"),
-            ("R-hat (largest)", "needs two chains" if np.isnan(self.rhat) else f"{self.rhat:.3f}"),
-            ("bulk ESS (smallest)", f"{self.ess_bulk:.0f}"),
-            ("divergences", divergences),
-        ]
+        return {
+            "KL(coreset || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
+            "symmetrised KL": f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats",
+            "Pareto k-hat": f"{self.pareto_khat:.2f} (reliable below {limit:.2g})",
+            "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
+            "R-hat (largest)": "needs two chains" if np.isnan(self.rhat) else f"{self.rhat:.3f}",
+            "bulk ESS (smallest)": f"{self.ess_bulk:.0f}",
+            "divergences": divergences,
+        }
 
     def __repr__(self) -> str:
-        rows = self._rows()
-        width = max(len(name) for name, _ in rows)
-        lines = [f"  {name:<{width}}  {value}" for name, value in rows]
-        return "\n".join(["Check of a coreset posterior", *lines, self.verdict])
+        return facts_text(_TITLE, self._rows(), self.verdict)
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self._rows()
-        )
-        first, _, rest = self.verdict.partition(":")
-        verdict = f"<b>{html.escape(first)}:</b>{html.escape(rest)}"
-        return f"<table>{rows}</table><p style='max-width:45em'>{verdict}</p>"
+        return facts_html(_TITLE, self._rows(), verdict=self.verdict)

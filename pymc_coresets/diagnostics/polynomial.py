@@ -1,15 +1,18 @@
 """The verdict on a posterior from polynomial statistics, in words."""
 
-import html
 from dataclasses import dataclass
 
 from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE, Check
+from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.importance import KHAT_USELESS, khat_threshold
 
 __all__ = ["PolynomialCheck"]
 
 OUTSIDE_NOTICEABLE = 0.03
 """Share of predictors outside the radius from which on the radius is named as the reason."""
+
+
+_TITLE = "Check of a polynomial posterior"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,31 +130,21 @@ class PolynomialCheck:
             "polynomial."
         )
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def _rows(self) -> dict[str, str]:
         draws = self.draws
         limit = khat_threshold(draws.n_draws)
-        return [
-            ("predictors outside", f"{self.outside:.2%} beyond radius {self.radius:.3g}"),
-            ("99.9 % of |eta| below", f"{self.reach:.3g}"),
-            ("largest error of a row", f"{self.max_error:.2g} nats (degree {self.degree})"),
-            ("bounded above", "yes" if self.bounded else "no"),
-            ("KL(approximate || full)", f"{draws.kl:.2g} ± {draws.kl_mcse:.1g} nats"),
-            ("Pareto k-hat", f"{draws.pareto_khat:.2f} (reliable below {limit:.2g})"),
-            ("ESS re-weighted", f"{draws.ess:.0f} of {draws.n_draws} draws"),
-        ]
+        return {
+            "predictors outside": f"{self.outside:.2%} beyond radius {self.radius:.3g}",
+            "99.9 % of |eta| below": f"{self.reach:.3g}",
+            "largest error of a row": f"{self.max_error:.2g} nats (degree {self.degree})",
+            "bounded above": "yes" if self.bounded else "no",
+            "KL(approximate || full)": f"{draws.kl:.2g} ± {draws.kl_mcse:.1g} nats",
+            "Pareto k-hat": f"{draws.pareto_khat:.2f} (reliable below {limit:.2g})",
+            "ESS re-weighted": f"{draws.ess:.0f} of {draws.n_draws} draws",
+        }
 
     def __repr__(self) -> str:
-        rows = self._rows()
-        width = max(len(name) for name, _ in rows)
-        lines = [f"  {name:<{width}}  {value}" for name, value in rows]
-        return "\n".join(["Check of a polynomial posterior", *lines, self.verdict])
+        return facts_text(_TITLE, self._rows(), self.verdict)
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self._rows()
-        )
-        first, _, rest = self.verdict.partition(":")
-        verdict = f"<b>{html.escape(first)}:</b>{html.escape(rest)}"
-        return f"<table>{rows}</table><p style='max-width:45em'>{verdict}</p>"
+        return facts_html(_TITLE, self._rows(), verdict=self.verdict)

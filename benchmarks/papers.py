@@ -1,189 +1,161 @@
-"""How close coreset posteriors come to the full one on the six data sets of the papers.
+"""The comparisons of Campbell and Beronov (2019), and what is asked of Riemannian pursuit.
 
-``python -m benchmarks.papers`` prints, for every data set, method and size, the median over seeds
-of KL(coreset posterior || full posterior) / KL(prior || full posterior). Posteriors are Laplace
-approximations, tangent vectors come from draws of the full posterior's. The data are looked for
-in the folder that the environment variable PYMC_CORESETS_DATA names, else in ../shared/data.
+``python -m benchmarks.papers --all`` runs the four parts that take half an hour of a processor:
+``--gaussian``, ``--rbf``, ``--regressions``, ``--fixed``. Tables are markdown: medians over the
+trials, and quartiles. The first two parts are Sections 5.1 and 5.2: posteriors known in closed
+form, KL(coreset posterior || full posterior) in nats. The third is Section 5.3: six regressions,
+Laplace approximations, the same over KL(prior || full posterior). ``--fixed`` compares the methods
+that never draw from a coreset's posterior. A fifth part, ``--nuts``, builds coresets of PyMC models
+and finds out how far they really are. ``--schedule paper`` gives SparseVI the printed number of
+weight updates, and takes hours with ten trials. ``--save`` keeps the results of the first three
+parts, ``--load`` shows saved ones instead of running, and ``--figures`` draws them.
 """
 
 import argparse
-import os
-from collections.abc import Callable
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
-from scipy.linalg import solve_triangular
-from scipy.special import expit, gammaln
 
-from pymc_coresets.algorithms import METHODS, Problem, solve
+from benchmarks.closed_forms import Experiment, full_and_prior
+from benchmarks.contenders import at_support, contenders, points_of
+from benchmarks.curves import (
+    MATCHED,
+    PURSUIT,
+    SPARSE_VI,
+    Record,
+    curves_of,
+    gains_of,
+    judged,
+    read,
+    table_of,
+    write,
+)
+from benchmarks.fixed_draws import fixed_table
+from benchmarks.paper_data import (
+    DATA_SETS,
+    gaussian_mean,
+    load,
+    needed_folder,
+    radial_basis,
+)
+from benchmarks.paper_figures import draw_figures
+from benchmarks.regressions import Laplace
 
-type Array = NDArray[np.float64]
-
-SIZES = (10, 20, 50, 100)
-LOGISTIC = ("synth_lr", "ds1", "phishing")
-POISSON = ("synth_poiss", "biketrips", "airportdelays")
-DATA_SETS = LOGISTIC + POISSON
-
-
-@dataclass(frozen=True, kw_only=True)
-class Regression:
-    """A generalised linear model with a standard normal prior: potentials of ``eta = X theta``.
-
-    ``potential`` maps the linear predictor, of shape (n_obs, ...), to log-likelihoods and
-    ``derivatives`` to their first and second derivatives.
-    """
-
-    features: Array
-    potential: Callable[[Array], Array]
-    derivatives: Callable[[Array], tuple[Array, Array]]
-
-    def loglik(self, draws: Array) -> Array:
-        """Pointwise log-likelihoods, shape (n_obs, n_draws)."""
-        return self.potential(self.features @ draws.T)
-
-    def laplace(self, weights: Array) -> "Gaussian":
-        """Laplace approximation of the weighted posterior, by damped Newton steps."""
-        theta = np.zeros(self.features.shape[1])
-        for _ in range(200):
-            gradient, precision = self._expand(theta, weights)
-            if np.linalg.eigvalsh(precision)[0] <= 0:
-                precision = np.eye(len(theta)) * np.abs(np.linalg.eigvalsh(precision)).max()
-            direction = np.linalg.solve(precision, gradient)
-            step, value = 1.0, self._logp(theta, weights)
-            while self._logp(theta + step * direction, weights) < value and step > 1e-10:
-                step /= 2
-            theta = theta + step * direction
-            if np.abs(step * direction).max() < 1e-12:
-                break
-        return Gaussian(mean=theta, precision=self._expand(theta, weights)[1])
-
-    def _logp(self, theta: Array, weights: Array) -> float:
-        return float(weights @ self.potential(self.features @ theta) - theta @ theta / 2)
-
-    def _expand(self, theta: Array, weights: Array) -> tuple[Array, Array]:
-        first, second = self.derivatives(self.features @ theta)
-        gradient = self.features.T @ (weights * first) - theta
-        precision = np.eye(len(theta)) - (self.features.T * (weights * second)) @ self.features
-        return gradient, precision
+SMALL = (1, 2, 5, 10, 20, 50, 100)
+SIZES = {"gaussian": (*SMALL, 200), "rbf": (10, 20, 50, 100, 200, 300)}
+TITLES = {
+    "gaussian": "Gaussian mean, d = 200, N = 1 000: KL in nats",
+    "rbf": "301 radial basis functions, N = 10 000, made-up house prices: KL in nats",
+}
+# Updates of SparseVI's weights a step, and the numerator of the printed step.
+SCHEDULES: dict[str, tuple[dict[str, int], float]] = {
+    "gaussian": ({"short": 30, "paper": 100}, 1.0),
+    "rbf": ({"short": 10, "paper": 100}, 1.0),
+    "regressions": ({"short": 20, "paper": 500}, 0.5),
+}
+FIXED_DRAWS, FIXED_SEEDS = 500, 5
+RBF_SHARE = 0.3  # of the trials, for a trial takes minutes
+PARTS = ("gaussian", "rbf", "regressions")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gaussian:
-    """A normal distribution by its mean and precision matrix."""
-
-    mean: Array
-    precision: Array
-
-    def draw(self, n_draws: int, *, rng: np.random.Generator) -> Array:
-        """Draws of shape (n_draws, dimension): ``mean + L^-T z`` for precision ``L L^T``."""
-        root = np.linalg.cholesky(self.precision)
-        noise = rng.normal(size=(len(self.mean), n_draws))
-        draws: Array = self.mean + solve_triangular(root, noise, lower=True, trans="T").T
-        return draws
-
-    def kl(self, other: "Gaussian") -> float:
-        """KL(self || other) in nats, accurate for near-equal precisions too."""
-        root = np.linalg.cholesky(self.precision)
-        relative = solve_triangular(root, other.precision - self.precision, lower=True)
-        excess = np.linalg.eigvalsh(solve_triangular(root, relative.T, lower=True))
-        shift = other.mean - self.mean
-        return float((excess - np.log1p(excess)).sum() + shift @ other.precision @ shift) / 2
+def experiment_of(name: str, trial: int) -> Experiment:
+    """Made-up data are made anew for every trial."""
+    rng = np.random.default_rng([1, trial])
+    if name == "gaussian":
+        return gaussian_mean(rng)
+    return radial_basis(rng) if name == "rbf" else Laplace(load(name, needed_folder()))
 
 
-def logistic(features: Array, y: Array) -> Regression:
-    """Logistic regression with y in {-1, 1} (or {0, 1})."""
-    sign = np.where(y > 0, 1.0, -1.0)
-
-    def potential(eta: Array) -> Array:
-        return np.asarray(-np.logaddexp(0, -(sign * eta.T).T))
-
-    def derivatives(eta: Array) -> tuple[Array, Array]:
-        return sign * expit(-sign * eta), -expit(eta) * expit(-eta)
-
-    return Regression(features=features, potential=potential, derivatives=derivatives)
-
-
-def poisson(features: Array, y: Array) -> Regression:
-    """Poisson regression with rate ``log(1 + exp(eta))``."""
-
-    def potential(eta: Array) -> Array:
-        rate = np.logaddexp(0, eta)
-        return np.asarray((y * np.log(rate).T - rate.T - gammaln(y + 1)).T)
-
-    def derivatives(eta: Array) -> tuple[Array, Array]:
-        rate, slope = np.logaddexp(0, eta), expit(eta)
-        excess = y / rate - 1
-        return excess * slope, excess * slope * (1 - slope) - y * np.square(slope / rate)
-
-    return Regression(features=features, potential=potential, derivatives=derivatives)
+def run(name: str, trial: int, schedule: str) -> Iterator[Record]:
+    """All methods on one experiment."""
+    experiment, sizes = experiment_of(name, trial), SIZES.get(name, SMALL)
+    full, prior = full_and_prior(experiment)
+    updates, printed_step = SCHEDULES[name if name in SIZES else "regressions"]
+    record = partial(
+        Record,
+        experiment=name,
+        dimension=experiment.dimension,
+        prior_kl=prior.kl(full),
+        schedule=schedule,
+        trial=trial,
+    )
+    for label, contender in contenders(schedule, updates[schedule], printed_step).items():
+        points = points_of(contender, experiment, sizes, np.random.default_rng([2, trial]))
+        yield from (record(method=label, **vars(point)) for point in points)
+        if label == SPARSE_VI:
+            rng = np.random.default_rng([3, trial])
+            matched = at_support(points, experiment, tuple(s for s in sizes if s >= 50), rng)
+            yield from (record(method=MATCHED, **vars(point)) for point in matched)
 
 
-def data_folder() -> Path | None:
-    """Folder of the data sets, or None where it is absent."""
-    beside = Path(__file__).parents[2] / "shared" / "data"
-    folder = Path(os.environ.get("PYMC_CORESETS_DATA", beside))
-    return folder if folder.is_dir() else None
+def run_all(parts: list[str], trials: int, schedule: str) -> Iterator[Record]:
+    """The parts' experiments, one trial of each after another."""
+    names = [n for p in parts for n in (DATA_SETS if p == "regressions" else (p,))]
+    for trial in range(trials):
+        for name in names:
+            if name != "rbf" or trial < np.ceil(RBF_SHARE * trials):
+                yield from run(name, trial, schedule)
+                print(f"trial {trial + 1} of {name}: done", file=sys.stderr)
 
 
-def load(name: str, folder: Path) -> Regression:
-    """Read one data set and whiten its columns, except the last one, the intercept."""
-    with np.load(folder / f"{name}.npz") as file:
-        features, y = file["X"].astype(np.float64), file["y"].astype(np.float64)
-    centred = features[:, :-1] - features[:, :-1].mean(axis=0)
-    root = np.linalg.cholesky(np.atleast_2d(np.cov(centred, rowvar=False)))
-    features[:, :-1] = solve_triangular(root, centred.T, lower=True).T
-    return logistic(features, y) if name in LOGISTIC else poisson(features, y)
+def report(records: list[Record]) -> None:
+    """Print the tables of every experiment and schedule, and the verdicts."""
+    for schedule in dict.fromkeys(r.schedule for r in records):
+        own = [r for r in records if r.schedule == schedule]
+        names = list(dict.fromkeys(r.experiment for r in own))
+        for name in names:
+            curves = curves_of([r for r in own if r.experiment == name], relative=name not in SIZES)
+            dimension = next(r.dimension for r in own if r.experiment == name)
+            title = TITLES.get(name, f"{name} (D = {dimension}): KL / KL of the prior")
+            print(f"\n### {title}; {schedule} schedule, trials: {curves[0].n_trials}\n")
+            print(table_of(curves))
+        regressions = [name for name in names if name in DATA_SETS]
+        if regressions:
+            for label, pursuit in (("the same M", PURSUIT), ("as many rows", MATCHED)):
+                print(f"\n### SparseVI over pursuit with {label}, {schedule} schedule\n")
+                print(judged(gains_of(own, regressions, pursuit)))
 
 
-def relative_kl(
-    model: Regression, methods: tuple[str, ...], sizes: tuple[int, ...], *, n_draws: int, seed: int
-) -> Array:
-    """KL of every method and size over the prior's, shape (len(methods), len(sizes))."""
-    n_obs, dimension = model.features.shape
-    full = model.laplace(np.ones(n_obs))
-    prior = Gaussian(mean=np.zeros(dimension), precision=np.eye(dimension))
-    rng = np.random.default_rng(seed)
-    problem = Problem.from_loglik(model.loglik(full.draw(n_draws, rng=rng)))
-    table = np.empty((len(methods), len(sizes)))
-    for row, name in enumerate(methods):
-        for column, size in enumerate(sizes):
-            solution = solve(METHODS[name](), problem, size, rng=rng)
-            weights = np.zeros(n_obs)
-            weights[solution.indices] = solution.weights
-            table[row, column] = model.laplace(weights).kl(full) / prior.kl(full)
-    return table
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for part in ("all", *PARTS, "fixed", "nuts"):
+        parser.add_argument(f"--{part}", action="store_true")
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--schedule", choices=("short", "paper"), default="short")
+    parser.add_argument("--save", type=Path, metavar="CSV", help="keep the results here")
+    parser.add_argument("--load", type=Path, nargs="+", metavar="CSV", help="show these results")
+    parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw the results there")
+    return parser.parse_args()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=500)
-    parser.add_argument("--seeds", type=int, default=5)
-    options = parser.parse_args()
-    folder = data_folder()
-    if folder is None:
-        raise SystemExit("No data: let PYMC_CORESETS_DATA name the folder with synth_lr.npz etc.")
-    methods = tuple(METHODS)
-    table = Table(title=f"KL to the full posterior / that of the prior, {options.draws} draws")
-    for heading in ("data (D)", "method", *(f"M = {size}" for size in SIZES)):
-        table.add_column(heading, justify="left" if heading in ("data (D)", "method") else "right")
-    for name in DATA_SETS:
-        model = load(name, folder)
-        medians = np.median(
-            [
-                relative_kl(model, methods, SIZES, n_draws=options.draws, seed=seed)
-                for seed in range(options.seeds)
-            ],
-            axis=0,
+    options = parsed()
+    chosen = {part for part in (*PARTS, "fixed", "nuts") if getattr(options, part)}
+    if options.all or not (chosen or options.load):
+        chosen |= {*PARTS, "fixed"}
+    if options.load:
+        records = [record for path in options.load for record in read(path)]
+    else:
+        running = run_all(
+            [part for part in PARTS if part in chosen], options.trials, options.schedule
         )
-        for method, row in zip(methods, medians, strict=True):
-            label = f"{name} ({model.features.shape[1]})" if method == methods[0] else ""
-            table.add_row(label, method, *(f"{value:.0e}" for value in row))
-        table.add_section()
-    Console().print(table)
+        records = list(write(options.save, running) if options.save else running)
+    report(records)
+    if options.figures:
+        draw_figures(records, options.figures)
+    if "fixed" in chosen:
+        print(f"\n### Six data sets, {FIXED_DRAWS} fixed draws, {FIXED_SEEDS} seeds\n")
+        print(fixed_table(n_draws=FIXED_DRAWS, n_seeds=FIXED_SEEDS))
+    if "nuts" in chosen:
+        from benchmarks.nuts_judge import nuts_table  # noqa: PLC0415 - PyMC takes seconds to load
+
+        print("\n### Riemannian pursuit with NUTS draws: true divergences\n", flush=True)
+        print(nuts_table())
 
 
 if __name__ == "__main__":

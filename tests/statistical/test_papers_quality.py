@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from benchmarks.papers import DATA_SETS, Gaussian, data_folder, load, relative_kl
+from benchmarks.closed_forms import Gaussian
+from benchmarks.fixed_draws import relative_kl
+from benchmarks.paper_data import DATA_SETS, data_folder, load
 
 FOLDER = data_folder()
 needs_data = pytest.mark.skipif(

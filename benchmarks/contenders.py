@@ -1,0 +1,200 @@
+"""The methods of the papers' comparison: each gives a coreset, and its seconds, at every size."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.closed_forms import Array, Experiment, Gaussian, full_and_prior
+from benchmarks.curves import PURSUIT, SPARSE_VI, Point
+from pymc_coresets.algorithms import (
+    GIGA,
+    AdaptiveMethod,
+    Problem,
+    QuasiNewton,
+    RiemannianPursuit,
+    SparseVI,
+    sample_uniform,
+    solve,
+    solve_adaptively,
+)
+from pymc_coresets.algorithms.posterior import Indices
+
+type Sizes = tuple[int, ...]
+type Contender = Callable[[Experiment, Sizes, np.random.Generator], Iterator["Stage"]]
+type Run = Callable[[Experiment, int, np.random.Generator], tuple[Indices, Array]]
+
+PROJECTIONS = 100  # draws for GIGA, as in the paper
+NOISE = 0.75  # of the realistic guess of the posterior, as in the paper
+ROUNDED = 1e-12  # nats: so small a tolerance that only the size limits
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stage:
+    """What a method has at one of the sizes asked for, after so many seconds of the processor."""
+
+    size: int
+    weights: Array
+    seconds: float
+
+
+def contenders(schedule: str, n_steps: int, printed_step: float) -> dict[str, Contender]:
+    """What is compared; a further method is a further entry.
+
+    The paper's schedule is SparseVI's, with the printed step and with ours; the short one has a
+    fraction of the updates, our step, and every method.
+    """
+    fixed: dict[str, Contender] = {
+        "uniform": each_size(uniform),
+        "giga, optimal": each_size(giga(optimal)),
+        "giga, realistic": each_size(giga(realistic)),
+    }
+    ours: dict[str, Contender] = {PURSUIT: each_size(riemannian)}
+    if schedule == "paper":
+        printed = SparseVI(n_steps=n_steps, step_size=printed_step)
+        return {
+            **fixed,
+            "sparse_vi, printed step": following(printed),
+            SPARSE_VI: following(SparseVI(n_steps=n_steps)),
+            **ours,
+        }
+    return {
+        **fixed,
+        SPARSE_VI: following(SparseVI(n_steps=n_steps)),
+        "sparse_vi, single": following(SparseVI(update="single", n_steps=n_steps)),
+        "sparse_vi, quadratic": following(SparseVI(update="quadratic", n_draws=200, n_steps=3)),
+        "sparse_vi, l1": some_sizes(SparseVI(update="l1", n_steps=n_steps)),
+        "quasi_newton": some_sizes(QuasiNewton()),
+        **ours,
+    }
+
+
+def points_of(
+    contender: Contender, experiment: Experiment, sizes: Sizes, rng: np.random.Generator
+) -> list[Point]:
+    """Judge a method's coreset at every size: the judging is not in its seconds."""
+    full, _ = full_and_prior(experiment)
+    return [
+        Point(
+            size=stage.size,
+            support=int(np.count_nonzero(stage.weights)),
+            kl=experiment.gaussian(stage.weights).kl(full),
+            seconds=stage.seconds,
+        )
+        for stage in contender(experiment, sizes, rng)
+    ]
+
+
+def at_support(
+    sparse: list[Point], experiment: Experiment, sizes: Sizes, rng: np.random.Generator
+) -> list[Point]:
+    """Riemannian pursuit where SparseVI's coresets end, for it may select rows repeatedly."""
+    return [
+        replace(point, size=ended.size)
+        for ended in sparse
+        if ended.size in sizes
+        for point in points_of(each_size(riemannian), experiment, (ended.support,), rng)
+    ]
+
+
+# -- ways to run -----------------------------------------------------------------------------------
+
+
+def each_size(run: Run) -> Contender:
+    """A run for every size."""
+
+    def stages(experiment: Experiment, sizes: Sizes, rng: np.random.Generator) -> Iterator[Stage]:
+        for size in sizes:
+            began = time.process_time()
+            indices, chosen = run(experiment, size, rng)
+            seconds = time.process_time() - began
+            weights = np.zeros(experiment.n_obs)
+            weights[indices] = chosen
+            yield Stage(size=size, weights=weights, seconds=seconds)
+
+    return stages
+
+
+def some_sizes(method: AdaptiveMethod[Any]) -> Contender:
+    """A run for every other size from the largest down to 10: for methods that do not grow."""
+
+    def run(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Indices, Array]:
+        solution = solve_adaptively(method, experiment, size, rng=rng)
+        return solution.indices, solution.weights
+
+    every = each_size(run)
+    return lambda experiment, sizes, rng: every(
+        experiment, tuple(s for s in sizes[-1::-2][::-1] if s >= 10), rng
+    )
+
+
+def following(method: AdaptiveMethod[Any]) -> Contender:
+    """One run to the largest size, looked at after as many selections as every size has.
+
+    A run ends early where weights grow so large that the posterior's precision is numerically
+    singular.
+    """
+
+    def stages(experiment: Experiment, sizes: Sizes, rng: np.random.Generator) -> Iterator[Stage]:
+        began = time.process_time()
+        state, ended = method.start(experiment, max(sizes), rng=rng), False
+        seconds = time.process_time() - began
+        for n_steps in range(1, max(sizes) + 1):
+            if not ended:
+                began = time.process_time()
+                try:
+                    state = method.step(state)
+                except np.linalg.LinAlgError:
+                    ended = True
+                ended = ended or state.status is not None
+                seconds += time.process_time() - began
+            if n_steps in sizes:
+                yield Stage(size=n_steps, weights=state.weights, seconds=seconds)
+
+    return stages
+
+
+# -- methods ---------------------------------------------------------------------------------------
+
+
+def uniform(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Indices, Array]:
+    return sample_uniform(experiment.base_weights, size, rng=rng)
+
+
+def giga(guess: Callable[[Experiment, np.random.Generator], Gaussian]) -> Run:
+    """GIGA as published, with draws from the guess of the posterior; these are in its time."""
+
+    def run(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Indices, Array]:
+        parameters = guess(experiment, rng).draw(PROJECTIONS, rng=rng)
+        problem = Problem.from_loglik(experiment.potentials(parameters))
+        solution = solve(GIGA(polish=False), problem, size, rng=rng)
+        return solution.indices, solution.weights
+
+    return run
+
+
+def optimal(experiment: Experiment, _: np.random.Generator) -> Gaussian:
+    return full_and_prior(experiment)[0]
+
+
+def realistic(experiment: Experiment, rng: np.random.Generator) -> Gaussian:
+    """A random point between prior and posterior, with 75 % relative noise."""
+    (full, prior), share = full_and_prior(experiment), rng.uniform()
+    mean = share * full.mean + (1 - share) * prior.mean
+    covariance = share * np.linalg.inv(full.precision)
+    covariance += (1 - share) * np.linalg.inv(prior.precision)
+    noise = rng.normal(size=mean.shape) / np.sqrt(len(mean))
+    mean = mean + NOISE * np.linalg.norm(mean) * noise
+    scale = np.exp(-2 * NOISE * abs(rng.normal()))
+    return Gaussian(mean=mean, precision=np.linalg.inv(scale * covariance))
+
+
+def riemannian(
+    experiment: Experiment, size: int, rng: np.random.Generator
+) -> tuple[Indices, Array]:
+    """From a uniform coreset of a tenth of the rows, and to rounding: only the size limits it."""
+    method = RiemannianPursuit(tolerance=ROUNDED, start_size=experiment.n_obs // 10)
+    solution = method.construct(experiment, size, rng=rng)
+    return solution.indices, solution.weights

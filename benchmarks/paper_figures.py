@@ -1,0 +1,80 @@
+"""Figures of the papers' comparison: divergence against size and against seconds."""
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.closed_forms import Array
+from benchmarks.curves import MATCHED, Curve, Record, curves_of
+from benchmarks.paper_data import DATA_SETS
+
+FLOOR = 1e-17  # relative: what is drawn for a divergence that rounds to 0
+STYLES: dict[str, dict[str, Any]] = {
+    "uniform": {"color": "0.6"},
+    "giga, optimal": {"color": "tab:blue"},
+    "giga, realistic": {"color": "tab:cyan"},
+    "sparse_vi, printed step": {"color": "tab:red", "linestyle": ":"},
+    "sparse_vi": {"color": "tab:red"},
+    "sparse_vi, single": {"color": "tab:orange"},
+    "sparse_vi, quadratic": {"color": "tab:brown"},
+    "sparse_vi, l1": {"color": "tab:pink", "marker": "."},
+    "quasi_newton": {"color": "tab:purple", "marker": "."},
+    "riemannian_pursuit": {"color": "black", "linewidth": 2},
+}
+
+
+def draw_figures(records: list[Record], folder: Path) -> None:
+    """Two figures for every schedule: the closed forms, and the six regressions."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for schedule in dict.fromkeys(r.schedule for r in records):
+        own = [r for r in records if r.schedule == schedule]
+        names = list(dict.fromkeys(r.experiment for r in own))
+        groups = {
+            "closed_forms": [n for n in names if n not in DATA_SETS],
+            "regressions": [n for n in DATA_SETS if n in names],
+        }
+        for group, members in groups.items():
+            if members:
+                path = folder / f"papers_{group}_{schedule}.png"
+                _draw({n: [r for r in own if r.experiment == n] for n in members}, path)
+
+
+def _draw(experiments: dict[str, list[Record]], path: Path) -> None:
+    """A row an experiment: against the number of rows, and against seconds."""
+    import matplotlib as mpl  # noqa: PLC0415 - only figures need it
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    n_rows = len(experiments)
+    figure, axes = plt.subplots(
+        n_rows,
+        2,
+        figsize=(9, 2.6 * n_rows + 0.8),
+        sharey="row",
+        squeeze=False,
+        layout="constrained",
+    )
+    for (name, records), (by_size, by_time) in zip(experiments.items(), axes, strict=True):
+        relative = name in DATA_SETS
+        for curve in curves_of(records, relative=relative):
+            if curve.method != MATCHED:
+                _line(by_size, curve.support[1], curve)
+                if curve.method != "uniform":  # it takes none
+                    _line(by_time, curve.seconds[1], curve)
+        by_size.set_ylabel(f"{name}\nKL / KL(prior)" if relative else f"{name}\nKL, nats")
+        for axis in (by_size, by_time):
+            axis.set(xscale="log", yscale="log")
+            axis.grid(alpha=0.3)
+    axes[-1, 0].set_xlabel("rows in the coreset")
+    axes[-1, 1].set_xlabel("seconds of the processor")
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8)
+    figure.savefig(path, dpi=70)
+    plt.close(figure)
+
+
+def _line(axis: Any, across: Array, curve: Curve) -> None:  # noqa: ANN401 - untyped library
+    low, middle, high = curve.kl.clip(FLOOR)
+    style = STYLES[curve.method]
+    axis.plot(across, middle, label=curve.method, **style)
+    axis.fill_between(across, low, high, color=style["color"], alpha=0.15, linewidth=0)

@@ -74,6 +74,12 @@ def limitations(
             f"posterior, and not within {limit:g}. {_remedy(solution, observations)} check() tells "
             "whether what there is is enough."
         )
+    if len(solution.indices) < observations.n_dims:
+        yield (
+            f"{len(solution.indices)} rows for {observations.n_dims} free dimensions leave some "
+            "directions to the prior alone, where the estimated divergence means little: allow "
+            f"a size of {2 * observations.n_dims} at least."
+        )
     n_draws, n_divergences = counts.get("n_sampler_draws", 0), counts.get("n_divergences", 0)
     if n_divergences > _MANY_DIVERGENCES * n_draws:
         yield (

@@ -324,16 +324,17 @@ def _fit_tail(log_r: Floats, efficiency: float) -> tuple[Floats, float]:
     """Smoothed normalised log-weights (shape of `log_r`) and k-hat of ratios that differ."""
     stats: Any = array_stats
     try:
-        # ArviZ takes the log-likelihood that is left out, hence minus the log-ratio.
-        with np.errstate(over="ignore"):  # in quantiles of a tail so heavy that it is cut anyway
+        with np.errstate(over="ignore", invalid="ignore"):  # in a tail beyond any smoothing
+            # ArviZ takes the log-likelihood that is left out, hence minus the log-ratio.
             log_weights, khat = stats.psislw(-log_r.ravel(), r_eff=efficiency)
     except ValueError:
         # Its only complaint about a tail that is long enough: all its points are equal, so that
         # the ratios are bounded and attain their bound often.
         return log_r - logsumexp(log_r), -np.inf
     # The fit gives up where the tail's lower part vanishes beside its top.
-    shape = float(khat) if np.isfinite(khat) else np.inf
-    return np.reshape(np.asarray(log_weights, dtype=np.float64), log_r.shape), shape
+    if not np.isfinite(khat) or np.isnan(log_weights).any():
+        return log_r - logsumexp(log_r), np.inf
+    return np.reshape(np.asarray(log_weights, dtype=np.float64), log_r.shape), float(khat)
 
 
 def _validated(log_ratios: ArrayLike) -> Floats:

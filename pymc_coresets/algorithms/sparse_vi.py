@@ -21,6 +21,7 @@ type Update = Literal["sgd", "single", "quadratic", "l1"]
 
 _RIDGE = 0.01  # smallest curvature of a Newton step over the mean variance of the potentials
 _REACH = 1.0  # standard deviation of the change of log pi_w in a step: its model is local
+_MEMORY, _TINY = (0.9, 0.999), 1e-8  # of Adam, as its authors recommend
 _DECREASE = 10.0  # of an l1 penalty whose coreset is still small enough
 _PENALTIES = 16  # tried for l1, by decreases and then by bisection
 
@@ -70,6 +71,9 @@ class SparseVI:
         A number gives the paper's own schedule, ``w <- max(0, w - step_size / t * gradient)``; it
         takes 1 for its Gaussian and 0.5 for its regression experiments. By default steps have the
         right scale by themselves, see Notes.
+    adam : bool, default False
+        Take Adam steps of length ``step_size / t`` instead of the gradient itself, as the authors'
+        published code does: the paper's figures are those of these steps.
     n_subsample : int, optional
         Rows that estimate the sum over the data, without bias, in each gradient and that compete
         in each selection with those already in the coreset; by default all.
@@ -111,6 +115,7 @@ class SparseVI:
     n_draws: int = 100
     n_steps: int = 500
     step_size: float | None = None
+    adam: bool = False
     n_subsample: int | None = None
 
     def __post_init__(self) -> None:
@@ -122,6 +127,11 @@ class SparseVI:
         check_positive("n_steps", self.n_steps)
         if self.step_size is not None and not 0 < self.step_size < math.inf:
             raise InvalidOptionError(f"step_size must be positive or None, but is {self.step_size}")
+        if self.adam and (self.step_size is None or self.update not in {"sgd", "single"}):
+            raise InvalidOptionError(
+                f"adam=True takes a step_size, like 0.5 (it is {self.step_size}), and update='sgd' "
+                f"or 'single' (it is {self.update!r})"
+            )
         if self.n_subsample is not None:
             check_positive("n_subsample", self.n_subsample)
 
@@ -201,9 +211,10 @@ class SparseVI:
         self, state: SparseVIState, rows: Rows, weights: Vector, penalty: Vector | float = 0.0
     ) -> Vector:
         """Projected gradient steps; with a penalty per row they are those of Equation 96."""
+        adam = _Adam(np.zeros_like(weights), np.zeros_like(weights))
         for t in range(1, self.n_steps + 1):
             tangent = self._look(state.posterior, rows, weights, rng=state.rng)
-            gradient = penalty + tangent.gradient
+            gradient, adam = self._direction(penalty + tangent.gradient, adam, t)
             weights = self._moved(weights, gradient, tangent.vectors, t)
         return weights
 
@@ -212,13 +223,17 @@ class SparseVI:
     ) -> Vector:
         """Gradient steps for the scale of the old weights and for the new weight, Equation 89."""
         directions = np.stack([weights, new.astype(np.float64)])
-        factors = np.array([1.0, 0.0])
+        factors, adam = np.array([1.0, 0.0]), _Adam(np.zeros(2), np.zeros(2))
         for t in range(1, self.n_steps + 1):
             tangent = self._look(state.posterior, rows, factors @ directions, rng=state.rng)
             vectors = directions @ tangent.vectors
-            factors = self._moved(factors, -(vectors @ tangent.residual), vectors, t)
+            gradient, adam = self._direction(-(vectors @ tangent.residual), adam, t)
+            factors = self._moved(factors, gradient, vectors, t)
         updated: Vector = factors @ directions
         return updated
+
+    def _direction(self, gradient: Vector, adam: "_Adam", t: int) -> tuple[Vector, "_Adam"]:
+        return adam.after(gradient, t) if self.adam else (gradient, adam)
 
     def _moved(self, weights: Vector, gradient: Vector, vectors: Vector, t: int) -> Vector:
         """Projected gradient step t: the paper's, or one that finds its own scale."""
@@ -264,6 +279,22 @@ class SparseVI:
         refined = self._descend(state, rows[kept], weights[kept])
         moved = replace(self._move(state, rows[kept], refined), enough=penalty)
         return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
+
+
+@dataclass(frozen=True, eq=False)
+class _Adam:
+    """Running means of gradients and of their squares (Kingma and Ba 2015, Algorithm 1)."""
+
+    mean: Vector
+    square: Vector
+
+    def after(self, gradient: Vector, t: int) -> tuple[Vector, "_Adam"]:
+        """Give a direction with entries of about 1, and the means for the next step."""
+        mean = _MEMORY[0] * self.mean + (1 - _MEMORY[0]) * gradient
+        square = _MEMORY[1] * self.square + (1 - _MEMORY[1]) * gradient**2
+        corrected = np.sqrt(square / (1 - _MEMORY[1] ** t))
+        direction = mean / (1 - _MEMORY[0] ** t) / (corrected + _TINY)
+        return direction, _Adam(mean, square)
 
 
 def _unit(vectors: Vector, norms: Vector) -> Vector:

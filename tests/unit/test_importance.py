@@ -201,3 +201,14 @@ def test_systematic_resampling_never_picks_a_trailing_zero_weight():
     weights = np.append(np.full(10, 0.1), 0.0)
     picked = [importance.systematic_resample(weights, 7, rng=rng).max() for _ in range(500)]
     assert max(picked) == 9
+
+
+@pytest.mark.parametrize("scale", [1e2, 1e4, 1e8, 1e30])
+@pytest.mark.parametrize("seed", range(5))
+def test_ratios_of_any_size_are_judged_without_a_warning(scale, seed):
+    log_r = scale * np.random.default_rng(seed).standard_t(3, size=(1, 500))
+    smoothed = importance.pareto_smooth(log_r)
+    assert smoothed.pareto_khat > 0.7
+    assert not smoothed.sound
+    assert np.sum(smoothed.weights) == pytest.approx(1)
+    assert smoothed.ess >= 0

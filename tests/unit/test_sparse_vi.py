@@ -7,7 +7,7 @@ import pytest
 
 from pymc_coresets.algorithms import Status
 from pymc_coresets.algorithms.adaptive import Tangent, solve_adaptively
-from pymc_coresets.algorithms.sparse_vi import SparseVI
+from pymc_coresets.algorithms.sparse_vi import SparseVI, _Adam
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from tests.unit.oracles import Line, Location
 
@@ -17,6 +17,7 @@ METHODS = [
     SparseVI(n_steps=40),
     SparseVI(n_steps=40, n_subsample=60),
     SparseVI(n_steps=40, step_size=0.5),
+    SparseVI(n_steps=40, step_size=0.5, adam=True),
     SparseVI(n_steps=40, update="single"),
     SparseVI(n_steps=4, update="quadratic"),
     SparseVI(n_steps=40, update="l1"),
@@ -132,6 +133,26 @@ def test_the_paper_s_step_by_hand():
     assert weights_of(method, model, 1, seed=7) == pytest.approx(weights)
 
 
+def test_first_adam_step_has_the_length_of_the_schedule_whatever_the_gradient():
+    """Without memory the direction is the sign of the gradient."""
+    method = SparseVI(n_steps=1, step_size=0.5, adam=True)
+    first, second = states(method, MODELS[0], 2)[1:]
+    assert first.weights.sum() == pytest.approx(0.5, abs=1e-6)
+    moved = second.weights[second.support] - first.weights[second.support]
+    np.testing.assert_allclose(np.abs(moved), 0.5, atol=1e-6)
+
+
+def test_adam_remembers_gradients_within_a_step():
+    """By hand, for two gradients g and h: means (0.09 g + 0.1 h) / 0.19 and so on."""
+    g, h = np.array([3.0, -1.0]), np.array([1.0, 2.0])
+    empty = _Adam(np.zeros(2), np.zeros(2))
+    direction, after = empty.after(g, 1)
+    np.testing.assert_allclose(direction, [1, -1])
+    direction, _ = after.after(h, 2)
+    square = (0.999 * 0.001 * g**2 + 0.001 * h**2) / (1 - 0.999**2)
+    np.testing.assert_allclose(direction, (0.09 * g + 0.1 * h) / 0.19 / np.sqrt(square))
+
+
 @each_model
 @pytest.mark.parametrize("update", ["sgd", "single", "quadratic"])
 def test_each_of_the_first_steps_lowers_the_divergence(model, update):
@@ -143,7 +164,7 @@ def test_each_of_the_first_steps_lowers_the_divergence(model, update):
 
 
 @each_model
-@pytest.mark.parametrize("method", METHODS[:5], ids=lambda m: f"{m.update}")
+@pytest.mark.parametrize("method", METHODS[:6], ids=lambda m: f"{m.update}")
 def test_divergence_falls_with_size(model, method):
     sizes = (0, 2, 20)
     divergences = [
@@ -251,7 +272,14 @@ def test_size_is_checked(size):
 
 @pytest.mark.parametrize(
     "options",
-    [{"update": "adam"}, {"n_draws": 1}, {"n_steps": 0}, {"step_size": -1.0}, {"n_subsample": 0}],
+    [
+        {"update": "adam"},
+        {"adam": True},
+        {"n_draws": 1},
+        {"n_steps": 0},
+        {"step_size": -1.0},
+        {"n_subsample": 0},
+    ],
     ids=str,
 )
 def test_bad_options_are_named(options):

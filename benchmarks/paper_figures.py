@@ -12,6 +12,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "uniform": {"color": "0.6"},
     "giga, optimal": {"color": "tab:blue"},
     "giga, realistic": {"color": "tab:cyan"},
+    "sparse_vi, published": {"color": "tab:green"},
     "sparse_vi, printed step": {"color": "tab:red", "linestyle": ":"},
     "sparse_vi": {"color": "tab:red"},
     "sparse_vi, single": {"color": "tab:orange"},

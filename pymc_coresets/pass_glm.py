@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike
 from pymc.model.core import modelcontext
 
 from pymc_coresets.algorithms.chebyshev import MAX_DEGREE
+from pymc_coresets.algorithms.gaussian import gaussian_posterior
 from pymc_coresets.algorithms.monomials import n_monomials
 from pymc_coresets.algorithms.polynomial import (
     MAX_MONOMIALS,
     PolynomialStatistics,
     check_size,
-    gaussian_posterior,
     polynomial_statistics,
 )
 from pymc_coresets.algorithms.reach import predictor_quantile
@@ -49,7 +49,6 @@ _FIRST_RADIUS, _LEAST_RADIUS = 4.0, 1.0
 # we tried: with more inside, the expansion spends itself on intervals that hold hardly any.
 _BULK, _SETTLED = 0.975, 0.05
 _NEARLY_ALL, _MARGIN = 0.999, 1.1  # for higher degrees, which are bad outside
-_IMPROPER = 1.25  # times a radius whose polynomial is unbounded: the next one to try
 _ROUNDS = 20
 _DRAWS = 50
 _PROBED_ROWS = 1_000
@@ -131,8 +130,9 @@ def build_pass_glm(
     Gaussian posterior (where the prior is not Gaussian, with one that is worth one row in its
     place), and make R the 97.5 % quantile of ``|eta_n|`` over draws and rows (100 000 of them at
     most), but not below 1, until it moves by less than 5 %.  A radius whose polynomial is
-    unbounded above is too small by a quarter at least.  Each round is a pass over the data.  For
-    higher degrees, R is 1.1 times the 99.9 % quantile in the last round.
+    unbounded above is too small.  Where the steps overshoot, the interval that is left is halved.
+    Each round is a pass over the data.  For higher degrees, R is 1.1 times the 99.9 % quantile in
+    the last round.
 
     References
     ----------
@@ -156,7 +156,7 @@ def build_pass_glm(
       coefficients  3
       degree        2
       radius        4
-    >>> list(summary.closed_form()["mean"].coefficient.values)
+    >>> summary.closed_form()["coefficient"].values.tolist()
     ['beta[0]', 'beta[1]', 'beta[2]']
     """
     degree, fixed_radius = _degree(degree), _radius(radius)
@@ -241,25 +241,25 @@ def _usable_degrees(found: LinearPredictor, radius: float) -> list[int]:
 
 
 def _settled_radius(found: LinearPredictor, degree: int, rng: np.random.Generator) -> float:
-    """Move the radius until it covers as many predictors as suit the degree."""
-    prior, radius, least = _gaussian_or_none(found), _FIRST_RADIUS, _LEAST_RADIUS
-    known_proper = False
+    """Find the radius that covers as many predictors as suit the degree."""
+    prior, radius, low, high = _gaussian_or_none(found), _FIRST_RADIUS, 0.0, math.inf
     for _ in range(_ROUNDS):
-        statistics = _summarise(found, 2, radius)
-        if not statistics.is_proper:  # as for data whose responses lie outside
-            least = radius * _IMPROPER
-            radius = least if known_proper else 2 * radius
-            continue
-        known_proper = True
-        theta = _approximate_coefficients(found, statistics, prior, rng)
-        bulk = predictor_quantile(found.design, found.offset, theta, _BULK)
+        statistics, bulk = _summarise(found, 2, radius), math.inf
+        if statistics.is_proper:
+            theta = _approximate_coefficients(found, statistics, prior, rng)
+            bulk = predictor_quantile(found.design, found.offset, theta, _BULK)
         _log.info("radius %.3g: %.1f %% of |eta| below %.3g", radius, 100 * _BULK, bulk)
-        if abs(bulk / radius - 1) <= _SETTLED or bulk <= radius <= least:
+        too_small = max(_LEAST_RADIUS, (1 + _SETTLED) * low)
+        if abs(bulk / radius - 1) <= _SETTLED or bulk <= radius <= too_small:
             if degree == 2:
                 return radius
             reach = predictor_quantile(found.design, found.offset, theta, _NEARLY_ALL)
-            return max(_MARGIN * reach, least)
-        radius = max(bulk, least)
+            return max(_MARGIN * reach, _LEAST_RADIUS)
+        low, high = (radius, high) if bulk > radius else (low, radius)
+        # A radius without a posterior is too small, as for data whose responses lie outside.
+        radius = max(bulk if bulk < math.inf else 2 * radius, _LEAST_RADIUS)
+        if not low < radius < high:
+            radius = math.sqrt(low * high)
     warnings.warn(
         f"radius='auto' had not settled after {_ROUNDS} rounds, and stays at {radius:.3g}: see "
         "check(), and give a radius, or scale the covariates.",

@@ -154,13 +154,10 @@ class PolynomialSummary:
         1.5
         """
         mean, covariance = self._gaussian.coefficients()
-        names = list(self.coefficients)
+        dims, names = ("coefficient", "other_coefficient"), list(self.coefficients)
         return xr.Dataset(
-            {
-                "mean": ("coefficient", mean),
-                "covariance": (("coefficient", "other_coefficient"), covariance),
-            },
-            coords={"coefficient": names, "other_coefficient": names},
+            {"mean": (dims[0], mean), "covariance": (dims, covariance)},
+            coords=dict.fromkeys(dims, names),
         )
 
     @cached_property
@@ -272,7 +269,7 @@ class PolynomialSummary:
             idata = self._closed_form_draws(np.random.default_rng(random_seed))
         draws = check_draws(idata, self.log_ratios(idata))
         theta = coefficient_draws(self.parts[0], idata)
-        theta = theta[np.linspace(0, len(theta) - 1, min(len(theta), _REACH_DRAWS)).astype(int)]
+        theta = theta[:: -(-len(theta) // _REACH_DRAWS)]
         reach = self._reach(theta)
         return PolynomialCheck(
             degree=self.degree,

@@ -135,6 +135,7 @@ class RowPolynomials:
         self._nodes, self._fit = chebyshev_fit(degree, radius)
         self._responses: _Distinct | None = _Distinct(response)
         self._table = np.empty((degree + 1, 0))  # a power is contiguous
+        self._tabled = np.empty(0, dtype=np.int64)
 
     @property
     def n_obs(self) -> int:
@@ -150,10 +151,9 @@ class RowPolynomials:
             If the log-likelihood of a row is not finite at a node.
         """
         if self._responses is not None:
-            numbers, new = self._responses.number(rows)
-            if self._table.shape[1] + len(new) <= _MAX_DISTINCT:
-                if len(new):
-                    self._table = np.hstack([self._table, self._fitted(new).T])
+            numbers, first = self._responses.number(rows)
+            if len(first) <= _MAX_DISTINCT:
+                self._extend_table(first)
                 return np.take(self._table, numbers, axis=1).T
             self._responses = None
         return self._fitted(rows)
@@ -161,6 +161,15 @@ class RowPolynomials:
     def in_coefficients(self, rows: slice) -> Matrix:
         """Coefficients of the powers of x_n . theta: `in_predictor`, shifted by the offsets."""
         return shifted(self.in_predictor(rows), self.offset[rows])
+
+    def _extend_table(self, first: NDArray[np.int64]) -> None:
+        """Fit the rows that stand for the distinct responses, where they are new."""
+        known = len(self._tabled)
+        if not np.array_equal(first[:known], self._tabled):
+            known = 0  # they were numbered afresh
+        if known < len(first):
+            new = self._fitted(first[known:]).T
+            self._table, self._tabled = np.hstack([self._table[:, :known], new]), first
 
     def _fitted(self, rows: slice | NDArray[np.int64]) -> Matrix:
         values = self.loglik(self._nodes, rows)
@@ -207,27 +216,47 @@ def shifted(coefficients: Matrix, offset: Vector) -> Matrix:
 
 
 class _Distinct:
-    """Numbers distinct rows of some columns in the order of their appearance."""
+    """Numbers distinct rows of some columns in the order of their appearance.
+
+    Mostly one column determines the others (they are computed from it), and comparing is faster
+    than numbering: that is tried first.
+    """
 
     def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
         columns = [a.reshape(len(a), -1) for a in arrays]
         self._columns = [c[:, i] for c in columns for i in range(c.shape[1])]
+        self._one_is_enough = True
+        self._restart()
+
+    def _restart(self) -> None:
         self._values = [_Numbering() for _ in self._columns]
         self._pairs = [_Numbering() for _ in self._columns]
-        self._n_known = 0
+        self._first = np.empty(0, dtype=np.int64)
 
     def number(self, rows: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The number of each row of the slice, and the first rows of those that are new."""
+        """The number of each row of the slice, and the first row of every number so far."""
+        if self._one_is_enough:
+            if not len(self._first):
+                self._columns.sort(key=lambda c: -len(np.unique(c[rows])))
+            numbers = self._number(rows, 1)
+            others = self._columns[1:]
+            if all(np.array_equal(c[rows], c[self._first][numbers]) for c in others):
+                return numbers, self._first
+            self._one_is_enough = False
+            self._restart()
+        return self._number(rows, len(self._columns)), self._first
+
+    def _number(self, rows: slice, n_columns: int) -> NDArray[np.int64]:
         numbers = np.zeros(rows.stop - rows.start, dtype=np.int64)
-        for i, (column, values) in enumerate(zip(self._columns, self._values, strict=True)):
-            own = values.number(column[rows])
+        for i, column in enumerate(self._columns[:n_columns]):
+            own = self._values[i].number(column[rows])
             numbers = own if i == 0 else self._pairs[i].number((numbers << 32) + own)
-        n_known, self._n_known = self._n_known, max(self._n_known, int(numbers.max()) + 1)
-        if n_known == self._n_known:
-            return numbers, np.empty(0, dtype=np.int64)
-        order = np.flatnonzero(numbers >= n_known)
-        _, first = np.unique(numbers[order], return_index=True)
-        return numbers, order[first] + rows.start
+        n_known = len(self._first)
+        if not n_known or numbers.max() >= n_known:
+            new = np.flatnonzero(numbers >= n_known)
+            _, places = np.unique(numbers[new], return_index=True)
+            self._first = np.concatenate([self._first, new[places] + rows.start])
+        return numbers
 
 
 class _Numbering:

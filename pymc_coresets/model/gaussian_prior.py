@@ -7,7 +7,8 @@ import numpy as np
 import pytensor
 from pymc.pytensorf import gradient
 
-from pymc_coresets.algorithms.polynomial import PolynomialStatistics, gaussian_posterior
+from pymc_coresets.algorithms.gaussian import gaussian_posterior
+from pymc_coresets.algorithms.polynomial import PolynomialStatistics
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.model.draws import Draws
 from pymc_coresets.model.glm import LinearPredictor
@@ -103,6 +104,7 @@ def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
 
     Examples
     --------
+    >>> import pymc as pm
     >>> from pymc_coresets.model.glm import find_linear_predictor
     >>> from pymc_coresets.model.observations import find_observations
     >>> with pm.Model() as model:

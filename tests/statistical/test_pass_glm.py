@@ -235,6 +235,8 @@ def test_parts_add_up_to_the_whole(logistic):
     check, expected = total.check(random_seed=1), logistic.check(random_seed=1)
     assert check.draws.kl == pytest.approx(expected.draws.kl, rel=1e-6)
     assert check.outside == pytest.approx(expected.outside)
+    theta = np.array([[3.0, 1.0]])
+    assert total._reach(theta).n_outside == np.count_nonzero(np.abs(COVARIATES @ theta.T) > R)
     assert "parts         2" in repr(total)
     assert "2,000" in total._repr_html_()
 
@@ -303,6 +305,20 @@ def test_other_terms_stay_in_the_model_and_count_as_prior():
     np.testing.assert_allclose(
         summary.closed_form()["mean"], np.linalg.solve(precision, shift), rtol=1e-7
     )
+
+
+def test_coefficients_that_are_affine_in_gaussian_variables():
+    with pm.Model() as model:
+        z = pm.Normal("z", shape=3)
+        beta = pm.Deterministic("beta", 1.0 + 0.5 * pm.math.cumsum(z))
+        pm.Normal("y", X @ beta + OFFSET, 1.5, observed=REAL)
+    found = build_pass_glm(model, random_seed=1).closed_form()
+    A = 0.5 * np.tril(np.ones((3, 3)))
+    precision = np.linalg.inv(A @ A.T)
+    posterior = precision + X.T @ X / 1.5**2
+    shift = precision @ np.ones(3) + X.T @ (REAL - OFFSET) / 1.5**2
+    np.testing.assert_allclose(found["mean"], np.linalg.solve(posterior, shift), rtol=1e-7)
+    np.testing.assert_allclose(found["covariance"], np.linalg.inv(posterior), rtol=1e-7)
 
 
 def test_many_groups_are_one_sparse_quadratic_form():

@@ -15,8 +15,9 @@ from pymc_coresets.algorithms import chebyshev as chebyshev_module
 from pymc_coresets.algorithms import polynomial as polynomial_module
 from pymc_coresets.algorithms.chebyshev import RowPolynomials, chebyshev_fit, shifted
 from pymc_coresets.algorithms.definiteness import can_be_positive, is_negative_semidefinite
+from pymc_coresets.algorithms.gaussian import gaussian_posterior
 from pymc_coresets.algorithms.monomials import monomial_levels, monomials, n_monomials
-from pymc_coresets.algorithms.polynomial import gaussian_posterior, polynomial_statistics
+from pymc_coresets.algorithms.polynomial import polynomial_statistics
 from pymc_coresets.algorithms.reach import predictor_quantile, predictor_reach
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 
@@ -130,10 +131,13 @@ def test_equal_responses_are_evaluated_once_and_agree_with_every_row(monkeypatch
     np.testing.assert_allclose(prepare(loglik, y).in_predictor(slice(0, N)), table, atol=1e-12)
 
 
-def test_responses_of_several_columns_in_several_blocks(monkeypatch):
+@pytest.mark.parametrize("n_determined", [0, 120])
+def test_responses_of_several_columns_in_several_blocks(n_determined):
     rng = np.random.default_rng(6)
     trials, y = rng.integers(1, 12, N), rng.integers(0, 12, N).astype(float)
     kind = rng.integers(0, 2, (N, 2)).astype(bool)
+    # In the first blocks, y alone may tell what the others are.
+    trials[:n_determined], kind[:n_determined] = 12 + y[:n_determined], False
 
     def loglik(eta, rows):
         size = trials[rows] + 2.0 * kind[rows, 0] - kind[rows, 1]

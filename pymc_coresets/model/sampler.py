@@ -13,13 +13,15 @@ from pytensor.graph.traversal import graph_inputs
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.model.draws import Draws
-from pymc_coresets.model.laplace import laplace_draws
+from pymc_coresets.model.laplace import LaplaceApproximation
 from pymc_coresets.model.loglik import LogLikelihood
 from pymc_coresets.model.nuts import NutpieNuts, Nuts, PyMCNuts, Run
 from pymc_coresets.model.rewrite import coreset_model, row_values
 from pymc_coresets.model.unconstrained import Unconstrained
 
 __all__ = ["CoresetSampler"]
+
+type Kind = Literal["auto", "nuts", "laplace"]
 
 _log = logging.getLogger(__name__)
 
@@ -38,16 +40,19 @@ class CoresetSampler:
         The potentials of the model.
     base_weights : ndarray of shape (n_obs,)
         What each row stands for.
-    sampler : {"nuts", "laplace"}
-        How draws are made.  With NUTS, the first draws are Laplace's where the posterior has a
-        mode: they come from a coarse start.
+    sampler : {"auto", "nuts", "laplace"}
+        How draws are made.  "auto" corrects Laplace's draws by importance sampling while that is
+        sound (a Pareto k-hat of at most 0.7), for they need no tuning and no further compilation,
+        and goes over to NUTS for good where it is not.  With both, the first draws may be Laplace's
+        own: they come from a coarse start.
     tune : int, default 300
         Tuning steps of each of two NUTS chains.
 
     Attributes
     ----------
-    n_runs, n_draws, n_divergences, n_failed_starts : int
-        Posteriors that were sampled, draws, divergences among them, and runs of NUTS that failed.
+    n_runs, n_draws, n_corrected, n_divergences, n_failed_starts : int
+        Posteriors that were sampled, draws, how many of the runs were corrected draws of Laplace's,
+        divergences among the draws, and runs of NUTS that failed.
 
     Examples
     --------
@@ -69,15 +74,17 @@ class CoresetSampler:
         loglik: LogLikelihood,
         base_weights: np.ndarray,
         *,
-        sampler: Literal["nuts", "laplace"] = "nuts",
+        sampler: Kind = "auto",
         tune: int = 300,
     ) -> None:
         self._loglik, self._base_weights = loglik, base_weights
         self._sampler, self._tune = sampler, tune
+        self._corrects = sampler == "auto"
         self._last: Run | None = None
+        self.n_corrected = 0
         self.n_runs = self.n_draws = self.n_divergences = self.n_failed_starts = 0
 
-    def with_sampler(self, sampler: Literal["nuts", "laplace"]) -> "CoresetSampler":
+    def with_sampler(self, sampler: Kind) -> "CoresetSampler":
         """Give one for the same model that draws in another way."""
         return CoresetSampler(self._loglik, self._base_weights, sampler=sampler, tune=self._tune)
 
@@ -87,6 +94,7 @@ class CoresetSampler:
         return {
             "n_sampler_runs": self.n_runs,
             "n_sampler_draws": self.n_draws,
+            "n_corrected_laplace": self.n_corrected,
             "n_divergences": self.n_divergences,
             "n_failed_starts": self.n_failed_starts,
         }
@@ -128,20 +136,38 @@ class CoresetSampler:
         self.n_runs += 1
         self.n_draws += n_draws
         if self._sampler == "laplace":
-            return self._laplace(values, n_draws, rng)
-        if self.n_runs == 1:
-            try:
-                return self._laplace(values, n_draws, rng)
-            except SamplingError as error:
-                _log.info("No Laplace approximation to start with: %s", error)
+            return self._approximation(values).draw(n_draws, rng=rng)
+        if self._corrects or self.n_runs == 1:
+            draws = self._by_laplace(values, n_draws, rng)
+            if draws is not None:
+                return draws
         return self._warm(values, n_draws, rng)
 
-    def _laplace(
+    def _by_laplace(
         self, values: dict[str, np.ndarray], n_draws: int, rng: np.random.Generator
-    ) -> Draws:
+    ) -> Draws | None:
+        """Correct Laplace's draws, or take them as they are for the coarse start; None for NUTS."""
+        first = self.n_runs == 1
+        try:
+            approximation = self._approximation(values)
+        except SamplingError as error:
+            _log.info("No Laplace approximation: %s", error)
+            self._corrects = False
+            return None
+        draws = approximation.corrected(n_draws, rng=rng) if self._corrects else None
+        if draws is not None:
+            self.n_corrected += 1
+            return draws
+        if first:
+            return approximation.draw(n_draws, rng=rng)
+        _log.info("The posterior is too far from normal to correct Laplace's draws: NUTS from here")
+        self._corrects = False
+        return None
+
+    def _approximation(self, values: dict[str, np.ndarray]) -> LaplaceApproximation:
         for name, shared in self._shared.items():
             shared.set_value(values[name])
-        return laplace_draws(self._space, n_draws, rng=rng)
+        return LaplaceApproximation.of(self._space)
 
     def _warm(self, values: dict[str, np.ndarray], n_draws: int, rng: np.random.Generator) -> Draws:
         """Run NUTS from where it ended before; where the density is 0 there, from the start."""

@@ -6,10 +6,11 @@ import numpy as np
 import pymc as pm
 import pytest
 from pytensor.compile.maker import FunctionMaker
-from scipy.stats import ks_2samp
+from scipy.stats import gamma, ks_2samp, kstest
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.model import nuts
+from pymc_coresets.model.laplace import LaplaceApproximation
 from pymc_coresets.model.loglik import LogLikelihood
 from pymc_coresets.model.nuts import NutpieNuts, PyMCNuts
 from pymc_coresets.model.observations import find_observations
@@ -54,7 +55,7 @@ def assert_right(draws, indices, weights):
 def nuts_sampler(loglik, kind):
     if kind is NutpieNuts:
         pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
-    sampler = CoresetSampler(loglik, np.ones(N))
+    sampler = CoresetSampler(loglik, np.ones(N), sampler="nuts")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "pymc_coresets.model.sampler.find_spec", lambda name: kind is not PyMCNuts or None
@@ -63,11 +64,11 @@ def nuts_sampler(loglik, kind):
     return sampler
 
 
-@pytest.fixture(scope="module", params=["laplace", "nuts", "pymc"])
+@pytest.fixture(scope="module", params=["auto", "laplace", "nutpie", "pymc"])
 def sampler(request, loglik):
     """One of each kind, kept from test to test as a construction keeps it."""
-    if request.param == "laplace":
-        return CoresetSampler(loglik, np.ones(N), sampler="laplace")
+    if request.param in {"auto", "laplace"}:
+        return CoresetSampler(loglik, np.ones(N), sampler=request.param)
     return nuts_sampler(loglik, PyMCNuts if request.param == "pymc" else NutpieNuts)
 
 
@@ -94,7 +95,8 @@ def test_a_call_of_nutpie_takes_less_than_half_a_second():
     x = RNG.normal(size=(1_000, 10))
     with pm.Model() as model:
         pm.Normal("y", x @ pm.Normal("beta", shape=10), observed=x.sum(axis=1))
-    sampler = CoresetSampler(LogLikelihood(find_observations(model)), np.ones(1_000))
+    loglik = LogLikelihood(find_observations(model))
+    sampler = CoresetSampler(loglik, np.ones(1_000), sampler="nuts")
     coreset, rng = (np.arange(200), np.full(200, 5.0)), np.random.default_rng(1)
     seconds = []
     for _ in range(7):
@@ -141,32 +143,70 @@ def test_reserve_answers_for_near_coresets_and_is_right_for_all(loglik):
     assert sampler.counts == {
         "n_sampler_runs": 3,
         "n_sampler_draws": 6_000,
+        "n_corrected_laplace": 0,
         "n_divergences": 0,
         "n_failed_starts": 0,
         "n_reused": 7,
     }
 
 
-def test_hierarchical_draws_agree_with_pm_sample():
+@pytest.fixture(scope="module")
+def hierarchy():
     group = RNG.integers(0, 5, N)
     with pm.Model() as model:
         sd = pm.HalfNormal("sd")
         effect = pm.Deterministic("effect", sd * pm.Normal("z", shape=5))
         pm.Poisson("y", pm.math.exp(effect[group]), observed=RNG.poisson(2.0, N))
     loglik = LogLikelihood(find_observations(model))
-    indices, weights = CORESETS[0]
-    sampler = CoresetSampler(loglik, np.ones(N))
-    draws = [sampler.draw(indices, weights, 1_000, rng=np.random.default_rng(i)) for i in (1, 2)][1]
     reference = pm.sample(
-        model=coreset_model(loglik.observations, indices, weights),
+        model=coreset_model(loglik.observations, *CORESETS[0]),
         draws=1_000,
         chains=2,
         random_seed=1,
         progressbar=False,
-    )["posterior"]
+    )
+    return loglik, reference["posterior"]["sd"].to_numpy().ravel()[::10]
+
+
+@pytest.mark.parametrize("kind", ["auto", "nuts"])
+def test_hierarchical_draws_agree_with_pm_sample(hierarchy, kind):
+    loglik, theirs = hierarchy
+    sampler = CoresetSampler(loglik, np.ones(N), sampler=kind)
+    for i in (1, 2):  # the first draws may be a coarse start's
+        draws = sampler.draw(*CORESETS[0], 1_000, rng=np.random.default_rng(i))
     # Every tenth draw: what remains of the chains' autocorrelation is negligible.
-    theirs = reference["sd"].to_numpy().ravel()[::10]
     assert ks_2samp(draws.values["sd"][::10], theirs).pvalue > 1e-3
+
+
+def test_laplace_draws_are_corrected_for_skewness():
+    """A rate with few events: its logarithm is skewed, by a gamma distribution in closed form."""
+    y = np.array([1, 0, 2, 1])
+    with pm.Model() as model:
+        pm.Poisson("y", pm.Gamma("rate", 2.0, 1.0), observed=y)
+    loglik = LogLikelihood(find_observations(model))
+    sampler = CoresetSampler(loglik, np.ones(4), sampler="auto")
+    everything = np.arange(4), np.ones(4)
+    draws = sampler.draw(*everything, 2_000, rng=np.random.default_rng(1))
+    assert sampler.n_corrected == 1
+    # Half of the draws are sure to count.
+    exact = gamma(2 + y.sum(), scale=1 / (1 + len(y)))
+    assert draws.values["rate"].mean() == pytest.approx(
+        exact.mean(), abs=5 * exact.std() / 1_000**0.5
+    )
+    assert kstest(draws.values["rate"][:500], exact.cdf).pvalue > 1e-3
+    raw = LaplaceApproximation.of(sampler._space).draw(2_000, rng=np.random.default_rng(1))
+    assert kstest(raw.values["rate"], exact.cdf).pvalue < 1e-4
+
+
+def test_heavy_tails_are_left_to_nuts():
+    with pm.Model() as model:
+        mu = pm.StudentT("mu", nu=1)
+        pm.Normal("y", mu, 1e3, observed=np.zeros(20))
+    sampler = CoresetSampler(LogLikelihood(find_observations(model)), np.ones(20))
+    for i in range(2):
+        sampler.draw(np.arange(3), np.ones(3), 1_000, rng=np.random.default_rng(i))
+    assert sampler.n_corrected == 0
+    assert sampler._last is not None
 
 
 def test_potentials_are_those_of_all_rows_with_base_weights(loglik):

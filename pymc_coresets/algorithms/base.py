@@ -69,10 +69,8 @@ class Progress:
     kl, reverse_kl : float
         KL(coreset || full) and KL(full || coreset) in nats, by these ratios; the latter is nan
         where their tail is too heavy.
-    n_passes : float
-        Passes over the data so far, a pass being one evaluation of all rows.
-    n_evaluations : int
-        Log-likelihoods of one row at one draw so far.
+    n_passes, n_evaluations : float, int
+        Evaluations of all rows, and of one row at one draw, so far.
     seconds_drawing, seconds_evaluating : float
         Wall time so far in the sampler, and in log-likelihoods.
 
@@ -109,10 +107,8 @@ class Trace:
         ``||L - L(w)||^2`` in nats.
     seconds : ndarray of float64
         Wall time since the start.
-    pareto_khat, kl, reverse_kl : ndarray of float64
-        How far the coreset's own draws say that it is from the full posterior.
-    n_passes, n_evaluations, seconds_drawing, seconds_evaluating : ndarray
-        What the run had cost by then; all are described at `Progress`.
+    pareto_khat, kl, reverse_kl, n_passes, n_evaluations, seconds_drawing, seconds_evaluating
+        Arrays too; see `Progress`.
 
     Examples
     --------
@@ -255,6 +251,7 @@ def solve[S: State](
     size: int,
     *,
     rng: np.random.Generator,
+    patience: int | None = None,
     callback: Callable[[Progress], object] | None = None,
 ) -> Solution:
     """Choose at most ``size`` weighted rows whose sum is close to the target.
@@ -273,6 +270,9 @@ def solve[S: State](
         Largest number of weights, 1 to ``problem.n_obs``.
     rng : numpy.random.Generator
         Used by the methods that sample.
+    patience : int, optional
+        Stop after so many steps without a lower held-out objective: further rows only fit the
+        draws that choose them. By default never.
     callback : callable, optional
         Called with a `Progress` after every step that changed the weights.
 
@@ -285,8 +285,8 @@ def solve[S: State](
     Raises
     ------
     InvalidOptionError
-        If ``size`` is out of range, or the method has a tolerance but the problem no held-out
-        draws.
+        If ``size`` is out of range, or a tolerance or patience is given but the problem has no
+        held-out draws.
     InvalidDataError
         If ``problem.vectors`` contains NaN or infinite values.
 
@@ -301,10 +301,12 @@ def solve[S: State](
     (array([1]), array([3.]))
     """
     size = checked_size(size, problem.n_obs)
-    if method.tolerance is not None and problem.heldout_vectors is None:
+    measured = {"tolerance": method.tolerance, "patience": patience}
+    asked = [f"{name}={value}" for name, value in measured.items() if value is not None]
+    if asked and problem.heldout_vectors is None:
         raise InvalidOptionError(
-            f"tolerance={method.tolerance} is measured on held-out draws, but the problem has "
-            "none: pass heldout_vectors and heldout_target, or tolerance=None"
+            f"{', '.join(asked)}: measured on held-out draws, but the problem has none; pass "
+            "heldout_vectors and heldout_target, or leave it out"
         )
     recorder = _Recorder(callback)
     state = method.start(State.empty(TangentSpace(problem), size, rng=rng))
@@ -315,6 +317,9 @@ def solve[S: State](
             previous, state = state, method.step(state)
             if state.weights is not previous.weights:
                 progress = recorder.add(state)
+            if patience is not None and recorder.unimproved >= patience:
+                status = Status.NO_PROGRESS
+                break
             if method.tolerance is not None and progress.heldout_objective <= method.tolerance:
                 status = Status.TOLERANCE_REACHED
                 break
@@ -342,6 +347,8 @@ class _Recorder:
     def __init__(self, callback: Callable[[Progress], object] | None) -> None:
         self._callback = callback
         self._start = time.perf_counter()
+        self._lowest = math.inf
+        self.unimproved = 0  # steps since the held-out objective was lowest
         self.steps: list[Progress] = []
 
     def add(self, state: State, *, call: bool = True) -> Progress:
@@ -352,6 +359,9 @@ class _Recorder:
             seconds=time.perf_counter() - self._start,
         )
         self.steps.append(progress)
+        improved = progress.heldout_objective < self._lowest
+        self.unimproved = 0 if improved else self.unimproved + 1
+        self._lowest = min(self._lowest, progress.heldout_objective)
         if self._callback is not None and call:
             self._callback(progress)
         return progress

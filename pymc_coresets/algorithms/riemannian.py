@@ -27,6 +27,7 @@ __all__ = ["RiemannianPursuit", "Round"]
 _log = logging.getLogger(__name__)
 
 _MARGIN = 0.1  # of the tolerance, within a round: the next posterior is another one
+_LEAST_PATIENCE = 20  # rows that do not help held-out draws, before a round adds no more
 _SHORTEST = 2.0**-10  # share of a step
 
 
@@ -73,7 +74,7 @@ class RiemannianPursuit:
     ----------
     tolerance : float, default 0.01
         Stop when the symmetrised KL divergence is estimated below this many nats.  A round adds
-        no rows beyond a tenth of it.
+        no rows beyond a tenth of it, nor when they no longer help on held-out draws.
     n_draws : int, optional
         Draws a round; by default 4 for each wanted row, but 500 at least and 2 000 at most.
     start_size : int, default 1000
@@ -266,7 +267,9 @@ class _Run[D]:
             self.posterior, known.draws, rng=self.rng, moments=(goal, norms)
         )
         method = Pursuit(tolerance=_MARGIN * self.options.tolerance)
-        solution = solve(method, problem, min(self.size, problem.n_obs), rng=self.rng)
+        size = min(self.size, problem.n_obs)
+        patience = max(_LEAST_PATIENCE, size // 10)
+        solution = solve(method, problem, size, rng=self.rng, patience=patience)
         if solution.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         chosen = Round(indices=candidates[solution.indices], weights=solution.weights)

@@ -127,3 +127,16 @@ def test_one_pass_over_the_vectors_a_step(problem, method, passes):
     with patch.object(TangentSpace, "project", autospec=True, side_effect=original) as project:
         solve(method, problem, 4, rng=make_rng())
     assert project.call_count == passes
+
+
+def test_patience_ends_a_run_that_only_fits_the_draws_that_choose():
+    rng = np.random.default_rng(1)
+    loglik = rng.normal(size=(200, 80))  # no structure: nothing carries over to held-out draws
+    choosing, heldout = loglik[:, :60], loglik[:, 60:]
+    problem = Problem.from_loglik(choosing, heldout_loglik=heldout)
+    patient = solve(Pursuit(), problem, 50, rng=rng)
+    solution = solve(Pursuit(), problem, 50, rng=rng, patience=5)
+    assert solution.status is Status.NO_PROGRESS
+    assert len(solution.indices) < len(patient.indices)
+    heldout_objective = solution.history.heldout_objective
+    assert len(heldout_objective) - 1 - np.argmin(heldout_objective) == 5

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.closed_forms import Array, Experiment, Gaussian, full_and_prior
-from benchmarks.curves import PURSUIT, SPARSE_VI, Point
+from benchmarks.curves import PUBLISHED, PURSUIT, SPARSE_VI, Point
 from pymc_coresets.algorithms import (
     GIGA,
     AdaptiveMethod,
@@ -58,7 +58,7 @@ def contenders(schedule: str, n_steps: int, printed_step: float) -> dict[str, Co
         return {
             **fixed,
             "sparse_vi, printed step": following(printed),
-            "sparse_vi, published": following(replace(printed, adam=True)),
+            PUBLISHED: following(replace(printed, adam=True)),
             SPARSE_VI: following(SparseVI(n_steps=n_steps)),
             **ours,
         }

@@ -19,7 +19,6 @@ from pymc_coresets.exceptions import InvalidOptionError
 
 __all__ = [
     "Method",
-    "Problem",
     "Progress",
     "Solution",
     "State",

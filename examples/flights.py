@@ -11,10 +11,6 @@ Needs the extra `examples`: pip install "pymc-coresets[examples]".
 """
 
 import argparse
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,6 +24,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from scipy.interpolate import BSpline
+from workflow import Stopwatch, timing_table
 
 from pymc_coresets import Coreset, build_coreset, compare
 
@@ -125,6 +122,9 @@ def build_model(flights: pd.DataFrame) -> pm.Model:
         )
         pm.Bernoulli("late", logit_p=log_odds, observed=flights["late"], dims="flight")
     return model
+
+
+MODELS = {"flights": lambda: build_model(load_flights())}
 
 
 # What the posterior says
@@ -269,30 +269,6 @@ def draw_figure(
 # The report
 
 
-@dataclass
-class Stopwatch:
-    """Seconds of each named part, in the order in which they ran."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def __call__(self, part: str) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        self.seconds[part] = time.perf_counter() - started
-
-    def total(self, *parts: str) -> float:
-        return sum(self.seconds[part] for part in parts)
-
-
-def timing_table(watch: Stopwatch) -> Table:
-    table = Table("part", title="Time", title_justify="left")
-    table.add_column("seconds", justify="right")
-    for part, seconds in watch.seconds.items():
-        table.add_row(part, f"{seconds:.1f}")
-    return table
-
-
 def coefficient_table(idata: xr.DataTree, full: xr.DataTree | None) -> Table:
     """Mean ± sd by coreset, beside the 95 % interval or, where there is one, the full posterior."""
     headings = ["95 % interval"] if full is None else ["all flights", "difference / sd"]
@@ -377,7 +353,7 @@ def main() -> None:
     if full is not None:
         ours = watch.total("build the coreset", "sample the coreset's posterior")
         ratio = watch.total("sample the posterior of all flights") / ours
-        console.print(compare(full=full, coreset=idata))
+        console.out(repr(compare(full=full, coreset=idata)), highlight=False)  # not wrapped
         console.print(f"[bold]{ratio:.1f} times faster[/bold], from the model to the posterior")
     console.print(f"Figure: {options.figure}")
 

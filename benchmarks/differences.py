@@ -1,0 +1,64 @@
+"""Largest differences between two posteriors, and what Monte Carlo noise explains of them."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from pymc_coresets.diagnostics import Comparison
+
+CONFIDENCE = 0.95  # that no component of equal posteriors is said to differ
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Largest differences from the full posterior, and which components noise does not explain.
+
+    ``mean`` is |difference of means| / sd, ``sd`` |log ratio of sds|; the limits are what the
+    largest of all components exceeds in one of 20 comparisons of equal posteriors.
+    """
+
+    mean: float
+    mean_of: str
+    mean_limit: float
+    sd: float
+    sd_of: str
+    sd_limit: float
+    beyond_noise: list[str]
+
+
+def largest_by_noise(noise: pd.Series) -> float:
+    """What the largest of independent normal errors exceeds with probability 5 %."""
+    sds = noise[noise > 0].to_numpy()
+    if not len(sds):
+        return 0.0
+
+    def log_probability(limit: float) -> float:  # that all errors lie within it
+        return float(np.log1p(-2 * norm.sf(limit / sds)).sum())
+
+    tail = (1 - CONFIDENCE) / 2
+    ends = sds.max(), 2 * sds.max() * norm.isf(tail / len(sds))  # exceeded too often; too seldom
+    return float(brentq(lambda x: log_probability(x) - math.log(CONFIDENCE), *ends))
+
+
+def difference_of(comparison: Comparison) -> Difference:
+    """Reduce a comparison to its largest differences, and to those that noise does not explain."""
+    table = comparison.table
+    quantile = float(norm.isf((1 - CONFIDENCE) / (2 * 2 * len(table))))  # means and sds
+    with np.errstate(divide="ignore"):
+        logs = np.log(table["sd_ratio"]).abs()
+    shifted = table["delta_mean_sd"].abs() > quantile * table["delta_mean_noise"]
+    scaled = logs > quantile * table["sd_ratio_noise"]
+    mean = comparison.largest_mean_shift
+    return Difference(
+        mean=abs(mean.value),
+        mean_of=mean.name,
+        mean_limit=largest_by_noise(table["delta_mean_noise"]),
+        sd=float(logs.max()),
+        sd_of=str(logs.idxmax()),
+        sd_limit=largest_by_noise(table["sd_ratio_noise"]),
+        beyond_noise=[str(name) for name in table.index[shifted | scaled]],
+    )

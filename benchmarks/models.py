@@ -1,0 +1,241 @@
+"""Real models, full NUTS as the judge: ``python -m benchmarks.models [names...]``.
+
+Every model of ``examples/`` is fitted twice: by `build_coreset()` without options and NUTS on the
+coreset, and by NUTS on all rows with the same settings. ``mixture_two_noises_improper`` is there
+because coresets fail at it: see the limits in the README. All but the flights take half an hour;
+``--flights`` adds those, whose full run takes a quarter of an hour. ``--cache DIR`` keeps the full
+runs for the next time, whose times are then those of the earlier run (empty it when a model
+changes); ``--coresets-only`` leaves the full runs out. ``--json FILE`` keeps the results, ``--load
+FILE ...`` prints kept ones. Tables are markdown.
+"""
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+import arviz as az
+import pymc as pm
+import xarray as xr
+
+from benchmarks.differences import difference_of
+from benchmarks.example_models import (
+    BUILD,
+    FULL,
+    SAMPLE,
+    Fit,
+    Stopwatch,
+    available,
+    fit_coreset,
+    fit_full,
+)
+from benchmarks.model_records import Record, read, report, within
+from pymc_coresets import Coreset, CoresetWarning, compare
+
+REWEIGHT = "coreset: reweight"
+NUTS_ALONE = "of it NUTS"  # nearly all of the rest of the sampling is compilation
+
+
+# One model
+
+
+@dataclass
+class ProcessorWatch(Stopwatch):
+    """Seconds of each part by the clock, and by the processor, which other programs do not slow.
+
+    Those of all threads and of compilers are added up: two chains at once count twice.
+    """
+
+    processor: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, part: str) -> Iterator[None]:
+        started = sum(os.times()[:4])
+        with super().__call__(part):
+            yield
+        self.processor[part] = sum(os.times()[:4]) - started
+
+
+@contextmanager
+def recorded() -> Iterator[list[str]]:
+    """Collect the package's warnings in a list."""
+    found: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield found
+    found += [str(w.message) for w in caught if issubclass(w.category, CoresetWarning)]
+
+
+def parts_of(coreset: Coreset) -> dict[str, float]:
+    """Seconds of the parts of building, which its total includes."""
+    history = coreset.history
+    last = history.isel(step=-1)
+    drawing, evaluating = (float(last[f"seconds_{part}"]) for part in ("drawing", "evaluating"))
+    return {
+        "reading the model": history.attrs["seconds reading the model"],
+        "drawing": drawing,
+        "log-likelihoods": evaluating,
+        "choosing rows": history.attrs["seconds rounds"] - drawing - evaluating,
+    }
+
+
+def seconds_of_nuts(idata: xr.DataTree) -> float:
+    return float(idata["posterior"].attrs["sampling_time"])
+
+
+def measure_coreset(name: str, model: pm.Model, *, draws: int, seed: int) -> tuple[Record, Fit]:
+    """Build, sample and check a coreset."""
+    watch = ProcessorWatch()
+    with recorded() as said:
+        fit = fit_coreset(model, watch, size=None, draws=draws, seed=seed)
+    coreset, check = fit.coreset, fit.check
+    n_dims = sum(variable.size for variable in model.initial_point().values())
+    record = Record(
+        name=name,
+        n_obs=coreset.n_observations,
+        n_dims=int(n_dims),
+        size=coreset.size,
+        n_rounds=coreset.history.sizes["step"] - 1,  # the first step is the uniform start
+        n_passes=float(coreset.history["n_passes"][-1]),
+        status=coreset.status,
+        warnings=said,
+        verdict=check.verdict,
+        reliable=check.reliable,
+        khat=check.pareto_khat,
+        ess=check.ess,
+        n_draws=check.n_draws,
+        kl=check.kl,
+        symmetrised_kl=check.symmetrised_kl,
+        rhat=check.rhat,
+        n_divergences=check.n_divergences or 0,
+        seconds=watch.seconds
+        | {within(BUILD, part): value for part, value in parts_of(coreset).items()}
+        | {within(SAMPLE, NUTS_ALONE): seconds_of_nuts(fit.idata)},
+        processor=watch.processor,
+        draws=draws,
+    )
+    return record, fit
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FullRun:
+    """Draws of the full posterior, and what they cost, now or in an earlier run."""
+
+    idata: xr.DataTree
+    seconds: float
+    processor: float
+    cached: bool = False
+
+    def keep(self, path: Path) -> None:
+        """Write it to a file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = xr.DataTree.from_dict({"posterior": self.idata["posterior"].to_dataset()})
+        kept.attrs |= {"seconds": self.seconds, "processor": self.processor}
+        kept.to_netcdf(path, engine="h5netcdf")
+
+    @classmethod
+    def kept_in(cls, path: Path) -> Self:
+        """Read what `keep` wrote."""
+        with xr.open_datatree(path, engine="h5netcdf") as kept:
+            idata = kept.load()
+        costs = {name: float(idata.attrs[name]) for name in ("seconds", "processor")}
+        return cls(idata=idata, cached=True, **costs)
+
+
+def full_run(name: str, model: pm.Model, *, draws: int, seed: int, cache: Path | None) -> FullRun:
+    """Sample the full posterior, unless the cache has it."""
+    path = None if cache is None else cache / f"{name}-{draws}-{seed}.nc"
+    if path is not None and path.exists():
+        return FullRun.kept_in(path)
+    watch = ProcessorWatch()
+    idata = fit_full(model, watch, draws=draws, seed=seed)
+    run = FullRun(idata=idata, seconds=watch.seconds[FULL], processor=watch.processor[FULL])
+    if path is not None:
+        run.keep(path)
+    return run
+
+
+def measure(
+    name: str, model: pm.Model, *, draws: int, seed: int, cache: Path | None, full_too: bool
+) -> Record:
+    """Fit a model by its coreset and, where asked, by all rows; compare the two."""
+    record, fit = measure_coreset(name, model, draws=draws, seed=seed)
+    if not full_too:
+        return record
+    run = full_run(name, model, draws=draws, seed=seed, cache=cache)
+    full = run.idata
+    watch = ProcessorWatch()
+    with watch(REWEIGHT), recorded() as said:
+        corrected = fit.coreset.reweight(fit.idata, random_seed=seed)
+    rhat = az.rhat(full["posterior"].to_dataset())
+    return replace(
+        record,
+        seconds=record.seconds
+        | watch.seconds
+        | {FULL: run.seconds, within(FULL, NUTS_ALONE): seconds_of_nuts(full)},
+        processor=record.processor | watch.processor | {FULL: run.processor},
+        warnings=record.warnings + said,
+        full_cached=run.cached,
+        full_rhat=float(max(variable.max() for variable in rhat.data_vars.values())),
+        before=difference_of(compare(full=full, coreset=fit.idata)),
+        after=difference_of(compare(full=full, coreset=corrected)),
+    )
+
+
+# The program
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="models; all but the flights by default")
+    parser.add_argument("--flights", action="store_true", help="the flights too (slow)")
+    parser.add_argument("--draws", type=int, default=1000, help="draws a chain (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="random seed (%(default)s)")
+    parser.add_argument("--json", type=Path, help="save the records here")
+    parser.add_argument("--cache", type=Path, help="keep, and use, full runs in this directory")
+    parser.add_argument("--coresets-only", action="store_true", help="no full runs")
+    parser.add_argument("--load", type=Path, nargs="+", help="print the records saved here")
+    return parser.parse_args()
+
+
+def run_all(options: argparse.Namespace) -> Iterator[Record]:
+    """One model after another."""
+    models = available(flights=options.flights or "flights" in options.names)
+    unknown = set(options.names) - set(models)
+    if unknown:
+        sys.exit(f"Unknown: {', '.join(sorted(unknown))}. There are {', '.join(models)}.")
+    for name in options.names or models:
+        yield measure(
+            name,
+            models[name](),
+            draws=options.draws,
+            seed=options.seed,
+            cache=options.cache,
+            full_too=not options.coresets_only,
+        )
+        print(f"{name}: done", file=sys.stderr)
+
+
+def main() -> None:
+    options = parsed()
+    if options.load:
+        report([record for path in options.load for record in read(path)])
+        return
+    records = []
+    for record in run_all(options):
+        records.append(record)
+        if options.json:
+            options.json.write_text(json.dumps([asdict(r) for r in records], indent=1))
+    report(records)
+
+
+if __name__ == "__main__":
+    main()

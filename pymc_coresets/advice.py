@@ -74,7 +74,7 @@ def limitations(
             f"posterior, and not within {limit:g}. {_remedy(solution, observations)} check() tells "
             "whether what there is is enough."
         )
-    if len(solution.indices) < observations.n_dims:
+    elif len(solution.indices) < observations.n_dims:
         yield (
             f"{len(solution.indices)} rows for {observations.n_dims} free dimensions leave some "
             "directions to the prior alone, where the estimated divergence means little: allow "

@@ -107,7 +107,7 @@ class LaplaceApproximation:
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Draw from the approximation itself."""
-        return self.space.constrain(self._positions(rng.standard_normal((n_draws, len(self.mode)))))
+        return self.space.constrain(self._positions(rng.standard_normal((len(self.mode), n_draws))))
 
     def corrected(self, n_draws: int, *, rng: np.random.Generator) -> Draws | None:
         """Draw from the posterior, by importance sampling; None where that is not sound.
@@ -115,19 +115,20 @@ class LaplaceApproximation:
         Evaluates the density at twice as many points.  Sound means a Pareto k-hat of at most 0.7,
         and an effective sample size of at least half the draws (Vehtari et al. 2024).
         """
-        z = rng.standard_normal((_PROPOSALS * n_draws, len(self.mode)))
+        z = rng.standard_normal((len(self.mode), _PROPOSALS * n_draws))
         x = self._positions(z)
         densities = np.array([self.space.logp_and_gradient(point)[0] for point in x])
         if not np.isfinite(densities).all():
             return None
-        smoothed = pareto_smooth(densities[None] + np.square(z).sum(axis=1) / 2)
+        smoothed = pareto_smooth(densities[None] + np.square(z).sum(axis=0) / 2)
         if not smoothed.sound:
             return None
         return self.space.constrain(x[systematic_resample(smoothed.weights[0], n_draws, rng=rng)])
 
     def _positions(self, z: np.ndarray) -> np.ndarray:
+        """Turn standard normal draws (n_dims, n_draws) into positions (n_draws, n_dims)."""
         positions: np.ndarray = (
-            self.mode + solve_triangular(self.factor, z.T, lower=True, trans="T").T
+            self.mode + solve_triangular(self.factor, z, lower=True, trans="T").T
         )
         return positions
 

@@ -1,0 +1,146 @@
+"""Draws of posteriors by importance sampling, and how far they are from the full posterior's.
+
+The judge samples nothing by Markov chains: it draws from Student-t distributions about the mode,
+matched to the posterior where needed, and says how well that went (Pareto k-hat).
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+from scipy.stats import multivariate_t
+
+from benchmarks.closed_forms import Array
+from benchmarks.glm_data import PRIOR_SD, DataSet
+from benchmarks.regressions import Regression
+from pymc_coresets.diagnostics import polynomial_mmd
+from pymc_coresets.diagnostics.distances import cubic_kernel, kernel_noise
+from pymc_coresets.importance import pareto_smooth, systematic_resample
+
+DEGREES = 6
+PROPOSED = 4_000
+ROUNDS = 6
+GOOD_KHAT, GOOD_SHARE = 0.5, 0.25
+_ENTRIES = 2**22  # of a block of potentials
+
+
+def seconds_of[T](run: Callable[[], T]) -> tuple[float, T]:
+    """Seconds of the processor, over all threads: a busy machine does not count."""
+    began = time.process_time()
+    result = run()
+    return time.process_time() - began, result
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sample:
+    """Draws (n_draws, dimension) of a posterior, and how well the proposal covered it."""
+
+    draws: Array
+    khat: float
+    ess: float
+
+
+def sample_weighted(
+    regression: Regression,
+    weights: Array,
+    n_draws: int,
+    *,
+    rng: np.random.Generator,
+    total: Callable[[Array], Array] | None = None,
+) -> Sample:
+    """Draw from a posterior; `total` gives the weighted log-likelihood faster, if there is a way.
+
+    A proposal that does not do is replaced by one with the mean and covariance of its own
+    re-weighted draws.
+    """
+    laplace = regression.laplace(weights, precise=1e-8)
+    mean, covariance = laplace.mean, np.linalg.inv(laplace.precision)
+    loglik = total or (lambda draws: _total(regression, weights, draws))
+    for _ in range(ROUNDS):
+        proposal = multivariate_t(mean, covariance, df=DEGREES, seed=rng)
+        draws = proposal.rvs(max(PROPOSED, n_draws)).reshape(-1, regression.dimension)
+        log_ratios = loglik(draws) - np.square(draws).sum(axis=1) / 2 - proposal.logpdf(draws)
+        smoothed = pareto_smooth(log_ratios.reshape(4, -1))
+        if smoothed.pareto_khat < GOOD_KHAT and smoothed.ess > GOOD_SHARE * len(draws):
+            break
+        mean, covariance = _moments(draws, smoothed.weights.ravel())
+    kept = systematic_resample(smoothed.weights.ravel(), n_draws, rng=rng)
+    return Sample(draws=PRIOR_SD * draws[kept], khat=smoothed.pareto_khat, ess=smoothed.ess)
+
+
+def _total(regression: Regression, weights: Array, draws: Array) -> Array:
+    step = max(1, _ENTRIES // len(weights))
+    parts = [
+        weights @ regression.loglik(draws[start : start + step])
+        for start in range(0, len(draws), step)
+    ]
+    return np.concatenate(parts)
+
+
+def _moments(draws: Array, shares: Array) -> tuple[Array, Array]:
+    mean = shares @ draws
+    covariance = np.cov(draws, rowvar=False, aweights=shares, ddof=0)
+    return mean, np.atleast_2d(covariance)
+
+
+# -- distances from the full posterior -------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Judge:
+    """Knows the full posterior of a data set."""
+
+    data: DataSet
+    full: Sample
+
+    @property
+    def mean(self) -> Array:
+        return np.asarray(self.full.draws.mean(axis=0))
+
+    @property
+    def sd(self) -> Array:
+        return np.asarray(self.full.draws.std(axis=0))
+
+    def mmd(self, draws: Array, *, standard: bool, max_draws: int) -> float:
+        """Polynomial MMD, of the coefficients in units of the full posterior or in their own."""
+        return polynomial_mmd(
+            self._scaled(draws, standard=standard),
+            self._scaled(self.full.draws, standard=standard),
+            max_draws=max_draws,
+        )
+
+    def mmd_noise(self, n_draws: int, *, standard: bool) -> float:
+        """What two sets of so many independent draws of the full posterior would show."""
+        draws = self._scaled(self.full.draws, standard=standard)
+        return kernel_noise(draws, cubic_kernel, 2 / n_draws, max_draws=1_000)
+
+    def _scaled(self, draws: Array, *, standard: bool) -> Array:
+        return (draws - self.mean) / self.sd if standard else draws
+
+    def negative_test_loglik(self, draws: Array) -> float:
+        """Minus the log predictive density of a test row, in nats, averaged over the rows."""
+        signs = np.where(self.data.test_y > 0, 1.0, -1.0)
+        signed, draws = signs[:, None] * self.data.test_features, np.atleast_2d(draws)
+        step = max(1, _ENTRIES // len(draws))
+        means = [
+            logsumexp(-np.logaddexp(0, -signed[start : start + step] @ draws.T), axis=1)
+            for start in range(0, len(signed), step)
+        ]
+        return -float(np.concatenate(means).mean() - np.log(len(draws)))
+
+
+def judge_of(
+    data: DataSet,
+    n_draws: int,
+    *,
+    rng: np.random.Generator,
+    total: Callable[[Array], Array] | None = None,
+) -> Judge:
+    """Draw the full posterior: that of the distinct rows and their counts, where they are few."""
+    everything: NDArray[np.int64] = np.arange(data.n_obs)
+    regression, weights = data.weighted(everything, np.ones(data.n_obs))
+    full = sample_weighted(regression, weights, n_draws, rng=rng, total=total)
+    return Judge(data=data, full=full)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from importlib import import_module
 
 import numba
 import numpy as np
@@ -111,9 +112,10 @@ def logistic(
 
 
 def flights(n_draws: int) -> tuple[LogLikelihood, dict[str, Array], Callable[[], Array]]:
-    from examples.flights import build_model, load_flights  # noqa: PLC0415
+    import_module("benchmarks.example_models")  # makes the examples findable
+    example = import_module("flights")
 
-    model = build_model(load_flights())
+    model = example.build_model(example.load_flights())
     loglik = LogLikelihood(find_observations(model))
     rng = np.random.default_rng(1)
     draws = {n: 0.3 * rng.normal(size=(n_draws, *shape)) for n, shape in loglik.shapes.items()}

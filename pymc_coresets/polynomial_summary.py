@@ -1,6 +1,5 @@
 """The result of PASS-GLM: polynomial statistics, the model that they make, and its checks."""
 
-import html
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pymc_coresets.algorithms.polynomial import PolynomialStatistics
 from pymc_coresets.algorithms.reach import Reach, predictor_quantile, predictor_reach
 from pymc_coresets.diagnostics import check_draws, reweight_draws
 from pymc_coresets.diagnostics.polynomial import PolynomialCheck
+from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import (
     CoresetWarning,
     InvalidDataError,
@@ -374,18 +374,10 @@ class PolynomialSummary:
         return facts | ({"parts": str(len(self.parts))} if len(self.parts) > 1 else {})
 
     def __repr__(self) -> str:
-        facts = self._facts()
-        width = max(map(len, facts))
-        lines = [f"  {name:<{width}}  {value}" for name, value in facts.items()]
-        return "\n".join(["PolynomialSummary", *lines])
+        return facts_text("PolynomialSummary", self._facts())
 
     def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-            for name, value in self._facts().items()
-        )
-        return f"<table><caption><b>PolynomialSummary</b></caption>{cells}</table>"
+        return facts_html("PolynomialSummary", self._facts())
 
 
 def _datatree(draws: Draws) -> xr.DataTree:

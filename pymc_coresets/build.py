@@ -171,10 +171,9 @@ def build_coreset(  # noqa: PLR0913
             verify(loglik, rng=rng.spawn(1)[0])
             base_weights = _base_weights(observations, collapse=collapse)
         limit = min(limit, int(np.count_nonzero(base_weights)))
-        posterior = CoresetSampler(loglik, base_weights)
         construction = Construction(
             observations=observations,
-            posterior=posterior,
+            posterior=CoresetSampler(loglik, base_weights),
             weighting=weights_from,
             size=limit,
             deadline=started + (math.inf if time_budget is None else time_budget),
@@ -183,14 +182,11 @@ def build_coreset(  # noqa: PLR0913
         solution = construction.run(chosen, rng=rng)
     if not solution.indices.size and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    asked = tolerance is not None or size is None
-    for message in limitations(
-        solution, observations, tolerance=_limit(chosen, asked=asked), counts=report.counts
-    ):
+    wanted = _limit(chosen, asked=tolerance is not None or size is None)
+    for message in limitations(solution, observations, tolerance=wanted, counts=report.counts):
         warnings.warn(message, CoresetWarning, stacklevel=2)
-    kept = observations.positions
     coreset = Coreset(
-        indices=solution.indices if kept is None else kept[solution.indices],
+        indices=_users_rows(observations, solution.indices),
         weights=solution.weights,
         n_observations=observations.n_obs,
         n_distinct=int(np.count_nonzero(base_weights)),
@@ -299,6 +295,12 @@ def _source(method: AnyMethod, weighting: str | Weighting | DrawsLike | None) ->
 
 
 # -- rows and history -----------------------------------------------------------------------------
+
+
+def _users_rows(observations: Observations, indices: np.ndarray) -> np.ndarray:
+    """Positions in the user's own data, of which rows with missing values were left out."""
+    kept = observations.positions
+    return indices if kept is None else kept[indices]
 
 
 def _base_weights(observations: Observations, *, collapse: bool) -> np.ndarray:

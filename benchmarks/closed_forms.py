@@ -22,7 +22,7 @@ class Gaussian:
     precision: Array
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> Array:
-        """Draws of shape (n_draws, dimension): ``mean + L^-T z`` for precision ``L L^T``."""
+        """Draws of shape (n_draws, n_dims): ``mean + L^-T z`` for precision ``L L^T``."""
         root = np.linalg.cholesky(self.precision)
         noise = rng.normal(size=(len(self.mean), n_draws))
         draws: Array = self.mean + solve_triangular(root, noise, lower=True, trans="T").T
@@ -42,14 +42,14 @@ class Experiment(CoresetPosterior[Array], Protocol):
     """A coreset posterior that is, or is taken for, a Gaussian."""
 
     @property
-    def dimension(self) -> int:
+    def n_dims(self) -> int:
         """Number of parameters."""
 
     def gaussian(self, weights: Array) -> Gaussian:
         """The posterior of all rows with these weights."""
 
     def potentials(self, parameters: Array) -> Array:
-        """Potentials of all rows at parameters of shape (n_draws, dimension)."""
+        """Potentials of all rows at parameters of shape (n_draws, n_dims)."""
 
 
 def full_and_prior(experiment: Experiment) -> tuple[Gaussian, Gaussian]:
@@ -69,7 +69,7 @@ class Location:
         return len(self.data)
 
     @property
-    def dimension(self) -> int:
+    def n_dims(self) -> int:
         return int(self.data.shape[1])
 
     @property
@@ -126,7 +126,7 @@ class LinearRegression:
         return len(self.response)
 
     @property
-    def dimension(self) -> int:
+    def n_dims(self) -> int:
         return int(self.basis.shape[1])
 
     @property

@@ -39,6 +39,6 @@ def fixed_table(*, n_draws: int, n_seeds: int) -> str:
             for seed in range(n_seeds)
         ]
         for method, medians in zip(methods, np.median(results, axis=0), strict=True):
-            label = f"{name} ({model.dimension})" if method == methods[0] else ""
+            label = f"{name} ({model.n_dims})" if method == methods[0] else ""
             rows.append([label, method, *(brief(value) for value in medians)])
     return markdown(["data (D)", "method", *(f"M = {size}" for size in SIZES)], rows)

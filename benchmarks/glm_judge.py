@@ -36,7 +36,7 @@ def seconds_of[T](run: Callable[[], T]) -> tuple[float, T]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sample:
-    """Draws (n_draws, dimension) of a posterior, and how well the proposal covered it."""
+    """Draws (n_draws, n_dims) of a posterior, and how well the proposal covered it."""
 
     draws: Array
     khat: float
@@ -61,7 +61,7 @@ def sample_weighted(
     loglik = total or (lambda draws: _total(regression, weights, draws))
     for _ in range(ROUNDS):
         proposal = multivariate_t(mean, covariance, df=DEGREES, seed=rng)
-        draws = proposal.rvs(max(PROPOSED, n_draws)).reshape(-1, regression.dimension)
+        draws = proposal.rvs(max(PROPOSED, n_draws)).reshape(-1, regression.n_dims)
         log_ratios = loglik(draws) - np.square(draws).sum(axis=1) / 2 - proposal.logpdf(draws)
         smoothed = pareto_smooth(log_ratios.reshape(4, -1))
         if smoothed.pareto_khat < GOOD_KHAT and smoothed.ess > GOOD_SHARE * len(draws):

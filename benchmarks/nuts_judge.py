@@ -28,7 +28,7 @@ DEGREES, N_BATCHES, BATCH = 8, 20, 5_000
 def pymc_model(name: str, regression: Regression) -> pm.Model:
     """The same model for PyMC."""
     with pm.Model() as model:
-        theta = pm.Normal("theta", 0, 1, shape=regression.dimension)
+        theta = pm.Normal("theta", 0, 1, shape=regression.n_dims)
         eta = regression.features @ theta
         if name in LOGISTIC:
             pm.Bernoulli("y", logit_p=eta, observed=(regression.response > 0).astype(int))
@@ -146,7 +146,7 @@ def nuts_table() -> str:
             symmetrised = truth.kl.value + truth.reverse.value
             cells = f"{estimated:.2g}", f"{truth.kl}", f"{truth.separately}", f"{symmetrised:.2g}"
             said = "not met" if warned else ""
-            label = f"{name} ({regression.dimension})"
+            label = f"{name} ({regression.n_dims})"
             rows.append(
                 [label, f"{tolerance:g}", f"{coreset.size}", *cells, f"{seconds:.1f}", said]
             )

@@ -77,7 +77,7 @@ def run(name: str, trial: int, schedule: str) -> Iterator[Record]:
     record = partial(
         Record,
         experiment=name,
-        dimension=experiment.dimension,
+        dimension=experiment.n_dims,
         prior_kl=prior.kl(full),
         schedule=schedule,
         trial=trial,

@@ -35,7 +35,7 @@ class Regression:
     family: Family
 
     @property
-    def dimension(self) -> int:
+    def n_dims(self) -> int:
         return int(self.features.shape[1])
 
     def potential(self, eta: Array) -> Array:
@@ -63,7 +63,7 @@ class Regression:
         support = np.flatnonzero(weights)
         if len(support) < len(weights):
             return self.rows(support).laplace(weights[support], start=start, precise=precise)
-        theta = np.zeros(self.dimension) if start is None else start
+        theta = np.zeros(self.n_dims) if start is None else start
         value = self.logp(theta, weights)
         for _ in range(200):
             gradient, precision = self._expand(theta, weights)
@@ -122,8 +122,8 @@ class Laplace:
 
     def __init__(self, model: Regression) -> None:
         self._model = model
-        self._mode = np.zeros(model.dimension)
-        self.dimension = model.dimension
+        self._mode = np.zeros(model.n_dims)
+        self.n_dims = model.n_dims
         self.n_obs = len(model.features)
         self.base_weights = np.ones(self.n_obs)
 

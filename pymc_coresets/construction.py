@@ -75,11 +75,6 @@ class Construction:
     deadline: float
     report: Reporter
 
-    @property
-    def _default_n_draws(self) -> int:
-        """Enough to tell apart the rows that are wanted, and the dimensions too."""
-        return default_n_draws(max(self.size, self.observations.n_dims))
-
     def run(self, method: AnyMethod, *, rng: np.random.Generator) -> Solution:
         """Choose weighted rows."""
         if isinstance(method, Uniform):
@@ -87,7 +82,6 @@ class Construction:
         if isinstance(method, Sensitivity):
             return self._by_sensitivity(method, rng)
         if isinstance(method, RiemannianPursuit):
-            method = replace(method, n_draws=method.n_draws or self._default_n_draws)
             with self.report.part("rounds", total=method.max_rounds + 1) as show:
                 solution = method.construct(
                     self.posterior, self.size, rng=rng, callback=show, deadline=self.deadline
@@ -140,7 +134,8 @@ class Construction:
         return n_draws
 
     def _at_fixed_draws(self, method: Method[Any], rng: np.random.Generator) -> Solution:
-        base_weights, n_draws = self.posterior.base_weights, self._default_n_draws
+        base_weights = self.posterior.base_weights
+        n_draws = default_n_draws(max(self.size, self.posterior.n_dims))
         with self.report.part("weighting draws"):
             draws = self.weighting.draw(
                 self.observations, n_draws, base_weights=base_weights, rng=rng

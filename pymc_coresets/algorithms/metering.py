@@ -59,6 +59,11 @@ class Metered[D]:
         return self._posterior.n_obs
 
     @property
+    def n_dims(self) -> int:
+        """Number of free dimensions D."""
+        return self._posterior.n_dims
+
+    @property
     def base_weights(self) -> Vector:
         """What each row stands for, of shape (n_obs,)."""
         return self._posterior.base_weights

@@ -39,6 +39,10 @@ class Potentials[D](Protocol):
 class CoresetPosterior[D](Potentials[D], Protocol):
     """Draws from pi_w for any rows and weights, and the potentials of any rows at them."""
 
+    @property
+    def n_dims(self) -> int:
+        """Number of free dimensions D."""
+
     def draw(
         self, indices: Indices, weights: Vector, n_draws: int, *, rng: np.random.Generator
     ) -> D:

@@ -27,8 +27,11 @@ __all__ = ["RiemannianPursuit", "Round"]
 _log = logging.getLogger(__name__)
 
 _MARGIN = 0.1  # of the tolerance, within a round: the next posterior is another one
+_LOOSEST = 0.1  # nats within a round: fewer rows leave directions that these draws do not show
 _LEAST_PATIENCE = 20  # rows that do not help held-out draws, before a round adds no more
 _SHORTEST = 2.0**-10  # share of a step
+_LEAST_START = 1_000  # rows
+_ROWS_A_DIMENSION = 50  # of the start: a tenth of them went astray in a hierarchy of 100 groups
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,11 +77,15 @@ class RiemannianPursuit:
     ----------
     tolerance : float, default 0.01
         Stop when the symmetrised KL divergence is estimated below this many nats.  A round adds
-        no rows beyond a tenth of it, nor when they no longer help on held-out draws.
+        no rows beyond a tenth of it (0.1 nats at most), nor when they no longer help on held-out
+        draws.
     n_draws : int, optional
-        Draws a round; by default 4 for each wanted row, but 500 at least and 2 000 at most.
-    start_size : int, default 1000
-        Rows of the uniform coreset that the first draws come from.
+        Draws a round; by default 4 for each wanted row or, where there are more of these, each
+        free dimension, but 500 at least and 2 000 at most.
+    start_size : int, optional
+        Rows of the uniform coreset that the first draws come from; by default 50 for each free
+        dimension, but 1 000 at least.  Where these draws are too far from the full posterior,
+        no round finds the way.
     max_rounds : int, default 8
         Pursuits at most.
     patience : int, default 2
@@ -94,7 +101,8 @@ class RiemannianPursuit:
     For draws of pi_w, ``Var(log r)`` with ``log r = sum_n (u_n - w_n) f_n`` is the objective
     ``||L - L(w)||^2`` in the tangent space at pi_w, and estimates the symmetrised KL divergence
     between pi_w and the full posterior (Campbell and Beronov 2019, Proposition 2).  The best
-    round by this measure is returned.
+    round by this measure is returned, or the start where it is within the size and no round,
+    all of them above the tolerance, came out better.
 
     A step from w to w' may leave the region that the draws of pi_w know.  Where a round came out
     worse, and the importance weights ``exp(sum_n (w'_n - w_n) f_n)`` at the old draws confirm that
@@ -110,14 +118,16 @@ class RiemannianPursuit:
 
     tolerance: float = 0.01
     n_draws: int | None = None
-    start_size: int = 1_000
+    start_size: int | None = None
     max_rounds: int = 8
     patience: int = 2
 
     def __post_init__(self) -> None:
         check_tolerance(self.tolerance)
-        for name in ("start_size", "max_rounds", "patience"):
+        for name in ("max_rounds", "patience"):
             check_positive(name, getattr(self, name))
+        if self.start_size is not None:
+            check_positive("start_size", self.start_size)
         if self.n_draws is not None and self.n_draws < 100:
             raise InvalidOptionError(f"n_draws must be at least 100, but is {self.n_draws}")
 
@@ -154,7 +164,7 @@ class RiemannianPursuit:
             status = run.rounds(deadline)
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
-        best = run.best
+        best = run.result
         return Solution(
             indices=best.indices,
             weights=best.weights,
@@ -177,9 +187,11 @@ class _Run[D]:
         self.options, self.size, self.rng = options, size, rng
         self.posterior = Metered(posterior)
         self.callback, self.started = callback, time.perf_counter()
-        self.n_draws = options.n_draws or default_n_draws(size)
+        n_dims = self.posterior.n_dims
+        self.n_draws = options.n_draws or default_n_draws(max(size, n_dims))
+        self.start_size = options.start_size or max(_LEAST_START, _ROWS_A_DIMENSION * n_dims)
         self.steps: list[Progress] = []
-        self.best = self._uniform(size)
+        self.start = self.best = self._uniform(size)
 
     def _uniform(self, size: int) -> Round:
         base_weights = self.posterior.base_weights
@@ -187,8 +199,17 @@ class _Run[D]:
         indices, weights = sample_uniform(base_weights, size, rng=self.rng)
         return Round(indices=indices, weights=weights)
 
+    @property
+    def result(self) -> Round:
+        """The best round, or the start where that is better than rounds that went astray."""
+        if self.best.objective <= self.options.tolerance:
+            return self.best
+        return min(self.best, self.start, key=lambda coreset: coreset.objective)
+
     def rounds(self, deadline: float) -> Status:
-        known = self._look(self._uniform(self.options.start_size), math.nan)
+        known = self._look(self._uniform(self.start_size), math.nan)
+        if len(known.coreset.indices) <= self.size:
+            self.start = known.coreset
         share, unimproved = 1.0, 0
         for _ in range(self.options.max_rounds):
             if time.perf_counter() > deadline:
@@ -266,7 +287,7 @@ class _Run[D]:
         problem, candidates = tangent_problem(
             self.posterior, known.draws, rng=self.rng, moments=(goal, norms)
         )
-        method = Pursuit(tolerance=_MARGIN * self.options.tolerance)
+        method = Pursuit(tolerance=min(_MARGIN * self.options.tolerance, _LOOSEST))
         size = min(self.size, problem.n_obs)
         patience = max(_LEAST_PATIENCE, size // 10)
         solution = solve(method, problem, size, rng=self.rng, patience=patience)

@@ -69,6 +69,11 @@ class ReusingSampler:
         return self._sampler.n_obs
 
     @property
+    def n_dims(self) -> int:
+        """Number of free dimensions D."""
+        return self._sampler.n_dims
+
+    @property
     def base_weights(self) -> np.ndarray:
         """What each row stands for, of shape (n_obs,)."""
         return self._sampler.base_weights

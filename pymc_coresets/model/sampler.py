@@ -105,6 +105,11 @@ class CoresetSampler:
         return self._loglik.n_obs
 
     @property
+    def n_dims(self) -> int:
+        """Number of free dimensions D."""
+        return self._loglik.observations.n_dims
+
+    @property
     def base_weights(self) -> np.ndarray:
         """What each row stands for, of shape (n_obs,)."""
         return self._base_weights

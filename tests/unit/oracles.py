@@ -21,6 +21,10 @@ class Conjugate:
     def n_obs(self):
         return len(self.responses)
 
+    @property
+    def n_dims(self):
+        return self.matrices.shape[2]
+
     def gaussian(self, weights):
         """Mean and covariance of the weighted posterior."""
         precision = np.eye(self.matrices.shape[2]) + np.einsum(

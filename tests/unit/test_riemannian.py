@@ -15,7 +15,7 @@ Y = X @ RNG.normal(size=D) + RNG.normal(size=N)
 class Regression:
     """Linear regression with unit noise and a N(0, I) prior: exact draws of every pi_w."""
 
-    n_obs, base_weights = N, np.ones(N)
+    n_obs, n_dims, base_weights = N, D, np.ones(N)
 
     def __init__(self):
         self.n_drawn = 0
@@ -99,7 +99,7 @@ def construct(posterior, size=100, seed=1, **options):
     return method.construct(posterior, size, rng=np.random.default_rng(seed))
 
 
-@pytest.mark.parametrize("tolerance", [1.0, 0.1, 0.01])
+@pytest.mark.parametrize("tolerance", [100.0, 1.0, 0.1, 0.01])
 @pytest.mark.parametrize("start_size", [20, 1_000])
 def test_true_divergence_is_within_three_times_the_tolerance(tolerance, start_size):
     posterior = Regression()
@@ -163,6 +163,32 @@ def test_a_sampler_that_always_fails_ends_the_rounds_with_what_there_is():
     solution = construct(Failing(100), size=60)
     assert solution.status is Status.SAMPLING_FAILED
     assert 0 < len(solution.indices) <= 60
+
+
+def test_where_no_round_comes_out_better_the_start_is_returned():
+    posterior = Failing(100)
+    solution = construct(posterior, size=60, start_size=30)
+    assert solution.status is Status.SAMPLING_FAILED
+    start, weights = posterior.tried[0]
+    np.testing.assert_array_equal(solution.indices, start)
+    np.testing.assert_array_equal(solution.weights, weights)
+
+
+def test_a_start_that_is_better_than_the_rounds_does_not_replace_one_within_the_tolerance():
+    solution = construct(Regression(), size=N, tolerance=5.0, start_size=4 * N)
+    assert solution.status is Status.TOLERANCE_REACHED
+    assert solution.history.size[0] > 10 * len(solution.indices)
+
+
+def test_the_start_has_fifty_rows_a_dimension_and_a_thousand_at_least():
+    class Wide(Regression):
+        n_dims = 30
+
+    few, many = (construct(posterior, tolerance=10.0) for posterior in (Regression(), Wide()))
+    # Of N = 2 000 rows, n drawn with replacement are about N (1 - exp(-n / N)) different ones,
+    # with standard deviations of about 15.
+    assert few.history.size[0] == pytest.approx(N * -np.expm1(-0.5), abs=60)
+    assert many.history.size[0] == pytest.approx(N * -np.expm1(-0.75), abs=60)
 
 
 def test_a_sampler_that_fails_at_once_raises():

@@ -26,6 +26,7 @@ from pymc_coresets.model.draws import Draws
 from pymc_coresets.model.gaussian_prior import GaussianPosterior, gaussian_prior
 from pymc_coresets.model.glm import LinearPredictor
 from pymc_coresets.model.loglik import LogLikelihood
+from pymc_coresets.model.nuts import NutsSampler
 from pymc_coresets.model.polynomial_model import (
     coefficient_draws,
     polynomial_model,
@@ -169,13 +170,21 @@ class PolynomialSummary:
             )
         return gaussian_prior(self.parts[0]).posterior(self.statistics)
 
-    def sample(self, **kwargs: Any) -> xr.DataTree:  # noqa: ANN401
+    def sample(
+        self,
+        *,
+        nuts_sampler: NutsSampler = "pymc",
+        **kwargs: Any,  # noqa: ANN401
+    ) -> xr.DataTree:
         """Sample the approximate posterior with `pm.sample`.
 
         A gradient costs O(p^2) for p coefficients and degree 2, whatever the number of rows.
 
         Parameters
         ----------
+        nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, default "pymc"
+            PyMC's own NUTS compiles in a second.  The others take ten or more, which a density
+            as cheap as a summary's repays only where trajectories are long.
         **kwargs
             Passed on to `pm.sample`.
 
@@ -195,7 +204,7 @@ class PolynomialSummary:
         >>> idata["posterior"].sizes["draw"]
         50
         """
-        idata: xr.DataTree = pm.sample(model=self.model, **kwargs)
+        idata: xr.DataTree = pm.sample(model=self.model, nuts_sampler=nuts_sampler, **kwargs)
         return idata
 
     # -- judging -------------------------------------------------------------------------------

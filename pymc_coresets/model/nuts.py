@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pymc as pm
@@ -16,7 +16,10 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pymc_coresets.model.draws import Draws
 from pymc_coresets.model.unconstrained import Unconstrained
 
-__all__ = ["N_CHAINS", "NutpieNuts", "Nuts", "PyMCNuts", "Run", "sample_quietly"]
+__all__ = ["N_CHAINS", "NutpieNuts", "Nuts", "NutsSampler", "PyMCNuts", "Run", "sample_quietly"]
+
+#: NUTS as `pm.sample` offers it.
+type NutsSampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
 
 N_CHAINS = 2
 

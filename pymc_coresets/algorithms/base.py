@@ -17,18 +17,10 @@ from pymc_coresets.algorithms.problem import Problem, Vector
 from pymc_coresets.algorithms.space import TangentSpace
 from pymc_coresets.exceptions import InvalidOptionError
 
-__all__ = [
-    "Method",
-    "Progress",
-    "Solution",
-    "State",
-    "Status",
-    "Trace",
-    "refit",
-    "solve",
-]
+__all__ = ["Method", "Progress", "Solution", "State", "Status", "Trace", "refit", "solve"]
 
 _log = logging.getLogger(__name__)
+_OVERFITTED = 4.0  # held-out objective over that of the choosing draws
 
 
 class Status(Enum):
@@ -270,8 +262,8 @@ def solve[S: State](
     rng : numpy.random.Generator
         Used by the methods that sample.
     patience : int, optional
-        Stop after so many steps without a lower held-out objective: further rows only fit the
-        draws that choose them. By default never.
+        Stop after so many steps that did not lower the held-out objective while that was over four
+        times the objective: further rows only fit the draws that choose them. By default never.
     callback : callable, optional
         Called with a `Progress` after every step that changed the weights.
 
@@ -347,7 +339,7 @@ class _Recorder:
         self._callback = callback
         self._start = time.perf_counter()
         self._lowest = math.inf
-        self.unimproved = 0  # steps since the held-out objective was lowest
+        self.unimproved = 0  # steps in a row that only fitted the draws that choose
         self.steps: list[Progress] = []
 
     def add(self, state: State, *, call: bool = True) -> Progress:
@@ -359,7 +351,8 @@ class _Recorder:
         )
         self.steps.append(progress)
         improved = progress.heldout_objective < self._lowest
-        self.unimproved = 0 if improved else self.unimproved + 1
+        overfits = progress.heldout_objective > _OVERFITTED * progress.objective
+        self.unimproved = self.unimproved + 1 if overfits and not improved else 0
         self._lowest = min(self._lowest, progress.heldout_objective)
         if self._callback is not None and call:
             self._callback(progress)

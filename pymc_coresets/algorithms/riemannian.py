@@ -101,8 +101,8 @@ class RiemannianPursuit:
     For draws of pi_w, ``Var(log r)`` with ``log r = sum_n (u_n - w_n) f_n`` is the objective
     ``||L - L(w)||^2`` in the tangent space at pi_w, and estimates the symmetrised KL divergence
     between pi_w and the full posterior (Campbell and Beronov 2019, Proposition 2).  The best
-    round by this measure is returned, or the start where it is within the size and no round,
-    all of them above the tolerance, came out better.
+    round by this measure is returned.  Where all of them came out worse than the start, a uniform
+    coreset of the wanted size is tried as well.
 
     A step from w to w' may leave the region that the draws of pi_w know.  Where a round came out
     worse, and the importance weights ``exp(sum_n (w'_n - w_n) f_n)`` at the old draws confirm that
@@ -162,9 +162,10 @@ class RiemannianPursuit:
         run = _Run(self, posterior, size, rng, callback)
         try:
             status = run.rounds(deadline)
+            run.fall_back(deadline)
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
-        best = run.result
+        best = run.best
         return Solution(
             indices=best.indices,
             weights=best.weights,
@@ -189,9 +190,9 @@ class _Run[D]:
         self.callback, self.started = callback, time.perf_counter()
         n_dims = self.posterior.n_dims
         self.n_draws = options.n_draws or default_n_draws(max(size, n_dims))
-        self.start_size = options.start_size or max(_LEAST_START, _ROWS_A_DIMENSION * n_dims)
+        start_size = options.start_size or max(_LEAST_START, _ROWS_A_DIMENSION * n_dims)
         self.steps: list[Progress] = []
-        self.start = self.best = self._uniform(size)
+        self.best, self.start = self._uniform(size), self._uniform(start_size)
 
     def _uniform(self, size: int) -> Round:
         base_weights = self.posterior.base_weights
@@ -199,17 +200,9 @@ class _Run[D]:
         indices, weights = sample_uniform(base_weights, size, rng=self.rng)
         return Round(indices=indices, weights=weights)
 
-    @property
-    def result(self) -> Round:
-        """The best round, or the start where that is better than rounds that went astray."""
-        if self.best.objective <= self.options.tolerance:
-            return self.best
-        return min(self.best, self.start, key=lambda coreset: coreset.objective)
-
     def rounds(self, deadline: float) -> Status:
-        known = self._look(self._uniform(self.start_size), math.nan)
-        if len(known.coreset.indices) <= self.size:
-            self.start = known.coreset
+        known = self._look(self.start, math.nan)
+        self.start = known.coreset
         share, unimproved = 1.0, 0
         for _ in range(self.options.max_rounds):
             if time.perf_counter() > deadline:
@@ -228,6 +221,18 @@ class _Run[D]:
             if view is not None and share == 1.0:
                 known = view
         return Status.ITERATION_LIMIT
+
+    def fall_back(self, deadline: float) -> None:
+        """Where the rounds went astray, try uniform weights: the start's, if it is small enough."""
+        in_tolerance = self.best.objective <= self.options.tolerance
+        if in_tolerance or self.best.objective <= self.start.objective:
+            return
+        found = self.start
+        if len(found.indices) > self.size and time.perf_counter() < deadline:
+            view = self._try(self._uniform(self.size), math.nan)
+            found = self.best if view is None else view.coreset
+        if len(found.indices) <= self.size and found.objective < self.best.objective:
+            self.best = found
 
     def _try(self, coreset: Round, predicted: float) -> _View[D] | None:
         """Look at a coreset whose posterior may be beyond the sampler, or beyond the likelihood."""

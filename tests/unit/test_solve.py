@@ -138,5 +138,23 @@ def test_patience_ends_a_run_that_only_fits_the_draws_that_choose():
     solution = solve(Pursuit(), problem, 50, rng=rng, patience=5)
     assert solution.status is Status.NO_PROGRESS
     assert len(solution.indices) < len(patient.indices)
-    heldout_objective = solution.history.heldout_objective
-    assert len(heldout_objective) - 1 - np.argmin(heldout_objective) == 5
+    objective, heldout_objective = solution.history.objective, solution.history.heldout_objective
+    lowest = np.minimum.accumulate(heldout_objective)
+    useless = (heldout_objective > lowest) & (heldout_objective > 4 * objective)
+    assert useless[-5:].all()
+    assert not any(useless[i : i + 5].all() for i in range(len(useless) - 5))
+
+
+def test_patience_waits_while_the_choosing_draws_are_matched_no_better():
+    vectors = np.random.default_rng(1).normal(size=(40, 100))
+    # Every row leads away from the held-out target, whose objective stays the smaller one.
+    problem = Problem(
+        vectors=vectors,
+        target=vectors.sum(axis=0),
+        base_weights=np.ones(40),
+        heldout_vectors=0.1 * vectors,
+        heldout_target=-0.1 * vectors.sum(axis=0),
+    )
+    solution = solve(Pursuit(), problem, 10, rng=make_rng(), patience=2)
+    assert np.all(np.diff(solution.history.heldout_objective) > 0)
+    assert len(solution.indices) == 10

@@ -13,7 +13,7 @@ import xarray as xr
 from pymc.model.core import modelcontext
 
 from pymc_coresets.advice import objective_at
-from pymc_coresets.diagnostics import Check, check_draws, reweight_draws
+from pymc_coresets.diagnostics import Check, check_draws, ratios_by_chain, reweight_draws
 from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.model.loglik import LogLikelihood
@@ -165,22 +165,14 @@ class Coreset:
             If the draws lack a variable, or are impossible under the full data.
         """
         loglik = self._whole()
-        if "posterior" not in getattr(idata, "children", ()):
-            raise InvalidDataError(
-                "Give the draws as a DataTree with a group 'posterior', as sample() returns it."
-            )
-        posterior = idata["posterior"]
         full = loglik.moments(idata, finite=False).total
-        impossible = np.mean(full == -np.inf)
-        if impossible:
-            raise InvalidDataError(
-                f"{impossible:.1%} of the coreset's draws are impossible under the full data: the "
-                "KL divergence is infinite, and the coreset is not to be used. The support of the "
-                "likelihood depends on its parameters; a few rows cannot stand for that."
-            )
         coreset = self.weights @ loglik.matrix(idata, self._positions())
-        ratios: np.ndarray = full - coreset
-        return ratios.reshape(posterior.sizes["chain"], posterior.sizes["draw"])
+        return ratios_by_chain(
+            idata,
+            full - coreset,
+            impossible="the KL divergence is infinite, and the coreset is not to be used. The "
+            "likelihood's support depends on its parameters; a few rows cannot stand for that.",
+        )
 
     def check(self, idata: xr.DataTree) -> Check:
         """Say how far the coreset's posterior can be trusted, without a run of the full one.

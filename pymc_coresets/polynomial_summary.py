@@ -12,12 +12,11 @@ import xarray as xr
 
 from pymc_coresets.algorithms.polynomial import PolynomialStatistics
 from pymc_coresets.algorithms.reach import Reach, predictor_quantile, predictor_reach
-from pymc_coresets.diagnostics import check_draws, reweight_draws
+from pymc_coresets.diagnostics import check_draws, ratios_by_chain, reweight_draws
 from pymc_coresets.diagnostics.polynomial import PolynomialCheck
 from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import (
     CoresetWarning,
-    InvalidDataError,
     InvalidOptionError,
     UnsupportedModelError,
 )
@@ -229,21 +228,14 @@ class PolynomialSummary:
         InvalidDataError
             If the draws lack a variable, or are impossible under the full data.
         """
-        if "posterior" not in getattr(idata, "children", ()):
-            raise InvalidDataError(
-                "Give the draws as a DataTree with a group 'posterior', as sample() returns it."
-            )
-        posterior = idata["posterior"]
         full = sum(loglik.moments(idata, finite=False).total for loglik in self._logliks)
-        ratios = np.asarray(full) - self.statistics.loglik(coefficient_draws(self.parts[0], idata))
-        impossible = np.mean(~np.isfinite(ratios))
-        if impossible:
-            raise InvalidDataError(
-                f"{impossible:.1%} of the draws are impossible under the full data: the support of "
-                "the likelihood depends on the predictor, and polynomials do not know that. Use "
-                "another link, or build_coreset."
-            )
-        return ratios.reshape(posterior.sizes["chain"], posterior.sizes["draw"])
+        approximate = self.statistics.loglik(coefficient_draws(self.parts[0], idata))
+        return ratios_by_chain(
+            idata,
+            np.asarray(full) - approximate,
+            impossible="the support of the likelihood depends on the predictor, and polynomials do "
+            "not know that. Use another link, or build_coreset.",
+        )
 
     def check(
         self,

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pymc_coresets.diagnostics.comparison import Comparison, compare
-from pymc_coresets.diagnostics.datatree import check_draws, reweight_draws
+from pymc_coresets.diagnostics.datatree import check_draws, ratios_by_chain, reweight_draws
 from pymc_coresets.diagnostics.distances import energy_distance, gaussian_kl, polynomial_mmd
 from pymc_coresets.diagnostics.judging import Check
 
@@ -25,6 +25,7 @@ __all__ = [
     "plot_history",
     "plot_weights",
     "polynomial_mmd",
+    "ratios_by_chain",
     "reweight_draws",
 ]
 

@@ -23,6 +23,44 @@ from pymc_coresets.importance import (
 _SAMPLE_DIMS = ("chain", "draw")
 
 
+def ratios_by_chain(idata: xr.DataTree, log_ratios: Floats, *, impossible: str) -> Floats:
+    """Arrange the log-ratios of all draws by chains, if all are possible under the full data.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws, with a group ``posterior`` (dims chain, draw).
+    log_ratios : ndarray of shape (n_chains * n_draws,)
+        Log of full over approximate posterior density at these draws, in nats.
+    impossible : str
+        What it means where a draw has no density under the full data, and what to do.
+
+    Returns
+    -------
+    ndarray of shape (n_chains, n_draws)
+
+    Raises
+    ------
+    InvalidDataError
+        If a ratio is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> mu = xr.DataArray(np.zeros((2, 3)), dims=("chain", "draw"))
+    >>> idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
+    >>> ratios_by_chain(idata, np.zeros(6), impossible="sample again.").shape
+    (2, 3)
+    """
+    share = np.mean(~np.isfinite(log_ratios))
+    if share:
+        raise InvalidDataError(
+            f"{share:.1%} of the draws are impossible under the full data: {impossible}"
+        )
+    sizes = posterior_dataset(idata, "idata").sizes
+    return log_ratios.reshape(*(sizes[dim] for dim in _SAMPLE_DIMS))
+
+
 def check_draws(idata: xr.DataTree, log_ratios: ArrayLike | xr.DataArray) -> Check:
     """Judge draws of a coreset posterior without a run of the full posterior.
 
@@ -185,8 +223,10 @@ def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
                 "pm.sample returns."
             )
         dataset = data["posterior"].to_dataset()
-    else:
+    elif isinstance(data, xr.Dataset):
         dataset = data
+    else:
+        raise InvalidDataError(f"{name} is a {type(data).__name__}: pass what pm.sample returns.")
     if not set(_SAMPLE_DIMS) <= set(dataset.dims):
         raise InvalidDataError(
             f"the draws in {name} have dims {list(dataset.dims)}, but chain and draw are needed: "
@@ -237,6 +277,8 @@ def _numbers(statistic: Callable[[xr.Dataset], xr.Dataset], posterior: xr.Datase
 
 
 def _n_divergences(idata: xr.DataTree) -> int | None:
+    if not isinstance(idata, xr.DataTree):
+        return None
     if "sample_stats" not in idata.children or "diverging" not in idata["sample_stats"]:
         return None
     return int(idata["sample_stats"]["diverging"].sum())

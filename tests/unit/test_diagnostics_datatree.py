@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pymc_coresets.diagnostics import Check, check_draws, reweight_draws
+from pymc_coresets.diagnostics import Check, check_draws, ratios_by_chain, reweight_draws
 from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
 
 DIMS = ("chain", "draw")
@@ -124,6 +124,35 @@ def test_ratios_of_another_shape_are_refused(idata, shape):
 def test_data_without_posterior_are_refused():
     with pytest.raises(InvalidDataError, match="no posterior"):
         check_draws(xr.DataTree.from_dict({"prior": xr.Dataset()}), np.zeros((4, 10)))
+
+
+def test_a_dataset_will_do_and_has_no_divergences_recorded(idata):
+    check = check_draws(idata["posterior"].to_dataset(), shifted(idata, 0.3))
+    assert check.n_divergences is None
+    assert check.kl == check_draws(idata, shifted(idata, 0.3)).kl
+
+
+def test_draws_of_another_kind_are_refused():
+    with pytest.raises(InvalidDataError, match="a dict: pass what"):
+        check_draws({"a": np.zeros((4, 10))}, np.zeros((4, 10)))
+
+
+def test_ratios_are_arranged_by_chains(idata):
+    sizes = idata["posterior"].sizes
+    log_r = np.arange(float(sizes["chain"] * sizes["draw"]))
+    arranged = ratios_by_chain(idata, log_r, impossible="")
+    assert arranged.shape == (sizes["chain"], sizes["draw"])
+    np.testing.assert_array_equal(arranged[1, :3], sizes["draw"] + np.arange(3.0))
+
+
+@pytest.mark.parametrize("bad", [-np.inf, np.nan])
+def test_draws_that_the_full_data_exclude_are_counted(idata, bad):
+    log_r = np.zeros(idata["posterior"]["chain"].size * idata["posterior"]["draw"].size)
+    log_r[: log_r.size // 4] = bad
+    with pytest.raises(
+        InvalidDataError, match=r"25\.0% of the draws are impossible.*not to be used"
+    ):
+        ratios_by_chain(idata, log_r, impossible="not to be used")
 
 
 def test_draws_without_chains_are_refused():

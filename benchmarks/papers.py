@@ -7,13 +7,14 @@ form, KL(coreset posterior || full posterior) in nats. The third is Section 5.3:
 Laplace approximations, the same over KL(prior || full posterior). ``--fixed`` compares the methods
 that never draw from a coreset's posterior. A fifth part, ``--nuts``, builds coresets of PyMC models
 and finds out how far they really are. ``--schedule paper`` gives SparseVI the printed number of
-weight updates, and takes hours with ten trials. ``--save`` keeps the results of the first three
-parts, ``--load`` shows saved ones instead of running, and ``--figures`` draws them.
+weight updates, and takes hours with ten trials; ``--methods`` runs some of the methods only.
+``--save`` keeps the results of the first three parts, ``--load`` shows saved ones instead of
+running, and ``--figures`` draws them.
 """
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from benchmarks.closed_forms import Experiment, full_and_prior
 from benchmarks.contenders import at_support, contenders, points_of
 from benchmarks.curves import (
     MATCHED,
+    PUBLISHED,
     PURSUIT,
     SPARSE_VI,
     Record,
@@ -69,8 +71,8 @@ def experiment_of(name: str, trial: int) -> Experiment:
     return radial_basis(rng) if name == "rbf" else Laplace(load(name, needed_folder()))
 
 
-def run(name: str, trial: int, schedule: str) -> Iterator[Record]:
-    """All methods on one experiment."""
+def run(name: str, trial: int, schedule: str, methods: Collection[str] = ()) -> Iterator[Record]:
+    """Some methods, by default all, on one experiment."""
     experiment, sizes = experiment_of(name, trial), SIZES.get(name, SMALL)
     full, prior = full_and_prior(experiment)
     updates, printed_step = SCHEDULES[name if name in SIZES else "regressions"]
@@ -83,6 +85,8 @@ def run(name: str, trial: int, schedule: str) -> Iterator[Record]:
         trial=trial,
     )
     for label, contender in contenders(schedule, updates[schedule], printed_step).items():
+        if methods and label not in methods:
+            continue
         points = points_of(contender, experiment, sizes, np.random.default_rng([2, trial]))
         yield from (record(method=label, **vars(point)) for point in points)
         if label == SPARSE_VI:
@@ -91,13 +95,15 @@ def run(name: str, trial: int, schedule: str) -> Iterator[Record]:
             yield from (record(method=MATCHED, **vars(point)) for point in matched)
 
 
-def run_all(parts: list[str], trials: int, schedule: str) -> Iterator[Record]:
+def run_all(
+    parts: list[str], trials: int, schedule: str, methods: Collection[str]
+) -> Iterator[Record]:
     """The parts' experiments, one trial of each after another."""
     names = [n for p in parts for n in (DATA_SETS if p == "regressions" else (p,))]
     for trial in range(trials):
         for name in names:
             if name != "rbf" or trial < np.ceil(RBF_SHARE * trials):
-                yield from run(name, trial, schedule)
+                yield from run(name, trial, schedule, methods)
                 print(f"trial {trial + 1} of {name}: done", file=sys.stderr)
 
 
@@ -113,8 +119,12 @@ def report(records: list[Record]) -> None:
             print(f"\n### {title}; {schedule} schedule, trials: {curves[0].n_trials}\n")
             print(table_of(curves))
         regressions = [name for name in names if name in DATA_SETS]
-        if regressions:
-            for label, pursuit in (("the same M", PURSUIT), ("as many rows", MATCHED)):
+        methods = {r.method for r in own if r.experiment in regressions}
+        for label, pursuit, theirs in (
+            ("the same M", PURSUIT, {SPARSE_VI, PUBLISHED}),
+            ("as many rows", MATCHED, {SPARSE_VI}),
+        ):
+            if pursuit in methods and theirs & methods:
                 print(f"\n### SparseVI over pursuit with {label}, {schedule} schedule\n")
                 print(judged(gains_of(own, regressions, pursuit)))
 
@@ -127,6 +137,7 @@ def parsed() -> argparse.Namespace:
         parser.add_argument(f"--{part}", action="store_true")
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--schedule", choices=("short", "paper"), default="short")
+    parser.add_argument("--methods", nargs="+", default=(), help="as in the tables (all)")
     parser.add_argument("--save", type=Path, metavar="CSV", help="keep the results here")
     parser.add_argument("--load", type=Path, nargs="+", metavar="CSV", help="show these results")
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw the results there")
@@ -141,9 +152,8 @@ def main() -> None:
     if options.load:
         records = [record for path in options.load for record in read(path)]
     else:
-        running = run_all(
-            [part for part in PARTS if part in chosen], options.trials, options.schedule
-        )
+        parts = [part for part in PARTS if part in chosen]
+        running = run_all(parts, options.trials, options.schedule, options.methods)
         records = list(write(options.save, running) if options.save else running)
     report(records)
     if options.figures:

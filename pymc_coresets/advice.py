@@ -1,18 +1,18 @@
 """What limits a coreset, in words: said once, when it has been built."""
 
+import math
 from collections.abc import Iterator, Mapping
-
-import numpy as np
 
 from pymc_coresets.algorithms import Solution, Status
 from pymc_coresets.model.observations import Observations
 
-__all__ = ["limitations", "objective_at", "rows_of_a_quadratic"]
+__all__ = ["limitations", "rows_of_a_quadratic"]
 
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _MANY_DIVERGENCES = 0.01  # of the draws
 _FEW = 10  # observations for each dimension
 _WORTHWHILE = 0.5  # of the observations: more rows than that save nothing
+_EARLY = {Status.INTERRUPTED, Status.SAMPLING_FAILED, Status.OUT_OF_TIME}
 
 
 def rows_of_a_quadratic(n_dims: int) -> int:
@@ -28,29 +28,11 @@ def rows_of_a_quadratic(n_dims: int) -> int:
     return n_dims * (n_dims + 3) // 2 + 1
 
 
-def objective_at(size: int, sizes: np.ndarray, objectives: np.ndarray) -> float:
-    """Objective of the rows that a method chose: it need not be that of its last step.
-
-    Parameters
-    ----------
-    size : int
-        Of the coreset.
-    sizes, objectives : ndarray
-        Of every step; the best of those of that size is the one that was chosen.
-
-    Examples
-    --------
-    >>> objective_at(5, np.array([1000, 5, 6]), np.array([9.0, 0.1, 0.2]))
-    0.1
-    """
-    chosen = objectives[sizes == size]
-    return float(np.min(chosen) if len(chosen) else objectives[-1])
-
-
 def limitations(
     solution: Solution,
     observations: Observations,
     *,
+    size: int,
     tolerance: float | None,
     counts: Mapping[str, int],
 ) -> Iterator[str]:
@@ -62,17 +44,19 @@ def limitations(
         The chosen rows, and how the method came to them.
     observations : Observations
         Of the model.
+    size : int
+        Largest number of weights that the method was allowed.
     tolerance : float, optional
         What was asked for, in nats; without it, a whole nat is worth a word.
     counts : mapping of str to int
         What the sampler counted.
     """
     limit = _NOTICEABLE if tolerance is None else tolerance
-    if (reached := _reached(solution)) > limit:
+    if solution.objective > limit:
         yield (
-            f"The coreset is about {reached:.3g} nats (symmetrised KL divergence) from the full "
-            f"posterior, and not within {limit:g}. {_remedy(solution, observations)} check() tells "
-            "whether what there is is enough."
+            f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
+            f"the full posterior, and not within {limit:g}. {_remedy(solution, observations, size)}"
+            " check() tells whether what there is is enough."
         )
     elif len(solution.indices) < observations.n_dims:
         yield (
@@ -102,21 +86,14 @@ def limitations(
             f"The cost of {', '.join(observations.unselected)} grows with the number of "
             "observations, in the coreset's model too: the selection of rows stops there."
         )
-    if solution.status in {Status.INTERRUPTED, Status.SAMPLING_FAILED}:
-        yield f"The construction ended early. {solution.status.value}"
+    if solution.status in _EARLY:
+        measured = "" if math.isfinite(solution.objective) else " How good it is was not measured."
+        yield f"The construction ended early. {solution.status.value}{measured}"
 
 
-def _reached(solution: Solution) -> float:
-    """Estimated divergence of the rows that were chosen, in nats; nan where nothing tells."""
-    history = solution.history
-    # Without held-out draws, those of each step are the best there is.
-    estimates = np.where(
-        np.isnan(history.heldout_objective), history.objective, history.heldout_objective
-    )
-    return objective_at(len(solution.indices), history.size, estimates)
-
-
-def _remedy(solution: Solution, observations: Observations) -> str:
+def _remedy(solution: Solution, observations: Observations, allowed: int) -> str:
+    if solution.status is Status.OUT_OF_TIME:
+        return "Allow a longer time_budget, or reweight the coreset's draws;"
     size, needed = len(solution.indices), rows_of_a_quadratic(observations.n_dims)
     if needed > _WORTHWHILE * observations.n_obs:
         return (
@@ -124,12 +101,13 @@ def _remedy(solution: Solution, observations: Observations) -> str:
             f"directions, and {observations.n_obs} observations are few beside that: a coreset "
             "hardly helps. Sample the model itself, or reweight the coreset's draws;"
         )
-    if size < needed:
+    if allowed < needed and size == allowed:
         return (
             f"A quadratic log-posterior in {observations.n_dims} dimensions takes up to {needed} "
             f"rows: allow a larger size than {size}, or reweight the coreset's draws;"
         )
+    larger = f"a larger size than {size}, " if size == allowed else ""
     return (
-        f"Allow a larger size than {size}, more draws (RiemannianPursuit(n_draws=...)), or "
-        "reweight the coreset's draws;"
+        f"Allow {larger}more draws (RiemannianPursuit(n_draws=...)), or reweight the coreset's "
+        "draws;"
     )

@@ -73,7 +73,7 @@ def build_coreset(  # noqa: PLR0913
     posterior and choosing rows there go on until the coreset is good enough by its own measure.  A
     round costs, for N rows and S draws (at most 2 000): a short run of NUTS on the coreset, one
     pass over the data for S log-likelihoods a row, and `size` passes over the tangent vectors of
-    the candidates.  Memory: O(N) and these vectors, at most 256 MB.
+    the candidates.  Memory: O(N) and twice these vectors, which take at most 256 MB.
 
     Parameters
     ----------
@@ -183,7 +183,9 @@ def build_coreset(  # noqa: PLR0913
     if not solution.indices.size and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     wanted = _limit(chosen, asked=tolerance is not None or size is None)
-    for message in limitations(solution, observations, tolerance=wanted, counts=report.counts):
+    for message in limitations(
+        solution, observations, size=limit, tolerance=wanted, counts=report.counts
+    ):
         warnings.warn(message, CoresetWarning, stacklevel=2)
     coreset = Coreset(
         indices=_users_rows(observations, solution.indices),
@@ -193,6 +195,7 @@ def build_coreset(  # noqa: PLR0913
         method=_named(method),
         weighting=_source(chosen, weighting),
         status=solution.status.value,
+        objective=solution.objective,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         history=_history(solution.history, report),
         settings=settings,
@@ -220,7 +223,12 @@ def _method(
         )
     if time_budget is not None and not isinstance(chosen, RiemannianPursuit):
         raise InvalidOptionError(
-            f"time_budget={time_budget}: {_named(method)} has no rounds; only method='auto' has."
+            f"time_budget={time_budget}: {_named(method)} has no rounds; only method='auto' "
+            "without a weighting has."
+        )
+    if time_budget is not None and not time_budget > 0:
+        raise InvalidOptionError(
+            f"time_budget={time_budget} must be a positive number of seconds, or None."
         )
     if tolerance is None:
         return chosen  # type: ignore[no-any-return]
@@ -254,8 +262,10 @@ def _named(option: Any) -> str:  # noqa: ANN401
 
 
 def _limit(method: AnyMethod, *, asked: bool) -> float | None:
-    """Divergence in nats above which to warn; a tolerance counts where it set the size."""
-    return method.tolerance if isinstance(method, RiemannianPursuit) and asked else None
+    """Divergence in nats above which to warn: a tolerance that was asked for, or sets the size."""
+    tolerance: float | None = getattr(method, "tolerance", None)
+    changed = tolerance != getattr(type(method), "tolerance", None)
+    return tolerance if asked or changed else None
 
 
 def _size(size: int | None, observations: Observations, method: AnyMethod) -> int:

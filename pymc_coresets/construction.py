@@ -104,7 +104,7 @@ class Construction:
                 if solution.status is not Status.SAMPLING_FAILED:
                     self.report.counts.update(laplace.counts)
                     return solution
-            reusing = ReusingSampler(self.posterior)
+            reusing = ReusingSampler(self.posterior.with_sampler("auto", coarse_start=False))
             solution = solve_adaptively(method, reusing, self.size, rng=rng, callback=show)
             self.report.counts.update(reusing.counts)
             return solution
@@ -161,4 +161,10 @@ def _figures(method: Sensitivity, found: Sensitivities, n_draws: int) -> dict[st
 def _sampled(indices: np.ndarray, weights: np.ndarray) -> Solution:
     only = Progress(size=len(indices), objective=math.nan, heldout_objective=math.nan, seconds=0.0)
     trace = Trace.of([only])
-    return Solution(indices=indices, weights=weights, history=trace, status=Status.SIZE_REACHED)
+    return Solution(
+        indices=indices,
+        weights=weights,
+        history=trace,
+        status=Status.SIZE_REACHED,
+        objective=math.nan,
+    )

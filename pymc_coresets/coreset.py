@@ -12,7 +12,6 @@ import pymc as pm
 import xarray as xr
 from pymc.model.core import modelcontext
 
-from pymc_coresets.advice import objective_at
 from pymc_coresets.diagnostics import Check, check_draws, ratios_by_chain, reweight_draws
 from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
@@ -54,6 +53,9 @@ class Coreset:
         What chose the weights, and the weighting distribution that it used.
     status : str
         Why the method stopped, in a sentence.
+    objective : float
+        Estimate of the symmetrised KL divergence from the full posterior in nats, by the method's
+        own draws, held out where there are such; nan for methods that measure none.
     random_seed : int or None
         The seed that it was built from, where that was a number.
     history : xarray.Dataset
@@ -85,6 +87,7 @@ class Coreset:
     method: str
     weighting: str
     status: str
+    objective: float
     random_seed: int | None
     history: xr.Dataset
     settings: Settings
@@ -271,6 +274,7 @@ class Coreset:
             method=attrs["method"],
             weighting=attrs["weighting"],
             status=attrs["status"],
+            objective=float(attrs["objective"]),
             random_seed=None if attrs["random_seed"] == "" else int(attrs["random_seed"]),
             history=history,
             settings=settings,
@@ -302,6 +306,7 @@ class Coreset:
                 "method": self.method,
                 "weighting": self.weighting,
                 "status": self.status,
+                "objective": self.objective,
                 "random_seed": "" if self.random_seed is None else str(self.random_seed),
                 "settings": json.dumps(self.settings),
                 "fingerprint": self._fingerprint(),
@@ -327,11 +332,9 @@ class Coreset:
         rows = f"{self.size:,} of {self.n_observations:,}"
         if self.n_distinct < self.n_observations:
             rows += f" ({self.n_distinct:,} distinct)"
-        history = (self.history[name].to_numpy() for name in ("size", "heldout_objective"))
-        heldout = objective_at(self.size, *history)
         facts = {"rows": rows, "method": self.method, "weighting": self.weighting}
-        if np.isfinite(heldout):
-            facts["held-out objective"] = f"{heldout:.3g} nats"
+        if np.isfinite(self.objective):
+            facts["divergence"] = f"about {self.objective:.3g} nats"
         return facts | {"status": self.status}
 
     def __repr__(self) -> str:

@@ -176,7 +176,7 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
     -----
     The length of the tail depends on the relative efficiency of the chains, which is that of the
     log-ratios here: the ratios themselves may have no variance. Log-ratios whose range is below
-    1e-8 nats count as equal, since the shape of rounding errors means nothing.
+    1e-4 nats count as equal, since the shape of rounding errors means nothing.
 
     References
     ----------

@@ -7,7 +7,7 @@ published constructions that it is compared with.
 from typing import Any
 
 from pymc_coresets.algorithms.adaptive import AdaptiveMethod, solve_adaptively
-from pymc_coresets.algorithms.base import Method, Progress, Solution, Status, Trace, solve
+from pymc_coresets.algorithms.base import Method, solve
 from pymc_coresets.algorithms.candidates import (
     default_n_draws,
     sample_candidates,
@@ -29,6 +29,7 @@ from pymc_coresets.algorithms.sensitivity import (
     guaranteed_size,
     sample_by_sensitivity,
 )
+from pymc_coresets.algorithms.solution import Progress, Solution, Status, Trace
 from pymc_coresets.algorithms.sparse_vi import SparseVI
 from pymc_coresets.algorithms.uniform import Uniform, sample_uniform
 

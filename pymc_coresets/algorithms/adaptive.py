@@ -10,11 +10,11 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.algorithms.base import Progress, Solution, Status, Trace
 from pymc_coresets.algorithms.metering import Metered
 from pymc_coresets.algorithms.options import checked_size
 from pymc_coresets.algorithms.posterior import CoresetPosterior
 from pymc_coresets.algorithms.problem import Matrix, Vector
+from pymc_coresets.algorithms.solution import Progress, Solution, Status, Trace
 from pymc_coresets.algorithms.uniform import sample_uniform
 from pymc_coresets.exceptions import InvalidDataError, SamplingError
 from pymc_coresets.importance import MIN_DRAWS, estimate_divergences, pareto_smooth
@@ -206,9 +206,9 @@ def solve_adaptively[S: AdaptiveState](
     Returns
     -------
     Solution
-        With at most ``size`` positive weights. Its history has the variance of
-        ``log r = sum_n (u_n - w_n) f_n`` over the draws of each step's own coreset posterior as
-        the objective, a noisy estimate that may rise, and no held-out objective (nan).
+        With at most ``size`` positive weights. Both objectives of its history are the variance of
+        ``log r = sum_n (u_n - w_n) f_n`` over fresh draws of each step's own coreset posterior,
+        which chose nothing yet: a noisy estimate that may rise, and noisier with a subsample.
 
     Raises
     ------
@@ -251,7 +251,7 @@ def solve_adaptively[S: AdaptiveState](
         progress = Progress(
             size=len(state.support),
             objective=state.tangent.objective,
-            heldout_objective=math.nan,
+            heldout_objective=state.tangent.objective,
             seconds=time.perf_counter() - began,
             **judge(residual * math.sqrt(residual.size)),
             **metered.costs,
@@ -283,6 +283,7 @@ def solve_adaptively[S: AdaptiveState](
         weights=state.weights[indices],
         history=Trace.of(history),
         status=status,
+        objective=state.tangent.objective,
     )
 
 

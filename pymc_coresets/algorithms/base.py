@@ -1,162 +1,25 @@
-"""The one loop that runs every Hilbert coreset method, and what goes in and comes out of it."""
+"""The one loop that runs every Hilbert coreset method."""
 
 import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from enum import Enum
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_coresets.algorithms.nnls import nonnegative_least_squares
 from pymc_coresets.algorithms.options import checked_size
 from pymc_coresets.algorithms.problem import Problem, Vector
+from pymc_coresets.algorithms.solution import Progress, Solution, Status, Trace
 from pymc_coresets.algorithms.space import TangentSpace
 from pymc_coresets.exceptions import InvalidOptionError
 
-__all__ = ["Method", "Progress", "Solution", "State", "Status", "Trace", "refit", "solve"]
+__all__ = ["Method", "State", "refit", "solve"]
 
 _log = logging.getLogger(__name__)
 _OVERFITTED = 4.0  # held-out objective over that of the choosing draws
-
-
-class Status(Enum):
-    """Why a method stopped; the value is a sentence for the user.
-
-    Examples
-    --------
-    >>> Status.SIZE_REACHED.value
-    'The coreset has the wanted number of weights.'
-    """
-
-    SIZE_REACHED = "The coreset has the wanted number of weights."
-    TOLERANCE_REACHED = "The held-out objective is within the tolerance."
-    OPTIMAL = "No other row brings the coreset closer to the full data."
-    NO_PROGRESS = "The last step no longer improved the objective."
-    ITERATION_LIMIT = "The method used all of its steps."
-    SAMPLING_FAILED = "The sampler failed; this is the best coreset so far."
-    INTERRUPTED = "Interrupted by the user; this is the best coreset so far."
-
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Where a run stands after a step; the callback of `solve` receives one a step.
-
-    Parameters
-    ----------
-    size : int
-        Number of positive weights.
-    objective, heldout_objective : float
-        ``||L - L(w)||^2`` in nats, on the draws that choose the weights and on held-out draws
-        (nan where there are none).
-    seconds : float
-        Wall time since the start.
-    pareto_khat : float
-        Tail of the importance ratios of the full posterior over the coreset's; this and the next
-        two are nan for methods that do not draw from the coreset's posterior.
-    kl, reverse_kl : float
-        KL(coreset || full) and KL(full || coreset) in nats, by these ratios; the latter is nan
-        where their tail is too heavy.
-    n_passes, n_evaluations : float, int
-        Evaluations of all rows, and of one row at one draw, so far.
-    seconds_drawing, seconds_evaluating : float
-        Wall time so far in the sampler, and in log-likelihoods.
-
-    Examples
-    --------
-    >>> Progress(size=1, objective=0.5, heldout_objective=0.7, seconds=0.1).size
-    1
-    """
-
-    size: int
-    objective: float
-    heldout_objective: float
-    seconds: float
-    pareto_khat: float = math.nan
-    kl: float = math.nan
-    reverse_kl: float = math.nan
-    n_passes: float = 0.0
-    n_evaluations: int = 0
-    seconds_drawing: float = 0.0
-    seconds_evaluating: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Trace:
-    """The history of a run: arrays of equal length, one entry a step that changed the weights.
-
-    The first entry is the empty coreset, the last one the weights that were returned.
-
-    Parameters
-    ----------
-    size : ndarray of int64
-        Number of positive weights.
-    objective, heldout_objective : ndarray of float64
-        ``||L - L(w)||^2`` in nats.
-    seconds : ndarray of float64
-        Wall time since the start.
-    pareto_khat, kl, reverse_kl, n_passes, n_evaluations, seconds_drawing, seconds_evaluating
-        Arrays too; see `Progress`.
-
-    Examples
-    --------
-    >>> step = Progress(size=0, objective=2.0, heldout_objective=2.5, seconds=0.0)
-    >>> Trace.of([step]).objective
-    array([2.])
-    """
-
-    size: NDArray[np.int64]
-    objective: Vector
-    heldout_objective: Vector
-    seconds: Vector
-    pareto_khat: Vector
-    kl: Vector
-    reverse_kl: Vector
-    n_passes: Vector
-    n_evaluations: NDArray[np.int64]
-    seconds_drawing: Vector
-    seconds_evaluating: Vector
-
-    @classmethod
-    def of(cls, steps: list[Progress]) -> "Trace":
-        """Turn a list of steps into arrays."""
-        return cls(**{f.name: np.array([getattr(s, f.name) for s in steps]) for f in fields(cls)})
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Solution:
-    """The weighted rows that a method chose.
-
-    Parameters
-    ----------
-    indices : ndarray of int64
-        Positions among the candidates, sorted and unique.
-    weights : ndarray of float64
-        Positive, of the same length.
-    history : Trace
-        Size and objectives after every step that changed the weights.
-    status : Status
-        Why the method stopped.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> start = Progress(size=0, objective=0.0, heldout_objective=0.0, seconds=0.0)
-    >>> empty = Solution(
-    ...     indices=np.arange(0), weights=np.zeros(0), history=Trace.of([start]),
-    ...     status=Status.OPTIMAL,
-    ... )
-    >>> len(empty.indices)
-    0
-    """
-
-    indices: NDArray[np.int64]
-    weights: Vector
-    history: Trace
-    status: Status
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -263,7 +126,8 @@ def solve[S: State](
         Used by the methods that sample.
     patience : int, optional
         Stop after so many steps that did not lower the held-out objective while that was over four
-        times the objective: further rows only fit the draws that choose them. By default never.
+        times the objective, and take them back: they only fit the draws that choose. By default
+        never.
     callback : callable, optional
         Called with a `Progress` after every step that changed the weights.
 
@@ -300,7 +164,7 @@ def solve[S: State](
             "heldout_vectors and heldout_target, or leave it out"
         )
     recorder = _Recorder(callback)
-    state = method.start(State.empty(TangentSpace(problem), size, rng=rng))
+    best = state = method.start(State.empty(TangentSpace(problem), size, rng=rng))
     status = Status.ITERATION_LIMIT
     try:
         progress = recorder.add(state)
@@ -308,9 +172,12 @@ def solve[S: State](
             previous, state = state, method.step(state)
             if state.weights is not previous.weights:
                 progress = recorder.add(state)
-            if patience is not None and recorder.unimproved >= patience:
-                status = Status.NO_PROGRESS
-                break
+            if patience is not None:
+                best = state if recorder.unimproved == 0 else best
+                if recorder.unimproved >= patience:
+                    state, status = best, Status.NO_PROGRESS
+                    recorder.add(state, call=False)
+                    break
             if method.tolerance is not None and progress.heldout_objective <= method.tolerance:
                 status = Status.TOLERANCE_REACHED
                 break
@@ -329,6 +196,7 @@ def solve[S: State](
         weights=final.weights[indices],
         history=Trace.of(recorder.steps),
         status=status,
+        objective=recorder.steps[-1].honest_objective if recorder.steps else math.nan,
     )
 
 

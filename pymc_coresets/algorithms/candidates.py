@@ -80,15 +80,16 @@ def tangent_problem[D](
         )
     scores = potentials.base_weights * norms
     candidates = sample_candidates(scores, max(1, _MAX_ENTRIES // n_draws), rng=rng)
-    if not candidates.size:
+    if not candidates.size or np.ptp(total) == 0:
         raise InvalidDataError(
             "The log-likelihood does not vary over the weighting draws: they are all the same, "
             "or the likelihood does not depend on the free variables."
         )
     loglik = potentials.loglik(draws, candidates)
-    order = rng.permutation(n_draws)
-    n_heldout = int(_HELDOUT * n_draws)
-    heldout, choosing = np.sort(order[:n_heldout]), np.sort(order[n_heldout:])
+    # Draws by importance resampling repeat themselves: equal ones are on the same side.
+    different, draw_of = np.unique(total, return_inverse=True)
+    is_heldout = (rng.permutation(len(different)) < _HELDOUT * len(different))[draw_of]
+    heldout, choosing = np.flatnonzero(is_heldout), np.flatnonzero(~is_heldout)
     problem = Problem(
         vectors=_tangent(loglik[:, choosing]),
         target=_tangent(total[None, choosing])[0],

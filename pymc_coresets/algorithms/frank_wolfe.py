@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from pymc_coresets.algorithms.base import State, Status, refit
+from pymc_coresets.algorithms.base import State, refit
 from pymc_coresets.algorithms.options import check_tolerance
+from pymc_coresets.algorithms.solution import Status
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pymc_coresets.algorithms.base import State, Status, refit
+from pymc_coresets.algorithms.base import State, refit
 from pymc_coresets.algorithms.options import check_tolerance
 from pymc_coresets.algorithms.problem import Vector
+from pymc_coresets.algorithms.solution import Status
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

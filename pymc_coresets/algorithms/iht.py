@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pymc_coresets.algorithms.base import State, Status, refit
+from pymc_coresets.algorithms.base import State, refit
 from pymc_coresets.algorithms.options import check_positive, check_tolerance
 from pymc_coresets.algorithms.problem import Vector
+from pymc_coresets.algorithms.solution import Status
 
 _PATIENCE = 10  # iterations without a better objective
 

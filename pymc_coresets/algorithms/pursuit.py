@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pymc_coresets.algorithms.base import State, Status
+from pymc_coresets.algorithms.base import State
 from pymc_coresets.algorithms.nnls import ActiveSet, add_best
 from pymc_coresets.algorithms.options import check_tolerance
+from pymc_coresets.algorithms.solution import Status
 
 _STEPS_PER_POINT = 10  # rows that come and go again cost a step each; the usual number is 1 to 3
 

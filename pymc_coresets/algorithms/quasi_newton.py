@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from pymc_coresets.algorithms.adaptive import AdaptiveState, Tangent
-from pymc_coresets.algorithms.base import Status
 from pymc_coresets.algorithms.nnls import nonnegative_least_squares
 from pymc_coresets.algorithms.options import check_positive
 from pymc_coresets.algorithms.posterior import CoresetPosterior
 from pymc_coresets.algorithms.problem import Vector
+from pymc_coresets.algorithms.solution import Status
 from pymc_coresets.exceptions import InvalidOptionError
 
 _SHRINKAGE = 1.5  # of a step that the line search refuses

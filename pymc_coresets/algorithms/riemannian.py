@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.algorithms.adaptive import judge
-from pymc_coresets.algorithms.base import Progress, Solution, Status, Trace, solve
+from pymc_coresets.algorithms.base import solve
 from pymc_coresets.algorithms.candidates import default_n_draws, tangent_problem
 from pymc_coresets.algorithms.metering import Metered
 from pymc_coresets.algorithms.options import check_positive, check_tolerance
 from pymc_coresets.algorithms.posterior import CoresetPosterior
 from pymc_coresets.algorithms.problem import Vector
 from pymc_coresets.algorithms.pursuit import Pursuit
+from pymc_coresets.algorithms.solution import Progress, Solution, Status, Trace
 from pymc_coresets.algorithms.uniform import sample_uniform
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.importance import pareto_smooth
@@ -101,14 +102,15 @@ class RiemannianPursuit:
     For draws of pi_w, ``Var(log r)`` with ``log r = sum_n (u_n - w_n) f_n`` is the objective
     ``||L - L(w)||^2`` in the tangent space at pi_w, and estimates the symmetrised KL divergence
     between pi_w and the full posterior (Campbell and Beronov 2019, Proposition 2).  The best
-    round by this measure is returned.  Where all of them came out worse than the start, a uniform
-    coreset of the wanted size is tried as well.
+    round by this measure is returned.  Where all of them came out worse than the start, that is
+    looked at once more, or a uniform coreset of the wanted size where the start is larger.
 
     A step from w to w' may leave the region that the draws of pi_w know.  Where a round came out
     worse, and the importance weights ``exp(sum_n (w'_n - w_n) f_n)`` at the old draws confirm that
     the step was too long (Pareto k-hat above 0.7, or an effective sample size below a quarter of
     the draws), it is taken back: the next round pursues ``(1 - g) L(w) + g L`` from the old draws,
-    for the largest g among 1/2, 1/4, ... at which those weights are sound.
+    for the largest g among 1/2, 1/4, ... at which those weights are sound.  A damped step that
+    came out worse is damped further.
 
     Examples
     --------
@@ -157,13 +159,24 @@ class RiemannianPursuit:
         Returns
         -------
         Solution
-            The best round; the trace has one entry a round.
+            The best round; the trace has an entry for every coreset that was looked at: the
+            start, one a round, and perhaps a uniform one at the end.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If it comes before there are any draws.
+        SamplingError, InvalidDataError
+            If the start cannot be sampled, or its draws cannot be used.
         """
         run = _Run(self, posterior, size, rng, callback)
         try:
             status = run.rounds(deadline)
-            run.fall_back(deadline)
+            if run.best.objective > max(self.tolerance, run.start.objective):
+                status = run.fall_back(status, deadline)
         except KeyboardInterrupt:
+            if not run.steps:
+                raise
             status = Status.INTERRUPTED
         best = run.best
         return Solution(
@@ -171,6 +184,7 @@ class RiemannianPursuit:
             weights=best.weights,
             history=Trace.of(run.steps),
             status=status,
+            objective=best.objective if math.isfinite(best.objective) else math.nan,
         )
 
 
@@ -195,18 +209,18 @@ class _Run[D]:
         self.best, self.start = self._uniform(size), self._uniform(start_size)
 
     def _uniform(self, size: int) -> Round:
-        base_weights = self.posterior.base_weights
-        size = min(size, int(np.count_nonzero(base_weights)))
-        indices, weights = sample_uniform(base_weights, size, rng=self.rng)
+        indices, weights = sample_uniform(self.posterior.base_weights, size, rng=self.rng)
         return Round(indices=indices, weights=weights)
 
     def rounds(self, deadline: float) -> Status:
         known = self._look(self.start, math.nan)
         self.start = known.coreset
+        if len(self.start.indices) <= self.size:
+            self.best = replace(self.start, objective=math.inf)  # any round will do better
         share, unimproved = 1.0, 0
         for _ in range(self.options.max_rounds):
             if time.perf_counter() > deadline:
-                break
+                return Status.OUT_OF_TIME
             current, predicted = self._pursue(known, share)
             view = self._try(current, predicted)
             if view is not None and view.coreset.objective < self.best.objective:
@@ -217,22 +231,21 @@ class _Run[D]:
                 return Status.TOLERANCE_REACHED
             if unimproved >= self.options.patience:
                 return Status.SAMPLING_FAILED if view is None else Status.NO_PROGRESS
-            share = self._share(known, current, view)
+            share = self._share(known, current, view, share)
             if view is not None and share == 1.0:
                 known = view
         return Status.ITERATION_LIMIT
 
-    def fall_back(self, deadline: float) -> None:
-        """Where the rounds went astray, try uniform weights: the start's, if it is small enough."""
-        in_tolerance = self.best.objective <= self.options.tolerance
-        if in_tolerance or self.best.objective <= self.start.objective:
-            return
-        found = self.start
-        if len(found.indices) > self.size and time.perf_counter() < deadline:
-            view = self._try(self._uniform(self.size), math.nan)
-            found = self.best if view is None else view.coreset
-        if len(found.indices) <= self.size and found.objective < self.best.objective:
-            self.best = found
+    def fall_back(self, status: Status, deadline: float) -> Status:
+        """Try uniform weights: those of the start, whose first draws may be coarse, if they fit."""
+        if time.perf_counter() > deadline:
+            return Status.OUT_OF_TIME
+        fits = len(self.start.indices) <= self.size
+        view = self._try(self.start if fits else self._uniform(self.size), math.nan)
+        if view is not None and view.coreset.objective < self.best.objective:
+            self.best = view.coreset
+        within = self.best.objective <= self.options.tolerance
+        return Status.TOLERANCE_REACHED if within else status
 
     def _try(self, coreset: Round, predicted: float) -> _View[D] | None:
         """Look at a coreset whose posterior may be beyond the sampler, or beyond the likelihood."""
@@ -273,7 +286,7 @@ class _Run[D]:
         if self.callback is not None:
             self.callback(progress)
 
-    def _share(self, known: _View[D], coreset: Round, view: _View[D] | None) -> float:
+    def _share(self, known: _View[D], coreset: Round, view: _View[D] | None, taken: float) -> float:
         """How much of a step to take: all, unless the last one came out worse for its length."""
         if view is not None and view.coreset.objective < known.coreset.objective:
             return 1.0
@@ -281,10 +294,10 @@ class _Run[D]:
         step = there - known.own
         if view is not None and pareto_smooth(step[None]).sound:
             return 1.0
-        share = 0.5
-        while share > _SHORTEST and not pareto_smooth(share * step[None]).sound:
-            share /= 2
-        return share
+        part = 0.5
+        while taken * part > _SHORTEST and not pareto_smooth(part * step[None]).sound:
+            part /= 2
+        return taken * part
 
     def _pursue(self, known: _View[D], share: float) -> tuple[Round, float]:
         total, norms = known.moments

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.algorithms.adaptive import AdaptiveState, Tangent, centred
-from pymc_coresets.algorithms.base import Status
 from pymc_coresets.algorithms.nnls import nonnegative_least_squares, rounding
 from pymc_coresets.algorithms.options import check_positive
 from pymc_coresets.algorithms.posterior import CoresetPosterior
 from pymc_coresets.algorithms.problem import Vector
+from pymc_coresets.algorithms.solution import Status
 from pymc_coresets.algorithms.uniform import sample_uniform
 from pymc_coresets.exceptions import InvalidOptionError
 

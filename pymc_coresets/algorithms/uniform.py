@@ -6,8 +6,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_coresets.algorithms.base import State, Status
+from pymc_coresets.algorithms.base import State
 from pymc_coresets.algorithms.problem import Vector
+from pymc_coresets.algorithms.solution import Status
 from pymc_coresets.exceptions import InvalidDataError
 
 

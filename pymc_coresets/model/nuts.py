@@ -120,7 +120,7 @@ class NutpieNuts:
             points = last.positions
             model = replace(model, initial_point_func=lambda seed: points[seed % len(points)])
             settings["initial_step"] = last.step_size
-        idata = nutpie.sample(
+        sampling = nutpie.sample(
             model,
             draws=-(-n_draws // N_CHAINS),
             tune=tune,
@@ -129,8 +129,14 @@ class NutpieNuts:
             progress_bar=False,
             save_warmup=False,
             store_unconstrained=True,
+            blocking=False,
             **settings,
         )
+        try:
+            idata = sampling.wait()
+        except BaseException:  # Ctrl-C above all, of which its own blocking way makes a short run
+            sampling.cancel()
+            raise
         stats = idata["sample_stats"]
         positions = stats["unconstrained_draw"].to_numpy()
         return Run(
@@ -201,7 +207,7 @@ class PyMCNuts:
         step.potential = QuadPotentialDiagAdapt(
             n_dims, mean, variance, _METRIC_WEIGHT, rng=rng.spawn(1)[0]
         )
-        step.integrator = CpuLeapfrogIntegrator(step.potential, self._density)
+        step.integrator = CpuLeapfrogIntegrator(step.potential, self._space.density)
         size = 0.25 / n_dims**0.25 if last is None else last.step_size
         step.step_adapt = DualAverageAdaptation(size, _TARGET_ACCEPT, 0.05, 0.75, 10)
         step.reset()
@@ -219,11 +225,4 @@ class PyMCNuts:
 
     @cached_property
     def _step(self) -> Any:  # noqa: ANN401
-        return pm.NUTS(model=self._space.model, logp_dlogp_func=self._density)
-
-    @cached_property
-    def _density(self) -> Any:  # noqa: ANN401
-        function = self._space.model.logp_dlogp_function(ravel_inputs=True)
-        function.set_extra_values({})
-        function.trust_input = True
-        return function
+        return pm.NUTS(model=self._space.model, logp_dlogp_func=self._space.density)

@@ -2,7 +2,12 @@
 
 import numpy as np
 
-from pymc_coresets.importance import EFFECTIVE_SHARE, pareto_smooth, systematic_resample
+from pymc_coresets.importance import (
+    EFFECTIVE_SHARE,
+    MIN_DRAWS,
+    pareto_smooth,
+    systematic_resample,
+)
 from pymc_coresets.model.draws import Draws
 from pymc_coresets.model.sampler import CoresetSampler
 
@@ -101,13 +106,14 @@ class ReusingSampler:
             As `CoresetSampler.draw`.
         """
         reserve = self._reserve
-        if reserve is not None and reserve.n_draws >= _RESERVE * n_draws:
+        n_reserve = max(_RESERVE * n_draws, MIN_DRAWS)
+        if reserve is not None and reserve.n_draws >= n_reserve:
             step = self._weighted(indices, weights, reserve) - self._own
             smoothed = pareto_smooth(step[None]) if np.isfinite(step).all() else None
             if smoothed is not None and smoothed.sound:
                 self.n_reused += 1
                 return reserve.take(systematic_resample(smoothed.weights[0], n_draws, rng=rng))
-        reserve = self._sampler.draw(indices, weights, _RESERVE * n_draws, rng=rng)
+        reserve = self._sampler.draw(indices, weights, n_reserve, rng=rng)
         self._reserve, self._own = reserve, self._weighted(indices, weights, reserve)
         return reserve.take(rng.choice(reserve.n_draws, n_draws, replace=False))
 

@@ -43,16 +43,19 @@ class CoresetSampler:
     sampler : {"auto", "nuts", "laplace"}
         How draws are made.  "auto" corrects Laplace's draws by importance sampling while that is
         sound (a Pareto k-hat of at most 0.7), for they need no tuning and no further compilation,
-        and goes over to NUTS for good where it is not.  With both, the first draws may be Laplace's
-        own: they come from a coarse start.
+        and goes over to NUTS for good where it is not.
     tune : int, default 300
         Tuning steps of each of two NUTS chains.
+    coarse_start : bool, default True
+        Let the first draws be Laplace's own where they cannot be corrected ("auto" and "nuts"):
+        they are only to find the region of the posterior.
 
     Attributes
     ----------
-    n_runs, n_draws, n_corrected, n_divergences, n_failed_starts : int
+    n_runs, n_draws, n_corrected, n_divergences, n_failed_starts, n_not_finite : int
         Posteriors that were sampled, draws, how many of the runs were corrected draws of Laplace's,
-        divergences among the draws, and runs of NUTS that failed.
+        divergences among the draws, runs of NUTS that failed, and draws at which the
+        log-likelihood of all rows is not finite.
 
     Examples
     --------
@@ -76,17 +79,25 @@ class CoresetSampler:
         *,
         sampler: Kind = "auto",
         tune: int = 300,
+        coarse_start: bool = True,
     ) -> None:
         self._loglik, self._base_weights = loglik, base_weights
-        self._sampler, self._tune = sampler, tune
+        self._sampler, self._tune, self._coarse_start = sampler, tune, coarse_start
         self._corrects = sampler == "auto"
         self._last: Run | None = None
         self.n_corrected = 0
         self.n_runs = self.n_draws = self.n_divergences = self.n_failed_starts = 0
+        self.n_not_finite = 0
 
-    def with_sampler(self, sampler: Kind) -> "CoresetSampler":
+    def with_sampler(self, sampler: Kind, *, coarse_start: bool = True) -> "CoresetSampler":
         """Give one for the same model that draws in another way."""
-        return CoresetSampler(self._loglik, self._base_weights, sampler=sampler, tune=self._tune)
+        return CoresetSampler(
+            self._loglik,
+            self._base_weights,
+            sampler=sampler,
+            tune=self._tune,
+            coarse_start=coarse_start,
+        )
 
     @property
     def counts(self) -> dict[str, int]:
@@ -97,6 +108,7 @@ class CoresetSampler:
             "n_corrected_laplace": self.n_corrected,
             "n_divergences": self.n_divergences,
             "n_failed_starts": self.n_failed_starts,
+            "n_not_finite": self.n_not_finite,
         }
 
     @property
@@ -124,7 +136,8 @@ class CoresetSampler:
 
     def moments(self, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
         """Give `total`, and the standard deviation of each row's potential, in one pass."""
-        moments = self._loglik.moments(draws, self._base_weights)
+        moments = self._loglik.moments(draws, self._base_weights, finite=False)
+        self.n_not_finite += int(np.count_nonzero(~np.isfinite(moments.total)))
         return moments.total, moments.norms
 
     def draw(
@@ -142,7 +155,7 @@ class CoresetSampler:
         self.n_draws += n_draws
         if self._sampler == "laplace":
             return self._approximation(values).draw(n_draws, rng=rng)
-        if self._corrects or self.n_runs == 1:
+        if self._corrects or (self._coarse_start and self.n_runs == 1):
             draws = self._by_laplace(values, n_draws, rng)
             if draws is not None:
                 return draws
@@ -152,7 +165,7 @@ class CoresetSampler:
         self, values: dict[str, np.ndarray], n_draws: int, rng: np.random.Generator
     ) -> Draws | None:
         """Correct Laplace's draws, or take them as they are for the coarse start; None for NUTS."""
-        first = self.n_runs == 1
+        coarse = self._coarse_start and self.n_runs == 1
         try:
             approximation = self._approximation(values)
         except SamplingError as error:
@@ -163,7 +176,7 @@ class CoresetSampler:
         if draws is not None:
             self.n_corrected += 1
             return draws
-        if first:
+        if coarse:
             return approximation.draw(n_draws, rng=rng)
         _log.info("The posterior is too far from normal to correct Laplace's draws: NUTS from here")
         self._corrects = False

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -61,14 +62,21 @@ class Unconstrained:
     @cached_property
     def logp_and_gradient(self) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         """The log-density of the model (Jacobian included) and its gradient at a vector x."""
-        function = self.model.logp_dlogp_function(ravel_inputs=True)
-        function.set_extra_values({})
+        density = self.density
 
         def logp_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
-            logp, gradient = function(x)
+            logp, gradient = density(x)
             return float(logp), np.asarray(gradient)
 
         return logp_and_gradient
+
+    @cached_property
+    def density(self) -> Any:  # noqa: ANN401
+        """The same, compiled, as PyMC's step methods take it."""
+        function = self.model.logp_dlogp_function(ravel_inputs=True)
+        function.set_extra_values({})
+        function.trust_input = True
+        return function
 
     def constrain(self, x: np.ndarray) -> Draws:
         """Map points (n_draws, D) to draws of the free variables on their own scale."""

@@ -132,6 +132,7 @@ def test_sparse_vi_draws_by_nuts_where_there_is_no_mode():
     assert "nats" in text  # and so few steps a row are not enough
     assert coreset.size <= 4
     assert coreset.history.attrs["n_reused"] > 0
+    assert coreset.history["heldout_objective"][-1] == coreset.objective
 
 
 @pytest.mark.parametrize("tolerance", [1.0, 0.01])
@@ -152,6 +153,38 @@ def test_a_tolerance_out_of_reach_is_said_once(model):
     with pytest.warns(CoresetWarning, match="not within 1e-06") as record:
         build_coreset(model, size=2, tolerance=1e-6, random_seed=1, progressbar=False)
     assert len(record) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "pursuit", "tolerance": 1e-6},
+        {"method": Pursuit(tolerance=1e-6)},
+        {"method": RiemannianPursuit(tolerance=1e-6)},
+    ],
+    ids=["pursuit", "Pursuit", "RiemannianPursuit"],
+)
+def test_it_is_the_tolerance_asked_for_that_counts(model, options):
+    with pytest.warns(CoresetWarning, match="not within 1e-06"):
+        coreset = build(model, size=8, **options)
+    assert 1e-6 < coreset.objective < 1
+    assert f"about {coreset.objective:.3g} nats" in repr(coreset)
+
+
+def test_a_default_tolerance_does_not_count_where_a_size_was_asked_for(model):
+    coreset = build(model, size=5, method=RiemannianPursuit())
+    assert 0.01 < coreset.objective < 1
+
+
+@pytest.mark.parametrize("size", [20, N])
+def test_a_time_budget_that_is_used_up_is_said(model, size):
+    with pytest.warns(CoresetWarning, match="time budget is used up.*was not measured"):
+        coreset = build_coreset(
+            model, size=size, time_budget=1e-9, random_seed=1, progressbar=False
+        )
+    assert coreset.size <= size
+    assert coreset.history.sizes["step"] == 1
+    assert "nats" not in repr(coreset)
 
 
 def test_few_observations_for_many_parameters_are_said():
@@ -228,7 +261,7 @@ def test_ten_binary_covariates_have_at_most_2048_kinds_of_rows():
     assert coreset.n_distinct <= 2_048
 
 
-def test_a_size_above_the_distinct_rows_gives_the_exact_summary():
+def test_there_are_no_more_weights_than_distinct_rows():
     y = np.repeat([0.0, 1.0, 2.0], [10, 20, 30])
     with pm.Model() as model:
         pm.Normal("y", pm.Normal("mu"), 1.0, observed=y)
@@ -236,6 +269,7 @@ def test_a_size_above_the_distinct_rows_gives_the_exact_summary():
         model, size=50, collapse=True, method="uniform", random_seed=1, progressbar=False
     )
     assert set(coreset.indices) <= {0, 10, 30}
+    assert coreset.weights.sum() == pytest.approx(60)
 
 
 @pytest.mark.parametrize(
@@ -244,6 +278,9 @@ def test_a_size_above_the_distinct_rows_gives_the_exact_summary():
         ({"size": 0}, InvalidOptionError, "size=0"),
         ({"size": N + 1}, InvalidOptionError, str(N)),
         ({"method": "magic"}, InvalidOptionError, "'pursuit'"),
+        ({"method": "auto", "time_budget": 0.0}, InvalidOptionError, "time_budget=0.0"),
+        ({"method": "auto", "time_budget": np.nan}, InvalidOptionError, "time_budget=nan"),
+        ({"method": "pursuit", "time_budget": 9.0}, InvalidOptionError, "time_budget=9.0"),
         ({"weighting": "magic"}, InvalidOptionError, "'laplace'"),
         ({"weighting": {"beta": np.zeros((100, D))}}, InvalidDataError, "does not vary"),
         ({"weighting": {"beta": np.zeros((5, D))}}, InvalidDataError, "too few"),
@@ -314,6 +351,7 @@ def test_netcdf_round_trip(coreset, idata, model, tmp_path):
     np.testing.assert_array_equal(back.weights, coreset.weights)
     np.testing.assert_allclose(back.log_ratios(idata), coreset.log_ratios(idata))
     assert repr(back) == repr(coreset)
+    assert back.objective == coreset.objective
     assert back.history.equals(coreset.history)
     without = Coreset.from_netcdf(tmp_path / "coreset.nc")
     with pytest.raises(Exception, match="model="):

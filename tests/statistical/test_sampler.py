@@ -1,6 +1,9 @@
 """Draws of changing coresets: right by closed forms, and compiled once."""
 
 import time
+from _thread import interrupt_main
+from functools import cache, partial
+from threading import Timer
 
 import numpy as np
 import pymc as pm
@@ -10,6 +13,7 @@ from scipy.stats import gamma, ks_2samp, kstest
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.model import nuts
+from pymc_coresets.model.draws import Draws
 from pymc_coresets.model.laplace import LaplaceApproximation
 from pymc_coresets.model.loglik import LogLikelihood
 from pymc_coresets.model.nuts import NutpieNuts, PyMCNuts
@@ -64,12 +68,17 @@ def nuts_sampler(loglik, kind):
     return sampler
 
 
-@pytest.fixture(scope="module", params=["auto", "laplace", "nutpie", "pymc"])
-def sampler(request, loglik):
-    """One of each kind, kept from test to test as a construction keeps it."""
-    if request.param in {"auto", "laplace"}:
+@pytest.fixture(scope="module")
+def kept(loglik):
+    """A sampler of each kind, kept from test to test as a construction keeps it."""
+    return cache(partial(nuts_sampler, loglik))
+
+
+@pytest.fixture(scope="module", params=["auto", "laplace", NutpieNuts, PyMCNuts])
+def sampler(request, loglik, kept):
+    if isinstance(request.param, str):
         return CoresetSampler(loglik, np.ones(N), sampler=request.param)
-    return nuts_sampler(loglik, PyMCNuts if request.param == "pymc" else NutpieNuts)
+    return kept(request.param)
 
 
 def test_draws_of_every_coreset_are_right(sampler):
@@ -79,8 +88,8 @@ def test_draws_of_every_coreset_are_right(sampler):
 
 
 @pytest.mark.parametrize("kind", [NutpieNuts, PyMCNuts])
-def test_nothing_is_compiled_after_the_first_run(loglik, kind, monkeypatch):
-    sampler = nuts_sampler(loglik, kind)
+def test_nothing_is_compiled_after_the_first_run(kept, kind, monkeypatch):
+    sampler = kept(kind)
     for _ in range(2):  # Laplace's draws, and the first run of NUTS
         sampler.draw(*CORESETS[0], 100, rng=np.random.default_rng(1))
     compiled = []
@@ -146,8 +155,18 @@ def test_reserve_answers_for_near_coresets_and_is_right_for_all(loglik):
         "n_corrected_laplace": 0,
         "n_divergences": 0,
         "n_failed_starts": 0,
+        "n_not_finite": 0,
         "n_reused": 7,
     }
+
+
+def test_a_reserve_is_large_enough_to_be_judged(loglik):
+    sampler = ReusingSampler(CoresetSampler(loglik, np.ones(N), sampler="laplace"))
+    indices, weights = CORESETS[0]
+    for factor in (1.0, 1.01):
+        draws = sampler.draw(indices, factor * weights, 2, rng=np.random.default_rng(1))
+        assert draws.n_draws == 2
+    assert sampler.n_reused == 1
 
 
 @pytest.fixture(scope="module")
@@ -202,11 +221,40 @@ def test_heavy_tails_are_left_to_nuts():
     with pm.Model() as model:
         mu = pm.StudentT("mu", nu=1)
         pm.Normal("y", mu, 1e3, observed=np.zeros(20))
-    sampler = CoresetSampler(LogLikelihood(find_observations(model)), np.ones(20))
+    coarse = CoresetSampler(LogLikelihood(find_observations(model)), np.ones(20))
+    exact = coarse.with_sampler("auto", coarse_start=False)
+    for sampler, by_nuts in ((coarse, False), (exact, True)):
+        sampler.draw(np.arange(3), np.ones(3), 1_000, rng=np.random.default_rng(1))
+        assert (sampler._last is not None) == by_nuts
+    coarse.draw(np.arange(3), np.ones(3), 1_000, rng=np.random.default_rng(2))
+    assert coarse._last is not None
+    assert coarse.n_corrected == exact.n_corrected == 0
+
+
+@pytest.mark.parametrize("kind", [NutpieNuts, PyMCNuts])
+def test_ctrl_c_is_not_taken_for_a_short_run(kept, kind):
+    sampler = kept(kind)
     for i in range(2):
-        sampler.draw(np.arange(3), np.ones(3), 1_000, rng=np.random.default_rng(i))
-    assert sampler.n_corrected == 0
-    assert sampler._last is not None
+        sampler.draw(*CORESETS[0], 100, rng=np.random.default_rng(i))
+    timer = Timer(0.5, interrupt_main)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        sampler.draw(*CORESETS[0], 1_000_000, rng=np.random.default_rng(3))
+    timer.join()
+    assert sampler.n_failed_starts == 0
+    assert_right(sampler.draw(*CORESETS[1], 1_000, rng=np.random.default_rng(4)), *CORESETS[1])
+
+
+def test_draws_beyond_the_likelihood_are_counted():
+    with pm.Model() as model:
+        pm.Uniform("y", 0, pm.Exponential("end"), observed=np.linspace(0.1, 2.0, 20))
+    loglik = LogLikelihood(find_observations(model))
+    sampler = CoresetSampler(loglik, np.ones(20))
+    draws = Draws({"end": np.array([1.5, 2.5, 3.0])})
+    total, _ = sampler.moments(draws)
+    np.testing.assert_allclose(total[1:], -20 * np.log([2.5, 3.0]))
+    assert total[0] == -np.inf
+    assert sampler.counts["n_not_finite"] == 1
 
 
 def test_potentials_are_those_of_all_rows_with_base_weights(loglik):

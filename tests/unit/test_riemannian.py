@@ -42,24 +42,49 @@ class Regression:
 
 
 class Interrupted(Regression):
-    """Is interrupted when it is to draw for the second time."""
+    """Is interrupted when it has drawn `n_runs` times."""
 
-    def draw(self, *args, **kwargs):
-        if self.n_drawn:
+    def __init__(self, n_runs):
+        super().__init__()
+        self.n_runs = n_runs
+
+    def draw(self, indices, weights, n_draws, *, rng):
+        if self.n_drawn == self.n_runs * n_draws:
             raise KeyboardInterrupt
-        return super().draw(*args, **kwargs)
+        return super().draw(indices, weights, n_draws, rng=rng)
 
 
-class Failing(Regression):
+class Recorded(Regression):
+    """Keeps the coresets that were drawn from."""
+
+    def __init__(self):
+        super().__init__()
+        self.tried = []
+
+    def draw(self, indices, weights, n_draws, *, rng):
+        self.tried.append((indices, weights))
+        return super().draw(indices, weights, n_draws, rng=rng)
+
+
+class Misleading(Recorded):
+    """Draws from far away for every coreset but uniform ones: their weights are multiples."""
+
+    def draw(self, indices, weights, n_draws, *, rng):
+        draws = super().draw(indices, weights, n_draws, rng=rng)
+        multiples = weights / weights.min()
+        return draws if np.allclose(multiples, multiples.round()) else 100 * draws
+
+
+class Failing(Recorded):
     """Cannot be sampled the first `n_failures` times after the start."""
 
     def __init__(self, n_failures):
         super().__init__()
-        self.n_failures, self.tried = n_failures, []
+        self.n_failures = n_failures
 
     def draw(self, indices, weights, n_draws, *, rng):
-        self.tried.append((indices, weights))
-        if self.n_drawn and len(self.tried) <= 1 + self.n_failures:
+        if self.n_drawn and len(self.tried) <= self.n_failures:
+            self.tried.append((indices, weights))
             raise SamplingError("no start")
         return super().draw(indices, weights, n_draws, rng=rng)
 
@@ -114,11 +139,15 @@ def test_it_uses_no_more_rows_than_a_quadratic_needs():
 
 
 def test_the_size_is_a_bound_and_the_best_round_is_returned():
-    solution = construct(Regression(), size=5, tolerance=1e-9)
+    posterior = Recorded()
+    solution = construct(posterior, size=5, tolerance=1e-9)
     assert len(solution.indices) <= 5
     assert np.all(solution.weights > 0)
     heldout = solution.history.heldout_objective
-    assert solution.history.size[1 + np.argmin(heldout[1:])] == len(solution.indices)
+    best = 1 + np.argmin(heldout[1:])
+    assert best < len(heldout) - 1  # the last rounds no longer helped
+    np.testing.assert_array_equal(solution.weights, posterior.tried[best][1])
+    assert solution.objective == heldout[best]
 
 
 def test_the_objective_of_a_round_is_that_of_its_own_draws():
@@ -133,16 +162,36 @@ def test_the_objective_of_a_round_is_that_of_its_own_draws():
 
 
 def test_ctrl_c_returns_the_best_round_so_far():
-    solution = construct(Interrupted(), tolerance=1e-9)
+    solution = construct(Interrupted(2), size=5, tolerance=1e-9)
     assert solution.status is Status.INTERRUPTED
-    assert 0 < len(solution.indices) <= 100
+    assert 0 < len(solution.indices) <= 5
+    assert solution.objective == solution.history.heldout_objective[1]
 
 
-def test_no_round_begins_after_the_deadline():
-    method = RiemannianPursuit(n_draws=500, tolerance=1e-9)
+def test_ctrl_c_before_the_first_round_returns_uniform_weights_that_were_not_measured():
+    solution = construct(Interrupted(1), size=5, tolerance=1e-9)
+    assert solution.status is Status.INTERRUPTED
+    assert solution.weights.sum() == pytest.approx(N)
+    assert np.isnan(solution.objective)
+
+
+def test_ctrl_c_before_there_are_any_draws_is_passed_on():
+    with pytest.raises(KeyboardInterrupt):
+        construct(Interrupted(0))
+
+
+@pytest.mark.parametrize("start_size", [15, 500])
+def test_no_round_begins_after_the_deadline(start_size):
+    posterior = Recorded()
+    method = RiemannianPursuit(n_draws=500, tolerance=1e-9, start_size=start_size)
     rng = np.random.default_rng(1)
-    solution = method.construct(Regression(), 20, rng=rng, deadline=-np.inf)
-    assert len(solution.history.size) == 1
+    solution = method.construct(posterior, 20, rng=rng, deadline=-np.inf)
+    assert solution.status is Status.OUT_OF_TIME
+    assert len(posterior.tried) == 1
+    assert len(solution.indices) <= 20
+    assert np.isnan(solution.objective)
+    started_there = np.array_equal(solution.indices, posterior.tried[0][0])
+    assert started_there == (start_size == 15)
 
 
 def test_a_step_that_cannot_be_sampled_is_halved():
@@ -159,24 +208,46 @@ def test_a_step_that_cannot_be_sampled_is_halved():
     assert 10 * refused < damped < 0.9 * start
 
 
+def test_steps_that_are_refused_again_and_again_become_shorter():
+    posterior = Failing(4)
+    construct(posterior, size=100, patience=10)
+    start = posterior.posterior(*posterior.tried[0])[0]
+    lengths = [np.linalg.norm(posterior.posterior(*t)[0] - start) for t in posterior.tried[1:6]]
+    assert np.all(np.diff(lengths) < 0)
+
+
 def test_a_sampler_that_always_fails_ends_the_rounds_with_what_there_is():
     solution = construct(Failing(100), size=60)
     assert solution.status is Status.SAMPLING_FAILED
     assert 0 < len(solution.indices) <= 60
 
 
-def test_where_no_round_comes_out_better_the_start_is_returned():
-    posterior = Failing(100)
-    solution = construct(posterior, size=60, start_size=30)
-    assert solution.status is Status.SAMPLING_FAILED
-    start, weights = posterior.tried[0]
-    np.testing.assert_array_equal(solution.indices, start)
-    np.testing.assert_array_equal(solution.weights, weights)
+@pytest.mark.parametrize("start_size", [4, 1_000])
+def test_where_no_round_comes_out_better_uniform_weights_are_tried(start_size):
+    posterior = Misleading()
+    solution = construct(posterior, size=5, start_size=start_size)
+    assert solution.status is Status.NO_PROGRESS
+    np.testing.assert_array_equal(solution.indices, posterior.tried[-1][0])
+    assert solution.weights.sum() == pytest.approx(N)
+    assert len(solution.indices) <= 5
+    assert solution.objective == solution.history.heldout_objective[-1]
+    was_start = np.array_equal(solution.indices, posterior.tried[0][0])
+    assert was_start == (start_size == 4)
+
+
+def test_uniform_weights_within_the_tolerance_will_do():
+    posterior = Misleading()
+    solution = construct(posterior, size=5, tolerance=1e8, start_size=4)
+    assert solution.status is Status.TOLERANCE_REACHED
+    np.testing.assert_array_equal(solution.indices, posterior.tried[0][0])
 
 
 def test_a_start_that_is_better_than_the_rounds_does_not_replace_one_within_the_tolerance():
-    solution = construct(Regression(), size=N, tolerance=5.0, start_size=4 * N)
+    posterior = Recorded()
+    solution = construct(posterior, size=N, tolerance=0.5, start_size=10**8)
     assert solution.status is Status.TOLERANCE_REACHED
+    start, chosen = solution.history.heldout_objective
+    assert start < chosen < 0.5
     assert solution.history.size[0] > 10 * len(solution.indices)
 
 
@@ -185,10 +256,21 @@ def test_the_start_has_fifty_rows_a_dimension_and_a_thousand_at_least():
         n_dims = 30
 
     few, many = (construct(posterior, tolerance=10.0) for posterior in (Regression(), Wide()))
-    # Of N = 2 000 rows, n drawn with replacement are about N (1 - exp(-n / N)) different ones,
+    # Of N = 2 000 rows, n draws with replacement are about N (1 - exp(-n / N)) different ones,
     # with standard deviations of about 15.
     assert few.history.size[0] == pytest.approx(N * -np.expm1(-0.5), abs=60)
     assert many.history.size[0] == pytest.approx(N * -np.expm1(-0.75), abs=60)
+
+
+def test_few_distinct_rows_are_drawn_a_thousand_times_for_the_start():
+    posterior = Recorded()
+    posterior.base_weights = np.where(np.arange(N) < 20, 1e4, 0.0)
+    construct(posterior, tolerance=10.0)
+    indices, weights = posterior.tried[0]
+    assert indices.max() < 20
+    draws_of_each_row = weights / (20 * 1e4 / 1_000)
+    np.testing.assert_allclose(draws_of_each_row, draws_of_each_row.round())
+    assert draws_of_each_row.sum() == pytest.approx(1_000)
 
 
 def test_a_sampler_that_fails_at_once_raises():

@@ -141,8 +141,11 @@ def test_patience_ends_a_run_that_only_fits_the_draws_that_choose():
     objective, heldout_objective = solution.history.objective, solution.history.heldout_objective
     lowest = np.minimum.accumulate(heldout_objective)
     useless = (heldout_objective > lowest) & (heldout_objective > 4 * objective)
-    assert useless[-5:].all()
-    assert not any(useless[i : i + 5].all() for i in range(len(useless) - 5))
+    assert useless[-6:-1].all()
+    assert not any(useless[i : i + 5].all() for i in range(len(useless) - 6))
+    # Those steps are taken back.
+    assert solution.history.size[-1] == len(solution.indices) == solution.history.size[-7]
+    assert solution.objective == heldout_objective[-1] == heldout_objective[-7]
 
 
 def test_patience_waits_while_the_choosing_draws_are_matched_no_better():

@@ -1,0 +1,74 @@
+"""What is said of a coreset, and what is not."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pymc_coresets.advice import limitations
+from pymc_coresets.algorithms import Progress, Solution, Status, Trace
+
+FINE = Status.TOLERANCE_REACHED
+
+
+def said(
+    *, n_rows=100, objective=0.001, status=FINE, size=100, n_dims=5, n_obs=10_000, counts=None
+):
+    step = Progress(size=n_rows, objective=objective, heldout_objective=objective, seconds=0.0)
+    solution = Solution(
+        indices=np.arange(n_rows),
+        weights=np.ones(n_rows),
+        history=Trace.of([step]),
+        status=status,
+        objective=objective,
+    )
+    observations = SimpleNamespace(n_dims=n_dims, n_obs=n_obs, local=(), unselected=())
+    return " ".join(
+        limitations(solution, observations, size=size, tolerance=0.01, counts=counts or {})
+    )
+
+
+def test_nothing_is_said_where_all_is_well():
+    assert said() == ""
+    assert said(counts={"n_sampler_draws": 1_000, "n_divergences": 10}) == ""
+    assert said(status=Status.NO_PROGRESS) == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"n_rows": 10, "size": 10}, ["about 0.5 nats", "not within 0.01", "larger size than 10"]),
+        ({"n_rows": 10, "size": 10}, ["takes up to 21 rows"]),
+        ({"size": 100}, ["larger size than 100", "more draws"]),
+        ({"status": Status.OUT_OF_TIME}, ["longer time_budget", "ended early"]),
+        ({"n_dims": 200}, ["20301 directions", "hardly helps"]),
+    ],
+)
+def test_a_tolerance_that_was_not_met_comes_with_what_to_try(options, words):
+    told = said(objective=0.5, **options)
+    assert all(word in told for word in words)
+
+
+def test_more_rows_are_not_advised_where_their_number_was_not_the_limit():
+    told = said(objective=0.5, n_rows=50, size=100)
+    assert "larger size" not in told
+    assert "more draws" in told
+
+
+@pytest.mark.parametrize("status", [Status.OUT_OF_TIME, Status.INTERRUPTED, Status.SAMPLING_FAILED])
+def test_a_coreset_that_was_not_measured_is_said_to_be_so(status):
+    assert "was not measured" in said(objective=np.nan, status=status)
+    assert "was not measured" not in said(status=status)
+    assert "ended early" in said(status=status)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"counts": {"n_sampler_draws": 1_000, "n_divergences": 11}}, "11 of 1000 draws"),
+        ({"n_dims": 101}, "leave some directions to the prior"),
+        ({"n_obs": 49}, "sample the model itself"),
+    ],
+)
+def test_what_limits_is_said(options, words):
+    assert words in said(**options)

@@ -1,6 +1,6 @@
 """The comparisons of Campbell and Beronov (2019), and what is asked of Riemannian pursuit.
 
-``python -m benchmarks.papers --all`` runs the four parts that take half an hour of a processor:
+``python -m benchmarks.papers --all`` runs the four parts that take an hour of a processor:
 ``--gaussian``, ``--rbf``, ``--regressions``, ``--fixed``. Tables are markdown: medians over the
 trials, and quartiles. The first two parts are Sections 5.1 and 5.2: posteriors known in closed
 form, KL(coreset posterior || full posterior) in nats. The third is Section 5.3: six regressions,

@@ -1,5 +1,7 @@
 """Riemannian pursuit with exact draws: a Gaussian location model and a linear regression."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -192,6 +194,21 @@ def test_no_round_begins_after_the_deadline(start_size):
     assert np.isnan(solution.objective)
     started_there = np.array_equal(solution.indices, posterior.tried[0][0])
     assert started_there == (start_size == 15)
+
+
+def test_the_best_round_before_the_deadline_is_returned():
+    class Slow(Regression):
+        def draw(self, *args, **kwargs):
+            if self.n_drawn:
+                time.sleep(max(0.0, deadline - time.perf_counter()))
+            return super().draw(*args, **kwargs)
+
+    deadline = time.perf_counter() + 2.0
+    method = RiemannianPursuit(n_draws=500, tolerance=1e-9, start_size=1_000)
+    solution = method.construct(Slow(), 8, rng=np.random.default_rng(1), deadline=deadline)
+    assert solution.status is Status.OUT_OF_TIME
+    assert len(solution.history.size) == 2
+    assert solution.objective == solution.history.heldout_objective[1]
 
 
 def test_a_step_that_cannot_be_sampled_is_halved():

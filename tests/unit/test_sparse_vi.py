@@ -221,7 +221,9 @@ def test_weights_are_few_nonnegative_and_reproducible(model, method):
     assert (np.diff(solution.indices) > 0).all()
     assert np.array_equal(solution.weights, again.weights)
     assert solution.history.size[-1] == len(solution.indices)
-    assert np.isnan(solution.history.heldout_objective).all()
+    history = solution.history
+    np.testing.assert_array_equal(history.heldout_objective, history.objective)
+    assert solution.objective == history.objective[-1]
 
 
 def test_rows_of_base_weight_0_are_not_selected():

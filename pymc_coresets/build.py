@@ -158,11 +158,7 @@ def build_coreset(  # noqa: PLR0913
     names = observed if observed is None or isinstance(observed, str) else list(observed)
     settings: Settings = {"observed": names, "dim": dim, "allow_local": allow_local}
     started = time.perf_counter()
-    model = modelcontext(model)
-    if WEIGHTS in model.named_vars:
-        raise UnsupportedModelError(
-            "This is the model of a coreset already. Build another from the full model."
-        )
+    model = _full_model(model)
     with Reporter(show=progressbar) as report:
         with report.part("reading the model"):
             observations = find_observations(model, **settings)
@@ -206,6 +202,15 @@ def build_coreset(  # noqa: PLR0913
 
 
 # -- options ---------------------------------------------------------------------------------------
+
+
+def _full_model(model: pm.Model | None) -> pm.Model:
+    found: pm.Model = modelcontext(model)
+    if WEIGHTS in found.named_vars:
+        raise UnsupportedModelError(
+            "This is the model of a coreset already. Build another from the full model."
+        )
+    return found
 
 
 def _method(

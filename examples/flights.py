@@ -337,7 +337,7 @@ def main() -> None:
     with watch("build the coreset"), model:
         coreset = build_coreset(size=options.size, random_seed=options.seed)
     with watch("sample the coreset's posterior"):
-        idata = coreset.sample(**sampling)
+        idata = coreset.sample(chains=4, **sampling)
     with watch("check it against all flights"):
         check = coreset.check(idata)
 

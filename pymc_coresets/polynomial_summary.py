@@ -183,7 +183,9 @@ class PolynomialSummary:
         ----------
         nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, default "pymc"
             PyMC's own NUTS compiles in a second.  The others take ten or more, which a density
-            as cheap as a summary's repays only where trajectories are long.
+            as cheap as a summary's repays only where trajectories are long.  PyMC runs chains in
+            processes of their own: where Python spawns these (on Windows, and from 3.14 on) a
+            script needs ``if __name__ == "__main__":``, or ``cores=1``.
         **kwargs
             Passed on to `pm.sample`.
 

@@ -75,9 +75,13 @@ MUTANTS = [
         ("if n == self._basis.shape[1]:", "if n == self._basis.shape[0]:"),
     ),
     *plant(
-        "base",
+        "options",
         ("if not 1 <= whole <= n_obs:", "if not 0 <= whole <= n_obs:"),
         ("if not 1 <= whole <= n_obs:", "if not 1 <= whole < n_obs:"),
+        tests="test_solve.py",
+    ),
+    *plant(
+        "base",
         ("progress.heldout_objective <= method", "progress.objective <= method"),
         ("except KeyboardInterrupt:", "except GeneratorExit:"),
         ("status = Status.INTERRUPTED", "pass"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_coresets.algorithms import Status
-from pymc_coresets.algorithms.adaptive import Tangent, solve_adaptively
+from pymc_coresets.algorithms.adaptive import Tangent, judge, solve_adaptively
 from pymc_coresets.algorithms.sparse_vi import SparseVI, _Adam
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from tests.unit.oracles import Line, Location
@@ -287,3 +287,26 @@ def test_size_is_checked(size):
 def test_bad_options_are_named(options):
     with pytest.raises(InvalidOptionError, match=next(iter(options))):
         SparseVI(**options)
+
+
+def test_history_has_both_divergences():
+    """Against the closed forms, for normal posteriors whose spreads differ."""
+    rows = np.random.default_rng(1).normal(size=2_000)
+    mean, shift = 0.1, 1.3  # pi_w = N(0, 1), and the full posterior N(mean, shift^2)
+    draws = rows - rows.mean()
+    draws /= draws.std()
+    log_ratios = draws**2 / 2 - ((draws - mean) / shift) ** 2 / 2
+    found = judge(log_ratios)
+    kl = np.log(shift) + (1 + mean**2) / (2 * shift**2) - 0.5
+    reverse = -np.log(shift) + (shift**2 + mean**2) / 2 - 0.5
+    # 2 000 draws: standard errors below a tenth; the two differ by a half.
+    assert found["kl"] == pytest.approx(kl, rel=0.25)
+    assert found["reverse_kl"] == pytest.approx(reverse, rel=0.25)
+    assert reverse > 1.4 * kl
+
+
+def test_history_judges_the_ratios_themselves():
+    solution = solve_adaptively(SparseVI(n_draws=2_000, n_steps=20), MODELS[0], 2, rng=rng(1))
+    weights = np.zeros(N_OBS)
+    weights[solution.indices] = solution.weights
+    assert solution.history.kl[-1] == pytest.approx(MODELS[0].kl(weights), rel=0.3)

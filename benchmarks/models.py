@@ -3,7 +3,7 @@
 Every model of ``examples/`` is fitted twice: by `build_coreset()` without options and NUTS on the
 coreset, and by NUTS on all rows with the same settings. ``mixture_two_noises_improper`` is there
 because coresets fail at it: see the limits in the README. All but the flights take half an hour;
-``--flights`` adds those, whose full run takes a quarter of an hour. ``--cache DIR`` keeps the full
+``--flights`` adds those, whose full run takes an hour on one core. ``--cache DIR`` keeps the full
 runs for the next time, whose times are then those of the earlier run (empty it when a model
 changes); ``--coresets-only`` leaves the full runs out. ``--json FILE`` keeps the results, ``--load
 FILE ...`` prints kept ones. Tables are markdown.

@@ -135,7 +135,7 @@ class Construction:
 
     def _at_fixed_draws(self, method: Method[Any], rng: np.random.Generator) -> Solution:
         base_weights = self.posterior.base_weights
-        n_draws = default_n_draws(max(self.size, self.posterior.n_dims))
+        n_draws = default_n_draws(self.size, self.posterior.n_dims)
         with self.report.part("weighting draws"):
             draws = self.weighting.draw(
                 self.observations, n_draws, base_weights=base_weights, rng=rng

@@ -16,15 +16,17 @@ _HELDOUT = 1 / 5  # of the draws
 _MIN_DRAWS = 20
 
 
-def default_n_draws(size: int) -> int:
-    """Draws to choose `size` rows at: four for each, but 500 at least and 2 000 at most.
+def default_n_draws(size: int, n_dims: int) -> int:
+    """Draws to choose `size` rows at, and to tell the dimensions apart.
+
+    Four for each row or, where there are more of these, dimension; 500 at least, 2 000 at most.
 
     Examples
     --------
-    >>> default_n_draws(10), default_n_draws(300), default_n_draws(1_000)
+    >>> default_n_draws(10, 2), default_n_draws(10, 300), default_n_draws(1_000, 2)
     (500, 1200, 2000)
     """
-    return max(500, min(4 * size, 2_000))
+    return max(500, min(4 * max(size, n_dims), 2_000))
 
 
 def tangent_problem[D](

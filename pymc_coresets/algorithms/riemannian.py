@@ -203,7 +203,7 @@ class _Run[D]:
         self.posterior = Metered(posterior)
         self.callback, self.started = callback, time.perf_counter()
         n_dims = self.posterior.n_dims
-        self.n_draws = options.n_draws or default_n_draws(max(size, n_dims))
+        self.n_draws = options.n_draws or default_n_draws(size, n_dims)
         start_size = options.start_size or max(_LEAST_START, _ROWS_A_DIMENSION * n_dims)
         self.steps: list[Progress] = []
         self.best, self.start = self._uniform(size), self._uniform(start_size)

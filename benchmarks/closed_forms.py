@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from pymc_coresets.algorithms import CoresetPosterior
-from pymc_coresets.algorithms.posterior import Indices
+from pymc_coresets.methods.posterior import CoresetPosterior, Indices
 
 type Array = NDArray[np.float64]
 

@@ -9,18 +9,15 @@ import numpy as np
 
 from benchmarks.closed_forms import Array, Experiment, Gaussian, full_and_prior
 from benchmarks.curves import PUBLISHED, PURSUIT, SPARSE_VI, Point
-from pymc_coresets.algorithms import (
-    GIGA,
-    AdaptiveMethod,
-    Problem,
-    QuasiNewton,
-    RiemannianPursuit,
-    SparseVI,
-    sample_uniform,
-    solve,
-    solve_adaptively,
-)
-from pymc_coresets.algorithms.posterior import Indices
+from pymc_coresets.methods.adaptive import AdaptiveMethod, solve_adaptively
+from pymc_coresets.methods.giga import GIGA
+from pymc_coresets.methods.posterior import Indices
+from pymc_coresets.methods.quasi_newton import QuasiNewton
+from pymc_coresets.methods.riemannian import RiemannianPursuit
+from pymc_coresets.methods.sparse_vi import SparseVI
+from pymc_coresets.methods.uniform import sample_uniform
+from pymc_coresets.solving.loop import solve
+from pymc_coresets.solving.problem import Problem
 
 type Sizes = tuple[int, ...]
 type Contender = Callable[[Experiment, Sizes, np.random.Generator], Iterator["Stage"]]

@@ -8,7 +8,7 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from pymc_coresets.diagnostics import Comparison
+from pymc_coresets.diagnostics.comparison import Comparison
 
 CONFIDENCE = 0.95  # that no component of equal posteriors is said to differ
 

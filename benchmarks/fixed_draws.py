@@ -6,7 +6,9 @@ from benchmarks.closed_forms import Array, full_and_prior
 from benchmarks.curves import brief, markdown
 from benchmarks.paper_data import DATA_SETS, load, needed_folder
 from benchmarks.regressions import Laplace, Regression
-from pymc_coresets.algorithms import METHODS, Problem, solve
+from pymc_coresets.methods.register import METHODS
+from pymc_coresets.solving.loop import solve
+from pymc_coresets.solving.problem import Problem
 
 SIZES = (10, 20, 50, 100)
 

@@ -16,9 +16,8 @@ from scipy.stats import multivariate_t
 from benchmarks.closed_forms import Array
 from benchmarks.glm_data import PRIOR_SD, DataSet
 from benchmarks.regressions import Regression
-from pymc_coresets.diagnostics import polynomial_mmd
-from pymc_coresets.diagnostics.distances import cubic_kernel, kernel_noise
-from pymc_coresets.importance import pareto_smooth, systematic_resample
+from pymc_coresets.diagnostics.distances import cubic_kernel, kernel_noise, polynomial_mmd
+from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
 
 DEGREES = 6
 PROPOSED = 4_000

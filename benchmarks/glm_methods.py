@@ -14,7 +14,7 @@ from benchmarks.curves import markdown, verdict
 from benchmarks.glm_data import DataSet, fair, flights, synthetic
 from benchmarks.glm_judge import Judge, judge_of, seconds_of
 from pymc_coresets import build_coreset, build_pass_glm
-from pymc_coresets.model.laplace import laplace_draws
+from pymc_coresets.sampling.laplace import laplace_draws
 
 N_REFERENCE, N_DRAWS, N_TEST = 8_000, 4_000, 10_000
 SAMPLING = {"draws": 1_000, "tune": 500, "chains": 2, "random_seed": 1, "progressbar": False}

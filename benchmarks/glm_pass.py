@@ -11,10 +11,10 @@ from benchmarks.curves import verdict
 from benchmarks.glm_data import out_of_reach
 from benchmarks.glm_judge import seconds_of
 from pymc_coresets import build_pass_glm
-from pymc_coresets.algorithms.polynomial import polynomial_statistics
-from pymc_coresets.model.glm import find_linear_predictor
-from pymc_coresets.model.observations import find_observations
-from pymc_coresets.model.polynomial_model import row_polynomials
+from pymc_coresets.glm.polynomial.replacement import row_polynomials
+from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.reading.observations import find_observations
 
 REPEATS = 3
 ASKED_RATIO, ASKED_MEMORY = 2.0, 200e6

@@ -11,17 +11,13 @@ from benchmarks.curves import brief, markdown, verdict
 from benchmarks.glm_data import BINARY, PRIOR_SD, SYNTHETIC, DataSet, synthetic
 from benchmarks.glm_judge import Judge, judge_of, sample_weighted, seconds_of
 from pymc_coresets import Sensitivity, build_coreset
-from pymc_coresets.algorithms import (
-    bound_sensitivities,
-    find_centers,
-    sample_by_sensitivity,
-    sample_uniform,
-)
-from pymc_coresets.algorithms.logistic import LogisticRows
-from pymc_coresets.algorithms.posterior import Indices
-from pymc_coresets.model.loglik import LogLikelihood
-from pymc_coresets.model.observations import find_observations
-from pymc_coresets.model.sampler import CoresetSampler
+from pymc_coresets.glm.logistic.sensitivity import bound_sensitivities, sample_by_sensitivity
+from pymc_coresets.glm.logistic.signed_rows import LogisticRows, find_centers
+from pymc_coresets.methods.posterior import Indices
+from pymc_coresets.methods.uniform import sample_uniform
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.sampling.sampler import CoresetSampler
 
 SIZES = (100, 300, 1_000, 3_000, 10_000, 20_000)
 UNIFORM, SENSITIVITY, AUTO = "uniform", "sensitivity", "auto"

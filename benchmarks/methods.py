@@ -18,8 +18,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from pymc_coresets.algorithms import GIGA, IHT, FrankWolfe, Method, Problem, Pursuit, Uniform, solve
-from pymc_coresets.algorithms.space import TangentSpace
+from pymc_coresets.methods.frank_wolfe import FrankWolfe
+from pymc_coresets.methods.giga import GIGA
+from pymc_coresets.methods.iht import IHT
+from pymc_coresets.methods.pursuit import Pursuit
+from pymc_coresets.methods.uniform import Uniform
+from pymc_coresets.solving.loop import Method, solve
+from pymc_coresets.solving.problem import Problem
+from pymc_coresets.solving.space import TangentSpace
 
 type Array = NDArray[np.floating[Any]]
 

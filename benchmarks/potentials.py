@@ -27,11 +27,11 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from pymc_coresets.model.loglik import LogLikelihood
-from pymc_coresets.model.observations import find_observations
-from pymc_coresets.model.rewrite import coreset_model
-from pymc_coresets.model.unconstrained import Unconstrained
-from pymc_coresets.model.vectormath import vector_softplus
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.vectormath import vector_softplus
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.reading.unconstrained import Unconstrained
 
 type Array = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import expit, gammaln
 
 from benchmarks.closed_forms import Array, Gaussian
-from pymc_coresets.algorithms.posterior import Indices
+from pymc_coresets.methods.posterior import Indices
 
 LOWEST = (
     -500.0

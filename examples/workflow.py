@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pymc_coresets import Coreset, build_coreset, compare
-from pymc_coresets.diagnostics import Check
+from pymc_coresets.diagnostics.judging import Check
 
 CHAINS = 2
 BUILD, SAMPLE, CHECK, FULL = (

@@ -3,26 +3,24 @@
 from importlib.metadata import version
 from typing import Any
 
-from pymc_coresets.algorithms import (
-    GIGA,
-    IHT,
-    FrankWolfe,
-    Pursuit,
-    QuasiNewton,
-    RiemannianPursuit,
-    Sensitivity,
-    SparseVI,
-    Uniform,
-)
 from pymc_coresets.build import build_coreset
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.diagnostics import compare
+from pymc_coresets.diagnostics.comparison import compare
 from pymc_coresets.exceptions import CoresetError, CoresetWarning
+from pymc_coresets.glm.logistic.sensitivity import Sensitivity
+from pymc_coresets.glm.polynomial.summary import PolynomialSummary as PolynomialSummary
+from pymc_coresets.methods.frank_wolfe import FrankWolfe
+from pymc_coresets.methods.giga import GIGA
+from pymc_coresets.methods.iht import IHT
+from pymc_coresets.methods.pursuit import Pursuit
+from pymc_coresets.methods.quasi_newton import QuasiNewton
+from pymc_coresets.methods.riemannian import RiemannianPursuit
+from pymc_coresets.methods.sparse_vi import SparseVI
+from pymc_coresets.methods.uniform import Uniform
 from pymc_coresets.pass_glm import build_pass_glm
-from pymc_coresets.polynomial_summary import PolynomialSummary as PolynomialSummary
-from pymc_coresets.weighting import Laplace, Subsample
-from pymc_coresets.weighting import Pathfinder as Pathfinder
-from pymc_coresets.weighting import Prior as Prior
+from pymc_coresets.sampling.weighting import Laplace, Subsample
+from pymc_coresets.sampling.weighting import Pathfinder as Pathfinder
+from pymc_coresets.sampling.weighting import Prior as Prior
 
 __version__ = version("pymc-coresets")
 

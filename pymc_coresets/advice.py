@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from pymc_coresets.algorithms import Solution, Status
-from pymc_coresets.model.observations import Observations
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.solving.solution import Solution, Status
 
 __all__ = ["limitations", "rows_of_a_quadratic"]
 

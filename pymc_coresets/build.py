@@ -15,29 +15,25 @@ import xarray as xr
 from pymc.model.core import modelcontext
 
 from pymc_coresets.advice import limitations, rows_of_a_quadratic
-from pymc_coresets.algorithms import (
-    ADAPTIVE_METHODS,
-    METHODS,
-    QuasiNewton,
-    RiemannianPursuit,
-    Sensitivity,
-    SparseVI,
-    Status,
-    Trace,
-    Uniform,
-)
 from pymc_coresets.construction import AnyMethod, Construction
 from pymc_coresets.coreset import Coreset, Settings
 from pymc_coresets.exceptions import CoresetWarning, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.model.draws import Draws, DrawsLike
-from pymc_coresets.model.loglik import LogLikelihood
-from pymc_coresets.model.observations import Observations, find_observations
-from pymc_coresets.model.rewrite import WEIGHTS
-from pymc_coresets.model.sampler import CoresetSampler
-from pymc_coresets.model.verify import verify, verify_model
+from pymc_coresets.glm.logistic.sensitivity import Sensitivity
+from pymc_coresets.methods.quasi_newton import QuasiNewton
+from pymc_coresets.methods.register import ADAPTIVE_METHODS, METHODS
+from pymc_coresets.methods.riemannian import RiemannianPursuit
+from pymc_coresets.methods.sparse_vi import SparseVI
+from pymc_coresets.methods.uniform import Uniform
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.verification import verify, verify_model
 from pymc_coresets.progress import Reporter
-from pymc_coresets.rows import collapse_rows
-from pymc_coresets.weighting import WEIGHTINGS, Subsample, UserDraws, Weighting
+from pymc_coresets.reading.draws import Draws, DrawsLike
+from pymc_coresets.reading.observations import Observations, find_observations
+from pymc_coresets.reading.rewrite import WEIGHTS
+from pymc_coresets.rows.collapsing import collapse_rows
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.weighting import WEIGHTINGS, Subsample, UserDraws, Weighting
+from pymc_coresets.solving.solution import Status, Trace
 
 __all__ = ["build_coreset"]
 

@@ -7,37 +7,30 @@ from typing import Any, cast
 
 import numpy as np
 
-from pymc_coresets.algorithms import (
-    AdaptiveMethod,
-    Method,
-    Progress,
-    QuasiNewton,
-    RiemannianPursuit,
+from pymc_coresets.exceptions import InvalidOptionError, SamplingError
+from pymc_coresets.glm.logistic.recognition import logistic_rows
+from pymc_coresets.glm.logistic.sensitivity import (
     Sensitivities,
     Sensitivity,
-    Solution,
-    SparseVI,
-    Status,
-    Trace,
-    Uniform,
     bound_sensitivities,
-    default_n_draws,
-    find_centers,
     guaranteed_size,
     sample_by_sensitivity,
-    sample_uniform,
-    solve,
-    solve_adaptively,
-    tangent_problem,
 )
-from pymc_coresets.exceptions import InvalidOptionError, SamplingError
-from pymc_coresets.model.glm import find_linear_predictor
-from pymc_coresets.model.logistic import logistic_rows
-from pymc_coresets.model.observations import Observations
-from pymc_coresets.model.reuse import ReusingSampler
-from pymc_coresets.model.sampler import CoresetSampler
+from pymc_coresets.glm.logistic.signed_rows import find_centers
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.methods.adaptive import AdaptiveMethod, solve_adaptively
+from pymc_coresets.methods.quasi_newton import QuasiNewton
+from pymc_coresets.methods.riemannian import RiemannianPursuit
+from pymc_coresets.methods.sparse_vi import SparseVI
+from pymc_coresets.methods.uniform import Uniform, sample_uniform
 from pymc_coresets.progress import Reporter
-from pymc_coresets.weighting import Weighting
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.sampling.reuse import ReusingSampler
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.weighting import Weighting
+from pymc_coresets.solving.candidates import default_n_draws, tangent_problem
+from pymc_coresets.solving.loop import Method, solve
+from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
 __all__ = ["AnyMethod", "Construction"]
 

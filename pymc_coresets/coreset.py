@@ -12,13 +12,14 @@ import pymc as pm
 import xarray as xr
 from pymc.model.core import modelcontext
 
-from pymc_coresets.diagnostics import Check, check_draws, ratios_by_chain, reweight_draws
+from pymc_coresets.diagnostics.datatree import check_draws, ratios_by_chain, reweight_draws
+from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
-from pymc_coresets.model.loglik import LogLikelihood
-from pymc_coresets.model.nuts import NutsSampler
-from pymc_coresets.model.observations import find_observations
-from pymc_coresets.model.rewrite import coreset_model, row_values
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.rewrite import coreset_model, row_values
+from pymc_coresets.sampling.nuts import NutsSampler
 
 __all__ = ["Coreset"]
 

@@ -11,34 +11,30 @@ import pymc as pm
 from numpy.typing import ArrayLike
 from pymc.model.core import modelcontext
 
-from pymc_coresets.algorithms.chebyshev import MAX_DEGREE
-from pymc_coresets.algorithms.gaussian import gaussian_posterior
-from pymc_coresets.algorithms.monomials import n_monomials
-from pymc_coresets.algorithms.polynomial import (
-    MAX_MONOMIALS,
-    PolynomialStatistics,
-    check_size,
-    polynomial_statistics,
-)
-from pymc_coresets.algorithms.reach import predictor_quantile
-from pymc_coresets.exceptions import (
-    CoresetWarning,
-    InvalidOptionError,
-    UnsupportedModelError,
-)
-from pymc_coresets.model.gaussian_prior import GaussianPrior, gaussian_prior
-from pymc_coresets.model.given import fix_variables
-from pymc_coresets.model.glm import LinearPredictor, find_linear_predictor
-from pymc_coresets.model.loglik import LogLikelihood
-from pymc_coresets.model.observations import find_observations
-from pymc_coresets.model.polynomial_model import (
+from pymc_coresets.exceptions import CoresetWarning, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.glm.given import fix_variables
+from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE
+from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
+from pymc_coresets.glm.polynomial.monomials import n_monomials
+from pymc_coresets.glm.polynomial.prior import GaussianPrior, gaussian_prior
+from pymc_coresets.glm.polynomial.reach import predictor_quantile
+from pymc_coresets.glm.polynomial.replacement import (
     POLYNOMIAL,
     coefficient_draws,
     row_polynomials,
     verify_polynomial_model,
 )
-from pymc_coresets.model.verify import verify
-from pymc_coresets.polynomial_summary import PolynomialSummary
+from pymc_coresets.glm.polynomial.statistics import (
+    MAX_MONOMIALS,
+    PolynomialStatistics,
+    check_size,
+    polynomial_statistics,
+)
+from pymc_coresets.glm.polynomial.summary import PolynomialSummary
+from pymc_coresets.glm.predictor.linear import LinearPredictor, find_linear_predictor
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.verification import verify
+from pymc_coresets.reading.observations import find_observations
 
 __all__ = ["build_pass_glm"]
 

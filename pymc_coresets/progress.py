@@ -10,7 +10,7 @@ import numpy as np
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from pymc_coresets.algorithms import Progress
+from pymc_coresets.solving.solution import Progress
 
 __all__ = ["Reporter"]
 

@@ -16,8 +16,8 @@ from scipy.stats import wasserstein_distance
 
 from pymc_coresets.diagnostics import distances
 from pymc_coresets.diagnostics.datatree import posterior_dataset
+from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.importance import Floats
 
 QUANTILES = (0.05, 0.5, 0.95)
 """Probabilities of the quantiles that are compared."""

@@ -8,9 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
-from pymc_coresets.importance import (
+from pymc_coresets.diagnostics.importance import (
     KHAT_USELESS,
     Floats,
     SmoothedWeights,
@@ -19,6 +17,8 @@ from pymc_coresets.importance import (
     pareto_smooth,
     systematic_resample,
 )
+from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
 
 _SAMPLE_DIMS = ("chain", "draw")
 

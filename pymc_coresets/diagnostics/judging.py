@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_coresets.diagnostics.importance import KHAT_USELESS, khat_threshold
 from pymc_coresets.display import facts_html, facts_text
-from pymc_coresets.importance import KHAT_USELESS, khat_threshold
 
 KL_NEGLIGIBLE = 0.01
 """KL divergence (nats) below which the draws serve as they are.

@@ -7,9 +7,9 @@ import pymc as pm
 import pytensor
 import pytest
 
-from pymc_coresets.model.loglik import LogLikelihood
-from pymc_coresets.model.observations import Observations, find_observations
-from pymc_coresets.model.rewrite import coreset_model
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import Observations, find_observations
+from pymc_coresets.reading.rewrite import coreset_model
 from tests.models import zoo_families, zoo_likelihoods, zoo_structures
 from tests.models.reference import Reference
 from tests.models.zoo import CASES, Case

@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.model.observations import find_observations
-from pymc_coresets.model.rewrite import POTENTIAL, coreset_model
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.rewrite import POTENTIAL, coreset_model
 from tests.models.reference import PLAIN, density
 from tests.models.zoo import CASES
 

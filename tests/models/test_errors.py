@@ -12,10 +12,10 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.model.loglik import LogLikelihood
-from pymc_coresets.model.observations import find_observations
-from pymc_coresets.model.rewrite import coreset_model
-from pymc_coresets.model.verify import verify
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.verification import verify
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.rewrite import coreset_model
 from tests.models.zoo import CASES, MASK, OBS, REAL, N, X
 
 # -- models ----------------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from pytensor.sparse import as_sparse_variable, structured_dot
 from scipy import sparse, special, stats
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.model import glm
-from pymc_coresets.model.affine import joined
-from pymc_coresets.model.glm import find_linear_predictor, fix_variables
-from pymc_coresets.model.link import PLAIN
-from pymc_coresets.model.loglik import LogLikelihood
-from pymc_coresets.model.observations import find_observations
+from pymc_coresets.glm.predictor import linear as glm
+from pymc_coresets.glm.predictor.affine import joined
+from pymc_coresets.glm.predictor.linear import find_linear_predictor, fix_variables
+from pymc_coresets.glm.predictor.link import PLAIN
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import find_observations
 
 pytensor.config.blas__ldflags = ""
 

@@ -4,8 +4,8 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_coresets.model.observations import find_observations
-from pymc_coresets.model.rewrite import coreset_model
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.rewrite import coreset_model
 
 N, FEW = 40, np.arange(0, 40, 5)
 QUIET = {"progressbar": False, "random_seed": 1}

@@ -6,7 +6,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pymc_coresets.algorithms import METHODS, Problem, Solution, Status, solve
+from pymc_coresets.methods.register import METHODS
+from pymc_coresets.solving.loop import solve
+from pymc_coresets.solving.problem import Problem
+from pymc_coresets.solving.solution import Solution, Status
 
 GREEDY = [name for name in METHODS if name != "uniform"]
 STEPWISE = [name for name in GREEDY if name != "iht"]

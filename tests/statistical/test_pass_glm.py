@@ -8,13 +8,13 @@ from scipy import special, stats
 from scipy.integrate import quad
 
 from pymc_coresets import PolynomialSummary, build_pass_glm
-from pymc_coresets.algorithms.chebyshev import chebyshev_fit
-from pymc_coresets.algorithms.polynomial import polynomial_statistics
 from pymc_coresets.exceptions import CoresetWarning, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.model.glm import find_linear_predictor
-from pymc_coresets.model.link import PLAIN
-from pymc_coresets.model.observations import find_observations
-from pymc_coresets.model.polynomial_model import polynomial_model, row_polynomials
+from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit
+from pymc_coresets.glm.polynomial.replacement import polynomial_model, row_polynomials
+from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.link import PLAIN
+from pymc_coresets.reading.observations import find_observations
 
 N, R = 200, 4.0
 RNG = np.random.default_rng(1)

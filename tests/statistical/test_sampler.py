@@ -13,15 +13,15 @@ from pytensor.compile.maker import FunctionMaker
 from scipy.stats import gamma, ks_2samp, kstest
 
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.model import nuts
-from pymc_coresets.model.draws import Draws
-from pymc_coresets.model.laplace import LaplaceApproximation
-from pymc_coresets.model.loglik import LogLikelihood
-from pymc_coresets.model.nuts import NutpieNuts, PyMCNuts
-from pymc_coresets.model.observations import find_observations
-from pymc_coresets.model.reuse import ReusingSampler
-from pymc_coresets.model.rewrite import coreset_model
-from pymc_coresets.model.sampler import CoresetSampler
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.sampling import nuts
+from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.sampling.nuts import NutpieNuts, PyMCNuts
+from pymc_coresets.sampling.reuse import ReusingSampler
+from pymc_coresets.sampling.sampler import CoresetSampler
 
 N, D = 300, 3
 RNG = np.random.default_rng(1)
@@ -63,7 +63,7 @@ def nuts_sampler(loglik, kind):
     sampler = CoresetSampler(loglik, np.ones(N), sampler="nuts")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "pymc_coresets.model.sampler.find_spec", lambda name: kind is not PyMCNuts or None
+            "pymc_coresets.sampling.sampler.find_spec", lambda name: kind is not PyMCNuts or None
         )
         assert isinstance(sampler._nuts, kind)
     return sampler

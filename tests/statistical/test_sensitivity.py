@@ -6,12 +6,12 @@ import pytest
 from scipy import sparse
 
 from pymc_coresets import build_coreset
-from pymc_coresets.algorithms import Sensitivity
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
-from pymc_coresets.model.glm import find_linear_predictor
-from pymc_coresets.model.logistic import logistic_rows
-from pymc_coresets.model.observations import find_observations
+from pymc_coresets.glm.logistic.recognition import logistic_rows
+from pymc_coresets.glm.logistic.sensitivity import Sensitivity
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.reading.observations import find_observations
 
 N = 3_000
 RNG = np.random.default_rng(1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_coresets.advice import limitations
-from pymc_coresets.algorithms import Progress, Solution, Status, Trace
+from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
 FINE = Status.TOLERANCE_REACHED
 

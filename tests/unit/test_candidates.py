@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from pymc_coresets.algorithms import tangent_problem
 from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.solving.candidates import tangent_problem
 
 ROWS = np.random.default_rng(1).normal(size=(30, 4))
 

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from scipy.signal import lfilter
 
-from pymc_coresets.diagnostics import compare
+from pymc_coresets.diagnostics.comparison import compare
 from pymc_coresets.diagnostics.datatree import reweight_draws
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pymc_coresets.diagnostics import Check, check_draws, ratios_by_chain, reweight_draws
+from pymc_coresets.diagnostics.datatree import check_draws, ratios_by_chain, reweight_draws
+from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
 
 DIMS = ("chain", "draw")

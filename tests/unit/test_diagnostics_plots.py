@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 
 from pymc_coresets import diagnostics
-from pymc_coresets.diagnostics import plot_comparison, plot_history, plot_weights
+from pymc_coresets.diagnostics.plots import plot_comparison, plot_history, plot_weights
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 
 mpl.use("Agg")

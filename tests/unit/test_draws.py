@@ -3,7 +3,7 @@ import pytest
 import xarray as xr
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.model.draws import Draws
+from pymc_coresets.reading.draws import Draws
 
 SHAPES = {"mu": (), "beta": (3,)}
 RNG = np.random.default_rng(1)

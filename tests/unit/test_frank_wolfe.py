@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from pymc_coresets.algorithms import FrankWolfe, Problem, Status, solve
+from pymc_coresets.methods.frank_wolfe import FrankWolfe
+from pymc_coresets.solving.loop import solve
+from pymc_coresets.solving.problem import Problem
+from pymc_coresets.solving.solution import Status
 
 N_OBS, STEPS = 40, 30
 VECTORS = np.random.default_rng(8).normal(size=(N_OBS, 15)) + 0.4

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from pymc_coresets.algorithms import IHT, Problem, solve
-from pymc_coresets.algorithms.base import State
-from pymc_coresets.algorithms.space import TangentSpace
+from pymc_coresets.methods.iht import IHT
+from pymc_coresets.solving.loop import State, solve
+from pymc_coresets.solving.problem import Problem
+from pymc_coresets.solving.space import TangentSpace
 
 N_OBS, SIZE = 50, 8
 VECTORS = (np.random.default_rng(8).normal(size=(N_OBS, 30)) + 0.2) * np.linspace(0.5, 2, N_OBS)[

@@ -5,7 +5,7 @@ import pytest
 from scipy.signal import lfilter
 from scipy.stats import genpareto
 
-from pymc_coresets import importance
+from pymc_coresets.diagnostics import importance
 from pymc_coresets.exceptions import InvalidDataError
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import nnls
 
-from pymc_coresets.algorithms.nnls import ActiveSet, nonnegative_least_squares
+from pymc_coresets.solving.nnls import ActiveSet, nonnegative_least_squares
 
 
 @settings(deadline=None)

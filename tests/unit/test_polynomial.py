@@ -11,15 +11,15 @@ from numpy.polynomial.polynomial import polyval
 from scipy import sparse
 from scipy.special import gammaln
 
-from pymc_coresets.algorithms import chebyshev as chebyshev_module
-from pymc_coresets.algorithms import polynomial as polynomial_module
-from pymc_coresets.algorithms.chebyshev import RowPolynomials, chebyshev_fit, shifted
-from pymc_coresets.algorithms.definiteness import can_be_positive, is_negative_semidefinite
-from pymc_coresets.algorithms.gaussian import gaussian_posterior
-from pymc_coresets.algorithms.monomials import monomial_levels, monomials, n_monomials
-from pymc_coresets.algorithms.polynomial import polynomial_statistics
-from pymc_coresets.algorithms.reach import predictor_quantile, predictor_reach
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.glm.polynomial import chebyshev as chebyshev_module
+from pymc_coresets.glm.polynomial import statistics as polynomial_module
+from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials, chebyshev_fit, shifted
+from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
+from pymc_coresets.glm.polynomial.definiteness import can_be_positive, is_negative_semidefinite
+from pymc_coresets.glm.polynomial.monomials import monomial_levels, monomials, n_monomials
+from pymc_coresets.glm.polynomial.reach import predictor_quantile, predictor_reach
+from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
 
 N, P = 300, 3
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pymc_coresets.algorithms import Problem
 from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.solving.problem import Problem
 
 
 def make(**changes):

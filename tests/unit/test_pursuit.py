@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from pymc_coresets.algorithms import Problem, Pursuit, Status, solve
-from pymc_coresets.algorithms.base import State
-from pymc_coresets.algorithms.space import TangentSpace
+from pymc_coresets.methods.pursuit import Pursuit
+from pymc_coresets.solving.loop import State, solve
+from pymc_coresets.solving.problem import Problem
+from pymc_coresets.solving.solution import Status
+from pymc_coresets.solving.space import TangentSpace
 
 VECTORS = np.random.default_rng(12).normal(size=(60, 25)) + 0.4
 TARGET = VECTORS.sum(0) + 10 * np.random.default_rng(9).normal(size=25)  # outside the cone

@@ -15,9 +15,9 @@ from pytensor.tensor.linalg.solvers.psd import cho_solve
 from pytensor.tensor.math import Sum
 from pytensor.tensor.special import log_softmax, softmax
 
-from pymc_coresets.model.folding import evaluate
-from pymc_coresets.model.graphs import _with_constant_shapes
-from pymc_coresets.model.pushdown import Pushdown, RowArray
+from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.graphs import _with_constant_shapes
+from pymc_coresets.reading.pushdown import Pushdown, RowArray
 
 N = 6
 VALUES = np.random.default_rng(1).normal(size=1000)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from pymc_coresets.algorithms import Status
-from pymc_coresets.algorithms.adaptive import solve_adaptively
-from pymc_coresets.algorithms.quasi_newton import QuasiNewton, _lowers_divergence
 from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.methods.adaptive import solve_adaptively
+from pymc_coresets.methods.quasi_newton import QuasiNewton, _lowers_divergence
+from pymc_coresets.solving.solution import Status
 from tests.unit.oracles import Line, Location
 
 N_OBS = 200

@@ -5,8 +5,9 @@ import time
 import numpy as np
 import pytest
 
-from pymc_coresets.algorithms import RiemannianPursuit, Status
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
+from pymc_coresets.methods.riemannian import RiemannianPursuit
+from pymc_coresets.solving.solution import Status
 
 N, D = 2_000, 4
 RNG = np.random.default_rng(1)

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pymc_coresets.algorithms import sample_candidates
-from pymc_coresets.model.pushdown import RowArray
-from pymc_coresets.rows import collapse_rows
+from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.rows.collapsing import collapse_rows
+from pymc_coresets.solving.candidates import sample_candidates
 
 
 def row_array(values, axis=0):

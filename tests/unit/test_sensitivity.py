@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from pymc_coresets.algorithms import logistic
-from pymc_coresets.algorithms.logistic import LogisticRows, assign_clusters, find_centers
-from pymc_coresets.algorithms.sensitivity import (
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.glm.logistic import signed_rows as logistic
+from pymc_coresets.glm.logistic.sensitivity import (
     Sensitivity,
     bound_sensitivities,
     guaranteed_size,
     sample_by_sensitivity,
 )
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.glm.logistic.signed_rows import LogisticRows, assign_clusters, find_centers
 
 BINARY10 = np.array([1, 0.2, 0.3, 0.5, 0.01, 0.1, 0.2, 0.007, 0.005, 0.001])
 THETA10 = np.array([-3, 1.2, -0.5, 0.8, 3, -1, -0.7, 4, 3.5, 4.5])

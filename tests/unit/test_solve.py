@@ -3,19 +3,17 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from pymc_coresets.algorithms import (
-    GIGA,
-    IHT,
-    METHODS,
-    FrankWolfe,
-    Problem,
-    Pursuit,
-    Status,
-    Uniform,
-    solve,
-)
-from pymc_coresets.algorithms.space import TangentSpace
 from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.methods.frank_wolfe import FrankWolfe
+from pymc_coresets.methods.giga import GIGA
+from pymc_coresets.methods.iht import IHT
+from pymc_coresets.methods.pursuit import Pursuit
+from pymc_coresets.methods.register import METHODS
+from pymc_coresets.methods.uniform import Uniform
+from pymc_coresets.solving.loop import solve
+from pymc_coresets.solving.problem import Problem
+from pymc_coresets.solving.solution import Status
+from pymc_coresets.solving.space import TangentSpace
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pymc_coresets.algorithms import Status
-from pymc_coresets.algorithms.adaptive import Tangent, judge, solve_adaptively
-from pymc_coresets.algorithms.sparse_vi import SparseVI, _Adam
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.methods.adaptive import Tangent, judge, solve_adaptively
+from pymc_coresets.methods.sparse_vi import SparseVI, _Adam
+from pymc_coresets.solving.solution import Status
 from tests.unit.oracles import Line, Location
 
 N_OBS = 120

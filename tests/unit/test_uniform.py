@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from pymc_coresets.algorithms import sample_uniform
 from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.methods.uniform import sample_uniform
 
 BASE_WEIGHTS = np.array([1.0, 2.0, 0.0, 4.0, 0.5])
 SIZE, REPEATS = 3, 40_000

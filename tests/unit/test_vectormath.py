@@ -6,7 +6,7 @@ import pytest
 from pytensor.compile.mode import get_mode
 from scipy.special import gammaln
 
-from pymc_coresets.model.vectormath import (
+from pymc_coresets.potentials.vectormath import (
     vector_exp,
     vector_gammaln,
     vector_log,

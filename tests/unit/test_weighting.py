@@ -6,10 +6,10 @@ import pytest
 
 from pymc_coresets import Laplace, Prior, Subsample
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
-from pymc_coresets.model.laplace import laplace_draws
-from pymc_coresets.model.observations import find_observations
-from pymc_coresets.model.unconstrained import Unconstrained
-from pymc_coresets.weighting import UserDraws
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.laplace import laplace_draws
+from pymc_coresets.sampling.weighting import UserDraws
 
 N, N_DRAWS = 400, 4_000
 RNG = np.random.default_rng(1)

@@ -1,0 +1,4 @@
+"""PASS-GLM: polynomial approximate sufficient statistics, and the posterior that they give.
+
+May import: what `glm` may.
+"""

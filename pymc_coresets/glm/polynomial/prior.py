@@ -1,0 +1,180 @@
+"""Priors that are Gaussian in the unconstrained space, however the user wrote them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor
+from pymc.pytensorf import gradient
+
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
+from pymc_coresets.glm.polynomial.replacement import coefficient_draws
+from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
+from pymc_coresets.glm.predictor.linear import LinearPredictor
+from pymc_coresets.glm.predictor.link import PLAIN
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import Unconstrained
+
+__all__ = ["GaussianPosterior", "GaussianPrior", "gaussian_prior"]
+
+_REMEDY = "Use sample(), which takes any prior."
+_TOLERANCE = 1e-7
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GaussianPosterior:
+    """A Gaussian posterior of the free variables, and the coefficients that are affine in them.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (n_dims,)
+    covariance : ndarray of shape (n_dims, n_dims)
+        Of the free variables, in the order of `space`.
+    prior : GaussianPrior
+    """
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    prior: "GaussianPrior"
+
+    def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (p,) and covariance (p, p) of the coefficients."""
+        linear = self.prior.linear
+        return self.prior.origin + linear @ self.mean, linear @ self.covariance @ linear.T
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> Draws:
+        """Draw the free variables, independently."""
+        factor = np.linalg.cholesky(self.covariance)
+        z = rng.standard_normal((n_draws, len(self.mean)))
+        return self.prior.space.constrain(self.mean + z @ factor.T)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GaussianPrior:
+    """A prior whose log-density is quadratic: ``slope . z - z . precision z / 2``.
+
+    Attributes
+    ----------
+    slope : ndarray of shape (n_dims,)
+    precision : ndarray of shape (n_dims, n_dims)
+    linear : ndarray of shape (n_coefficients, n_dims)
+    origin : ndarray of shape (n_coefficients,)
+        The coefficients of the predictor are ``origin + linear @ z``.
+    space : Unconstrained
+        What z is.
+    """
+
+    slope: np.ndarray
+    precision: np.ndarray
+    linear: np.ndarray
+    origin: np.ndarray
+    space: Unconstrained
+
+    def posterior(self, statistics: PolynomialStatistics) -> GaussianPosterior:
+        """Combine it with a quadratic log-likelihood, in closed form."""
+        mean, covariance = gaussian_posterior(
+            statistics,
+            slope=self.slope,
+            precision=self.precision,
+            linear=self.linear,
+            origin=self.origin,
+        )
+        return GaussianPosterior(mean=mean, covariance=covariance, prior=self)
+
+
+def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
+    """Read a Gaussian prior from its gradient, which is affine.
+
+    All that is not summarised counts as the prior: other observed variables and potentials too.
+    Costs as many gradients of it as there are free dimensions.
+
+    Parameters
+    ----------
+    found : LinearPredictor
+
+    Returns
+    -------
+    GaussianPrior
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a variable's prior is not Gaussian, or the coefficients are not affine in the variables.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a", 1.0, 2.0), observed=[0, 1, 1])
+    >>> prior = gaussian_prior(find_linear_predictor(find_observations(model)))
+    >>> prior.slope, prior.precision
+    (array([0.25]), array([[0.25]]))
+    """
+    model = found.observations.model
+    if model.discrete_value_vars:
+        names = [v.name for v in model.discrete_value_vars]
+        raise UnsupportedModelError(f"{names!r} are discrete, not Gaussian. {_REMEDY}")
+    space = Unconstrained(model)
+    slope_at = _gradient(found, space)
+    slope, minus_precision, wrong = _affine(lambda x: slope_at(x)[None], space.n_dims, per_row=True)
+    if wrong.any():
+        raise UnsupportedModelError(
+            f"There is no closed form: the prior of {_owners(space, wrong)!r} is not Gaussian. "
+            f"{_REMEDY}"
+        )
+    origin, linear, wrong = _affine(
+        lambda x: coefficient_draws(found, space.constrain(np.atleast_2d(x))), space.n_dims
+    )
+    if wrong.any():
+        names = [name for name, bad in zip(found.names, wrong, strict=True) if bad]
+        raise UnsupportedModelError(
+            f"There is no closed form: the coefficients {names!r} are not linear in the free "
+            f"variables. {_REMEDY}"
+        )
+    return GaussianPrior(
+        slope=slope,
+        precision=-(minus_precision + minus_precision.T) / 2,
+        linear=linear,
+        origin=origin,
+        space=space,
+    )
+
+
+def _gradient(found: LinearPredictor, space: Unconstrained) -> Callable[[np.ndarray], np.ndarray]:
+    """The gradient of the log-density of all that is not summarised."""
+    model, terms = space.model, {t.name for t in found.observations.terms}
+    others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in terms]
+    graph = gradient(model.logp(vars=others), model.value_vars)
+    function = pytensor.function(model.value_vars, graph, mode=PLAIN, on_unused_input="ignore")
+
+    def at(x: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(*space.point(x).values()), dtype=float)
+
+    return at
+
+
+def _affine(
+    function: Callable[[np.ndarray], np.ndarray], n_dims: int, *, per_row: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Origin (k,), matrix (k, n_dims), and which entries of a function are not affine."""
+    pattern = 2.0 * (np.arange(1, n_dims + 1) * (np.sqrt(5.0) - 1.0) / 2.0 % 1.0) - 1.0
+    probes = np.stack([pattern, -3.0 * pattern, 2.0 * pattern[::-1]])
+    points = np.concatenate([np.zeros((1, n_dims)), np.eye(n_dims), probes])
+    values = np.concatenate([function(x) for x in points]) if per_row else function(points)
+    origin, matrix = values[0], (values[1 : n_dims + 1] - values[0]).T
+    predicted = origin + probes @ matrix.T
+    size = np.abs(origin) + np.abs(probes) @ np.abs(matrix.T)
+    with np.errstate(invalid="ignore"):
+        close = np.abs(values[n_dims + 1 :] - predicted) <= _TOLERANCE * (size + 1e-300)
+    return origin, matrix, ~close.all(axis=0)
+
+
+def _owners(space: Unconstrained, wrong: np.ndarray) -> list[str]:
+    """Names of the free variables that some entries of the unconstrained vector belong to."""
+    flags = space.point(wrong.astype(float))
+    owners = {v.name: rv.name for rv, v in space.model.rvs_to_values.items()}
+    return [owners[name] for name, flag in flags.items() if np.any(flag)]

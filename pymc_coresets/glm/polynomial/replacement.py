@@ -1,0 +1,188 @@
+"""Polynomial statistics of a generalised linear model, and the model that they make."""
+
+from typing import cast
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.variable import TensorVariable
+from scipy import sparse
+
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials
+from pymc_coresets.glm.polynomial.monomials import monomial_levels
+from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics, weighted_monomials
+from pymc_coresets.glm.predictor.linear import LinearPredictor
+from pymc_coresets.glm.predictor.link import PLAIN
+from pymc_coresets.reading.draws import Draws, DrawsLike
+from pymc_coresets.reading.rewrite import replace_terms
+from pymc_coresets.reading.unconstrained import Unconstrained
+
+__all__ = [
+    "POLYNOMIAL",
+    "coefficient_draws",
+    "polynomial_model",
+    "row_polynomials",
+    "verify_polynomial_model",
+]
+
+#: Name of the potential that stands for the likelihood.
+POLYNOMIAL = "polynomial_loglik"
+
+
+def row_polynomials(found: LinearPredictor, degree: int, radius: float) -> RowPolynomials:
+    """Prepare the polynomials of the rows of a generalised linear model.
+
+    Nothing is compiled where few responses are distinct.
+
+    Examples
+    --------
+    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
+    >>> found = find_linear_predictor(find_observations(model))
+    >>> row_polynomials(found, 2, 4.0).in_predictor(slice(0, 2)).round(3)
+    array([[-0.762, -0.5  , -0.082],
+           [-0.762,  0.5  , -0.082]])
+    """
+
+    def loglik(eta: np.ndarray, rows: slice | np.ndarray) -> np.ndarray:
+        if isinstance(rows, slice):
+            return found.loglik(eta, rows)
+        # One row for each distinct response: too few to compile for.
+        return found.link.evaluate(eta[:, None], rows, len(rows), compiled=False).T
+
+    return RowPolynomials(
+        loglik,
+        response=[np.moveaxis(row.values, row.axis, 0) for row in found.response],
+        offset=found.offset,
+        degree=degree,
+        radius=radius,
+    )
+
+
+def polynomial_model(found: LinearPredictor, statistics: PolynomialStatistics) -> pm.Model:
+    """Replace the likelihood of all rows by its polynomial, as one potential of the coefficients.
+
+    Parameters
+    ----------
+    found : LinearPredictor
+        Of the user's model, which is left as it is.
+    statistics : PolynomialStatistics
+
+    Returns
+    -------
+    pm.Model
+        With the free variables of the user's model: names, dims, coords, priors, transforms.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the model has symbolic initial values, or is a model of such statistics itself.
+
+    Examples
+    --------
+    >>> from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
+    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
+    >>> found = find_linear_predictor(find_observations(model))
+    >>> statistics = polynomial_statistics(found.design, row_polynomials(found, 2, 4.0))
+    >>> polynomial_model(found, statistics).potentials
+    [polynomial_loglik]
+    """
+    graph = _polynomial_graph(statistics, found.coefficients)
+    return replace_terms(found.observations, graph, POLYNOMIAL)
+
+
+def _polynomial_graph(
+    statistics: PolynomialStatistics, coefficients: TensorVariable
+) -> TensorVariable:
+    """Build ``sum_m phi_a(theta)^T M_m phi_c(theta)``, with shared moments: one graph for any."""
+    leading = statistics.leading_degree
+    levels = monomial_levels(statistics.n_coefficients, -(-leading // 2))
+    sides = [None, *weighted_monomials(coefficients, levels)]
+    terms: list[TensorVariable] = [pt.constant(float(statistics.moments[0].item()))]
+    for m in range(1, leading + 1):
+        left, right, moment = sides[m // 2], sides[m - m // 2], statistics.moments[m]
+        if left is None:
+            terms.append(pytensor.shared(np.ascontiguousarray(moment[0])) @ right)
+        elif sparse.issparse(moment):
+            terms.append(_sparse_form(sparse.triu(moment, format="coo"), right))
+        else:
+            terms.append(left @ (pytensor.shared(moment) @ right))
+    return sum(terms[1:], start=terms[0])
+
+
+def _sparse_form(upper: sparse.coo_array, theta: TensorVariable) -> TensorVariable:
+    """A quadratic form by its entries: every backend has these operations, and gradients."""
+    i, j = upper.coords
+    values = np.where(i == j, 1.0, 2.0) * upper.data
+    return cast(TensorVariable, (pytensor.shared(values) * theta[i] * theta[j]).sum())
+
+
+def coefficient_draws(found: LinearPredictor, draws: DrawsLike) -> np.ndarray:
+    """Give the coefficients at draws of the free variables, (n_draws, n_coefficients).
+
+    Examples
+    --------
+    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
+    >>> found = find_linear_predictor(find_observations(model))
+    >>> coefficient_draws(found, {"a": [1.0, 2.0]})
+    array([[1.],
+           [2.]])
+    """
+    used = set(graph_inputs([found.coefficients]))
+    parameters = {n: v for n, v in found.observations.parameters.items() if v in used}
+    values = Draws.of(draws, {n: v.type.shape for n, v in parameters.items()}).values
+    batched: dict[Variable, Variable] = {
+        v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in parameters.values()
+    }
+    graph = vectorize_graph(found.coefficients, batched)
+    function = pytensor.function(list(batched.values()), graph, mode=PLAIN)
+    result: np.ndarray = function(
+        *(np.asarray(values[n], v.type.dtype) for n, v in parameters.items())
+    )
+    return result
+
+
+def verify_polynomial_model(
+    found: LinearPredictor, statistics: PolynomialStatistics, model: pm.Model
+) -> None:
+    """Compare the model's potential with the statistics that it stands for.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the two differ at the model's initial point.
+
+    Examples
+    --------
+    >>> from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
+    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
+    >>> found = find_linear_predictor(find_observations(model))
+    >>> statistics = polynomial_statistics(found.design, row_polynomials(found, 2, 4.0))
+    >>> verify_polynomial_model(found, statistics, polynomial_model(found, statistics))
+    """
+    space = Unconstrained(model)
+    logp = model.compile_logp(vars=[model[POLYNOMIAL]], jacobian=False, mode=PLAIN)
+    value = float(logp(space.point(space.start)))
+    theta = coefficient_draws(found, space.constrain(space.start[None]))[0]
+    expected = float(statistics.loglik(theta))
+    if not np.isclose(value, expected, rtol=1e-6, atol=1e-8 * statistics.n_obs):
+        raise UnsupportedModelError(
+            f"The model of the polynomial has the log-likelihood {value} where the statistics "
+            f"give {expected}: its structure is not understood. Please report the model."
+        )

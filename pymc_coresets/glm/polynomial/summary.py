@@ -1,0 +1,389 @@
+"""The result of PASS-GLM: polynomial statistics, the model that they make, and its checks."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_coresets.diagnostics.datatree import check_draws, ratios_by_chain, reweight_draws
+from pymc_coresets.diagnostics.importance import khat_threshold
+from pymc_coresets.display import facts_html, facts_text
+from pymc_coresets.exceptions import CoresetWarning, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
+from pymc_coresets.glm.polynomial.prior import GaussianPosterior, gaussian_prior
+from pymc_coresets.glm.polynomial.reach import Reach, predictor_quantile, predictor_reach
+from pymc_coresets.glm.polynomial.replacement import (
+    coefficient_draws,
+    polynomial_model,
+    row_polynomials,
+)
+from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
+from pymc_coresets.glm.predictor.linear import LinearPredictor
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.sampling.nuts import NutsSampler
+
+__all__ = ["PolynomialSummary"]
+
+_CHAINS, _CLOSED_FORM_DRAWS = 4, 500
+_REACH_DRAWS = 64  # at which every row is looked at
+_REACH = 0.999
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PolynomialSummary:
+    """Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM).
+
+    Made by `build_pass_glm`.  Summaries of disjoint data add up: ``summary + other`` is what all
+    the data together would have given.  The first one's model gives the priors then, and `check`
+    goes over the data of all.
+
+    Parameters
+    ----------
+    statistics : PolynomialStatistics
+        Sums over all rows: for degree 2 a number, a vector and a matrix of the coefficients.
+    parts : tuple of LinearPredictor
+        What was summarised: coefficients, design matrix, offset and log-likelihood of each part of
+        the data.
+
+    Notes
+    -----
+    ``sum_n log p(y_n | eta_n)`` is replaced by ``sum_n sum_m b_nm eta_n^m``, the Chebyshev
+    expansion of each row's log-likelihood on ``[-radius, radius]``, cut at `degree`.
+
+    References
+    ----------
+    Huggins, J. H., Adams, R. P. and Broderick, T. (2017). PASS-GLM: polynomial approximate
+    sufficient statistics for scalable Bayesian GLM inference.
+    https://doi.org/10.48550/arXiv.1709.09216
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_pass_glm
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.normal(size=1_000)
+    >>> y = rng.binomial(1, 1 / (1 + np.exp(-x)))
+    >>> with pm.Model():
+    ...     slope = pm.Normal("slope", 0, 10)
+    ...     likelihood = pm.Bernoulli("y", logit_p=slope * x, observed=y)
+    ...     summary = build_pass_glm(random_seed=1)
+    >>> summary.closed_form()["mean"].sizes["coefficient"]
+    1
+    """
+
+    statistics: PolynomialStatistics
+    parts: tuple[LinearPredictor, ...]
+
+    @property
+    def degree(self) -> int:
+        """Degree of the polynomials."""
+        return self.statistics.degree
+
+    @property
+    def radius(self) -> float:
+        """The polynomials approximate the log-likelihood where ``|eta_n| <= radius``."""
+        return self.statistics.radius
+
+    @property
+    def n_observations(self) -> int:
+        """Number of rows that were summarised."""
+        return self.statistics.n_obs
+
+    @property
+    def coefficients(self) -> tuple[str, ...]:
+        """Labels of the coefficients of the linear predictor."""
+        return self.parts[0].names
+
+    @property
+    def full_model(self) -> pm.Model:
+        """The user's model (of the first part, where summaries were added)."""
+        return self.parts[0].observations.model
+
+    @cached_property
+    def model(self) -> pm.Model:
+        """A plain PyMC model: the user's priors, and a `Potential` in place of the likelihood."""
+        return polynomial_model(self.parts[0], self.statistics)
+
+    # -- inference -----------------------------------------------------------------------------
+
+    def closed_form(self) -> xr.Dataset:
+        """Mean and covariance of the coefficients, where the approximate posterior is Gaussian.
+
+        For degree 2 and Gaussian priors that the coefficients are linear in; no draws are needed.
+        Costs O(p^3) for p coefficients.
+
+        Returns
+        -------
+        xarray.Dataset
+            ``mean`` (coefficient) and ``covariance`` (coefficient, other_coefficient), labelled by
+            the names of the coefficients.
+
+        Raises
+        ------
+        InvalidOptionError
+            If the degree is not 2.
+        UnsupportedModelError
+            If the prior of a free variable is not Gaussian (hierarchical scales are not), or the
+            coefficients are not linear in the free variables.
+        InvalidDataError
+            If the posterior is improper.
+
+        Notes
+        -----
+        With statistics t1 and T2, the precision is ``Sigma_0^-1 - 2 T2`` and the mean solves
+        ``precision @ mean = Sigma_0^-1 mu_0 + t1``.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_pass_glm
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu", 0, 1), 1.0, observed=np.array([1.0, 2.0, 3.0]))
+        ...     summary = build_pass_glm(random_seed=1)
+        >>> float(summary.closed_form()["mean"].sel(coefficient="mu").round(3))
+        1.5
+        """
+        mean, covariance = self._gaussian.coefficients()
+        dims, names = ("coefficient", "other_coefficient"), list(self.coefficients)
+        return xr.Dataset(
+            {"mean": (dims[0], mean), "covariance": (dims, covariance)},
+            coords=dict.fromkeys(dims, names),
+        )
+
+    @cached_property
+    def _gaussian(self) -> GaussianPosterior:
+        if self.degree != 2:
+            raise InvalidOptionError(
+                f"A polynomial of degree {self.degree} has no posterior in closed form: build the "
+                "summary with degree=2, or use sample()."
+            )
+        return gaussian_prior(self.parts[0]).posterior(self.statistics)
+
+    def sample(
+        self,
+        *,
+        nuts_sampler: NutsSampler = "pymc",
+        **kwargs: Any,  # noqa: ANN401
+    ) -> xr.DataTree:
+        """Sample the approximate posterior with `pm.sample`.
+
+        A gradient costs O(p^2) for p coefficients and degree 2, whatever the number of rows.
+
+        Parameters
+        ----------
+        nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, default "pymc"
+            PyMC's own NUTS compiles in a second.  The others take ten or more, which a density
+            as cheap as a summary's repays only where trajectories are long.  PyMC runs chains in
+            processes of their own: where Python spawns these (on Windows, and from 3.14 on) a
+            script needs ``if __name__ == "__main__":``, or ``cores=1``.
+        **kwargs
+            Passed on to `pm.sample`.
+
+        Returns
+        -------
+        xarray.DataTree
+            As `pm.sample` gives it.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_pass_glm
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu", 0, 1), 1.0, observed=np.array([1.0, 2.0, 3.0]))
+        ...     summary = build_pass_glm(random_seed=1)
+        >>> idata = summary.sample(draws=50, tune=50, chains=2, random_seed=1, progressbar=False)
+        >>> idata["posterior"].sizes["draw"]
+        50
+        """
+        idata: xr.DataTree = pm.sample(model=self.model, nuts_sampler=nuts_sampler, **kwargs)
+        return idata
+
+    # -- judging -------------------------------------------------------------------------------
+
+    def log_ratios(self, idata: xr.DataTree) -> np.ndarray:
+        """Log of the full over the approximate posterior density at draws, up to a constant.
+
+        Costs one pass over the data for all draws; memory O(n_draws).
+
+        Parameters
+        ----------
+        idata : xarray.DataTree
+            Draws with a group ``posterior``.
+
+        Returns
+        -------
+        ndarray of shape (n_chains, n_draws)
+            In nats.
+
+        Raises
+        ------
+        InvalidDataError
+            If the draws lack a variable, or are impossible under the full data.
+        """
+        full = sum(loglik.moments(idata, finite=False).total for loglik in self._logliks)
+        approximate = self.statistics.loglik(coefficient_draws(self.parts[0], idata))
+        return ratios_by_chain(
+            idata,
+            np.asarray(full) - approximate,
+            impossible="the support of the likelihood depends on the predictor, and polynomials do "
+            "not know that. Use another link, or build_coreset.",
+        )
+
+    def check(
+        self,
+        idata: xr.DataTree | None = None,
+        *,
+        random_seed: int | np.random.Generator | None = None,
+    ) -> PolynomialCheck:
+        """Say how far the approximate posterior can be trusted, without a run of the full one.
+
+        Costs one pass over the data for all draws, and another for 64 of them.
+
+        Parameters
+        ----------
+        idata : xarray.DataTree, optional
+            Draws of the approximate posterior, from `sample` or `pm.sample`.  By default 2 000
+            draws of the closed form.
+        random_seed : int or Generator, optional
+            For those.
+
+        Returns
+        -------
+        PolynomialCheck
+            Share of predictors outside the radius, error of the polynomials there, Pareto k-hat,
+            KL divergence, and a verdict in words.
+
+        Raises
+        ------
+        InvalidOptionError
+            If there is no closed form and no draws were given.
+        """
+        if idata is None:
+            idata = self._closed_form_draws(np.random.default_rng(random_seed))
+        draws = check_draws(idata, self.log_ratios(idata))
+        theta = coefficient_draws(self.parts[0], idata)
+        theta = theta[:: -(-len(theta) // _REACH_DRAWS)]
+        reach = self._reach(theta)
+        return PolynomialCheck(
+            degree=self.degree,
+            radius=self.radius,
+            outside=reach.outside,
+            reach=max(predictor_quantile(p.design, p.offset, theta, _REACH) for p in self.parts),
+            max_error=reach.max_error,
+            bounded=self.statistics.is_proper,
+            draws=draws,
+        )
+
+    def reweight(
+        self,
+        idata: xr.DataTree,
+        *,
+        n_draws: int | None = None,
+        random_seed: int | np.random.Generator | None = None,
+    ) -> xr.DataTree:
+        """Correct draws of the approximate posterior towards the full one, by resampling.
+
+        Costs one pass over the data for all draws.
+
+        Parameters
+        ----------
+        idata : xarray.DataTree
+            Draws of the approximate posterior.
+        n_draws : int, optional
+            Draws a chain; as many as there are by default.
+        random_seed : int or Generator, optional
+
+        Returns
+        -------
+        xarray.DataTree
+
+        Warns
+        -----
+        CoresetWarning
+            If the importance weights are not to be relied on (Pareto k-hat).
+        """
+        rng = np.random.default_rng(random_seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CoresetWarning)  # its remedies are those of coresets
+            result = reweight_draws(idata, self.log_ratios(idata), rng=rng, n_draws=n_draws)
+        khat, sizes = float(result["posterior"].attrs["pareto_khat"]), idata["posterior"].sizes
+        if khat >= khat_threshold(sizes["chain"] * sizes["draw"]):
+            warnings.warn(
+                f"The importance weights are not to be relied on (Pareto k-hat {khat:.2f}): the "
+                "resampled draws are not draws of the full posterior. check() says why.",
+                CoresetWarning,
+                stacklevel=2,
+            )
+        return result
+
+    @cached_property
+    def _logliks(self) -> Sequence[LogLikelihood]:
+        return [LogLikelihood(part.observations) for part in self.parts]
+
+    def _reach(self, theta: np.ndarray) -> Reach:
+        reaches = [
+            predictor_reach(part.design, row_polynomials(part, self.degree, self.radius), theta)
+            for part in self.parts
+        ]
+        return sum(reaches[1:], start=reaches[0])
+
+    def _closed_form_draws(self, rng: np.random.Generator) -> xr.DataTree:
+        try:
+            gaussian = self._gaussian
+        except (InvalidOptionError, UnsupportedModelError) as error:
+            raise InvalidOptionError(
+                f"check() needs draws here: give it what sample() returned. {error}"
+            ) from error
+        return _datatree(gaussian.draw(_CHAINS * _CLOSED_FORM_DRAWS, rng=rng))
+
+    # -- adding --------------------------------------------------------------------------------
+
+    def __add__(self, other: "PolynomialSummary") -> "PolynomialSummary":
+        if not isinstance(other, PolynomialSummary):
+            return NotImplemented
+        mine, its = self.parts[0], other.parts[0]
+        for what, own, given in (
+            ("coefficients", mine.names, its.names),
+            ("free variables", mine.observations.shapes, its.observations.shapes),
+        ):
+            if own != given:
+                raise InvalidOptionError(
+                    f"The summaries have different {what}, {own} and {given}: only summaries of "
+                    "different data under the same model add up."
+                )
+        return PolynomialSummary(
+            statistics=self.statistics + other.statistics, parts=(*self.parts, *other.parts)
+        )
+
+    # -- display -------------------------------------------------------------------------------
+
+    def _facts(self) -> dict[str, str]:
+        facts = {
+            "rows": f"{self.n_observations:,}",
+            "coefficients": f"{len(self.coefficients):,}",
+            "degree": str(self.degree),
+            "radius": f"{self.radius:.4g}",
+        }
+        return facts | ({"parts": str(len(self.parts))} if len(self.parts) > 1 else {})
+
+    def __repr__(self) -> str:
+        return facts_text("PolynomialSummary", self._facts())
+
+    def _repr_html_(self) -> str:
+        return facts_html("PolynomialSummary", self._facts())
+
+
+def _datatree(draws: Draws) -> xr.DataTree:
+    """Independent draws in the form of chains."""
+    variables = {}
+    for name, values in draws.values.items():
+        dims = [f"{name}_dim_{i}" for i in range(values.ndim - 1)]
+        chains = values.reshape(_CHAINS, -1, *values.shape[1:])
+        variables[name] = (("chain", "draw", *dims), chains)
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})

@@ -1,0 +1,341 @@
+"""Follow affine operations from a row-wise expression down to the coefficients it is made of.
+
+Each Op has one rule, which combines the affine maps of its inputs.  An Op without a rule is
+refused by name.
+"""
+
+# ruff: noqa: ARG001 (the rules of all Ops have one signature)
+
+import math
+from collections.abc import Sequence
+from functools import reduce, singledispatch
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
+from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.sparse.math import Dot as SparseDot
+from pytensor.sparse.math import StructuredDot
+from pytensor.tensor.basic import Join
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from scipy import sparse
+
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.glm.predictor.affine import Affine, Operand
+from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph
+from pymc_coresets.reading.folding import evaluate
+
+__all__ = ["affine_map"]
+
+
+def affine_map(variable: Variable, graph: RowGraph) -> Affine:
+    """Derive how a variable depends on the coefficient nodes below it.
+
+    A coefficient node is a largest part of the graph that depends on free variables, but on no
+    array of rows: a free variable, or an expression such as ``mu + sigma * z``.
+
+    Parameters
+    ----------
+    variable : Variable
+        Depends on free variables.
+    graph : RowGraph
+
+    Returns
+    -------
+    Affine
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the variable is not affine, or an operation has no rule.
+
+    Examples
+    --------
+    >>> x, b = pt.vector("x"), pt.tensor("b", shape=(2,))
+    >>> graph = RowGraph([b], {x: np.arange(3.0)})
+    >>> found = affine_map(2.0 + b[1] * x, graph)
+    >>> found.offset
+    array([2., 2., 2.])
+    >>> found.blocks[b].toarray()
+    array([[0., 0.],
+           [0., 1.],
+           [0., 2.]])
+    """
+    nodes = _coefficients(variable, graph)
+    maps = {node: _of_node(node, graph.shape(node)) for node in nodes}
+    for node in io_toposort(nodes, [variable]):
+        if any(graph.depends(i) for i in node.inputs):
+            inputs = [maps[i] if graph.depends(i) else graph.values(i) for i in node.inputs]
+            maps[node.outputs[0]] = _rule(node.op, node, inputs, graph)
+    found = maps[variable]
+    blocks = {v: found.blocks[v] for v in [*nodes, *found.blocks] if v in found.blocks}
+    return Affine(found.shape, blocks, found.offset)
+
+
+def _coefficients(variable: Variable, graph: RowGraph) -> list[Variable]:
+    """Find the coefficient nodes, in the order of the expression."""
+    found: dict[Variable, None] = {}
+    seen = set()
+    stack = [variable]
+    while stack:
+        part = stack.pop()
+        if part in seen or not graph.depends(part):
+            continue
+        seen.add(part)
+        if graph.is_coefficient(part):
+            found[part] = None
+        elif part.owner is None:
+            raise UnsupportedModelError(f"The free variable {part.name!r} has one value per row.")
+        else:
+            stack.extend(reversed(part.owner.inputs))
+    return list(found)
+
+
+def _of_node(variable: Variable, shape: tuple[int, ...]) -> Affine:
+    size = math.prod(shape)
+    one = np.ones((1, 1)) if size == 1 else sparse.eye_array(size, format="csr")
+    return Affine(shape, {variable: one})
+
+
+# -- one rule for each Op --------------------------------------------------------------------------
+
+
+@singledispatch
+def _rule(op: Op, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    raise _not_affine(node, graph)
+
+
+def _not_affine(node: Apply, graph: RowGraph) -> UnsupportedModelError:
+    names = sorted(str(v.name) for v in ancestors(node.inputs) if v in graph.parameters)
+    operation = getattr(node.op, "scalar_op", node.op)
+    return UnsupportedModelError(
+        f"The predictor is not linear in its coefficients: it applies {operation} to an expression "
+        f"of the data and the free variables {names!r}. A linear predictor is made of sums, "
+        "products with data, dot products, and indexing by data. Fix a variable (given={...}) if "
+        "that makes it one, multiply coefficients before they are indexed ((sigma * z)[group]), "
+        "or use a method for general models."
+    )
+
+
+def _moved(op: Op, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    x, *options = inputs
+    if not isinstance(x, Affine):
+        raise _not_affine(node, graph)
+    if isinstance(op, DimShuffle) and list(op.shuffle) == sorted(op.shuffle):
+        return x.reshaped(tuple(1 if i == "x" else x.shape[i] for i in op.new_order))
+    positions = pt.constant(np.arange(x.size).reshape(x.shape))
+    constants = [
+        _constant(v, o, node, graph) for v, o in zip(node.inputs[1:], options, strict=True)
+    ]
+    [moved] = evaluate([op.make_node(positions, *constants).outputs[0]])
+    return x.take(moved)
+
+
+for _op in MOVES:
+    _rule.register(_op, _moved)
+
+
+def _constant(variable: Variable, values: Operand, node: Apply, graph: RowGraph) -> Variable:
+    if isinstance(values, Affine):
+        raise _not_affine(node, graph)
+    if isinstance(variable, Constant):
+        return variable
+    if isinstance(variable.type, ps.ScalarType):
+        return ps.constant(values[()], dtype=variable.type.dtype)
+    return pt.constant(values, dtype=variable.type.dtype)
+
+
+@_rule.register
+def _(op: Join, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    parts = [
+        i if isinstance(i, Affine) else Affine(i.shape, {}, np.asarray(i, dtype=float).ravel())
+        for i in inputs
+    ]
+    starts = np.cumsum([0, *(p.size for p in parts)])
+    numbered = [s + np.arange(p.size).reshape(p.shape) for s, p in zip(starts, parts, strict=False)]
+    total = int(starts[-1])
+    placed = [
+        p.mapped(sparse.eye_array(total, p.size, k=-s, format="csr"), (total,))
+        for s, p in zip(starts, parts, strict=False)
+    ]
+    return reduce(Affine.plus, placed).take(np.concatenate(numbered, axis=op.axis))
+
+
+@_rule.register
+def _(op: CAReduce, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    [x] = inputs
+    if not isinstance(op.scalar_op, ps.Add) or not isinstance(x, Affine):
+        raise _not_affine(node, graph)
+    axes = range(len(x.shape)) if op.axis is None else op.axis
+    return _summed(x, tuple(axes))
+
+
+def _summed(x: Affine, axes: tuple[int, ...]) -> Affine:
+    kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    n_out = math.prod(kept)
+    target = np.broadcast_to(np.arange(n_out).reshape(kept), x.shape).ravel()
+    ones = np.ones(x.size)
+    total = sparse.csr_array((ones, (target, np.arange(x.size))), shape=(n_out, x.size))
+    return x.mapped(total, tuple(n for i, n in enumerate(x.shape) if i not in axes))
+
+
+@_rule.register
+def _(op: Dot, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    return _matmul(node, inputs, graph)
+
+
+@_rule.register
+def _(op: Blockwise, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    if not isinstance(op.core_op, Dot):
+        raise _not_affine(node, graph)
+    return _matmul(node, inputs, graph)
+
+
+@_rule.register(SparseDot)
+@_rule.register(StructuredDot)
+def _sparse_dot(
+    op: SparseDot | StructuredDot, node: Apply, inputs: Sequence[Operand], graph: RowGraph
+) -> Affine:
+    a, b = inputs
+    if isinstance(a, Affine) or not isinstance(b, Affine) or b.shape[1:] != (1,):
+        raise _not_affine(node, graph)
+    return b.mapped(sparse.csr_array(a), (a.shape[0], 1))
+
+
+def _matmul(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    a, b = inputs
+    shape = (*a.shape[:-1], b.shape[-1])
+    if isinstance(a, np.ndarray) and isinstance(b, Affine) and (a.ndim, shape[-1]) == (2, 1):
+        return b.mapped(a, shape)
+    if isinstance(b, np.ndarray) and isinstance(a, Affine) and (b.ndim, shape[-2]) == (2, 1):
+        return a.mapped(b.T, shape)
+    left, right = _reshaped(a, (*a.shape, 1)), _reshaped(b, (*b.shape[:-2], 1, *b.shape[-2:]))
+    products = _multiplied(node, [left, right], graph)
+    return _summed(products, (len(products.shape) - 2,))
+
+
+def _reshaped(x: Operand, shape: tuple[int, ...]) -> Operand:
+    return x.reshaped(shape) if isinstance(x, Affine) else x.reshape(shape)
+
+
+# -- elementwise -----------------------------------------------------------------------------------
+
+
+@_rule.register
+def _(op: Elemwise, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    return _elementwise(op.scalar_op, node, inputs, graph)
+
+
+@singledispatch
+def _elementwise(
+    op: ps.ScalarOp, node: Apply, inputs: Sequence[Operand], graph: RowGraph
+) -> Affine:
+    raise _not_affine(node, graph)
+
+
+@_elementwise.register
+def _(op: ps.Add, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    return _added(inputs)
+
+
+@_elementwise.register
+def _(op: ps.Sub, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    a, b = inputs
+    return _added([a, b.scaled(np.array(-1.0)) if isinstance(b, Affine) else -np.asarray(b, float)])
+
+
+def _added(terms: Sequence[Operand]) -> Affine:
+    [total, *others] = [t for t in terms if isinstance(t, Affine)]
+    for affine in others:
+        total = total.plus(affine)
+    for data in terms:
+        total = total if isinstance(data, Affine) else total.plus(data)
+    return total
+
+
+@_elementwise.register
+def _(op: ps.Neg, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    return _multiplied(node, [*inputs, np.array(-1.0)], graph)
+
+
+@_elementwise.register
+def _(op: ps.Mul, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    return _multiplied(node, inputs, graph)
+
+
+@_elementwise.register
+def _(op: ps.TrueDiv, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    a, b = inputs
+    if not isinstance(b, Affine):
+        return _multiplied(node, [a, 1.0 / np.asarray(b, dtype=float)], graph)
+    inverse = graph.reciprocal(_single(node, b, graph))
+    return _multiplied(node, [a, _of_node(inverse, b.shape)], graph)
+
+
+@_elementwise.register(ps.Identity)
+@_elementwise.register(ps.Cast)
+def _same(
+    op: ps.Identity | ps.Cast, node: Apply, inputs: Sequence[Operand], graph: RowGraph
+) -> Affine:
+    [x] = inputs
+    if not isinstance(x, Affine) or not node.outputs[0].type.dtype.startswith("float"):
+        raise _not_affine(node, graph)
+    return x
+
+
+@_elementwise.register
+def _(op: ps.Second, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    a, b = inputs
+    return _added([b, Affine(a.shape, {})])
+
+
+@_elementwise.register
+def _(op: ps.Switch, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    condition, a, b = inputs
+    if isinstance(condition, Affine):
+        raise _not_affine(node, graph)
+    shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
+    holds = np.broadcast_to(condition.astype(bool), shape).ravel()
+    return _added([_where(holds, a, shape), _where(~holds, b, shape)])
+
+
+def _where(holds: np.ndarray, x: Operand, shape: tuple[int, ...]) -> Operand:
+    if not isinstance(x, Affine):
+        return np.where(holds.reshape(shape), x, 0.0)
+    kept = np.flatnonzero(holds)  # a product with 0 would keep NaN where the other branch is used
+    ones, size = np.ones(kept.size), holds.size
+    return x.broadcast(shape).mapped(
+        sparse.csr_array((ones, (kept, kept)), shape=(size, size)), shape
+    )
+
+
+def _multiplied(node: Apply, factors: Sequence[Operand], graph: RowGraph) -> Affine:
+    """Multiply data, one affine array, and coefficients that are a single number."""
+    affine = sorted((f for f in factors if isinstance(f, Affine)), key=lambda f: f.size)
+    out = affine.pop()
+    for other in affine:
+        out = _times_coefficient(out, other, _single(node, other, graph), graph)
+    data = [np.asarray(f, dtype=float) for f in factors if not isinstance(f, Affine)]
+    return reduce(Affine.scaled, data, out)
+
+
+def _single(node: Apply, x: Affine, graph: RowGraph) -> Variable:
+    """Give the coefficient node that a single number is."""
+    if x.size != 1 or len(x.blocks) != 1 or x.offset is not None:
+        raise _not_affine(node, graph)
+    [(variable, matrix)] = x.blocks.items()
+    if matrix.shape == (1, 1) and matrix[0, 0] == 1.0:
+        return variable
+    raise _not_affine(node, graph)
+
+
+def _times_coefficient(x: Affine, other: Affine, single: Variable, graph: RowGraph) -> Affine:
+    """Multiply by a single coefficient: (M b + c) s = M (s b) + c s."""
+    blocks = {graph.product(single, v): m for v, m in x.blocks.items()}
+    if x.offset is not None:
+        blocks[single] = x.offset[:, None]
+    return Affine(np.broadcast_shapes(x.shape, other.shape), blocks)

@@ -1,0 +1,136 @@
+"""The log-density of a row as a function of its linear predictor."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_coresets.potentials.vectormath import vector_mode
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.pushdown import RowArray
+
+__all__ = ["PLAIN", "Link"]
+
+#: With PyTensor's stabilisations, but nothing to compile.
+PLAIN = Mode(linker="py", optimizer="fast_compile").including("stabilize")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Link:
+    """phi_n(eta) = log p(y_n | eta), in nats, for any rows.
+
+    Attributes
+    ----------
+    graph : TensorVariable
+        phi of the rows of the placeholders, of shape (n_rows,).
+    eta : TensorVariable
+        Its input: the predictor of each row, of shape (n_rows,).
+    n_rows : TensorVariable
+        Its input: how many rows there are.
+    rows : tuple of RowArray
+        The arrays that it depends on besides.
+    """
+
+    graph: TensorVariable
+    eta: TensorVariable
+    n_rows: TensorVariable
+    rows: tuple[RowArray, ...]
+
+    @classmethod
+    def above(cls, node: Variable, observations: Observations, *, shared: bool) -> "Link":
+        """Cut the log-likelihood's graph at the node through which all free variables enter.
+
+        Parameters
+        ----------
+        node : Variable
+            Has one number for each row, or a single number.
+        observations : Observations
+        shared : bool
+            Whether it is a single number, that all rows share.
+
+        Examples
+        --------
+        >>> import pymc as pm
+        >>> from pymc_coresets.reading.observations import find_observations
+        >>> with pm.Model() as model:
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(2.0))
+        >>> observations = find_observations(model)
+        >>> link = Link.above(observations.parameters["mu"], observations, shared=True)
+        >>> link.evaluate(np.array([[0.0]]), slice(0, 2), 2).round(3)
+        array([[-0.919, -1.419]])
+        """
+        eta = pt.vector("eta", dtype=node.type.dtype)
+        graph = (_of_single_rows if shared else _of_rows)(node, eta, observations)
+        inputs = set(graph_inputs([graph]))
+        rows = tuple(r for r in observations.rows if r.placeholder in inputs)
+        return cls(graph=graph, eta=eta, n_rows=observations.n_rows, rows=rows)
+
+    def evaluate(
+        self, eta: np.ndarray, rows: np.ndarray | slice, n_rows: int, *, compiled: bool = True
+    ) -> np.ndarray:
+        """Evaluate at `eta`, of shape (K, n_rows) or (K, 1); the result is (K, n_rows)."""
+        function = self._compiled if compiled else self._plain
+        shape = (len(eta), n_rows)
+        grid = np.ascontiguousarray(np.broadcast_to(eta, shape), dtype=self.eta.type.dtype)
+        arrays = [np.ascontiguousarray(r.take(rows)) for r in self.rows]
+        with np.errstate(all="ignore"):  # outside a link's domain
+            [values] = function(grid, np.asarray(n_rows), *arrays)
+        return np.broadcast_to(values, shape)
+
+    @cached_property
+    def _batched(self) -> tuple[list[Variable], Variable]:
+        grid = pt.matrix("eta", dtype=self.eta.type.dtype)
+        graph = vectorize_graph(self.graph, {self.eta: grid})
+        return [grid, self.n_rows, *(r.placeholder for r in self.rows)], graph
+
+    @cached_property
+    def _compiled(self) -> Callable[..., Sequence[np.ndarray]]:
+        inputs, graph = self._batched
+        function = pytensor.function(
+            inputs, [graph], mode=vector_mode(), on_unused_input="ignore", trust_input=True
+        )
+        compiled: Callable[..., Sequence[np.ndarray]] = function.vm.jit_fn
+        return compiled
+
+    @cached_property
+    def _plain(self) -> Callable[..., Sequence[np.ndarray]]:
+        inputs, graph = self._batched
+        plain: Callable[..., Sequence[np.ndarray]] = pytensor.function(
+            inputs, [graph], mode=PLAIN, on_unused_input="ignore"
+        )
+        return plain
+
+
+def _of_rows(node: Variable, eta: TensorVariable, observations: Observations) -> TensorVariable:
+    order = ["x" if n == 1 else 0 for n in node.type.shape]
+    cut: dict[Variable, Variable] = {node: eta.dimshuffle(order)}
+    [graph] = clone_replace([observations.loglik], cut, rebuild_strict=False)
+    return cast(TensorVariable, graph)
+
+
+def _of_single_rows(
+    node: Variable, eta: TensorVariable, observations: Observations
+) -> TensorVariable:
+    """Evaluate the graph for one row at a time, each with its own value of the node."""
+    one: dict[Variable, Variable] = {
+        observations.n_rows: pt.constant(1, dtype=observations.n_rows.type.dtype)
+    }
+    [graph, single] = clone_replace([observations.loglik, node], one, rebuild_strict=False)
+    batched: dict[Variable, Variable] = {single: eta.dimshuffle(0, *["x"] * node.type.ndim)}
+    inputs = set(graph_inputs([graph]))
+    for row in observations.rows:
+        if row.placeholder in inputs:
+            axes = range(row.values.ndim)
+            order = [row.axis, *("x" if i == row.axis else i for i in axes)]
+            batched[row.placeholder] = row.placeholder.dimshuffle(order)
+    by_row = cast(TensorVariable, vectorize_graph(graph, batched))
+    return cast(TensorVariable, by_row[:, 0])

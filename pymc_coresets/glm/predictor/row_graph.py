@@ -1,0 +1,158 @@
+"""What the parts of a graph for the selected rows depend on, and where its paths meet."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.compile.ops import TypeCastingOp
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import graph_inputs, io_toposort
+from pytensor.sparse.math import Dot as SparseDot
+from pytensor.sparse.math import StructuredDot
+from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+
+from pymc_coresets.reading.folding import evaluate
+
+__all__ = ["MOVES", "RowGraph", "meeting_points"]
+
+#: Ops whose output has the entries of their first input, somewhere.
+MOVES = (
+    AdvancedSubtensor,
+    Alloc,
+    DimShuffle,
+    JoinDims,
+    Reshape,
+    SpecifyShape,
+    SplitDims,
+    Subtensor,
+    TypeCastingOp,
+)
+
+
+class RowGraph:
+    """What each variable of a graph for the selected rows depends on, and the values of its data.
+
+    Parameters
+    ----------
+    parameters : sequence of Variable
+        Inputs that stand for the free variables, of known shape.
+    rows : mapping of Variable to ndarray
+        The other inputs of the graph, and the values of each for all rows.
+
+    Examples
+    --------
+    >>> x, b = pt.vector("x"), pt.scalar("b")
+    >>> graph = RowGraph([b], {x: np.arange(3.0)})
+    >>> graph.depends(x * b), graph.depends(x + 1), graph.by_row(b + 1)
+    (True, False, False)
+    >>> graph.values(x + 1)
+    array([1., 2., 3.])
+    """
+
+    def __init__(self, parameters: Sequence[Variable], rows: Mapping[Variable, np.ndarray]) -> None:
+        self.parameters = tuple(parameters)
+        self.rows = dict(rows)
+        self._depends = dict.fromkeys(parameters, True)
+        self._by_row = dict.fromkeys(rows, True)
+        self._made: dict[tuple[Variable, ...], Variable] = {}
+
+    def depends(self, variable: Variable) -> bool:
+        """Whether a variable is computed from any free variable."""
+        return _known(self._depends, variable)
+
+    def by_row(self, variable: Variable) -> bool:
+        """Whether a variable is computed from any array of rows."""
+        return _known(self._by_row, variable)
+
+    def values(self, variable: Variable) -> np.ndarray:
+        """Give the values, for all rows, of what depends on no free variable."""
+        if variable in self.rows:
+            return self.rows[variable]
+        if isinstance(variable, Constant):
+            return cast(np.ndarray, variable.data)
+        used = [v for v in graph_inputs([variable]) if v in self.rows]
+        if used:
+            data: dict[Variable, Variable] = {
+                v: pt.constant(self.rows[v], dtype=v.type.dtype) for v in used
+            }
+            [variable] = clone_replace([variable], data, rebuild_strict=False)
+        [values] = evaluate([variable])
+        return values
+
+    def shape(self, variable: Variable) -> tuple[int, ...]:
+        """Give the shape of what depends on no array of rows."""
+        if None not in variable.type.shape:
+            return tuple(variable.type.shape)
+        zeros: dict[Variable, Variable] = {
+            v: pt.zeros(v.type.shape, dtype=v.type.dtype) for v in self.parameters
+        }
+        [shape] = evaluate(clone_replace([pt.shape(variable)], zeros, rebuild_strict=False))
+        return tuple(int(n) for n in shape)
+
+    def is_coefficient(self, variable: Variable) -> bool:
+        """Whether a variable is shared by all rows, and no rearrangement of others."""
+        if self.by_row(variable) or not self.depends(variable):
+            return False
+        node = variable.owner
+        if node is None:
+            return True
+        if isinstance(node.op, SparseDot | StructuredDot):  # of all rows at once
+            return self.depends(node.inputs[0])
+        if not isinstance(node.op, (*MOVES, Join)):
+            return True
+        options = [] if isinstance(node.op, Join) else node.inputs[1:]
+        return any(self.depends(i) for i in options)
+
+    def product(self, one: Variable, other: Variable) -> Variable:
+        """Make the coefficient node `one` (a single number) times `other`, once."""
+        return self._made.setdefault((one, other), pt.mul(pt.reshape(one, ()), other))
+
+    def reciprocal(self, variable: Variable) -> Variable:
+        """Make the coefficient node ``1 / variable``, once."""
+        return self._made.setdefault((variable,), pt.reciprocal(variable))
+
+
+def _known(known: dict[Variable, bool], variable: Variable) -> bool:
+    if variable not in known:
+        known[variable] = False  # unless it is computed from something
+        for node in io_toposort([], [variable]):
+            found = any(known.setdefault(i, False) for i in node.inputs)
+            known.update(dict.fromkeys(node.outputs, found))
+    return known[variable]
+
+
+def meeting_points(output: Variable, sources: Iterable[Variable]) -> list[Variable]:
+    """Find the variables that every path from any of the sources to the output leads through.
+
+    Returns
+    -------
+    list of Variable
+        In the order in which the paths meet them, the output last.
+
+    Examples
+    --------
+    >>> a, b = pt.scalars("ab")
+    >>> total = a + b
+    >>> meeting_points(pt.exp(total) - total, [a, b])[0] is total
+    True
+    """
+    sources = set(sources)
+    nodes = list(io_toposort([], [output]))
+    into: dict[Variable, int] = dict.fromkeys(sources, 1)
+    for node in nodes:
+        n_paths = sum(into.get(i, 0) for i in node.inputs)
+        into |= {v: n_paths for v in node.outputs if v not in sources}
+    onward = {output: 1}
+    for node in reversed(nodes):
+        n_paths = sum(onward.get(v, 0) for v in node.outputs)
+        for i in node.inputs:
+            onward[i] = onward.get(i, 0) + n_paths
+    total = sum(onward.get(v, 0) for v in sources)
+    order = [*sources, *(v for node in nodes for v in node.outputs)]
+    return [v for v in order if total and into[v] * onward.get(v, 0) == total]

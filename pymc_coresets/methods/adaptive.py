@@ -1,0 +1,361 @@
+"""The one loop that runs every method that draws from coreset posteriors as it goes."""
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_coresets.diagnostics.importance import MIN_DRAWS, estimate_divergences, pareto_smooth
+from pymc_coresets.exceptions import InvalidDataError, SamplingError
+from pymc_coresets.methods.metering import Metered
+from pymc_coresets.methods.posterior import CoresetPosterior
+from pymc_coresets.methods.uniform import sample_uniform
+from pymc_coresets.solving.options import checked_size
+from pymc_coresets.solving.problem import Matrix, Vector
+from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
+
+__all__ = ["AdaptiveMethod", "AdaptiveState", "Tangent", "centred", "judge", "solve_adaptively"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tangent:
+    """Draws of a coreset posterior, and how the potentials vary over them.
+
+    Parameters
+    ----------
+    draws : object
+        Draws of pi_w, of the posterior's own type.
+    vectors : ndarray of shape (n_rows, n_draws)
+        Centred potentials of some rows over ``sqrt(n_draws)``, in nats.
+    residual : ndarray of shape (n_draws,)
+        The same of ``log r = sum_n (u_n - w_n) f_n``, what the coreset is missing.
+
+    Notes
+    -----
+    These are the tangent vectors at pi_w: their inner products are covariances under it, and the
+    gradient of KL(pi_w || pi) with respect to the weights of the rows is ``-vectors @ residual``.
+
+    References
+    ----------
+    .. [1] Campbell, T. and Beronov, B. (2019). Sparse Variational Inference: Bayesian Coresets
+       from Scratch, Equations 10 and 22. https://arxiv.org/abs/1906.03329
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tangent = Tangent(draws=None, vectors=np.eye(2), residual=np.array([3.0, 1.0]))
+    >>> tangent.objective, tangent.gradient
+    (10.0, array([-3., -1.]))
+    """
+
+    draws: Any
+    vectors: Vector
+    residual: Vector
+
+    @classmethod
+    def at(
+        cls,
+        posterior: CoresetPosterior[Any],
+        rows: NDArray[np.int64],
+        weights: Vector,
+        n_draws: int,
+        *,
+        n_subsample: int | None = None,
+        rng: np.random.Generator,
+    ) -> Self:
+        """Draw from the posterior of the weighted rows: one pass over the data.
+
+        Parameters
+        ----------
+        posterior : CoresetPosterior
+            What to draw from.
+        rows : ndarray of int64, shape (n_rows,)
+            Rows whose vectors are wanted, among them all of positive weight.
+        weights : ndarray of shape (n_rows,)
+            Their weights, at least 0.
+        n_draws : int
+            Number of draws.
+        n_subsample : int, optional
+            Estimate the sum over the data, without bias, from that many rows drawn with
+            replacement in proportion to their base weights, instead of a pass.
+        rng : numpy.random.Generator
+            Source of randomness.
+
+        Raises
+        ------
+        InvalidDataError
+            If a potential is not finite at a draw.
+        """
+        positive = weights > 0
+        draws = posterior.draw(rows[positive], weights[positive], n_draws, rng=rng)
+        if n_subsample is None:
+            total = posterior.total(draws)
+        else:
+            sampled, scales = sample_uniform(posterior.base_weights, n_subsample, rng=rng)
+            total = scales @ posterior.loglik(draws, sampled)
+        loglik = posterior.loglik(draws, rows)
+        return cls(draws=draws, vectors=centred(loglik), residual=centred(total - weights @ loglik))
+
+    @property
+    def objective(self) -> float:
+        """Variance of log r in nats, an estimate of the symmetrised KL divergence."""
+        return float(self.residual @ self.residual)
+
+    @property
+    def gradient(self) -> Vector:
+        """Estimated gradient of KL(pi_w || pi) by the weights of the rows, (n_rows,)."""
+        gradient: Vector = -(self.vectors @ self.residual)
+        return gradient
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AdaptiveState:
+    """What every such method carries from step to step; a step leaves the old arrays alone.
+
+    Parameters
+    ----------
+    posterior : CoresetPosterior
+        Where draws and potentials come from.
+    size : int
+        Largest number of positive weights.
+    rng : numpy.random.Generator
+        The only source of randomness.
+    weights : ndarray of shape (n_obs,)
+        At least 0.
+    tangent : Tangent
+        Draws of the posterior of these weights.
+    step_limit : int
+        Largest number of steps.
+    status : Status, optional
+        Set by the step that wants to be the last.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> tangent = Tangent(draws=None, vectors=np.eye(2), residual=np.zeros(2))
+    >>> state = AdaptiveState(
+    ...     posterior=None, size=3, rng=np.random.default_rng(1), weights=np.array([0.0, 4.0, 2.0]),
+    ...     tangent=tangent, step_limit=1,
+    ... )
+    >>> state.support, state.is_full
+    (array([1, 2]), False)
+    """
+
+    posterior: CoresetPosterior[Any]
+    size: int
+    rng: np.random.Generator
+    weights: Vector
+    tangent: Tangent
+    step_limit: int
+    status: Status | None = None
+
+    @property
+    def support(self) -> NDArray[np.int64]:
+        """Rows of positive weight, sorted."""
+        return np.flatnonzero(self.weights)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the weights have as many positive entries as wanted."""
+        return bool(np.count_nonzero(self.weights) >= self.size)
+
+
+class AdaptiveMethod[S: AdaptiveState](Protocol):
+    """A method that chooses its own draws: frozen options, and two functions for the driver."""
+
+    def start(self, posterior: CoresetPosterior[Any], size: int, *, rng: np.random.Generator) -> S:
+        """Make the first weights, if only none, and draw from their posterior."""
+
+    def step(self, state: S) -> S:
+        """Improve the weights once, or set the status, or both."""
+
+
+def solve_adaptively[S: AdaptiveState](
+    method: AdaptiveMethod[S],
+    posterior: CoresetPosterior[Any],
+    size: int,
+    *,
+    rng: np.random.Generator,
+    callback: Callable[[Progress], object] | None = None,
+) -> Solution:
+    """Choose at most ``size`` weighted rows whose posterior is close to the full one.
+
+    Ctrl-C (``KeyboardInterrupt``, from the callback too) and a sampler that fails end the run with
+    the last complete step.
+
+    Parameters
+    ----------
+    method : AdaptiveMethod
+        For instance ``SparseVI()``.
+    posterior : CoresetPosterior
+        Draws of coreset posteriors, and potentials at them.
+    size : int
+        Largest number of weights, 1 to ``posterior.n_obs``.
+    rng : numpy.random.Generator
+        Source of all draws and choices.
+    callback : callable, optional
+        Called with a `Progress` after every step that changed the weights.
+
+    Returns
+    -------
+    Solution
+        With at most ``size`` positive weights. Both objectives of its history are the variance of
+        ``log r = sum_n (u_n - w_n) f_n`` over fresh draws of each step's own coreset posterior,
+        which chose nothing yet: a noisy estimate that may rise, and noisier with a subsample.
+
+    Raises
+    ------
+    InvalidOptionError
+        If ``size`` is out of range.
+    InvalidDataError
+        If a potential is not finite at a draw.
+    SamplingError
+        If there are no draws to start with.
+
+    Examples
+    --------
+    Observations ``x_n ~ Normal(theta, 1)`` with a standard normal prior:
+
+    >>> import numpy as np
+    >>> from pymc_coresets.methods.sparse_vi import SparseVI
+    >>> class Location:
+    ...     x = np.array([0.9, 1.0, 1.1])
+    ...     n_obs, base_weights = 3, np.ones(3)
+    ...     def draw(self, indices, weights, n_draws, *, rng):
+    ...         precision = 1 + weights.sum()
+    ...         return rng.normal(weights @ self.x[indices] / precision, precision**-0.5, n_draws)
+    ...     def loglik(self, draws, rows=None):
+    ...         x = self.x if rows is None else self.x[rows]
+    ...         return -0.5 * (x[:, None] - draws) ** 2
+    ...     def total(self, draws):
+    ...         return self.base_weights @ self.loglik(draws)
+    >>> solution = solve_adaptively(SparseVI(), Location(), 1, rng=np.random.default_rng(1))
+    >>> solution.indices, solution.weights.round()
+    (array([1]), array([3.]))
+    """
+    size = checked_size(size, posterior.n_obs)
+    began = time.perf_counter()
+    history: list[Progress] = []
+
+    metered = Metered(posterior)
+
+    def record(state: S) -> None:
+        residual = state.tangent.residual
+        progress = Progress(
+            size=len(state.support),
+            objective=state.tangent.objective,
+            heldout_objective=state.tangent.objective,
+            seconds=time.perf_counter() - began,
+            **judge(residual * math.sqrt(residual.size)),
+            **metered.costs,
+        )
+        history.append(progress)
+        if callback is not None:
+            callback(progress)
+
+    state = method.start(metered, size, rng=rng)
+    status = Status.ITERATION_LIMIT
+    try:
+        record(state)
+        for _ in range(state.step_limit):
+            previous, state = state, method.step(state)
+            if state.weights is not previous.weights:
+                record(state)
+            if state.status is not None:
+                status = state.status
+                break
+    except KeyboardInterrupt:
+        status = Status.INTERRUPTED
+    except SamplingError as error:
+        _log.info("The last step is taken back: %s", error)
+        status = Status.SAMPLING_FAILED
+    indices = state.support
+    _log.debug("%s: %d weights. %s", type(method).__name__, len(indices), status.value)
+    return Solution(
+        indices=indices,
+        weights=state.weights[indices],
+        history=Trace.of(history),
+        status=status,
+        objective=state.tangent.objective,
+    )
+
+
+def judge(log_ratios: Vector) -> dict[str, Any]:
+    """Estimate how far a coreset's posterior is from the full one, from draws of its own.
+
+    Parameters
+    ----------
+    log_ratios : ndarray of shape (n_draws,)
+        ``log r = sum_n (u_n - w_n) f_n`` at draws of pi_w, finite.
+
+    Returns
+    -------
+    dict
+        `pareto_khat`, `kl` and `reverse_kl` (nats) of a `Progress`; empty where there are fewer
+        than 30 draws.
+
+    Notes
+    -----
+    The integrals over the path between the two posteriors in Lemma 3 of Campbell and Beronov
+    (2019) are ``log E[r] - E[log r]`` and ``E[r log r]/E[r] - log E[r]``: with A(t) = log E[r^t],
+    the variance of log r at t is A''(t), and both follow by integration by parts.  Estimates from
+    the same draws are then the same too, so the closed forms are used.
+
+    Examples
+    --------
+    >>> judge(np.zeros(100))["kl"]
+    0.0
+    """
+    if log_ratios.size < MIN_DRAWS:
+        return {}
+    ratios = log_ratios[None]
+    smoothed = pareto_smooth(ratios)
+    found = estimate_divergences(ratios, smoothed)
+    return {
+        "pareto_khat": smoothed.pareto_khat,
+        "kl": found.kl,
+        "reverse_kl": max(found.weighted_symmetrised_kl - found.kl, 0.0),
+    }
+
+
+def centred(potentials: Matrix) -> Vector:
+    """Tangent vectors of potentials: centred over the draws and divided by ``sqrt(n_draws)``.
+
+    Parameters
+    ----------
+    potentials : ndarray of shape (..., n_draws)
+        In nats.
+
+    Returns
+    -------
+    ndarray of shape (..., n_draws)
+        Their inner products are covariances.
+
+    Raises
+    ------
+    InvalidDataError
+        If a value is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> vector = centred(np.array([1.0, 3.0]))
+    >>> float(vector @ vector)
+    1.0
+    """
+    values = potentials.astype(np.float64, copy=False)
+    vectors: Vector = values - values.mean(axis=-1, keepdims=True)
+    if not np.isfinite(vectors).all():
+        raise InvalidDataError(
+            "a potential is NaN or infinite at a draw of a coreset posterior: check that the "
+            "likelihood is positive wherever the prior is"
+        )
+    vectors /= math.sqrt(potentials.shape[-1])
+    return vectors

@@ -1,0 +1,102 @@
+"""Non-negative orthogonal matching pursuit: every step refits all weights exactly."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pymc_coresets.solving.loop import State
+from pymc_coresets.solving.nnls import ActiveSet, add_best
+from pymc_coresets.solving.options import check_tolerance
+from pymc_coresets.solving.solution import Status
+
+_STEPS_PER_POINT = 10  # rows that come and go again cost a step each; the usual number is 1 to 3
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PursuitState(State):
+    """Adds the factorised active set, which grows in place.
+
+    Parameters
+    ----------
+    active : ActiveSet
+        The rows with positive weights.
+    """
+
+    active: ActiveSet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pursuit:
+    """Hilbert coreset by non-negative orthogonal matching pursuit, the most accurate method here.
+
+    A few hundred points usually reproduce the tangent vectors of a smooth model to rounding, for
+    they have numerical rank near D(D + 3)/2 in D parameters. Use at least 3 to 5 times as many
+    draws as points: with fewer, every set of weights fits the draws that chose it. One pass over
+    the vectors and O(n_draws * size) time a step; O(n_draws * size) memory.
+
+    Parameters
+    ----------
+    tolerance : float, optional
+        Stop once the held-out objective is at most this many nats.
+
+    Raises
+    ------
+    InvalidOptionError
+        If the tolerance is not positive.
+
+    Notes
+    -----
+    With ``r = L - L(w)``, add ``f = argmax <r, V_n / ||V_n||>`` over rows outside the active set A
+    and set ``w_A`` to the minimiser of ``||L - sum_A w_n V_n||`` over ``w_A >= 0``; rows of weight
+    0 leave A. Where no score is positive beyond rounding (that of float32 if the vectors are), the
+    Karush-Kuhn-Tucker conditions hold and w is optimal among all non-negative weights. Each step
+    strictly lowers the objective, so that no active set comes back.
+
+    References
+    ----------
+    .. [1] Bruckstein, A. M., Elad, M. and Zibulevsky, M. (2008). On the Uniqueness of Nonnegative
+       Sparse Solutions to Underdetermined Systems of Equations.
+       https://doi.org/10.1109/TIT.2008.929920
+    .. [2] Lawson, C. L. and Hanson, R. J. (1974). Solving Least Squares Problems, Chapter 23.
+       https://doi.org/10.1137/1.9781611971217
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_coresets.solving.problem import Problem
+    >>> from pymc_coresets.solving.loop import solve
+    >>> vectors = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(3))
+    >>> solution = solve(Pursuit(), problem, 2, rng=np.random.default_rng(1))
+    >>> solution.weights, solution.status
+    (array([3.]), <Status.OPTIMAL: 'No other row brings the coreset closer to the full data.'>)
+    """
+
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        check_tolerance(self.tolerance)
+
+    def start(self, empty: State) -> PursuitState:
+        """Start from no rows."""
+        state = PursuitState(**vars(empty), active=ActiveSet(empty.residual, empty.size))
+        return replace(state, step_limit=_STEPS_PER_POINT * empty.size)
+
+    def step(self, state: PursuitState) -> PursuitState:
+        """Add the row that is best aligned with the residual, and solve anew."""
+        space = state.space
+        active, distance = state.active, np.linalg.norm(state.residual)
+        scores = space.project(state.residual)
+        threshold = space.rounding + space.resolution * float(distance)
+        if not add_best(active, scores, space.row, threshold):
+            return replace(state, status=Status.OPTIMAL)
+        if np.linalg.norm(active.residual) >= distance:
+            return replace(state, status=Status.NO_PROGRESS)
+        weights = np.zeros_like(state.weights)
+        weights[active.keys] = active.weights
+        moved = replace(state, weights=weights, residual=active.residual)
+        return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
+
+    def finish(self, state: PursuitState) -> State:
+        """Leave the weights as they are: they are already the best on their rows."""
+        return state

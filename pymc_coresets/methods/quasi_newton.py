@@ -1,0 +1,162 @@
+"""Quasi-Newton coresets: rows chosen at random, weights by Newton steps under pi_w."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.methods.adaptive import AdaptiveState, Tangent
+from pymc_coresets.methods.posterior import CoresetPosterior
+from pymc_coresets.solving.nnls import nonnegative_least_squares
+from pymc_coresets.solving.options import check_positive
+from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.solution import Status
+
+_SHRINKAGE = 1.5  # of a step that the line search refuses
+_TRIALS = 25  # after these a step is 4e-5 of a Newton step
+_STANDARD_ERRORS = 2.0  # that a decrease of the divergence has to exceed
+_NEGLIGIBLE = 1e-10  # nats
+_EFFECTIVE_SHARE = 0.25  # of the draws, below which re-weighting them is not to be trusted
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class QuasiNewtonState(AdaptiveState):
+    """Adds the rows that were chosen; those of weight 0 may come back.
+
+    Parameters
+    ----------
+    rows : ndarray of int64
+        Sorted and unique; the vectors of the tangent are theirs.
+    """
+
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuasiNewton:
+    """Choose rows uniformly, then fit their weights by Newton steps for KL(pi_w || pi).
+
+    It is cheap, for rows are chosen once and a step costs one pass over the data, one set of draws
+    and one non-negative least-squares problem in (size, n_draws). Its rows ignore the data: expect
+    to need several times as many as methods that select them. Use at least 3 to 5 times as many
+    draws as points.
+
+    Parameters
+    ----------
+    n_draws : int
+        Draws for each step.
+    max_iterations : int
+        Largest number of Newton steps.
+    regularisation : float
+        Ridge of the covariance of the potentials, as a share of their mean variance.
+
+    Raises
+    ------
+    InvalidOptionError
+        If an option is out of range.
+
+    Notes
+    -----
+    With ``G = Cov_w[f_A]`` and ``D = Cov_w[f_A, log r]`` from draws of pi_w, the paper takes
+    ``w + g (G + tau I)^-1 D``, clips it at 0, and searches g with new draws. Here the full step
+    goes to the minimiser v of ``(v - w)^T (G + tau I) (v - w) / 2 - D^T (v - w)`` over ``v >= 0``,
+    because clipping loses the mass that other weights were to balance, and tau is relative, because
+    G has the unit of the potentials squared. The first of ``g = 1, 1/1.5, 1/1.5^2, ...`` is taken
+    that lowers KL(pi_w || pi), by two standard errors, in the estimate from the same draws
+    re-weighted by ``exp(sum (w' - w) f)``, as long as their effective sample size is at least a
+    quarter of their number. If none does, the run stops: what is left is Monte Carlo noise, which
+    more draws would lower.
+
+    References
+    ----------
+    .. [1] Naik, C., Rousseau, J. and Campbell, T. (2022). Fast Bayesian Coresets via Subsampling
+       and Quasi-Newton Refinement, Algorithm 1. https://arxiv.org/abs/2203.09675
+
+    Examples
+    --------
+    >>> QuasiNewton(n_draws=1000).max_iterations
+    50
+    """
+
+    n_draws: int = 500
+    max_iterations: int = 50
+    regularisation: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if self.n_draws < 2:
+            raise InvalidOptionError(f"n_draws must be at least 2, but is {self.n_draws}")
+        check_positive("max_iterations", self.max_iterations)
+        if not 0 < self.regularisation < math.inf:
+            raise InvalidOptionError(
+                f"regularisation must be a positive share, but is {self.regularisation}"
+            )
+
+    def start(
+        self, posterior: CoresetPosterior[Any], size: int, *, rng: np.random.Generator
+    ) -> QuasiNewtonState:
+        """Give equal weights to different rows, chosen in proportion to their base weights."""
+        masses = posterior.base_weights
+        total = masses.sum()
+        size = min(size, int(np.count_nonzero(masses)))
+        rows = np.sort(rng.choice(len(masses), size, replace=False, p=masses / total))
+        weights = np.zeros(len(masses))
+        weights[rows] = total / size
+        return QuasiNewtonState(
+            posterior=posterior,
+            size=size,
+            rng=rng,
+            weights=weights,
+            tangent=Tangent.at(posterior, rows, weights[rows], self.n_draws, rng=rng),
+            step_limit=self.max_iterations,
+            rows=rows,
+        )
+
+    def step(self, state: QuasiNewtonState) -> QuasiNewtonState:
+        """Go towards the Newton point as far as the draws can tell."""
+        rows, tangent = state.rows, state.tangent
+        old = state.weights[rows]
+        change = self._newton_point(old, tangent) - old
+        for trial in range(_TRIALS):
+            move = change * _SHRINKAGE**-trial
+            if _lowers_divergence(tangent, move):
+                break
+        else:
+            return replace(state, status=Status.NO_PROGRESS)
+        weights = np.zeros_like(state.weights)
+        weights[rows] = np.maximum(old + move, 0.0)
+        moved = Tangent.at(state.posterior, rows, weights[rows], self.n_draws, rng=state.rng)
+        return replace(state, weights=weights, tangent=moved)
+
+    def _newton_point(self, weights: Vector, tangent: Tangent) -> Vector:
+        """Non-negative minimiser of the regularised quadratic model."""
+        vectors = tangent.vectors
+        ridge = math.sqrt(self.regularisation * float(np.square(vectors).sum()) / len(vectors))
+        rows = np.hstack([vectors, ridge * np.eye(len(vectors))])
+        goal = np.concatenate([tangent.residual + weights @ vectors, ridge * weights])
+        return nonnegative_least_squares(rows, goal)
+
+
+def _lowers_divergence(tangent: Tangent, move: Vector) -> bool:
+    """Whether KL(pi_w || pi) falls after a change of w, judged by re-weighting the same draws.
+
+    Up to a constant, ``KL(pi_w || pi) = -log Z(w) - E_w[log r]``; its standard error follows from
+    what a single draw contributes (the estimator's influence function).
+    """
+    n_draws = len(tangent.residual)
+    tilt = math.sqrt(n_draws) * (move @ tangent.vectors)
+    missing = math.sqrt(n_draws) * tangent.residual
+    log_ratio = float(logsumexp(tilt)) - math.log(n_draws)
+    ratios = np.exp(tilt - log_ratio)
+    left = missing - tilt
+    change = -log_ratio - float(ratios @ left) / n_draws
+    influence = missing - (ratios - 1) - ratios * (left - ratios @ left / n_draws)
+    error = float(np.std(influence)) / math.sqrt(n_draws)
+    effective = n_draws / float(np.square(ratios).mean())
+    return (
+        change < -max(_STANDARD_ERRORS * error, _NEGLIGIBLE)
+        and effective >= _EFFECTIVE_SHARE * n_draws
+    )

@@ -1,0 +1,303 @@
+"""Greedy sparse variational inference, and the alternatives of the paper's Appendix D."""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.methods.adaptive import AdaptiveState, Tangent, centred
+from pymc_coresets.methods.posterior import CoresetPosterior
+from pymc_coresets.methods.uniform import sample_uniform
+from pymc_coresets.solving.nnls import nonnegative_least_squares, rounding
+from pymc_coresets.solving.options import check_positive
+from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.solution import Status
+
+type Rows = NDArray[np.int64]
+type Update = Literal["sgd", "single", "quadratic", "l1"]
+
+_RIDGE = 0.01  # smallest curvature of a Newton step over the mean variance of the potentials
+_REACH = 1.0  # standard deviation of the change of log pi_w in a step: its model is local
+_MEMORY, _TINY = (0.9, 0.999), 1e-8  # of Adam, as its authors recommend
+_DECREASE = 10.0  # of an l1 penalty whose coreset is still small enough
+_PENALTIES = 16  # tried for l1, by decreases and then by bisection
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SparseVIState(AdaptiveState):
+    """Adds the bracket of the penalty, for ``update="l1"``.
+
+    Parameters
+    ----------
+    scales : ndarray of shape (n_obs,)
+        Standard deviations of the potentials under the prior; empty for the greedy updates.
+    enough, too_little : float
+        Smallest penalty known to leave at most ``size`` rows, largest known to leave more.
+    """
+
+    scales: Vector = field(default_factory=lambda: np.zeros(0))
+    enough: float = math.inf
+    too_little: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparseVI:
+    """Minimise KL(pi_w || pi) by stochastic gradients, one row after another.
+
+    It needs no weighting distribution, for it draws from the coreset's own posterior. Use it
+    where rows are fewer than parameters; elsewhere pursuit in the tangent space at pi_w is more
+    accurate in a hundredth of the time. A step takes ``n_steps + 1`` sets of draws and
+    ``n_steps + 2`` passes over the data, or over a subsample; its selection holds the potentials of
+    all rows, (n_obs, n_draws) numbers, in memory. A row may be selected repeatedly, so
+    the coreset may end with fewer than ``size`` points.
+
+    Parameters
+    ----------
+    update : {"sgd", "single", "quadratic", "l1"}
+        How weights change after a selection: all of them by projected gradient steps; only the
+        scale of the old ones and the new one (Appendix D.1); by non-negative Newton steps, of
+        which a few are enough (``n_steps=5``; D.2). "l1" selects no rows but follows the gradients
+        of all under a penalty that leaves ``size`` of them (D.3); then it refines these without
+        penalty. It costs up to 32 ``n_steps`` passes in all, ends far below ``size`` because rows
+        are too much alike to leave one by one, and is here for comparison only.
+    n_draws : int
+        Draws for each estimate.
+    n_steps : int
+        Updates of the weights in a step, each with fresh draws.
+    step_size : float, optional
+        A number gives the paper's own schedule, ``w <- max(0, w - step_size / t * gradient)``; it
+        takes 1 for its Gaussian and 0.5 for its regression experiments. By default steps have the
+        right scale by themselves, see Notes.
+    adam : bool, default False
+        Take Adam steps of length ``step_size / t`` instead of the gradient itself, as the authors'
+        published code does: the paper's figures are those of these steps.
+    n_subsample : int, optional
+        Rows that estimate the sum over the data, without bias, in each gradient and that compete
+        in each selection with those already in the coreset; by default all.
+
+    Raises
+    ------
+    InvalidOptionError
+        If an option is out of range.
+
+    Notes
+    -----
+    Selection takes the largest correlation of a potential with the residual ``log r``, or its
+    absolute value for rows in the coreset (Equation 13). The paper's constant step knows neither
+    the number of rows nor how much the potentials vary: where it is too small, the sum of the
+    weights grows only like the square of their number, and where it is too large, the first step
+    overshoots to a posterior too narrow for the next gradients to see the data. By default,
+    gradients ``D_n`` are divided by the variances of ``f_n``, and step t goes the 1/t-th part of
+    the way to the minimum of ``J`` along this direction p, to
+    ``w + (-<D, p> / Var[sum_n p_n f_n] / t) p``, but not further than a standard deviation of
+    1 nat in ``log pi_w``, beyond which J is no model any more: a longer step may overshoot to a
+    posterior too narrow to see the data. Scaling a potential then scales its weight inversely and
+    changes nothing else. For "quadratic", ``w <- (1 - g) w + g v`` with
+    ``g = min(1, step_size / t)``, by default 1/t, which averages the solutions v. The Hessian of
+    Equation 91 is indefinite far from the optimum: its eigenvalues are replaced by their absolute
+    values, and small ones by a hundredth of the mean variance of the potentials.
+
+    References
+    ----------
+    .. [1] Campbell, T. and Beronov, B. (2019). Sparse Variational Inference: Bayesian Coresets
+       from Scratch, Algorithm 1 and Appendix D. https://arxiv.org/abs/1906.03329
+
+    Examples
+    --------
+    >>> SparseVI(n_draws=200, step_size=0.5).update
+    'sgd'
+    """
+
+    update: Update = "sgd"
+    n_draws: int = 100
+    n_steps: int = 500
+    step_size: float | None = None
+    adam: bool = False
+    n_subsample: int | None = None
+
+    def __post_init__(self) -> None:
+        updates = get_args(Update.__value__)
+        if self.update not in updates:
+            raise InvalidOptionError(f"update must be one of {updates}, but is {self.update!r}")
+        if self.n_draws < 2:
+            raise InvalidOptionError(f"n_draws must be at least 2, but is {self.n_draws}")
+        check_positive("n_steps", self.n_steps)
+        if self.step_size is not None and not 0 < self.step_size < math.inf:
+            raise InvalidOptionError(f"step_size must be positive or None, but is {self.step_size}")
+        if self.adam and (self.step_size is None or self.update not in {"sgd", "single"}):
+            raise InvalidOptionError(
+                f"adam=True takes a step_size, like 0.5 (it is {self.step_size}), and update='sgd' "
+                f"or 'single' (it is {self.update!r})"
+            )
+        if self.n_subsample is not None:
+            check_positive("n_subsample", self.n_subsample)
+
+    def start(
+        self, posterior: CoresetPosterior[Any], size: int, *, rng: np.random.Generator
+    ) -> SparseVIState:
+        """Draw from the prior."""
+        nothing = np.zeros(posterior.n_obs)
+        tangent = self._look(posterior, np.arange(0), np.zeros(0), rng=rng)
+        empty = SparseVIState(
+            posterior=posterior,
+            size=size,
+            rng=rng,
+            weights=nothing,
+            tangent=tangent,
+            step_limit=size,
+        )
+        if self.update != "l1":
+            return empty
+        vectors = centred(posterior.loglik(tangent.draws))
+        scales = np.linalg.norm(vectors, axis=1)
+        enough = float((_unit(vectors, scales) @ tangent.residual).max())
+        return replace(empty, scales=scales, enough=enough, step_limit=_PENALTIES)
+
+    def step(self, state: SparseVIState) -> SparseVIState:
+        """Select a row and update the weights; for "l1", try a penalty."""
+        if self.update == "l1":
+            return self._try_penalty(state)
+        best = self._select(state)
+        if best is None:
+            return replace(state, status=Status.OPTIMAL)
+        rows = np.union1d(state.support, best)
+        weights = state.weights[rows]
+        if self.update == "sgd":
+            weights = self._descend(state, rows, weights)
+        elif self.update == "single":
+            weights = self._rescale(state, rows, weights, rows == best)
+        else:
+            weights = self._newton(state, rows, weights)
+        moved = self._move(state, rows, weights)
+        return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
+
+    def _look(
+        self,
+        posterior: CoresetPosterior[Any],
+        rows: Rows,
+        weights: Vector,
+        *,
+        rng: np.random.Generator,
+    ) -> Tangent:
+        return Tangent.at(
+            posterior, rows, weights, self.n_draws, n_subsample=self.n_subsample, rng=rng
+        )
+
+    def _move(self, state: SparseVIState, rows: Rows, weights: Vector) -> SparseVIState:
+        """The state at these weights and 0 elsewhere."""
+        dense, kept = np.zeros_like(state.weights), weights > 0
+        dense[rows] = weights
+        tangent = self._look(state.posterior, rows[kept], weights[kept], rng=state.rng)
+        return replace(state, weights=dense, tangent=tangent)
+
+    def _select(self, state: SparseVIState) -> int | None:
+        """Row of the largest correlation with the residual, Equation 13; None if there is none."""
+        posterior, tangent = state.posterior, state.tangent
+        if self.n_subsample is None:
+            rows = np.flatnonzero(posterior.base_weights > 0)
+        else:
+            drawn, _ = sample_uniform(posterior.base_weights, self.n_subsample, rng=state.rng)
+            rows = np.union1d(state.support, drawn)
+        vectors = centred(posterior.loglik(tangent.draws, rows))
+        correlations = _unit(vectors, np.linalg.norm(vectors, axis=1)) @ tangent.residual
+        scores = np.where(state.weights[rows] > 0, np.abs(correlations), correlations)
+        best = int(scores.argmax())
+        return int(rows[best]) if scores[best] > rounding(tangent.residual) else None
+
+    def _descend(
+        self, state: SparseVIState, rows: Rows, weights: Vector, penalty: Vector | float = 0.0
+    ) -> Vector:
+        """Projected gradient steps; with a penalty per row they are those of Equation 96."""
+        adam = _Adam(np.zeros_like(weights), np.zeros_like(weights))
+        for t in range(1, self.n_steps + 1):
+            tangent = self._look(state.posterior, rows, weights, rng=state.rng)
+            gradient, adam = self._direction(penalty + tangent.gradient, adam, t)
+            weights = self._moved(weights, gradient, tangent.vectors, t)
+        return weights
+
+    def _rescale(
+        self, state: SparseVIState, rows: Rows, weights: Vector, new: NDArray[np.bool_]
+    ) -> Vector:
+        """Gradient steps for the scale of the old weights and for the new weight, Equation 89."""
+        directions = np.stack([weights, new.astype(np.float64)])
+        factors, adam = np.array([1.0, 0.0]), _Adam(np.zeros(2), np.zeros(2))
+        for t in range(1, self.n_steps + 1):
+            tangent = self._look(state.posterior, rows, factors @ directions, rng=state.rng)
+            vectors = directions @ tangent.vectors
+            gradient, adam = self._direction(-(vectors @ tangent.residual), adam, t)
+            factors = self._moved(factors, gradient, vectors, t)
+        updated: Vector = factors @ directions
+        return updated
+
+    def _direction(self, gradient: Vector, adam: "_Adam", t: int) -> tuple[Vector, "_Adam"]:
+        return adam.after(gradient, t) if self.adam else (gradient, adam)
+
+    def _moved(self, weights: Vector, gradient: Vector, vectors: Vector, t: int) -> Vector:
+        """Projected gradient step t: the paper's, or one that finds its own scale."""
+        if self.step_size is not None:
+            return np.maximum(weights - self.step_size / t * gradient, 0.0)
+        variances = np.square(vectors).sum(axis=1)
+        usable = (variances > 0) & ((weights > 0) | (gradient < 0))
+        direction: Vector = np.divide(
+            -gradient, variances, out=np.zeros_like(gradient), where=usable
+        )
+        speed = float(np.linalg.norm(direction @ vectors))
+        if speed == 0:
+            return weights
+        slope = -float(gradient @ direction)
+        return np.maximum(weights + min(slope / speed**2 / t, _REACH / speed) * direction, 0.0)
+
+    def _newton(self, state: SparseVIState, rows: Rows, weights: Vector) -> Vector:
+        """Damped non-negative Newton steps, Equations 90 to 94."""
+        for t in range(1, self.n_steps + 1):
+            tangent = self._look(state.posterior, rows, weights, rng=state.rng)
+            missing = tangent.residual * math.sqrt(self.n_draws)
+            hessian = (tangent.vectors * (1 - missing)) @ tangent.vectors.T
+            ridge = _RIDGE * np.square(tangent.vectors).sum() / len(rows)
+            values, axes = np.linalg.eigh(hessian)
+            lengths = np.sqrt(np.maximum(np.abs(values), ridge))
+            root = axes * lengths  # H = root @ root.T
+            goal = weights @ root - (tangent.gradient @ axes) / lengths
+            optimum = nonnegative_least_squares(root, goal)
+            share = min(1.0, (self.step_size or 1.0) / t)
+            weights = (1 - share) * weights + share * optimum
+        return weights
+
+    def _try_penalty(self, state: SparseVIState) -> SparseVIState:
+        """Follow one penalty, and narrow the bracket of those that leave ``size`` rows."""
+        if state.enough <= 0:
+            return replace(state, status=Status.OPTIMAL)
+        penalty = math.sqrt(state.enough * state.too_little) or state.enough / _DECREASE
+        rows = np.flatnonzero(state.scales * state.posterior.base_weights)
+        weights = self._descend(state, rows, state.weights[rows], penalty * state.scales[rows])
+        kept = weights > 0
+        if np.count_nonzero(kept) > state.size:
+            return replace(state, too_little=penalty)
+        refined = self._descend(state, rows[kept], weights[kept])
+        moved = replace(self._move(state, rows[kept], refined), enough=penalty)
+        return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
+
+
+@dataclass(frozen=True, eq=False)
+class _Adam:
+    """Running means of gradients and of their squares (Kingma and Ba 2015, Algorithm 1)."""
+
+    mean: Vector
+    square: Vector
+
+    def after(self, gradient: Vector, t: int) -> tuple[Vector, "_Adam"]:
+        """Give a direction with entries of about 1, and the means for the next step."""
+        mean = _MEMORY[0] * self.mean + (1 - _MEMORY[0]) * gradient
+        square = _MEMORY[1] * self.square + (1 - _MEMORY[1]) * gradient**2
+        corrected = np.sqrt(square / (1 - _MEMORY[1] ** t))
+        direction = mean / (1 - _MEMORY[0] ** t) / (corrected + _TINY)
+        return direction, _Adam(mean, square)
+
+
+def _unit(vectors: Vector, norms: Vector) -> Vector:
+    """Rows of length 1; rows that do not vary stay 0."""
+    unit: Vector = vectors / np.where(norms > 0, norms, 1.0)[:, None]
+    return unit

@@ -1,1 +1,0 @@
-"""Everything that reads or builds PyMC models, and their PyTensor graphs."""

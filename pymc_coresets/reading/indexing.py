@@ -1,0 +1,147 @@
+"""Index operations on the observation axis: what an index that is data does to the rows."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.tensor.extra_ops import Repeat
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, unflatten_index_variables
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.selection_rules import axis_before_integers
+
+__all__ = ["IndexedAxis", "aligned_index", "indexed_axis"]
+
+#: Whether a variable is computed from any parameter.
+type Depends = Callable[[Variable], bool]
+
+
+class IndexedAxis(NamedTuple):
+    """An axis of x that an index, which is data, walks along.
+
+    Attributes
+    ----------
+    x : TensorVariable
+        What is indexed.
+    axis : int
+        The indexed axis of x.
+    positions : ndarray of int
+        Where each row of the result comes from.
+    by_label : bool
+        Whether x is looked up (``effect[group]``), not merely shortened by a mask or a slice.
+    """
+
+    x: TensorVariable
+    axis: int
+    positions: np.ndarray
+    by_label: bool
+
+    @property
+    def repeats(self) -> bool:
+        """Whether some row of x is used more than once."""
+        return self.positions.min(initial=0) < 0 or len(np.unique(self.positions)) < len(
+            self.positions
+        )
+
+
+def indexed_axis(node: Apply, axis: int, depends: Depends) -> IndexedAxis | None:
+    """Find the axis of x where output axis `axis` is one axis of x, indexed by data.
+
+    Parameters
+    ----------
+    node : Apply
+        Of any Op.
+    axis : int
+        Of its output.
+    depends : callable
+        Whether a variable depends on the parameters.
+
+    Examples
+    --------
+    >>> x = pt.vector("x", shape=(5,))
+    >>> indexed_axis(x[1:4].owner, 0, lambda v: v is x).positions
+    array([1, 2, 3])
+    """
+    if not isinstance(node.op, AdvancedSubtensor | Subtensor | Repeat):
+        return None
+    x, index_inputs = cast(TensorVariable, node.inputs[0]), node.inputs[1:]
+    if any(depends(i) for i in index_inputs):
+        return None
+    if isinstance(node.op, Repeat):
+        return _repeated_axis(x, index_inputs[0], axis) if node.op.axis == axis else None
+    entries = unflatten_index_variables(index_inputs, node.op.idx_list)
+    if isinstance(node.op, Subtensor):
+        return _sliced_axis(x, entries, axis)
+    arrays = {i: entry for i, entry in enumerate(entries) if not isinstance(entry, slice)}
+    if len(arrays) != 1 or any(e != slice(None) for e in entries if isinstance(e, slice)):
+        return None
+    [(at, index)] = arrays.items()
+    if index.type.ndim != 1 or at != axis:
+        return None
+    [positions] = evaluate([index])
+    if positions.dtype == bool:
+        return IndexedAxis(x, at, np.flatnonzero(positions), by_label=False)
+    return IndexedAxis(x, at, positions, by_label=True)
+
+
+def _repeated_axis(x: TensorVariable, repeats: Variable, axis: int) -> IndexedAxis | None:
+    length = x.type.shape[axis]
+    if length is None:
+        return None
+    [counts] = evaluate([repeats])
+    return IndexedAxis(x, axis, np.repeat(np.arange(length), counts), by_label=True)
+
+
+def _sliced_axis(
+    x: TensorVariable, entries: Sequence[slice | Variable], axis: int
+) -> IndexedAxis | None:
+    x_axis = axis_before_integers(entries, axis)
+    entry = entries[x_axis] if x_axis < len(entries) else slice(None)
+    length = x.type.shape[x_axis]
+    if not isinstance(entry, slice) or entry == slice(None) or length is None:
+        return None
+    bounds = [
+        None if bound is None else int(evaluate([pt.as_tensor(bound)])[0])
+        for bound in (entry.start, entry.stop, entry.step)
+    ]
+    positions = np.arange(length)[slice(*bounds)]
+    others = [slice(None) if i == x_axis else other for i, other in enumerate(entries)]
+    if all(other == slice(None) for other in others):
+        return IndexedAxis(x, x_axis, positions, by_label=False)
+    return IndexedAxis(x[tuple(others)], axis, positions, by_label=False)
+
+
+def aligned_index(node: Apply, axis: int, depends: Depends) -> tuple[int, int] | None:
+    """Find the axis of x that ``x[arange(n), k]`` walks along, and which input counts the rows.
+
+    Examples
+    --------
+    >>> x, k = pt.matrix("x", shape=(3, 2)), pt.as_tensor([0, 1, 1])
+    >>> aligned_index(x[pt.arange(3), k].owner, 0, lambda v: v is x)
+    (0, 1)
+    """
+    if not isinstance(node.op, AdvancedSubtensor):
+        return None
+    entries = unflatten_index_variables(node.inputs[1:], node.op.idx_list)
+    arrays = {i: entry for i, entry in enumerate(entries) if not isinstance(entry, slice)}
+    first, ndim = min(arrays), max(entry.type.ndim for entry in arrays.values())
+    from_end = axis - first - ndim
+    if not -ndim <= from_end < 0 or len(arrays) < 2:
+        return None
+    for x_axis, entry in arrays.items():
+        length = node.inputs[0].type.shape[x_axis]
+        if length is not None and _counts(entry, from_end, length, depends):
+            return x_axis, next(i for i, v in enumerate(node.inputs) if v is entry)
+    return None
+
+
+def _counts(index: Variable, from_end: int, length: int, depends: Depends) -> bool:
+    """Whether an index is 0, 1, ... along one axis, and has no other."""
+    if index.type.ndim + from_end < 0 or depends(index) or index.type.dtype == "bool":
+        return False
+    [positions] = evaluate([index])
+    only_axis = positions.size == positions.shape[from_end]
+    return only_axis and length > 1 and np.array_equal(positions.ravel(), np.arange(length))

@@ -1,0 +1,369 @@
+"""Push a selection of observations down a graph to the data it is computed from.
+
+A pointwise log-likelihood is computed for all N observations at once.  To have it for any few
+of them, at the cost of those few, the selection ``loglik[rows]`` has to travel from the output
+of the graph to its inputs: ``(X @ beta)[rows] == X[rows] @ beta``.  Each Op has one rule, which
+says along which axis of each input row ``n`` of the output needs row ``n`` alone.  A part that
+does not depend on the parameters becomes a *row array*: it is evaluated once, and stands in the
+new graph as an input that accepts any rows.
+
+Where no rule is known the selection is made on the spot.  That is always correct, but its cost
+still grows with N; :attr:`Pushdown.unselected` names these places.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.subtensor import AdvancedSubtensor
+from pytensor.tensor.variable import TensorConstant, TensorVariable
+
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.reading import checks
+from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.indexing import aligned_index, indexed_axis
+from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
+
+__all__ = ["Pushdown", "RowArray"]
+
+
+@dataclass(frozen=True, eq=False)
+class RowMap:
+    """Which position of an inner axis each observation uses; ``None`` is the identity."""
+
+    positions: np.ndarray | None = None
+
+    def compose(self, inner: np.ndarray) -> "RowMap":
+        return RowMap(inner if self.positions is None else inner[self.positions])
+
+
+ALL_ROWS = RowMap()
+
+
+@dataclass(frozen=True, eq=False)
+class RowArray:
+    """One array that is indexed by the observation.
+
+    Attributes
+    ----------
+    placeholder : TensorVariable
+        The input of the selected graph that stands for any rows of the array.
+    source : TensorVariable
+        The variable of the original graph that the rows are taken from.
+    values : ndarray
+        The array, with all ``n_obs`` rows along `axis`.
+    axis : int
+        The observation axis.
+    """
+
+    placeholder: TensorVariable
+    source: TensorVariable
+    values: np.ndarray
+    axis: int
+
+    @property
+    def name(self) -> str:
+        """The name of the array, or of the nearest named variable that it is computed from."""
+        named = (v.name for v in ancestors([self.source]) if v.name)
+        return self.source.name or next(named, "an unnamed array")
+
+    def take(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Give the rows at the positions `rows` (a view for a slice)."""
+        index = (slice(None),) * self.axis + (rows,)
+        return self.values[index]
+
+
+class _Key(NamedTuple):
+    """What to select: `rows` of `variable` along `axis`."""
+
+    variable: TensorVariable
+    axis: int
+    rows: RowMap
+
+
+def _key(variable: Variable, axis: int, rows: RowMap) -> _Key:
+    return _Key(cast(TensorVariable, variable), axis, rows)  # what has an axis is a tensor
+
+
+class _Step(NamedTuple):
+    """How to select `key`: first its `needs`, then `build` from their selections."""
+
+    needs: tuple[_Key, ...]
+    build: Callable[[list[TensorVariable]], TensorVariable]
+
+
+class Pushdown:
+    """Select observations in graphs that share parameters and data.
+
+    Parameters
+    ----------
+    parameters : iterable of Variable
+        The free inputs of the graphs.  All their other inputs are data.
+    n_obs : int
+        The number of observations N.
+
+    Attributes
+    ----------
+    n_rows : TensorVariable
+        Scalar input of the selected graphs: how many rows they are evaluated for.
+    unselected : list of str
+        Places where the selection could not be pushed further, by name.
+    local : set of Variable
+        Parameters that have an observation axis themselves (local latent variables).
+    """
+
+    def __init__(self, parameters: Iterable[Variable], n_obs: int) -> None:
+        self.parameters = frozenset(parameters)
+        self.n_obs = n_obs
+        self.n_rows = pt.lscalar("n_rows")
+        self.unselected: list[str] = []
+        self.local: set[Variable] = set()
+        self._dependent: dict[Variable, bool] = {}
+        self._values: dict[Variable, np.ndarray] = {}
+        self._folded: dict[Variable, Variable] = {}
+        self._memo: dict[_Key, TensorVariable] = {}
+        self._leaves: dict[_Key, TensorVariable] = {}
+        self._positions: dict[RowMap, TensorVariable] = {ALL_ROWS: pt.arange(n_obs)}
+
+    def select(self, variable: TensorVariable, axis: int) -> TensorVariable:
+        """Give `variable` with the rows of the placeholders along `axis`, instead of all N."""
+        stack = [_Key(variable, axis, ALL_ROWS)]
+        steps: dict[_Key, _Step] = {}
+        while stack:
+            key = stack[-1]
+            if key in self._memo:
+                stack.pop()
+                continue
+            if key not in steps:
+                steps[key] = self._plan(key)
+            step = steps[key]
+            missing = [need for need in step.needs if need not in self._memo]
+            if missing:
+                stack.extend(missing)
+            else:
+                self._memo[key] = step.build([self._memo[need] for need in step.needs])
+        return self._memo[_Key(variable, axis, ALL_ROWS)]
+
+    def row_arrays(self) -> list[RowArray]:
+        """Evaluate the row arrays that the selections so far depend on."""
+        arrays = []
+        for key, placeholder in self._leaves.items():
+            values, rows = self._value(key.variable), key.rows.positions
+            if rows is not None:
+                values = np.take(values, rows, axis=key.axis)
+            if values.shape[key.axis] != self.n_obs:
+                raise UnsupportedModelError(
+                    f"{_describe(key.variable)} has {values.shape[key.axis]} entries where "
+                    f"{self.n_obs} observations were expected: the model is not understood."
+                )
+            arrays.append(RowArray(placeholder, key.variable, values, key.axis))
+        return arrays
+
+    def taken_whole(self, selected: TensorVariable) -> list[str]:
+        """Name the row data that a selected graph uses as a whole, as for ``mu - mu.mean()``."""
+        sources = {v for key in self._leaves for v in ancestors([key.variable])}
+        constants = (v for v in ancestors([selected]) if isinstance(v, TensorConstant))
+        whole = [c for c in constants if c in sources and self.n_obs in c.type.shape]
+        return [f"{c.name or 'an unnamed array'} (as a whole)" for c in whole]
+
+    def depends(self, variable: Variable) -> bool:
+        """Whether `variable` is computed from any parameter."""
+        if variable not in self._dependent:
+            if variable.owner is None:
+                self._dependent[variable] = variable in self.parameters
+            for node in io_toposort([], [variable]):
+                known = any(
+                    self._dependent.setdefault(i, i in self.parameters) for i in node.inputs
+                )
+                self._dependent |= dict.fromkeys(node.outputs, known)
+        return self._dependent[variable]
+
+    # -- planning ------------------------------------------------------------------------------
+
+    def _plan(self, key: _Key) -> _Step:
+        variable, axis, rows = key
+        if not self.depends(variable):
+            return _Step((), lambda _: self._leaf(key))
+        if variable.owner is None:
+            self.local.add(variable)
+            return self._take_here(key)
+        node = variable.owner
+        if isinstance(node.op, CheckAndRaise):
+            return self._plan_check(key, node)
+        step = self._plan_index(key, node) or self._plan_aligned(key, node)
+        if step is not None:
+            return step
+        axes = input_axes(node.op, node, axis)
+        if axes is not None:
+            return self._descend(key, node, axes)
+        if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
+            inlined = _key(inline_ofg_node(node)[node.outputs.index(variable)], axis, rows)
+            return _Step((inlined,), lambda built: built[0])
+        self.unselected.append(_describe(variable))
+        return self._take_here(key)
+
+    def _descend(self, key: _Key, node: Apply, axes: InputAxes) -> _Step:
+        selected = {
+            i: a
+            for i, a in enumerate(axes)
+            if a is not None and not self._broadcasts(node.inputs[i], a)
+        }
+        needs = tuple(_key(node.inputs[i], a, key.rows) for i, a in selected.items())
+
+        def build(built: list[TensorVariable]) -> TensorVariable:
+            chosen = dict(zip(selected, built, strict=True))
+            inputs = [
+                chosen[i] if i in chosen else self._whole(v) for i, v in enumerate(node.inputs)
+            ]
+            outputs = rebuild(node.op, node, inputs, key.axis, self.n_rows)
+            return cast(TensorVariable, outputs[node.outputs.index(key.variable)])
+
+        return _Step(needs, build)
+
+    def _broadcasts(self, variable: Variable, axis: int) -> bool:
+        """Whether data have length 1 along an axis, though their type does not say so."""
+        if variable.type.shape[axis] is not None or self.depends(variable):
+            return False
+        return bool(self._value(variable).shape[axis] == 1)
+
+    def _value(self, variable: Variable) -> np.ndarray:
+        if variable not in self._values:
+            [self._values[variable]] = evaluate([variable])
+        return self._values[variable]
+
+    def _plan_check(self, key: _Key, node: Apply) -> _Step:
+        guarded = _key(node.inputs[0], key.axis, key.rows)
+        if not isinstance(node.op, CheckParameterValue):
+            return _Step((guarded,), lambda built: built[0])
+        found = [c for c in checks.conditions(node) if self.depends(c) or not self._holds(c)]
+        length = guarded.variable.type.shape[key.axis] or self.n_obs
+        axes = [checks.row_axis(c, guarded.variable, key.axis, length) for c in found]
+        # What has as many entries as there are rows may still be a parameter that all rows share.
+        own = self._parameters_below(guarded.variable, key.axis)
+        axes = [
+            None if a is None or self._parameters_below(c, a) - own else a
+            for c, a in zip(found, axes, strict=True)
+        ]
+        by_row = [(c, a) for c, a in zip(found, axes, strict=True) if a is not None]
+        whole = [(self._whole(c), None) for c, a in zip(found, axes, strict=True) if a is None]
+
+        def build(built: list[TensorVariable]) -> TensorVariable:
+            selected = [(c, a) for c, (_, a) in zip(built[1:], by_row, strict=True)]
+            return checks.guard(built[0], key.axis, [*selected, *whole])
+
+        return _Step((guarded, *(_key(c, a, key.rows) for c, a in by_row)), build)
+
+    def _holds(self, condition: Variable) -> bool:
+        return bool(np.all(self._value(condition)))
+
+    def _plan_index(self, key: _Key, node: Apply) -> _Step | None:
+        """Follow ``x[index]`` where the observation axis is one that is indexed."""
+        index = indexed_axis(node, key.axis, self.depends)
+        if index is None:
+            return None
+        x = index.x
+        if not index.by_label or not (index.repeats or self._parameters_below(x, index.axis)):
+            # It only leaves rows out, so it can go down together with the selection.
+            inner = _Key(x, index.axis, key.rows.compose(index.positions))
+            return _Step((inner,), lambda built: built[0])
+        if isinstance(node.op, AdvancedSubtensor):
+            return None  # a lookup: its index is a row array
+        positions = _Key(pt.constant(index.positions), 0, key.rows)
+        return _Step((positions,), lambda built: _take(self._whole(x), built[0], index.axis))
+
+    def _parameters_below(self, variable: Variable, axis: int) -> set[Variable]:
+        """Find the parameters that a selection of rows of `variable` would arrive at."""
+        found: set[Variable] = set()
+        seen: set[tuple[Variable, int]] = set()
+        stack = [(variable, axis)]
+        while stack:
+            place = stack.pop()
+            if place in seen or not self.depends(place[0]):
+                continue
+            seen.add(place)
+            if place[0].owner is None:
+                found.add(place[0])
+            else:
+                stack.extend(self._below(*place))
+        return found
+
+    def _below(self, variable: Variable, axis: int) -> list[tuple[Variable, int]]:
+        node = variable.owner
+        if isinstance(node.op, CheckAndRaise):
+            return [(node.inputs[0], axis)]
+        index = indexed_axis(node, axis, self.depends)
+        if index is not None:
+            return [] if index.by_label else [(index.x, index.axis)]
+        axes = input_axes(node.op, node, axis)
+        if axes is not None:
+            return [(v, a) for v, a in zip(node.inputs, axes, strict=True) if a is not None]
+        if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
+            return [(inline_ofg_node(node)[node.outputs.index(variable)], axis)]
+        return []
+
+    def _plan_aligned(self, key: _Key, node: Apply) -> _Step | None:
+        """Follow ``x[arange(n), k]``: row n of the result needs row n of x."""
+        found = aligned_index(node, key.axis, self.depends)
+        if found is None:
+            return None
+        x_axis, counting = found
+        axes = input_axes(node.op, node, key.axis) or ()
+        selected = {i: a for i, a in enumerate(axes) if a is not None and i != counting}
+        needs = [_key(node.inputs[i], a, key.rows) for i, a in selected.items()]
+
+        def build(built: list[TensorVariable]) -> TensorVariable:
+            chosen = dict(zip(selected, built[1:], strict=True))
+            inputs = [
+                chosen[i] if i in chosen else self._whole(v)
+                for i, v in enumerate(node.inputs)
+                if i > 0
+            ]
+            shape = node.inputs[counting].type.broadcastable
+            order = [("x" if broadcast else 0) for broadcast in shape]
+            inputs[counting - 1] = pt.arange(self.n_rows).dimshuffle(order)
+            return cast(TensorVariable, node.op.make_node(built[0], *inputs).outputs[0])
+
+        return _Step((_key(node.inputs[0], x_axis, key.rows), *needs), build)
+
+    def _take_here(self, key: _Key) -> _Step:
+        if key.rows not in self._positions:
+            self._positions[key.rows] = pt.constant(key.rows.positions)
+        positions = _Key(self._positions[key.rows], 0, ALL_ROWS)
+        return _Step(
+            (positions,), lambda built: _take(self._whole(key.variable), built[0], key.axis)
+        )
+
+    def _leaf(self, key: _Key) -> TensorVariable:
+        shape = [None if i == key.axis else n for i, n in enumerate(key.variable.type.shape)]
+        placeholder = pt.tensor(dtype=key.variable.type.dtype, shape=tuple(shape))
+        self._leaves[key] = placeholder
+        return placeholder
+
+    def _whole[V: Variable](self, variable: V) -> V:
+        """Fold a part that is taken whole and needs no parameter into a constant."""
+        if isinstance(variable, Constant):
+            return variable
+        if self.depends(variable):
+            return variable
+        if variable not in self._folded:
+            self._folded[variable] = pt.as_tensor(self._value(variable), dtype=variable.type.dtype)
+        return cast(V, self._folded[variable])
+
+
+def _describe(variable: TensorVariable) -> str:
+    named = (v.name for v in ancestors([variable]) if v.name and v.owner is not None)
+    operation = variable.owner.op if variable.owner else "data"
+    return f"{operation} (in {variable.name or next(named, 'the log-likelihood')!r})"
+
+
+def _take(x: TensorVariable, positions: TensorVariable, axis: int) -> TensorVariable:
+    rows: TensorVariable = x[(slice(None),) * axis + (positions,)]
+    return rows

@@ -1,0 +1,392 @@
+"""Build the model in which a weighted potential over a few rows stands for all observations."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+from pymc.model.fgraph import (
+    ModelDeterministic,
+    ModelNamed,
+    fgraph_from_model,
+    model_deterministic,
+    model_from_fgraph,
+    model_named,
+    model_potential,
+)
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable, clone
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor.variable import TensorVariable
+from pytensor.xtensor.type import XTensorVariable
+
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.pushdown import RowArray
+
+__all__ = ["POTENTIAL", "WEIGHTS", "coreset_model", "replace_terms", "row_values"]
+
+#: Names of the variables that the coreset model has in place of the observed ones.
+POTENTIAL, WEIGHTS = "coreset_loglik", "coreset_weights"
+_SUFFIX = "_coreset"  # of deterministics that are as long as the coreset, and not as the data
+_ROW = "coreset_row_"  # and a number: shared variables with the selected rows
+
+
+def coreset_model(
+    observations: Observations, indices: np.ndarray, weights: np.ndarray, *, lean: bool = False
+) -> pm.Model:
+    """Replace the likelihood of all rows by the weighted likelihood of a few.
+
+    The new model has the free variables of the old one (names, dims, coords, priors, transforms,
+    initial values), the selected rows of the data, and one potential,
+    ``sum(weights * f_n(theta))``.  Its cost does not depend on the number of observations N.
+    A deterministic along the observations is computed for the selected rows, and named
+    ``..._coreset``: under its own name it would be taken for that of all rows in predictions.
+
+    Parameters
+    ----------
+    observations : Observations
+        What `find_observations` derived from the user's model, which is left as it is.
+    indices : ndarray of int, of shape (size,)
+        Positions of the selected rows.
+    weights : ndarray of shape (size,)
+        What each row's log-likelihood is multiplied by.
+    lean : bool, default False
+        Leave out the data containers and the deterministics: for sampling inside a loop, where
+        `set_rows` puts other rows in place.
+
+    Returns
+    -------
+    pm.Model
+
+    Raises
+    ------
+    InvalidOptionError
+        If `indices` and `weights` are no pair of vectors, or an index is out of range.
+    UnsupportedModelError
+        If the model has symbolic initial values.
+
+    Notes
+    -----
+    The rows and weights are shared variables.  Two coreset models of the same observations have
+    the same graph, so that PyTensor compiles it once.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    ...     y = pm.Normal("y", mu, 1.0, observed=np.arange(5.0))
+    >>> small = coreset_model(find_observations(model), np.array([0, 4]), np.array([2.5, 2.5]))
+    >>> small.potentials
+    [coreset_loglik]
+    """
+    indices, weights = np.asarray(indices), np.asarray(weights, dtype=float)
+    if indices.ndim != 1 or indices.shape != weights.shape:
+        raise InvalidOptionError(
+            f"indices and weights must be vectors of one length, not {indices.shape} and "
+            f"{weights.shape}."
+        )
+    if indices.size and not 0 <= indices.min() <= indices.max() < observations.n_obs:
+        raise InvalidOptionError(
+            f"indices must lie between 0 and {observations.n_obs - 1}, not between "
+            f"{indices.min()} and {indices.max()}."
+        )
+    rewrite = _Rewrite(observations, indices, weights)
+    return rewrite.lean_model() if lean else rewrite.model()
+
+
+def row_values(
+    observations: Observations, indices: np.ndarray, weights: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Values of a lean coreset model's shared variables, by name, for other rows and weights.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0))
+    >>> row_values(find_observations(model), np.array([0, 4]), np.array([2.0, 3.0]))
+    {'coreset_weights': array([2., 3.]), 'coreset_row_0': array([0., 4.])}
+    """
+    values = {WEIGHTS: np.asarray(weights, dtype=float)}
+    for i, row in enumerate(observations.rows):
+        values[f"{_ROW}{i}"] = np.ascontiguousarray(row.take(indices))
+    return values
+
+
+def replace_terms(observations: Observations, potential: TensorVariable, name: str) -> pm.Model:
+    """Replace the likelihood of all rows by another function of the parameters.
+
+    The new model has the free variables of the old one, its other terms and data, and the
+    potential.  Nothing of the rows is left in it: data and deterministics along the observations
+    are gone.
+
+    Parameters
+    ----------
+    observations : Observations
+        What `find_observations` derived from the user's model, which is left as it is.
+    potential : TensorVariable
+        A scalar graph of ``observations.parameters``, in nats.
+    name : str
+        What the potential is called in the new model.
+
+    Returns
+    -------
+    pm.Model
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the model has symbolic initial values, or the name is taken.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0))
+    >>> found = find_observations(model)
+    >>> replace_terms(found, -2.5 * (found.parameters["mu"] - 2.0) ** 2, "summary").potentials
+    [summary]
+    """
+    if name in observations.model.named_vars:
+        raise UnsupportedModelError(
+            f"The model has a variable {name!r} already: rename it, or summarise the model of all "
+            "rows."
+        )
+    nothing = np.empty(0)
+    return _Rewrite(observations, nothing.astype(int), nothing).replaced(potential, name)
+
+
+class _Rewrite:
+    """One rewriting: the fgraph of the user's model, and what it is changed into."""
+
+    def __init__(self, obs: Observations, indices: np.ndarray, weights: np.ndarray) -> None:
+        self.obs, self.indices = obs, indices
+        self.initial_values = _initial_values(obs.model)
+        self.dims = {n: tuple(d) for n, d in obs.model.named_vars_to_dims.items() if d}
+        with _convertible(obs.model):
+            self.fgraph, memo = fgraph_from_model(obs.model)
+        self.by_name = {v.name: memo[v] for v in obs.model.named_vars.values() if v in memo}
+        self.weights = pytensor.shared(weights, name=WEIGHTS)
+        self.dim = obs.dim
+        self.containers = _row_containers(obs)
+
+    def model(self) -> pm.Model:
+        kept = self._kept_outputs()
+        self.dim = self._coreset_dim(kept)
+        selected_data = self._selected_data(kept)
+        graphs = [self.obs.loglik, *self.obs.views.values()]
+        loglik, *views = _copies(graphs)
+        potential = model_potential((self.weights * loglik).sum(), POTENTIAL)
+        outputs = [
+            *kept,
+            *(self._named(name, shared, model_named) for name, shared in selected_data.items()),
+            *(
+                self._named(name, view, model_deterministic, suffix=_SUFFIX)
+                for name, view in zip(self.obs.views, views, strict=True)
+            ),
+            model_named(self.weights, WEIGHTS, *([self.dim] if self.dim else [])),
+            potential,
+        ]
+        return self._with_unnamed_dims(self._converted(outputs, selected_data, *self._coords()))
+
+    def replaced(self, potential: TensorVariable, name: str) -> pm.Model:
+        [graph] = _copies([potential])
+        outputs = [*self._kept_outputs(), model_potential(graph, name)]
+        state = vars(self.fgraph)
+        model = self._converted(outputs, {}, state["_coords"], state["_dim_lengths"])
+        return self._with_unnamed_dims(model)
+
+    def _with_unnamed_dims(self, model: pm.Model) -> pm.Model:
+        for name, dims in self.dims.items():
+            if None in dims and name in model.named_vars:
+                model.named_vars_to_dims[name] = self._renamed(dims)
+        return model
+
+    def lean_model(self) -> pm.Model:
+        random = [
+            v
+            for v in self._kept_outputs()
+            if not isinstance(v.owner.op, ModelNamed | ModelDeterministic)
+        ]
+        [loglik] = _copies([self.obs.loglik])
+        outputs = [*random, model_potential((self.weights * loglik).sum(), POTENTIAL)]
+        state = vars(self.fgraph)
+        return self._converted(outputs, {}, state["_coords"], state["_dim_lengths"])
+
+    def _converted(
+        self,
+        outputs: list[Variable],
+        selected_data: Mapping[str, SharedVariable],
+        coords: Mapping[str, Any],
+        lengths: Mapping[str, Any],
+    ) -> pm.Model:
+        fgraph = FunctionGraph(outputs=outputs, clone=False)
+        used = self._replacements(selected_data)
+        fgraph.replace_all(
+            [(old, new) for old, new in used.items() if old in fgraph.variables],
+            import_missing=True,
+        )
+        # where PyMC looks for them
+        vars(fgraph).update(_coords=dict(coords), _dim_lengths=dict(lengths))
+        model = model_from_fgraph(fgraph, mutate_fgraph=True)
+        for name, value in self.initial_values.items():
+            model.set_initval(model[name], value)
+        return model
+
+    def _kept_outputs(self) -> list[Variable]:
+        """All that stays as it is: not the terms, nor the deterministics that lose rows."""
+        terms = {t.name for t in self.obs.terms}
+        removed = {v for v in self.fgraph.outputs if v.owner.op.name in terms}
+        kept = [
+            v
+            for v in self.fgraph.outputs
+            if v.owner.op.name not in self.obs.views and not self._uses(v, removed)
+        ]
+        others = [v for v in kept if not isinstance(v.owner.op, ModelNamed)]
+        needed = set(ancestors(others))
+        return [v for v in kept if v in needed or not self._is_row_data(v)]
+
+    def _uses(self, variable: Variable, removed: set[Variable]) -> bool:
+        """Whether a deterministic goes with the terms; nothing else may depend on them."""
+        if removed.isdisjoint(ancestors([variable])):
+            return False
+        if variable in removed or isinstance(variable.owner.op, ModelDeterministic):
+            return True
+        raise UnsupportedModelError(
+            f"{variable.owner.op.name!r} depends on the observed variables to summarise, "
+            f"{[t.name for t in self.obs.terms]!r}: leave them out of observed=[...]."
+        )
+
+    def _is_row_data(self, variable: Variable) -> bool:
+        op = variable.owner.op
+        if not isinstance(op, ModelNamed):
+            return False
+        dims = self.dims.get(op.name, ())
+        if self.obs.dim is not None and self.obs.dim in dims:
+            return True
+        return op.name in self.containers and not any(dims)
+
+    def _coreset_dim(self, kept: Iterable[Variable]) -> str | None:
+        """Keep the name of the observation dimension, unless all its rows are still needed."""
+        if self.obs.dim is None:
+            return None
+        in_use = any(self.obs.dim in self.dims.get(v.owner.op.name, ()) for v in kept)
+        return f"{self.obs.dim}{_SUFFIX}" if in_use else self.obs.dim
+
+    def _selected_data(self, kept: Iterable[Variable]) -> dict[str, SharedVariable]:
+        kept_names = {v.owner.op.name for v in kept}
+        selected = {}
+        for variable in self.obs.model.data_vars:
+            name = variable.name
+            if name in kept_names or not self._is_row_data(self.by_name[name]):
+                continue
+            if name in self.containers:
+                row = self.containers[name]
+                axis, values, rows = row.axis, row.values, row.take(self.indices)
+            else:
+                axis = self.dims[name].index(self.obs.dim)
+                values = variable.get_value(borrow=True)
+                rows = np.take(values, self.indices, axis=axis)
+            shape = [None if i == axis else n for i, n in enumerate(np.shape(values))]
+            selected[name] = _shared_rows(rows, shape, name)
+        return selected
+
+    def _replacements(
+        self, selected_data: Mapping[str, SharedVariable]
+    ) -> dict[Variable, Variable]:
+        """Say what the parameters and rows of the pointwise graph are in the new model."""
+        replacements: dict[Variable, Variable] = {self.obs.n_rows: self.weights.shape[0]}
+        for name, variable in self.obs.parameters.items():
+            free = self.by_name[name]
+            replacements[variable] = free.values if isinstance(free, XTensorVariable) else free
+        linked = {row.placeholder: name for name, row in self.containers.items()}
+        for i, row in enumerate(self.obs.rows):
+            shared = selected_data.get(linked.get(row.placeholder, ""))
+            if shared is None:
+                shape = row.placeholder.type.shape
+                shared = _shared_rows(row.take(self.indices), shape, f"{_ROW}{i}")
+            replacements[row.placeholder] = shared
+        return replacements
+
+    def _named(
+        self, name: str, variable: Variable, wrap: Callable[..., Variable], suffix: str = ""
+    ) -> Variable:
+        dims = self._renamed(self.dims.get(name, ()))
+        return wrap(variable, name + suffix, *(() if None in dims else dims))
+
+    def _renamed(self, dims: Sequence[str | None]) -> tuple[str | None, ...]:
+        return tuple(self.dim if d is not None and d == self.obs.dim else d for d in dims)
+
+    def _coords(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        coords, lengths = (dict(vars(self.fgraph)[name]) for name in ("_coords", "_dim_lengths"))
+        if self.obs.dim is not None and self.dim is not None:
+            labels = coords.get(self.obs.dim)
+            size = len(self.indices)
+            coords[self.dim] = None if labels is None else tuple(np.asarray(labels)[self.indices])
+            lengths[self.dim] = pytensor.shared(np.array(size), name=self.dim)
+        return coords, lengths
+
+
+def _copies(graphs: Sequence[Variable]) -> list[Variable]:
+    """Copy graphs down to their inputs, which are about to be replaced in the copy."""
+    _, copies = clone(list(graph_inputs(graphs)), list(graphs), copy_inputs=False)
+    return copies
+
+
+def _shared_rows(
+    values: np.ndarray, shape: Sequence[int | None], name: str | None = None
+) -> SharedVariable:
+    rows: SharedVariable = pytensor.shared(
+        np.ascontiguousarray(values), name=name, shape=tuple(shape)
+    )
+    return rows
+
+
+def _initial_values(model: pm.Model) -> dict[str, Any]:
+    values = {}
+    for rv, value in model.rvs_to_initial_values.items():
+        if isinstance(value, Variable) and not isinstance(value, Constant):
+            raise UnsupportedModelError(
+                f"{rv.name!r} has a symbolic initial value, which cannot be carried over to the "
+                "coreset model. Give it as numbers (initval=...), or leave it out."
+            )
+        if value is not None:
+            values[rv.name] = value
+    return values
+
+
+def _row_containers(obs: Observations) -> dict[str, RowArray]:
+    """Data containers that are row arrays themselves, and not in more than one way."""
+    names = {v.name for v in obs.model.data_vars}
+    found: dict[str, list[RowArray]] = {}
+    for row in obs.rows:
+        name = row.source.name
+        if row.source.owner is None and name is not None and name in names:
+            found.setdefault(name, []).append(row)
+    return {name: rows[0] for name, rows in found.items() if len(rows) == 1}
+
+
+@contextmanager
+def _convertible(model: pm.Model) -> Iterator[None]:
+    """Hide what PyMC's conversion refuses: initial values, and dims with unnamed entries.
+
+    Both are carried over by name.
+    """
+    values, dims = dict(model.rvs_to_initial_values), dict(model.named_vars_to_dims)
+    model.rvs_to_initial_values.update(dict.fromkeys(values))
+    for name, names in dims.items():
+        if names and None in names:
+            model.named_vars_to_dims.pop(name)
+    try:
+        yield
+    finally:
+        model.rvs_to_initial_values.update(values)
+        model.named_vars_to_dims.update(dims)

@@ -1,0 +1,104 @@
+"""The unconstrained space that samplers and optimisers work in, and the way back from it."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.blocking import DictToArrayBijection, RaveledVars
+from pytensor.compile.mode import Mode
+
+from pymc_coresets.reading.draws import Draws
+
+__all__ = ["Unconstrained"]
+
+
+class Unconstrained:
+    """A model's free variables as one real vector of length D.
+
+    Parameters
+    ----------
+    model : pm.Model
+        All its free variables must be continuous where a gradient is asked for.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> with pm.Model() as model:
+    ...     sigma = pm.HalfNormal("sigma")
+    >>> space = Unconstrained(model)
+    >>> space.constrain(np.zeros((2, 1))).values["sigma"]
+    array([1., 1.])
+    """
+
+    def __init__(self, model: pm.Model) -> None:
+        self.model = model
+        names = [v.name for v in model.value_vars]
+        point = model.initial_point(random_seed=0)
+        self._start = DictToArrayBijection.map({name: np.asarray(point[name]) for name in names})
+
+    @property
+    def start(self) -> np.ndarray:
+        """The model's initial point, of shape (D,)."""
+        return np.asarray(self._start.data, dtype=float)
+
+    @property
+    def n_dims(self) -> int:
+        """Number of dimensions D."""
+        return self.start.size
+
+    def point(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Give the value of each value variable at `x`, of shape (D,)."""
+        values: dict[str, np.ndarray] = DictToArrayBijection.rmap(self.raveled(x))
+        return values
+
+    def raveled(self, x: np.ndarray) -> RaveledVars:
+        """Give the vector `x`, of shape (D,), as PyMC's step methods take it."""
+        return self._start._replace(data=x)
+
+    @cached_property
+    def logp_and_gradient(self) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        """The log-density of the model (Jacobian included) and its gradient at a vector x."""
+        density = self.density
+
+        def logp_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
+            logp, gradient = density(x)
+            return float(logp), np.asarray(gradient)
+
+        return logp_and_gradient
+
+    @cached_property
+    def density(self) -> Any:  # noqa: ANN401
+        """The same, compiled, as PyMC's step methods take it."""
+        function = self.model.logp_dlogp_function(ravel_inputs=True)
+        function.set_extra_values({})
+        function.trust_input = True
+        return function
+
+    def constrain(self, x: np.ndarray) -> Draws:
+        """Map points (n_draws, D) to draws of the free variables on their own scale."""
+        points = [self.point(row) for row in x]
+        values = [self._backward(*point.values()) for point in points]
+        names = [rv.name for rv in self.model.free_RVs]
+        return Draws(
+            {
+                n: np.stack(column)
+                for n, column in zip(names, zip(*values, strict=True), strict=True)
+            }
+        )
+
+    @cached_property
+    def _backward(self) -> Callable[..., Sequence[np.ndarray]]:
+        rvs = [
+            pt.as_tensor(rv, allow_xtensor_conversion=True)
+            for rv in self.model.replace_rvs_by_values(self.model.free_RVs)
+        ]
+        # A few small operations a draw: not worth a compilation.
+        plain = Mode(linker="py", optimizer="minimum_compile")
+        function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
+            self.model.value_vars, rvs, mode=plain, on_unused_input="ignore"
+        )
+        return function

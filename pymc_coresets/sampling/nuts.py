@@ -1,0 +1,228 @@
+"""NUTS for one density whose data change: compiled once, and started where it ended before."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator
+from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
+from pymc.step_methods.step_sizes import DualAverageAdaptation
+from pytensor.compile.sharedvalue import SharedVariable
+
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import Unconstrained
+
+__all__ = ["N_CHAINS", "NutpieNuts", "Nuts", "NutsSampler", "PyMCNuts", "Run", "sample_quietly"]
+
+#: NUTS as `pm.sample` offers it.
+type NutsSampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
+
+N_CHAINS = 2
+
+_TARGET_ACCEPT = 0.8
+_METRIC_WEIGHT = 10  # draws that the initial variances of the metric count for
+
+
+def sample_quietly(model: pm.Model, draws: int, *, tune: int, seed: int) -> xr.DataTree:
+    """Run NUTS as a part of something else: two chains, and nothing shown or judged."""
+    idata: xr.DataTree = pm.sample(
+        model=model,
+        draws=draws,
+        tune=tune,
+        chains=N_CHAINS,
+        random_seed=seed,
+        progressbar=False,
+        compute_convergence_checks=False,
+        quiet=True,
+    )
+    return idata
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Run:
+    """Draws of one run, and what the next may start from.
+
+    Parameters
+    ----------
+    draws : Draws
+        On the scale of the variables, chain by chain.
+    positions : ndarray of shape (n_draws, n_dims)
+        The same on the unconstrained scale, in the sampler's own order.
+    step_size : float
+        Mean of the chains' adapted step sizes.
+    n_divergences : int
+        Among these draws.
+    """
+
+    draws: Draws
+    positions: np.ndarray
+    step_size: float
+    n_divergences: int
+
+    def starts(self, rng: np.random.Generator) -> np.ndarray:
+        """Positions to start the chains from, of shape (n_chains, n_dims)."""
+        chosen: np.ndarray = rng.choice(self.positions, N_CHAINS, replace=False)
+        return chosen
+
+
+class Nuts(Protocol):
+    """A sampler of one model whose shared variables change."""
+
+    def run(
+        self,
+        values: Mapping[str, np.ndarray],
+        n_draws: int,
+        *,
+        tune: int,
+        last: Run | None,
+        rng: np.random.Generator,
+    ) -> Run:
+        """Draw with the given values of the model's shared variables."""
+
+
+class NutpieNuts:
+    """nutpie, with exchanged data.
+
+    Its interface takes starting points and a step size from the last run, but no metric; it
+    adapts one from the first gradients on.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Has the shared variables whose values change.
+    shapes : mapping of str to tuple of int
+        The free variables and their shapes.
+    """
+
+    def __init__(self, model: pm.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self._model, self._shapes = model, shapes
+
+    def run(
+        self,
+        values: Mapping[str, np.ndarray],
+        n_draws: int,
+        *,
+        tune: int,
+        last: Run | None,
+        rng: np.random.Generator,
+    ) -> Run:
+        """Draw with the given values of the model's shared variables."""
+        import nutpie  # noqa: PLC0415
+
+        used = {v.name for v in self._compiled.shared_var_keys}
+        model = self._compiled.with_data(**{n: v for n, v in values.items() if n in used})
+        settings = {}
+        if last is not None:
+            points = last.positions
+            model = replace(model, initial_point_func=lambda seed: points[seed % len(points)])
+            settings["initial_step"] = last.step_size
+        sampling = nutpie.sample(
+            model,
+            draws=-(-n_draws // N_CHAINS),
+            tune=tune,
+            chains=N_CHAINS,
+            seed=int(rng.integers(2**31)),
+            progress_bar=False,
+            save_warmup=False,
+            store_unconstrained=True,
+            blocking=False,
+            **settings,
+        )
+        try:
+            idata = sampling.wait()
+        except BaseException:  # Ctrl-C above all, of which its own blocking way makes a short run
+            sampling.cancel()
+            raise
+        stats = idata["sample_stats"]
+        positions = stats["unconstrained_draw"].to_numpy()
+        return Run(
+            draws=Draws.of(idata, self._shapes).take(slice(0, n_draws)),
+            positions=positions.reshape(-1, positions.shape[-1])[:n_draws],
+            step_size=float(stats["step_size_bar"][:, -1].mean()),
+            n_divergences=int(stats["diverging"].sum()),
+        )
+
+    @cached_property
+    def _compiled(self) -> Any:  # noqa: ANN401
+        import nutpie  # noqa: PLC0415
+
+        return nutpie.compile_pymc_model(self._model)
+
+
+class PyMCNuts:
+    """PyMC's own step method, kept from run to run; metric and step size start from the last one.
+
+    The chains run one after the other.
+
+    Parameters
+    ----------
+    space : Unconstrained
+        The unconstrained space of the model.
+    shared : mapping of str to SharedVariable
+        Those whose values change.
+    """
+
+    def __init__(self, space: Unconstrained, shared: Mapping[str, SharedVariable]) -> None:
+        self._space, self._shared = space, shared
+
+    def run(
+        self,
+        values: Mapping[str, np.ndarray],
+        n_draws: int,
+        *,
+        tune: int,
+        last: Run | None,
+        rng: np.random.Generator,
+    ) -> Run:
+        """Draw with the given values of the model's shared variables."""
+        for name, variable in self._shared.items():
+            variable.set_value(values[name])
+        starts = np.tile(self._space.start, (N_CHAINS, 1)) if last is None else last.starts(rng)
+        per_chain = -(-n_draws // N_CHAINS)
+        chains = [
+            self._chain(x, per_chain, tune, last, stream)
+            for x, stream in zip(starts, rng.spawn(N_CHAINS), strict=True)
+        ]
+        positions = np.concatenate([chain for chain, _, _ in chains])[:n_draws]
+        return Run(
+            draws=self._space.constrain(positions),
+            positions=positions,
+            step_size=float(np.mean([step for _, step, _ in chains])),
+            n_divergences=sum(diverging for _, _, diverging in chains),
+        )
+
+    def _chain(
+        self, x: np.ndarray, n_draws: int, tune: int, last: Run | None, rng: np.random.Generator
+    ) -> tuple[np.ndarray, float, int]:
+        step, n_dims = self._step, len(x)
+        mean, variance = (
+            (x, np.ones(n_dims))
+            if last is None
+            else (last.positions.mean(axis=0), last.positions.var(axis=0))
+        )
+        step.potential = QuadPotentialDiagAdapt(
+            n_dims, mean, variance, _METRIC_WEIGHT, rng=rng.spawn(1)[0]
+        )
+        step.integrator = CpuLeapfrogIntegrator(step.potential, self._space.density)
+        size = 0.25 / n_dims**0.25 if last is None else last.step_size
+        step.step_adapt = DualAverageAdaptation(size, _TARGET_ACCEPT, 0.05, 0.75, 10)
+        step.reset()
+        step.setup_chain(rng, tune, n_draws)
+        state: Any = self._space.raveled(x)
+        positions, n_divergences = [], 0
+        for i in range(tune + n_draws):
+            if i == tune:
+                step.stop_tuning()
+            state, [stats] = step.astep(state)
+            if i >= tune:
+                positions.append(state.data)
+                n_divergences += bool(stats["diverging"])
+        return np.stack(positions), float(step.step_adapt.current(tune=False)), n_divergences
+
+    @cached_property
+    def _step(self) -> Any:  # noqa: ANN401
+        return pm.NUTS(model=self._space.model, logp_dlogp_func=self._space.density)

@@ -1,0 +1,159 @@
+"""What a method gives: the weighted rows, how it came to them, and why it stopped."""
+
+import math
+from dataclasses import dataclass, fields
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_coresets.solving.problem import Vector
+
+__all__ = ["Progress", "Solution", "Status", "Trace"]
+
+
+class Status(Enum):
+    """Why a method stopped; the value is a sentence for the user.
+
+    Examples
+    --------
+    >>> Status.SIZE_REACHED.value
+    'The coreset has the wanted number of weights.'
+    """
+
+    SIZE_REACHED = "The coreset has the wanted number of weights."
+    TOLERANCE_REACHED = "The held-out objective is within the tolerance."
+    OPTIMAL = "No other row brings the coreset closer to the full data."
+    NO_PROGRESS = "The last step no longer improved the objective."
+    ITERATION_LIMIT = "The method used all of its steps."
+    OUT_OF_TIME = "The time budget is used up; this is the coreset so far."
+    SAMPLING_FAILED = "The sampler failed; this is the coreset so far."
+    INTERRUPTED = "Interrupted by the user; this is the coreset so far."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a run stands after a step; the callback of `solve` receives one a step.
+
+    Parameters
+    ----------
+    size : int
+        Number of positive weights.
+    objective, heldout_objective : float
+        ``||L - L(w)||^2`` in nats, on the draws that choose the weights and on held-out draws
+        (nan where there are none).
+    seconds : float
+        Wall time since the start.
+    pareto_khat : float
+        Tail of the importance ratios of the full posterior over the coreset's; this and the next
+        two are nan for methods that do not draw from the coreset's posterior.
+    kl, reverse_kl : float
+        KL(coreset || full) and KL(full || coreset) in nats, by these ratios; the latter is nan
+        where their tail is too heavy.
+    n_passes, n_evaluations : float, int
+        Evaluations of all rows, and of one row at one draw, so far.
+    seconds_drawing, seconds_evaluating : float
+        Wall time so far in the sampler, and in log-likelihoods.
+
+    Examples
+    --------
+    >>> Progress(size=1, objective=0.5, heldout_objective=0.7, seconds=0.1).size
+    1
+    """
+
+    size: int
+    objective: float
+    heldout_objective: float
+    seconds: float
+    pareto_khat: float = math.nan
+    kl: float = math.nan
+    reverse_kl: float = math.nan
+    n_passes: float = 0.0
+    n_evaluations: int = 0
+    seconds_drawing: float = 0.0
+    seconds_evaluating: float = 0.0
+
+    @property
+    def honest_objective(self) -> float:
+        """The held-out objective, or without held-out draws that of those that chose."""
+        held_out = not math.isnan(self.heldout_objective)
+        return self.heldout_objective if held_out else self.objective
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trace:
+    """The history of a run: arrays of equal length, one entry a step that changed the weights.
+
+    The first entry is the start: no rows, or those that the first draws come from.
+
+    Parameters
+    ----------
+    size : ndarray of int64
+        Number of positive weights.
+    objective, heldout_objective : ndarray of float64
+        ``||L - L(w)||^2`` in nats.
+    seconds : ndarray of float64
+        Wall time since the start.
+    pareto_khat, kl, reverse_kl, n_passes, n_evaluations, seconds_drawing, seconds_evaluating
+        Arrays too; see `Progress`.
+
+    Examples
+    --------
+    >>> step = Progress(size=0, objective=2.0, heldout_objective=2.5, seconds=0.0)
+    >>> Trace.of([step]).objective
+    array([2.])
+    """
+
+    size: NDArray[np.int64]
+    objective: Vector
+    heldout_objective: Vector
+    seconds: Vector
+    pareto_khat: Vector
+    kl: Vector
+    reverse_kl: Vector
+    n_passes: Vector
+    n_evaluations: NDArray[np.int64]
+    seconds_drawing: Vector
+    seconds_evaluating: Vector
+
+    @classmethod
+    def of(cls, steps: list[Progress]) -> "Trace":
+        """Turn a list of steps into arrays."""
+        return cls(**{f.name: np.array([getattr(s, f.name) for s in steps]) for f in fields(cls)})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Solution:
+    """The weighted rows that a method chose.
+
+    Parameters
+    ----------
+    indices : ndarray of int64
+        Positions among the candidates, sorted and unique.
+    weights : ndarray of float64
+        Positive, of the same length.
+    history : Trace
+        Size and objectives after every step that changed the weights.
+    status : Status
+        Why the method stopped.
+    objective : float
+        Of these weights, in nats, on draws that chose nothing where there are such; nan where it
+        was not measured.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> start = Progress(size=0, objective=0.0, heldout_objective=0.0, seconds=0.0)
+    >>> empty = Solution(
+    ...     indices=np.arange(0), weights=np.zeros(0), history=Trace.of([start]),
+    ...     status=Status.OPTIMAL, objective=0.0,
+    ... )
+    >>> len(empty.indices)
+    0
+    """
+
+    indices: NDArray[np.int64]
+    weights: Vector
+    history: Trace
+    status: Status
+    objective: float

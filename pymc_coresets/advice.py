@@ -3,29 +3,17 @@
 import math
 from collections.abc import Iterator, Mapping
 
+from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.solving.solution import Solution, Status
 
-__all__ = ["limitations", "rows_of_a_quadratic"]
+__all__ = ["limitations"]
 
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _MANY_DIVERGENCES = 0.01  # of the draws
 _FEW = 10  # observations for each dimension
 _WORTHWHILE = 0.5  # of the observations: more rows than that save nothing
 _EARLY = {Status.INTERRUPTED, Status.SAMPLING_FAILED, Status.OUT_OF_TIME}
-
-
-def rows_of_a_quadratic(n_dims: int) -> int:
-    """How many weighted rows match any quadratic log-likelihood of D variables.
-
-    By Caratheodory's theorem it is one more than the D(D + 3)/2 coefficients.
-
-    Examples
-    --------
-    >>> rows_of_a_quadratic(2)
-    6
-    """
-    return n_dims * (n_dims + 3) // 2 + 1
 
 
 def limitations(
@@ -58,9 +46,9 @@ def limitations(
             f"the full posterior, and not within {limit:g}. {_remedy(solution, observations, size)}"
             " check() tells whether what there is is enough."
         )
-    elif len(solution.indices) < observations.n_dims:
+    elif len(solution.rows) < observations.n_dims:
         yield (
-            f"{len(solution.indices)} rows for {observations.n_dims} free dimensions leave some "
+            f"{len(solution.rows)} rows for {observations.n_dims} free dimensions leave some "
             "directions to the prior alone, where the estimated divergence means little: allow "
             f"a size of {2 * observations.n_dims} at least."
         )
@@ -94,7 +82,7 @@ def limitations(
 def _remedy(solution: Solution, observations: Observations, allowed: int) -> str:
     if solution.status is Status.OUT_OF_TIME:
         return "Allow a longer time_budget, or reweight the coreset's draws;"
-    size, needed = len(solution.indices), rows_of_a_quadratic(observations.n_dims)
+    size, needed = len(solution.rows), rows_of_a_quadratic(observations.n_dims)
     if needed > _WORTHWHILE * observations.n_obs:
         return (
             f"The log-likelihoods of {observations.n_dims} free dimensions may vary in {needed} "
@@ -108,6 +96,6 @@ def _remedy(solution: Solution, observations: Observations, allowed: int) -> str
         )
     larger = f"a larger size than {size}, " if size == allowed else ""
     return (
-        f"Allow {larger}more draws (RiemannianPursuit(n_draws=...)), or reweight the coreset's "
+        f"Allow {larger}more draws (RiemannianPursuit(draws=...)), or reweight the coreset's "
         "draws;"
     )

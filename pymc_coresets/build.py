@@ -1,11 +1,9 @@
 """The front door: from a model to a coreset."""
 
-import logging
 import math
-import operator
 import time
-import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from importlib.util import find_spec
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
@@ -14,37 +12,29 @@ import pymc as pm
 import xarray as xr
 from pymc.model.core import modelcontext
 
-from pymc_coresets.advice import limitations, rows_of_a_quadratic
-from pymc_coresets.construction import AnyMethod, Construction
+from pymc_coresets.advice import limitations
 from pymc_coresets.coreset import Coreset, Settings
-from pymc_coresets.exceptions import CoresetWarning, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
-from pymc_coresets.methods.quasi_newton import QuasiNewton
-from pymc_coresets.methods.register import ADAPTIVE_METHODS, METHODS
-from pymc_coresets.methods.riemannian import RiemannianPursuit
-from pymc_coresets.methods.sparse_vi import SparseVI
-from pymc_coresets.methods.uniform import Uniform
+from pymc_coresets.methods.job import Job, Method
+from pymc_coresets.methods.posterior import CoresetPosterior
+from pymc_coresets.methods.register import METHODS
+from pymc_coresets.options import generator, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import verify, verify_model
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.draws import Draws, DrawsLike
-from pymc_coresets.reading.observations import Observations, find_observations
-from pymc_coresets.reading.rewrite import WEIGHTS
-from pymc_coresets.rows.collapsing import collapse_rows
-from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.rewrite import WEIGHTS, coreset_model
+from pymc_coresets.sampling.reuse import ReusingSampler
+from pymc_coresets.sampling.sampler import CoresetSampler, InnerNuts
 from pymc_coresets.sampling.weighting import WEIGHTINGS, Subsample, UserDraws, Weighting
 from pymc_coresets.solving.solution import Status, Trace
 
 __all__ = ["build_coreset"]
 
-_log = logging.getLogger(__name__)
-
-_METHODS: dict[str, type[Any]] = {
-    "auto": RiemannianPursuit,
-    **METHODS,
-    **ADAPTIVE_METHODS,
-    "sensitivity": Sensitivity,
-}
+_METHODS: Mapping[str, type[Any]] = {**METHODS, Sensitivity.name: Sensitivity}
+_NUTS_SAMPLERS = ("pymc", "nutpie")
 
 
 def build_coreset(  # noqa: PLR0913
@@ -52,13 +42,14 @@ def build_coreset(  # noqa: PLR0913
     *,
     size: int | None = None,
     tolerance: float | None = None,
-    method: str | AnyMethod = "auto",
+    method: str | Method = "auto",
     weighting: str | Weighting | DrawsLike | None = None,
     observed: str | Sequence[str] | None = None,
     dim: str | None = None,
     collapse: bool = False,
     allow_local: bool = False,
     time_budget: float | None = None,
+    nuts_sampler: InnerNuts = "pymc",
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool = True,
 ) -> Coreset:
@@ -76,12 +67,15 @@ def build_coreset(  # noqa: PLR0913
     model : pm.Model, optional
         Taken from the context where it is not given.  It is not changed.
     size : int, optional
-        Largest number of weighted rows.  By default D(D + 3) for D free dimensions (twice as many
-        as match a quadratic log-posterior), but 100 at least and 1 000 at most.
+        Largest number of weighted rows.  With D free dimensions, K = D(D + 3)/2 + 1 rows match any
+        quadratic log-posterior.  The default is 2 K for ``"auto"``, but 100 at least and 1 000 at
+        most; K for all other methods, but 50 at least and 500 at most; never more than there are
+        rows.  With ``Sensitivity(epsilon=...)`` it follows from epsilon, and is not accepted.
     tolerance : float, optional
         Symmetrised KL divergence between the coreset's and the full posterior, in nats, at which
         the coreset is good enough: no more rows are added.  By default 0.01 for
-        ``method="auto"``, and none for the others, which then use up their `size`.
+        ``method="auto"``, and none for the others, which then use up their `size`.  Only
+        ``"auto"``, ``"pursuit"``, ``"iht"``, ``"giga"`` and ``"frank_wolfe"`` accept it.
     method : str or option object
         ``"auto"`` (`RiemannianPursuit`, best by far), or a method with a fixed weighting
         distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``; ``"sparse_vi"`` or
@@ -92,8 +86,8 @@ def build_coreset(  # noqa: PLR0913
         Where the methods with a fixed weighting distribution compare the potentials:
         ``"subsample"`` (their default: a short NUTS run on a uniform coreset), ``"laplace"``,
         ``"prior"``, ``"pathfinder"``; `Subsample` with options; or draws of your own, as a
-        DataTree, a Dataset or a mapping of names to arrays.  With ``method="auto"`` it means
-        ``method="pursuit"``.
+        DataTree, a Dataset or a mapping of names to arrays.  The other methods, ``"auto"`` among
+        them, choose their own draws and refuse it.
     observed : str or sequence of str, optional
         Observed variables to summarise; the others stay in the model as they are.
     dim : str, optional
@@ -103,7 +97,10 @@ def build_coreset(  # noqa: PLR0913
     allow_local : bool, default False
         Accept free variables with one value per observation; all of them stay in the model.
     time_budget : float, optional
-        Seconds after which ``method="auto"`` begins no further round.
+        Seconds after which ``method="auto"`` begins no further round; the others refuse it.
+    nuts_sampler : {"pymc", "nutpie"}, default "pymc"
+        Whose NUTS samples the posteriors of coresets on the way, where Laplace approximations do
+        not serve: PyMC's compiles in a second; nutpie's takes ten or more, and runs faster.
     random_seed : int or Generator, optional
         The result is reproducible from it.
     progressbar : bool, default True
@@ -146,11 +143,12 @@ def build_coreset(  # noqa: PLR0913
     >>> coreset.n_observations, coreset.size <= 10
     (2000, True)
     """
-    if method == "auto" and weighting is not None:
-        method = "pursuit"  # at the draws that the user wants
-    chosen = _method(method, tolerance, time_budget)
+    chosen = _method(method)
+    given = {"size": size, "tolerance": tolerance, "time_budget": time_budget}
+    chosen = _configured(chosen, given | {"weighting": weighting})
     weights_from = _weighting(weighting)
-    rng = np.random.default_rng(random_seed)
+    _check_nuts_sampler(nuts_sampler)
+    rng = generator(random_seed)
     names = observed if observed is None or isinstance(observed, str) else list(observed)
     settings: Settings = {"observed": names, "dim": dim, "allow_local": allow_local}
     started = time.perf_counter()
@@ -158,34 +156,40 @@ def build_coreset(  # noqa: PLR0913
     with Reporter(show=progressbar) as report:
         with report.part("reading the model"):
             observations = find_observations(model, **settings)
-            limit = _size(size, observations, chosen)
-            loglik = LogLikelihood(observations)
+            if size is not None:
+                size = whole_number("size", size, least=1, most=observations.n_obs)
+            loglik = LogLikelihood(observations, collapse=collapse)
             verify(loglik, rng=rng.spawn(1)[0])
-            base_weights = _base_weights(observations, collapse=collapse)
-        limit = min(limit, int(np.count_nonzero(base_weights)))
-        construction = Construction(
-            observations=observations,
-            posterior=CoresetSampler(loglik, base_weights),
-            weighting=weights_from,
+            _verify_form(loglik)
+        limit = chosen.default_size(loglik.n_dims, loglik.n_rows) if size is None else size
+        limit = min(limit, loglik.n_rows)
+        samplers = _Samplers(loglik, nuts_sampler)
+        job = Job(
+            posterior=samplers.first,
+            posteriors_for_many_draws=samplers.for_many_draws,
+            weighting=lambda n_draws, *, rng: weights_from.draw(samplers.first, n_draws, rng=rng),
+            loglikelihood=loglik,
             size=limit,
             deadline=started + (math.inf if time_budget is None else time_budget),
+            rng=rng,
             report=report,
         )
-        solution = construction.run(chosen, rng=rng)
-    if not solution.indices.size and solution.status is Status.INTERRUPTED:
+        solution = chosen.run(job)
+        report.counts.update(samplers.counts)
+    if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     wanted = _limit(chosen, asked=tolerance is not None or size is None)
     for message in limitations(
         solution, observations, size=limit, tolerance=wanted, counts=report.counts
     ):
-        warnings.warn(message, CoresetWarning, stacklevel=2)
-    coreset = Coreset(
-        indices=_users_rows(observations, solution.indices),
+        warn_user(message)
+    return Coreset(
+        indices=solution.rows.positions,
         weights=solution.weights,
         n_observations=observations.n_obs,
-        n_distinct=int(np.count_nonzero(base_weights)),
+        n_distinct=loglik.n_rows,
         method=_named(method),
-        weighting=_source(chosen, weighting),
+        weighting=chosen.draws_from or ("subsample" if weighting is None else _named(weighting)),
         status=solution.status.value,
         objective=solution.objective,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
@@ -193,8 +197,6 @@ def build_coreset(  # noqa: PLR0913
         settings=settings,
         loglikelihood=loglik,
     )
-    verify_model(loglik, coreset.model, solution.indices, solution.weights)
-    return coreset
 
 
 # -- options ---------------------------------------------------------------------------------------
@@ -209,33 +211,68 @@ def _full_model(model: pm.Model | None) -> pm.Model:
     return found
 
 
-def _method(
-    method: str | AnyMethod, tolerance: float | None, time_budget: float | None
-) -> AnyMethod:
-    chosen: Any = method
+def _verify_form(loglik: LogLikelihood) -> None:
+    """Compare the coreset's model with PyMC on one row, before any work is done."""
+    rows, weights = loglik.source.take(slice(0, 1)), np.array([2.0])
+    verify_model(loglik, coreset_model(loglik.observations, rows, weights), rows, weights)
+
+
+def _method(method: str | Method) -> Method:
     if isinstance(method, str):
         if method not in _METHODS:
             names = list(_METHODS)
             raise InvalidOptionError(f"method={method!r} is unknown: use one of {names!r}.")
-        chosen = _METHODS[method]()
-    elif isinstance(method, type) or not isinstance(method, tuple(_METHODS.values())):
+        return cast(Method, _METHODS[method]())
+    if isinstance(method, type) or not isinstance(method, tuple(_METHODS.values())):
         raise InvalidOptionError(
             f"method={method!r} must be a name or an option object such as Pursuit()."
         )
-    if time_budget is not None and not isinstance(chosen, RiemannianPursuit):
+    return method
+
+
+def _configured(method: Method, given: Mapping[str, Any]) -> Method:
+    """Return the method with the user's tolerance; refuse what it does not use."""
+    for option, value in given.items():
+        if value is not None and option not in method.accepts:
+            raise InvalidOptionError(
+                f"{option}={_named(value)}: method={method.name!r} does not use it, for "
+                f"{_why_not(option, method)} Leave it out, or use {_methods_that_accept(option)}."
+            )
+    if given["time_budget"] is not None:
+        positive_number("time_budget", given["time_budget"])
+    if given["tolerance"] is None:
+        return method
+    tolerance = positive_number("tolerance", given["tolerance"])
+    return cast(Method, replace(cast(Any, method), tolerance=tolerance))
+
+
+def _why_not(option: str, method: Method) -> str:
+    reasons = {
+        "size": "its size follows from epsilon.",
+        "tolerance": "it does not measure a divergence to stop at.",
+        "time_budget": "it has no rounds.",
+        "weighting": f"it draws from {method.draws_from}."
+        if method.draws_from != "none"
+        else "it compares no rows at draws.",
+    }
+    return reasons[option]
+
+
+def _methods_that_accept(option: str) -> str:
+    names: Collection[str] = [n for n, m in _METHODS.items() if option in m().accepts]
+    return "method=" + " or ".join(map(repr, names))
+
+
+def _check_nuts_sampler(nuts_sampler: str) -> None:
+    if nuts_sampler not in _NUTS_SAMPLERS:
         raise InvalidOptionError(
-            f"time_budget={time_budget}: {_named(method)} has no rounds; only method='auto' "
-            "without a weighting has."
+            f"nuts_sampler={nuts_sampler!r} must be one of {list(_NUTS_SAMPLERS)!r}."
         )
-    if time_budget is not None and not time_budget > 0:
+    if nuts_sampler == "nutpie" and find_spec("nutpie") is None:
         raise InvalidOptionError(
-            f"time_budget={time_budget} must be a positive number of seconds, or None."
+            "nuts_sampler='nutpie' needs the package nutpie: "
+            'pip install "pymc-coresets[nutpie]".'
         )
-    if tolerance is None:
-        return chosen  # type: ignore[no-any-return]
-    if "tolerance" not in {f.name for f in fields(chosen)}:
-        raise InvalidOptionError(f"tolerance={tolerance}: {_named(method)} measures no divergence.")
-    return replace(chosen, tolerance=tolerance)  # type: ignore[no-any-return]
 
 
 def _weighting(weighting: str | Weighting | DrawsLike | None) -> Weighting:
@@ -255,72 +292,44 @@ def _weighting(weighting: str | Weighting | DrawsLike | None) -> Weighting:
 
 
 def _named(option: Any) -> str:  # noqa: ANN401
-    if isinstance(option, str):
-        return option
+    if isinstance(option, str | int | float):
+        return str(option)
     return (
         repr(option) if is_dataclass(option) and not isinstance(option, Draws) else "user's draws"
     )
 
 
-def _limit(method: AnyMethod, *, asked: bool) -> float | None:
+def _limit(method: Method, *, asked: bool) -> float | None:
     """Divergence in nats above which to warn: a tolerance that was asked for, or sets the size."""
     tolerance: float | None = getattr(method, "tolerance", None)
     changed = tolerance != getattr(type(method), "tolerance", None)
     return tolerance if asked or changed else None
 
 
-def _size(size: int | None, observations: Observations, method: AnyMethod) -> int:
-    if isinstance(method, Sensitivity) and method.epsilon is not None:
-        if size is not None:
-            raise InvalidOptionError(
-                f"size={size} and epsilon={method.epsilon}: give one of them, for the size follows "
-                "from epsilon."
-            )
-        return observations.n_obs
-    if size is None:
-        quadratic = rows_of_a_quadratic(observations.n_dims)
-        largest = (
-            (2 * quadratic, 100, 1_000)
-            if isinstance(method, RiemannianPursuit)
-            else (quadratic, 50, 500)
-        )
-        return min(observations.n_obs, int(np.clip(*largest)))
-    try:
-        whole = operator.index(size)
-    except TypeError:
-        raise InvalidOptionError(f"size={size!r} must be a whole number.") from None
-    if not 1 <= whole <= observations.n_obs:
-        raise InvalidOptionError(
-            f"size={size} must lie between 1 and the number of observations, {observations.n_obs}."
-        )
-    return whole
+# -- samplers and history -------------------------------------------------------------------------
 
 
-def _source(method: AnyMethod, weighting: str | Weighting | DrawsLike | None) -> str:
-    """Say where the draws came from at which rows were compared."""
-    if isinstance(method, Uniform | Sensitivity):
-        return "none"
-    if isinstance(method, RiemannianPursuit | SparseVI | QuasiNewton):
-        return "the coreset's posterior"
-    return "subsample" if weighting is None else _named(weighting)
+class _Samplers:
+    """The samplers of one construction, made when they are needed."""
 
+    def __init__(self, loglik: LogLikelihood, nuts_sampler: InnerNuts) -> None:
+        self.first = CoresetSampler(loglik, nuts_sampler=nuts_sampler)
+        self._others: list[CoresetSampler | ReusingSampler] = []
 
-# -- rows and history -----------------------------------------------------------------------------
+    def for_many_draws(self) -> list[CoresetPosterior[Draws]]:
+        """Laplace approximations, and re-weighted draws where there is no mode."""
+        self._others = [
+            self.first.with_kind("laplace"),
+            ReusingSampler(self.first.with_kind("auto")),
+        ]
+        return list(self._others)
 
-
-def _users_rows(observations: Observations, indices: np.ndarray) -> np.ndarray:
-    """Positions in the user's own data, of which rows with missing values were left out."""
-    kept = observations.positions
-    return indices if kept is None else kept[indices]
-
-
-def _base_weights(observations: Observations, *, collapse: bool) -> np.ndarray:
-    if not collapse:
-        return np.ones(observations.n_obs)
-    weights = np.zeros(observations.n_obs)
-    kept, counts = collapse_rows(list(observations.rows), observations.n_obs)
-    weights[kept] = counts
-    return weights
+    @property
+    def counts(self) -> dict[str, int]:
+        """What all of them counted; nothing where none was used."""
+        used = [s.counts for s in (self.first, *self._others) if s.counts["n_sampler_runs"]]
+        names = dict.fromkeys(name for counts in used for name in counts)
+        return {name: sum(counts.get(name, 0) for counts in used) for name in names}
 
 
 def _history(trace: Trace, report: Reporter) -> xr.Dataset:

@@ -19,6 +19,7 @@ from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model, row_values
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.nuts import NutsSampler
 
 __all__ = ["Coreset"]
@@ -107,7 +108,7 @@ class Coreset:
     @cached_property
     def model(self) -> pm.Model:
         """A plain PyMC model with a weighted `Potential` in place of the likelihood of all rows."""
-        return coreset_model(self._whole().observations, self._positions(), self.weights)
+        return coreset_model(self._whole().observations, self._rows(), self.weights)
 
     # -- inference -----------------------------------------------------------------------------
 
@@ -171,8 +172,8 @@ class Coreset:
             If the draws lack a variable, or are impossible under the full data.
         """
         loglik = self._whole()
-        full = loglik.moments(idata, finite=False).total
-        coreset = self.weights @ loglik.matrix(idata, self._positions())
+        full = loglik.look(idata).total
+        coreset = self.weights @ loglik.matrix(idata, self._rows())
         return ratios_by_chain(
             idata,
             full - coreset,
@@ -264,10 +265,10 @@ class Coreset:
         settings: Settings = json.loads(attrs["settings"])
         model = _model_of_context() if model is None else model
         loglik = None if model is None else LogLikelihood(find_observations(model, **settings))
-        if loglik is not None and loglik.n_obs != attrs["n_observations"]:
+        if loglik is not None and loglik.n_rows != attrs["n_observations"]:
             raise InvalidDataError(
                 f"The coreset was built for {attrs['n_observations']} observations, but the model "
-                f"has {loglik.n_obs}: give the model that it was built from."
+                f"has {loglik.n_rows}: give the model that it was built from."
             )
         coreset = cls(
             indices=dataset["indices"].to_numpy(),
@@ -296,7 +297,7 @@ class Coreset:
             return ""
         observations = self.loglikelihood.observations
         digest = sha256(repr(sorted(observations.shapes.items())).encode())
-        for name, values in row_values(observations, self._positions(), self.weights).items():
+        for name, values in row_values(observations, self._rows(), self.weights).items():
             digest.update(name.encode() + values.tobytes())
         return digest.hexdigest()
 
@@ -324,10 +325,9 @@ class Coreset:
             )
         return self.loglikelihood
 
-    def _positions(self) -> np.ndarray:
-        """Positions among the observations that are summarised (missing ones are not)."""
-        kept = self._whole().observations.positions
-        return self.indices if kept is None else np.searchsorted(kept, self.indices)
+    def _rows(self) -> Rows:
+        """Return the chosen rows with their data."""
+        return self._whole().source.at(self.indices)
 
     # -- display -------------------------------------------------------------------------------
 

@@ -3,23 +3,32 @@
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_coresets.diagnostics.importance import MIN_DRAWS, estimate_divergences, pareto_smooth
-from pymc_coresets.exceptions import InvalidDataError, SamplingError
+from pymc_coresets.exceptions import InvalidDataError, SamplingError, warn_user
+from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.methods.metering import Metered
 from pymc_coresets.methods.posterior import CoresetPosterior
-from pymc_coresets.methods.uniform import sample_uniform
-from pymc_coresets.solving.options import checked_size
+from pymc_coresets.options import whole_number
+from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Vector
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
-__all__ = ["AdaptiveMethod", "AdaptiveState", "Tangent", "centred", "judge", "solve_adaptively"]
+__all__ = [
+    "AdaptiveMethod",
+    "AdaptiveState",
+    "SteppingMethod",
+    "Tangent",
+    "centred",
+    "judge",
+    "solve_adaptively",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +72,7 @@ class Tangent:
     def at(
         cls,
         posterior: CoresetPosterior[Any],
-        rows: NDArray[np.int64],
+        rows: Rows,
         weights: Vector,
         n_draws: int,
         *,
@@ -76,7 +85,7 @@ class Tangent:
         ----------
         posterior : CoresetPosterior
             What to draw from.
-        rows : ndarray of int64, shape (n_rows,)
+        rows : Rows
             Rows whose vectors are wanted, among them all of positive weight.
         weights : ndarray of shape (n_rows,)
             Their weights, at least 0.
@@ -93,13 +102,13 @@ class Tangent:
         InvalidDataError
             If a potential is not finite at a draw.
         """
-        positive = weights > 0
-        draws = posterior.draw(rows[positive], weights[positive], n_draws, rng=rng)
+        positive = np.flatnonzero(weights > 0)
+        draws = posterior.draw(rows.take(positive), weights[positive], n_draws, rng=rng)
         if n_subsample is None:
-            total = posterior.total(draws)
+            total = posterior.look(draws).total
         else:
-            sampled, scales = sample_uniform(posterior.base_weights, n_subsample, rng=rng)
-            total = scales @ posterior.loglik(draws, sampled)
+            scan = posterior.scan(n_subsample, key=random_key(rng))
+            total = scan.weights @ posterior.loglik(draws, scan.rows)
         loglik = posterior.loglik(draws, rows)
         return cls(draws=draws, vectors=centred(loglik), residual=centred(total - weights @ loglik))
 
@@ -127,7 +136,9 @@ class AdaptiveState:
         Largest number of positive weights.
     rng : numpy.random.Generator
         The only source of randomness.
-    weights : ndarray of shape (n_obs,)
+    rows : Rows
+        Rows that have weight, or may get it back.
+    weights : ndarray of shape (len(rows),)
         At least 0.
     tangent : Tangent
         Draws of the posterior of these weights.
@@ -141,25 +152,27 @@ class AdaptiveState:
     >>> import numpy as np
     >>> tangent = Tangent(draws=None, vectors=np.eye(2), residual=np.zeros(2))
     >>> state = AdaptiveState(
-    ...     posterior=None, size=3, rng=np.random.default_rng(1), weights=np.array([0.0, 4.0, 2.0]),
+    ...     posterior=None, size=3, rng=np.random.default_rng(1),
+    ...     rows=Rows(np.arange(3), np.ones(3)), weights=np.array([0.0, 4.0, 2.0]),
     ...     tangent=tangent, step_limit=1,
     ... )
-    >>> state.support, state.is_full
+    >>> state.support.positions, state.is_full
     (array([1, 2]), False)
     """
 
     posterior: CoresetPosterior[Any]
     size: int
     rng: np.random.Generator
+    rows: Rows
     weights: Vector
     tangent: Tangent
     step_limit: int
     status: Status | None = None
 
     @property
-    def support(self) -> NDArray[np.int64]:
-        """Rows of positive weight, sorted."""
-        return np.flatnonzero(self.weights)
+    def support(self) -> Rows:
+        """Rows of positive weight."""
+        return self.rows.take(np.flatnonzero(self.weights))
 
     @property
     def is_full(self) -> bool:
@@ -167,7 +180,7 @@ class AdaptiveState:
         return bool(np.count_nonzero(self.weights) >= self.size)
 
 
-class AdaptiveMethod[S: AdaptiveState](Protocol):
+class SteppingMethod[S: AdaptiveState](Protocol):
     """A method that chooses its own draws: frozen options, and two functions for the driver."""
 
     def start(self, posterior: CoresetPosterior[Any], size: int, *, rng: np.random.Generator) -> S:
@@ -177,8 +190,42 @@ class AdaptiveMethod[S: AdaptiveState](Protocol):
         """Improve the weights once, or set the status, or both."""
 
 
+class AdaptiveMethod:
+    """What the methods have in common that draw from the coreset's posterior at every step."""
+
+    accepts: ClassVar[Collection[str]] = frozenset({"size"})
+    draws_from: ClassVar[str] = "the coreset's posterior"
+
+    def default_size(self, n_dims: int, n_rows: int) -> int:
+        """As many rows as match a quadratic log-likelihood, 50 to 500."""
+        return moderate_size(n_dims, n_rows)
+
+    def run(self, job: Job[Any]) -> Solution:
+        """Draw hundreds of times: in the fastest way that does not fail."""
+        method = cast(SteppingMethod[Any], self)
+        solution = None
+        with job.report.part("choosing rows", total=job.size) as show:
+            ways = list(job.posteriors_for_many_draws())
+            for way, is_last in zip(ways, [False] * (len(ways) - 1) + [True], strict=True):
+                try:
+                    solution = solve_adaptively(method, way, job.size, rng=job.rng, callback=show)
+                except SamplingError as error:
+                    if is_last:
+                        raise
+                    reason = str(error)
+                else:
+                    if is_last or solution.status is not Status.SAMPLING_FAILED:
+                        break
+                    reason = solution.status.value
+                warn_user(
+                    "The coresets' posteriors are sampled by NUTS, which takes longer, because "
+                    f"Laplace approximations failed: {reason}"
+                )
+        return cast(Solution, solution)
+
+
 def solve_adaptively[S: AdaptiveState](
-    method: AdaptiveMethod[S],
+    method: SteppingMethod[S],
     posterior: CoresetPosterior[Any],
     size: int,
     *,
@@ -192,12 +239,12 @@ def solve_adaptively[S: AdaptiveState](
 
     Parameters
     ----------
-    method : AdaptiveMethod
+    method : SteppingMethod
         For instance ``SparseVI()``.
     posterior : CoresetPosterior
         Draws of coreset posteriors, and potentials at them.
     size : int
-        Largest number of weights, 1 to ``posterior.n_obs``.
+        Largest number of weights, 1 to ``posterior.n_rows``.
     rng : numpy.random.Generator
         Source of all draws and choices.
     callback : callable, optional
@@ -225,22 +272,18 @@ def solve_adaptively[S: AdaptiveState](
 
     >>> import numpy as np
     >>> from pymc_coresets.methods.sparse_vi import SparseVI
-    >>> class Location:
-    ...     x = np.array([0.9, 1.0, 1.1])
-    ...     n_obs, base_weights = 3, np.ones(3)
-    ...     def draw(self, indices, weights, n_draws, *, rng):
+    >>> from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
+    >>> class Location(InMemoryPotentials):
+    ...     def draw(self, rows, weights, n_draws, *, rng):
     ...         precision = 1 + weights.sum()
-    ...         return rng.normal(weights @ self.x[indices] / precision, precision**-0.5, n_draws)
-    ...     def loglik(self, draws, rows=None):
-    ...         x = self.x if rows is None else self.x[rows]
-    ...         return -0.5 * (x[:, None] - draws) ** 2
-    ...     def total(self, draws):
-    ...         return self.base_weights @ self.loglik(draws)
-    >>> solution = solve_adaptively(SparseVI(), Location(), 1, rng=np.random.default_rng(1))
-    >>> solution.indices, solution.weights.round()
+    ...         return rng.normal(weights @ rows.arrays[0] / precision, precision**-0.5, n_draws)
+    >>> x = InMemoryRows([np.array([0.9, 1.0, 1.1])])
+    >>> location = Location(x, 1, lambda draws, rows: -0.5 * (rows.arrays[0][:, None] - draws) ** 2)
+    >>> solution = solve_adaptively(SparseVI(), location, 1, rng=np.random.default_rng(1))
+    >>> solution.rows.positions, solution.weights.round()
     (array([1]), array([3.]))
     """
-    size = checked_size(size, posterior.n_obs)
+    size = whole_number("size", size, least=1, most=posterior.n_rows)
     began = time.perf_counter()
     history: list[Progress] = []
 
@@ -276,11 +319,11 @@ def solve_adaptively[S: AdaptiveState](
     except SamplingError as error:
         _log.info("The last step is taken back: %s", error)
         status = Status.SAMPLING_FAILED
-    indices = state.support
-    _log.debug("%s: %d weights. %s", type(method).__name__, len(indices), status.value)
+    rows = state.support
+    _log.debug("%s: %d weights. %s", type(method).__name__, len(rows), status.value)
     return Solution(
-        indices=indices,
-        weights=state.weights[indices],
+        rows=rows,
+        weights=state.weights[state.weights > 0],
         history=Trace.of(history),
         status=status,
         objective=state.tangent.objective,

@@ -1,14 +1,16 @@
 """Frank-Wolfe: convex steps towards the row that is best aligned with what is missing."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
+from pymc_coresets.methods.fixed_draws import HilbertMethod
+from pymc_coresets.options import positive_number
 from pymc_coresets.solving.loop import State, refit
-from pymc_coresets.solving.options import check_tolerance
 from pymc_coresets.solving.solution import Status
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrankWolfe:
+class FrankWolfe(HilbertMethod):
     """Hilbert coreset by the Frank-Wolfe algorithm on the polytope ``sum_n w_n ||V_n|| = sigma``.
 
     Offered for comparison with the literature: `GIGA` needs no such constraint and `Pursuit` is
@@ -50,11 +52,14 @@ class FrankWolfe:
     array([1., 1.])
     """
 
+    name: ClassVar[str] = "frank_wolfe"
+
     polish: bool = True
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
-        check_tolerance(self.tolerance)
+        if self.tolerance is not None:
+            positive_number("tolerance", self.tolerance)
 
     def start(self, empty: State) -> State:
         """Start from no rows; the first step jumps to a vertex of the polytope."""

@@ -1,11 +1,13 @@
 """GIGA: greedy iterative geodesic ascent on the unit sphere."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
+from pymc_coresets.methods.fixed_draws import HilbertMethod
+from pymc_coresets.options import positive_number
 from pymc_coresets.solving.loop import State, refit
-from pymc_coresets.solving.options import check_tolerance
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Status
 
@@ -27,7 +29,7 @@ class GIGAState(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GIGA:
+class GIGA(HilbertMethod):
     """Hilbert coreset by greedy iterative geodesic ascent.
 
     Its error falls geometrically at little cost a step. `Pursuit` reaches smaller errors at the
@@ -76,11 +78,14 @@ class GIGA:
     array([1., 1.])
     """
 
+    name: ClassVar[str] = "giga"
+
     polish: bool = True
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
-        check_tolerance(self.tolerance)
+        if self.tolerance is not None:
+            positive_number("tolerance", self.tolerance)
 
     def start(self, empty: State) -> GIGAState:
         """Compare all rows with the target."""

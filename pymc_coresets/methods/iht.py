@@ -1,11 +1,13 @@
 """Accelerated iterative hard thresholding: projected gradient steps on sparse weights."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
+from pymc_coresets.methods.fixed_draws import HilbertMethod
+from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.solving.loop import State, refit
-from pymc_coresets.solving.options import check_positive, check_tolerance
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Status
 
@@ -36,7 +38,7 @@ class IHTState(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IHT:
+class IHT(HilbertMethod):
     """Hilbert coreset by accelerated iterative hard thresholding.
 
     Chooses all points together rather than one by one, and finishes with the best weights on its
@@ -82,12 +84,15 @@ class IHT:
     array([1., 1.])
     """
 
+    name: ClassVar[str] = "iht"
+
     max_iterations: int = 100
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
-        check_positive("max_iterations", self.max_iterations)
-        check_tolerance(self.tolerance)
+        whole_number("max_iterations", self.max_iterations, least=1)
+        if self.tolerance is not None:
+            positive_number("tolerance", self.tolerance)
 
     def start(self, empty: State) -> IHTState:
         """Start from no rows and no momentum."""

@@ -1,4 +1,4 @@
-"""What a construction costs: passes over the data, log-likelihoods, and seconds, as it goes."""
+"""What a construction costs: passes over the data, log-likelihoods, and seconds."""
 
 import time
 from collections.abc import Iterator
@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pymc_coresets.methods.posterior import CoresetPosterior, Indices
+from pymc_coresets.methods.posterior import CoresetPosterior
+from pymc_coresets.rows.source import Look, Scan
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Vector
 
 __all__ = ["Metered"]
@@ -33,12 +35,13 @@ class Metered[D]:
     Examples
     --------
     >>> import numpy as np
-    >>> class Constant:
-    ...     n_obs, base_weights = 4, np.ones(4)
-    ...     def loglik(self, draws, rows=None):
-    ...         return np.zeros((4 if rows is None else len(rows), draws))
-    >>> metered = Metered(Constant())
-    >>> values = metered.loglik(10), metered.loglik(10, np.array([0, 2]))
+    >>> from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
+    >>> source = InMemoryRows([np.arange(4.0)])
+    >>> metered = Metered(
+    ...     InMemoryPotentials(source, 1, lambda draws, rows: np.outer(rows.arrays[0], draws))
+    ... )
+    >>> draws = np.arange(10.0)
+    >>> look, values = metered.look(draws), metered.loglik(draws, source.take(slice(0, 2)))
     >>> metered.n_passes, metered.n_evaluations
     (1.5, 60)
     """
@@ -54,56 +57,56 @@ class Metered[D]:
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     @property
-    def n_obs(self) -> int:
+    def n_rows(self) -> int:
         """Number of rows N."""
-        return self._posterior.n_obs
+        return self._posterior.n_rows
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the base weights."""
+        return self._posterior.total_weight
 
     @property
     def n_dims(self) -> int:
         """Number of free dimensions D."""
         return self._posterior.n_dims
 
-    @property
-    def base_weights(self) -> Vector:
-        """What each row stands for, of shape (n_obs,)."""
-        return self._posterior.base_weights
+    def draw(self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator) -> D:
+        """Draw from the posterior of the rows with the given weights."""
+        with self._timed("seconds_drawing"):
+            return self._posterior.draw(rows, weights, n_draws, rng=rng)
 
-    def draw(
-        self, indices: Indices, weights: Vector, n_draws: int, *, rng: np.random.Generator
+    def rough_draw(
+        self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
     ) -> D:
-        """Draw from the posterior of the rows `indices` with the given weights."""
-        start = time.perf_counter()
-        draws = self._posterior.draw(indices, weights, n_draws, rng=rng)
-        self.seconds_drawing += time.perf_counter() - start
-        return draws
+        """Draw from roughly the region of that posterior."""
+        with self._timed("seconds_drawing"):
+            return self._posterior.rough_draw(rows, weights, n_draws, rng=rng)
 
-    def loglik(self, draws: D, rows: Indices | None = None) -> Matrix:
-        """Potentials of some rows (all by default), (n_rows, n_draws), in nats."""
-        with self._timed():
+    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
+        """Sample rows: no potential is evaluated."""
+        return self._posterior.scan(size, key=key, distinct=distinct)
+
+    def loglik(self, draws: D, rows: Rows) -> Matrix:
+        """Potentials of some rows, (n_rows, n_draws), in nats."""
+        with self._timed("seconds_evaluating"):
             values = self._posterior.loglik(draws, rows)
         self._count(*values.shape)
         return values
 
-    def total(self, draws: D) -> Vector:
-        """Sum of the weighted potentials of all rows, of shape (n_draws,)."""
-        with self._timed():
-            total = self._posterior.total(draws)
-        self._count(self.n_obs, len(total))
-        return total
-
-    def moments(self, draws: D) -> tuple[Vector, Vector]:
-        """Give `total`, and the standard deviation of each row's potential, in one pass."""
-        with self._timed():
-            moments = self._posterior.moments(draws)
-        self._count(self.n_obs, len(moments[0]))
-        return moments
+    def look(self, draws: D, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0) -> Look:
+        """Evaluate all rows at the draws."""
+        with self._timed("seconds_evaluating"):
+            look = self._posterior.look(draws, n_candidates=n_candidates, scale=scale, key=key)
+        self._count(self.n_rows, len(look.total))
+        return look
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
+    def _timed(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
-        self.seconds_evaluating += time.perf_counter() - start
+        setattr(self, name, getattr(self, name) + time.perf_counter() - start)
 
     def _count(self, n_rows: int, n_draws: int) -> None:
         self.n_evaluations += n_rows * n_draws
-        self.n_passes += n_rows / self.n_obs
+        self.n_passes += n_rows / self.n_rows

@@ -1,12 +1,14 @@
 """Non-negative orthogonal matching pursuit: every step refits all weights exactly."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
+from pymc_coresets.methods.fixed_draws import HilbertMethod
+from pymc_coresets.options import positive_number
 from pymc_coresets.solving.loop import State
 from pymc_coresets.solving.nnls import ActiveSet, add_best
-from pymc_coresets.solving.options import check_tolerance
 from pymc_coresets.solving.solution import Status
 
 _STEPS_PER_POINT = 10  # rows that come and go again cost a step each; the usual number is 1 to 3
@@ -26,7 +28,7 @@ class PursuitState(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pursuit:
+class Pursuit(HilbertMethod):
     """Hilbert coreset by non-negative orthogonal matching pursuit, the most accurate method here.
 
     A few hundred points usually reproduce the tangent vectors of a smooth model to rounding, for
@@ -72,10 +74,13 @@ class Pursuit:
     (array([3.]), <Status.OPTIMAL: 'No other row brings the coreset closer to the full data.'>)
     """
 
+    name: ClassVar[str] = "pursuit"
+
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
-        check_tolerance(self.tolerance)
+        if self.tolerance is not None:
+            positive_number("tolerance", self.tolerance)
 
     def start(self, empty: State) -> PursuitState:
         """Start from no rows."""

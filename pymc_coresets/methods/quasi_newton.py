@@ -2,17 +2,16 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.methods.adaptive import AdaptiveState, Tangent
+from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangent
 from pymc_coresets.methods.posterior import CoresetPosterior
+from pymc_coresets.options import positive_number, whole_number
+from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.solving.nnls import nonnegative_least_squares
-from pymc_coresets.solving.options import check_positive
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Status
 
@@ -23,21 +22,8 @@ _NEGLIGIBLE = 1e-10  # nats
 _EFFECTIVE_SHARE = 0.25  # of the draws, below which re-weighting them is not to be trusted
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class QuasiNewtonState(AdaptiveState):
-    """Adds the rows that were chosen; those of weight 0 may come back.
-
-    Parameters
-    ----------
-    rows : ndarray of int64
-        Sorted and unique; the vectors of the tangent are theirs.
-    """
-
-    rows: NDArray[np.int64]
-
-
 @dataclass(frozen=True, kw_only=True)
-class QuasiNewton:
+class QuasiNewton(AdaptiveMethod):
     """Choose rows uniformly, then fit their weights by Newton steps for KL(pi_w || pi).
 
     It is cheap, for rows are chosen once and a step costs one pass over the data, one set of draws
@@ -47,7 +33,7 @@ class QuasiNewton:
 
     Parameters
     ----------
-    n_draws : int
+    draws : int
         Draws for each step.
     max_iterations : int
         Largest number of Newton steps.
@@ -78,47 +64,39 @@ class QuasiNewton:
 
     Examples
     --------
-    >>> QuasiNewton(n_draws=1000).max_iterations
+    >>> QuasiNewton(draws=1000).max_iterations
     50
     """
 
-    n_draws: int = 500
+    name: ClassVar[str] = "quasi_newton"
+
+    draws: int = 500
     max_iterations: int = 50
     regularisation: float = 1e-3
 
     def __post_init__(self) -> None:
-        if self.n_draws < 2:
-            raise InvalidOptionError(f"n_draws must be at least 2, but is {self.n_draws}")
-        check_positive("max_iterations", self.max_iterations)
-        if not 0 < self.regularisation < math.inf:
-            raise InvalidOptionError(
-                f"regularisation must be a positive share, but is {self.regularisation}"
-            )
+        whole_number("draws", self.draws, least=2)
+        whole_number("max_iterations", self.max_iterations, least=1)
+        positive_number("regularisation", self.regularisation)
 
     def start(
         self, posterior: CoresetPosterior[Any], size: int, *, rng: np.random.Generator
-    ) -> QuasiNewtonState:
+    ) -> AdaptiveState:
         """Give equal weights to different rows, chosen in proportion to their base weights."""
-        masses = posterior.base_weights
-        total = masses.sum()
-        size = min(size, int(np.count_nonzero(masses)))
-        rows = np.sort(rng.choice(len(masses), size, replace=False, p=masses / total))
-        weights = np.zeros(len(masses))
-        weights[rows] = total / size
-        return QuasiNewtonState(
+        scan = posterior.scan(size, key=random_key(rng), distinct=True)
+        return AdaptiveState(
             posterior=posterior,
             size=size,
             rng=rng,
-            weights=weights,
-            tangent=Tangent.at(posterior, rows, weights[rows], self.n_draws, rng=rng),
+            rows=scan.rows,
+            weights=scan.weights,
+            tangent=Tangent.at(posterior, scan.rows, scan.weights, self.draws, rng=rng),
             step_limit=self.max_iterations,
-            rows=rows,
         )
 
-    def step(self, state: QuasiNewtonState) -> QuasiNewtonState:
+    def step(self, state: AdaptiveState) -> AdaptiveState:
         """Go towards the Newton point as far as the draws can tell."""
-        rows, tangent = state.rows, state.tangent
-        old = state.weights[rows]
+        rows, tangent, old = state.rows, state.tangent, state.weights
         change = self._newton_point(old, tangent) - old
         for trial in range(_TRIALS):
             move = change * _SHRINKAGE**-trial
@@ -126,9 +104,8 @@ class QuasiNewton:
                 break
         else:
             return replace(state, status=Status.NO_PROGRESS)
-        weights = np.zeros_like(state.weights)
-        weights[rows] = np.maximum(old + move, 0.0)
-        moved = Tangent.at(state.posterior, rows, weights[rows], self.n_draws, rng=state.rng)
+        weights = np.maximum(old + move, 0.0)
+        moved = Tangent.at(state.posterior, rows, weights, self.draws, rng=state.rng)
         return replace(state, weights=weights, tangent=moved)
 
     def _newton_point(self, weights: Vector, tangent: Tangent) -> Vector:

@@ -2,21 +2,21 @@
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.methods.adaptive import AdaptiveState, Tangent, centred
+from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangent, centred
 from pymc_coresets.methods.posterior import CoresetPosterior
-from pymc_coresets.methods.uniform import sample_uniform
+from pymc_coresets.options import positive_number, whole_number
+from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.nnls import nonnegative_least_squares, rounding
-from pymc_coresets.solving.options import check_positive
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Status
 
-type Rows = NDArray[np.int64]
 type Update = Literal["sgd", "single", "quadratic", "l1"]
 
 _RIDGE = 0.01  # smallest curvature of a Newton step over the mean variance of the potentials
@@ -28,23 +28,26 @@ _PENALTIES = 16  # tried for l1, by decreases and then by bisection
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SparseVIState(AdaptiveState):
-    """Adds the bracket of the penalty, for ``update="l1"``.
+    """Adds the rows to choose from and, for ``update="l1"``, the bracket of the penalty.
 
     Parameters
     ----------
-    scales : ndarray of shape (n_obs,)
+    pool : Rows or None
+        All rows; None where each selection draws its own subsample.
+    scales : ndarray of shape (len(pool),)
         Standard deviations of the potentials under the prior; empty for the greedy updates.
     enough, too_little : float
         Smallest penalty known to leave at most ``size`` rows, largest known to leave more.
     """
 
+    pool: Rows | None = None
     scales: Vector = field(default_factory=lambda: np.zeros(0))
     enough: float = math.inf
     too_little: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseVI:
+class SparseVI(AdaptiveMethod):
     """Minimise KL(pi_w || pi) by stochastic gradients, one row after another.
 
     It needs no weighting distribution, for it draws from the coreset's own posterior. Use it
@@ -63,7 +66,7 @@ class SparseVI:
         of all under a penalty that leaves ``size`` of them (D.3); then it refines these without
         penalty. It costs up to 32 ``n_steps`` passes in all, ends far below ``size`` because rows
         are too much alike to leave one by one, and is here for comparison only.
-    n_draws : int
+    draws : int
         Draws for each estimate.
     n_steps : int
         Updates of the weights in a step, each with fresh draws.
@@ -107,12 +110,14 @@ class SparseVI:
 
     Examples
     --------
-    >>> SparseVI(n_draws=200, step_size=0.5).update
+    >>> SparseVI(draws=200, step_size=0.5).update
     'sgd'
     """
 
+    name: ClassVar[str] = "sparse_vi"
+
     update: Update = "sgd"
-    n_draws: int = 100
+    draws: int = 100
     n_steps: int = 500
     step_size: float | None = None
     adam: bool = False
@@ -122,39 +127,50 @@ class SparseVI:
         updates = get_args(Update.__value__)
         if self.update not in updates:
             raise InvalidOptionError(f"update must be one of {updates}, but is {self.update!r}")
-        if self.n_draws < 2:
-            raise InvalidOptionError(f"n_draws must be at least 2, but is {self.n_draws}")
-        check_positive("n_steps", self.n_steps)
-        if self.step_size is not None and not 0 < self.step_size < math.inf:
-            raise InvalidOptionError(f"step_size must be positive or None, but is {self.step_size}")
+        whole_number("draws", self.draws, least=2)
+        whole_number("n_steps", self.n_steps, least=1)
+        if self.step_size is not None:
+            positive_number("step_size", self.step_size)
         if self.adam and (self.step_size is None or self.update not in {"sgd", "single"}):
             raise InvalidOptionError(
                 f"adam=True takes a step_size, like 0.5 (it is {self.step_size}), and update='sgd' "
                 f"or 'single' (it is {self.update!r})"
             )
         if self.n_subsample is not None:
-            check_positive("n_subsample", self.n_subsample)
+            whole_number("n_subsample", self.n_subsample, least=1)
 
     def start(
         self, posterior: CoresetPosterior[Any], size: int, *, rng: np.random.Generator
     ) -> SparseVIState:
         """Draw from the prior."""
-        nothing = np.zeros(posterior.n_obs)
-        tangent = self._look(posterior, np.arange(0), np.zeros(0), rng=rng)
+        nothing = posterior.scan(1, key=0).rows.take(slice(0, 0))
+        tangent = self._look(posterior, nothing, np.zeros(0), rng=rng)
         empty = SparseVIState(
             posterior=posterior,
             size=size,
             rng=rng,
-            weights=nothing,
+            rows=nothing,
+            weights=np.zeros(0),
             tangent=tangent,
             step_limit=size,
         )
-        if self.update != "l1":
+        if self.update != "l1" and self.n_subsample is not None:
             return empty
-        vectors = centred(posterior.loglik(tangent.draws))
+        pool = posterior.look(tangent.draws, n_candidates=posterior.n_rows).candidates
+        if self.update != "l1":
+            return replace(empty, pool=pool)
+        vectors = centred(posterior.loglik(tangent.draws, pool))
         scales = np.linalg.norm(vectors, axis=1)
-        enough = float((_unit(vectors, scales) @ tangent.residual).max())
-        return replace(empty, scales=scales, enough=enough, step_limit=_PENALTIES)
+        enough = float((_unit(vectors, scales) @ tangent.residual).max(initial=0.0))
+        return replace(
+            empty,
+            pool=pool,
+            rows=pool,
+            weights=np.zeros(len(pool)),
+            scales=scales,
+            enough=enough,
+            step_limit=_PENALTIES,
+        )
 
     def step(self, state: SparseVIState) -> SparseVIState:
         """Select a row and update the weights; for "l1", try a penalty."""
@@ -163,12 +179,14 @@ class SparseVI:
         best = self._select(state)
         if best is None:
             return replace(state, status=Status.OPTIMAL)
-        rows = np.union1d(state.support, best)
-        weights = state.weights[rows]
+        rows = state.support.union(best)
+        weights = np.zeros(len(rows))
+        weights[rows.where(state.support.positions)] = state.weights[state.weights > 0]
         if self.update == "sgd":
             weights = self._descend(state, rows, weights)
         elif self.update == "single":
-            weights = self._rescale(state, rows, weights, rows == best)
+            is_new = rows.positions == best.positions
+            weights = self._rescale(state, rows, weights, is_new)
         else:
             weights = self._newton(state, rows, weights)
         moved = self._move(state, rows, weights)
@@ -183,29 +201,32 @@ class SparseVI:
         rng: np.random.Generator,
     ) -> Tangent:
         return Tangent.at(
-            posterior, rows, weights, self.n_draws, n_subsample=self.n_subsample, rng=rng
+            posterior, rows, weights, self.draws, n_subsample=self.n_subsample, rng=rng
         )
 
     def _move(self, state: SparseVIState, rows: Rows, weights: Vector) -> SparseVIState:
-        """The state at these weights and 0 elsewhere."""
-        dense, kept = np.zeros_like(state.weights), weights > 0
-        dense[rows] = weights
-        tangent = self._look(state.posterior, rows[kept], weights[kept], rng=state.rng)
-        return replace(state, weights=dense, tangent=tangent)
+        """Return the state at these weights, and 0 elsewhere."""
+        kept = np.flatnonzero(weights > 0)
+        rows, weights = rows.take(kept), weights[kept]
+        tangent = self._look(state.posterior, rows, weights, rng=state.rng)
+        return replace(state, rows=rows, weights=weights, tangent=tangent)
 
-    def _select(self, state: SparseVIState) -> int | None:
+    def _select(self, state: SparseVIState) -> Rows | None:
         """Row of the largest correlation with the residual, Equation 13; None if there is none."""
-        posterior, tangent = state.posterior, state.tangent
-        if self.n_subsample is None:
-            rows = np.flatnonzero(posterior.base_weights > 0)
+        posterior, tangent, support = state.posterior, state.tangent, state.support
+        if state.pool is None:
+            scan = posterior.scan(cast(int, self.n_subsample), key=random_key(state.rng))
+            rows = support.union(scan.rows)
         else:
-            drawn, _ = sample_uniform(posterior.base_weights, self.n_subsample, rng=state.rng)
-            rows = np.union1d(state.support, drawn)
+            rows = state.pool
+        if not len(rows):
+            return None
         vectors = centred(posterior.loglik(tangent.draws, rows))
         correlations = _unit(vectors, np.linalg.norm(vectors, axis=1)) @ tangent.residual
-        scores = np.where(state.weights[rows] > 0, np.abs(correlations), correlations)
+        chosen = np.isin(rows.positions, support.positions)
+        scores = np.where(chosen, np.abs(correlations), correlations)
         best = int(scores.argmax())
-        return int(rows[best]) if scores[best] > rounding(tangent.residual) else None
+        return rows.take(np.array([best])) if scores[best] > rounding(tangent.residual) else None
 
     def _descend(
         self, state: SparseVIState, rows: Rows, weights: Vector, penalty: Vector | float = 0.0
@@ -254,7 +275,7 @@ class SparseVI:
         """Damped non-negative Newton steps, Equations 90 to 94."""
         for t in range(1, self.n_steps + 1):
             tangent = self._look(state.posterior, rows, weights, rng=state.rng)
-            missing = tangent.residual * math.sqrt(self.n_draws)
+            missing = tangent.residual * math.sqrt(self.draws)
             hessian = (tangent.vectors * (1 - missing)) @ tangent.vectors.T
             ridge = _RIDGE * np.square(tangent.vectors).sum() / len(rows)
             values, axes = np.linalg.eigh(hessian)
@@ -271,13 +292,15 @@ class SparseVI:
         if state.enough <= 0:
             return replace(state, status=Status.OPTIMAL)
         penalty = math.sqrt(state.enough * state.too_little) or state.enough / _DECREASE
-        rows = np.flatnonzero(state.scales * state.posterior.base_weights)
-        weights = self._descend(state, rows, state.weights[rows], penalty * state.scales[rows])
-        kept = weights > 0
-        if np.count_nonzero(kept) > state.size:
+        pool = cast(Rows, state.pool)
+        weights = np.zeros(len(pool))
+        weights[pool.where(state.rows.positions)] = state.weights
+        weights = self._descend(state, pool, weights, penalty * state.scales)
+        kept = np.flatnonzero(weights > 0)
+        if len(kept) > state.size:
             return replace(state, too_little=penalty)
-        refined = self._descend(state, rows[kept], weights[kept])
-        moved = replace(self._move(state, rows[kept], refined), enough=penalty)
+        refined = self._descend(state, pool.take(kept), weights[kept])
+        moved = replace(self._move(state, pool.take(kept), refined), enough=penalty)
         return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
 
 

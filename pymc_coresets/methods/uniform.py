@@ -1,27 +1,23 @@
-"""Uniform sampling with replacement: the baseline that needs no vectors."""
+"""Uniform sampling with replacement: the baseline that looks at no row."""
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from pymc_coresets.methods.job import Job, moderate_size
+from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.solving.solution import Solution
 
-from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.solving.loop import State
-from pymc_coresets.solving.problem import Vector
-from pymc_coresets.solving.solution import Status
+__all__ = ["Uniform"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform:
     """Draw rows at random, in proportion to their base weights.
 
-    Use it as a baseline and as a cheap start for the others; its error falls only like
-    ``1 / sqrt(size)``. No pass over the vectors.
-
-    See Also
-    --------
-    sample_uniform : The same without a problem.
+    Use it as a baseline; its error falls only like ``1 / sqrt(size)``.  No log-likelihood is
+    evaluated.  A row that is drawn several times is kept once, so that the coreset may have fewer
+    rows than `size`.
 
     References
     ----------
@@ -30,80 +26,19 @@ class Uniform:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from pymc_coresets.solving.problem import Problem
-    >>> from pymc_coresets.solving.loop import solve
-    >>> vectors = np.eye(4)
-    >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(4))
-    >>> float(solve(Uniform(), problem, 3, rng=np.random.default_rng(1)).weights.sum())
-    4.0
+    >>> Uniform().default_size(2, 1_000)
+    50
     """
 
-    tolerance: ClassVar[float | None] = None
+    name: ClassVar[str] = "uniform"
+    accepts: ClassVar[Collection[str]] = frozenset({"size"})
+    draws_from: ClassVar[str] = "none"
 
-    def start(self, empty: State) -> State:
-        """Start from no rows."""
-        return empty
+    def default_size(self, n_dims: int, n_rows: int) -> int:
+        """As many rows as match a quadratic log-likelihood, 50 to 500."""
+        return moderate_size(n_dims, n_rows)
 
-    def step(self, state: State) -> State:
-        """Draw ``size`` rows; repeated ones add their weights."""
-        weights = np.zeros_like(state.weights)
-        indices, drawn = sample_uniform(state.space.base_weights, state.size, rng=state.rng)
-        weights[indices] = drawn
-        residual = state.space.residual(weights)
-        return replace(state, weights=weights, residual=residual, status=Status.SIZE_REACHED)
-
-    def finish(self, state: State) -> State:
-        """Leave the weights as they are: they are unbiased only unpolished."""
-        return state
-
-
-def sample_uniform(
-    base_weights: ArrayLike, size: int, *, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], Vector]:
-    """Sample rows with replacement, with probabilities proportional to their base weights.
-
-    O(n_obs) time and memory.
-
-    Parameters
-    ----------
-    base_weights : array_like of shape (n_obs,)
-        ``u_n >= 0``; 1 for raw data.
-    size : int
-        Number of draws, at least 1; fewer rows result where some are drawn repeatedly.
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    indices : ndarray of int64
-        Sorted and unique.
-    weights : ndarray of float64
-        Positive; they sum to ``sum(base_weights)``.
-
-    Raises
-    ------
-    InvalidDataError
-        If the base weights are not a vector of finite, non-negative numbers of positive sum.
-
-    Notes
-    -----
-    ``K ~ Multinomial(size, u / sum(u))`` and ``w_n = K_n sum(u) / size``, so that ``E[w_n] = u_n``
-    and ``Cov[w_n, w_m] = (sum(u) u_n [n = m] - u_n u_m) / size``.
-
-    Examples
-    --------
-    >>> indices, weights = sample_uniform(np.ones(10), 4, rng=np.random.default_rng(1))
-    >>> float(weights.sum())
-    10.0
-    """
-    masses = np.asarray(base_weights, dtype=np.float64)
-    total = masses.sum()
-    if masses.ndim != 1 or not (masses >= 0).all() or not 0 < total < np.inf:
-        raise InvalidDataError(
-            "base_weights must be a vector of finite, non-negative numbers, not all 0, "
-            f"but has shape {masses.shape} and sum {total}"
-        )
-    counts = rng.multinomial(size, masses / total)
-    indices = np.flatnonzero(counts)
-    return indices, counts[indices] * (total / size)
+    def run(self, job: Job[Any]) -> Solution:
+        """Draw ``job.size`` rows; repeated ones add their weights."""
+        scan = job.posterior.scan(job.size, key=random_key(job.rng))
+        return Solution.sampled(scan.rows, scan.weights)

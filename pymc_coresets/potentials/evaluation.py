@@ -4,7 +4,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
@@ -22,41 +21,34 @@ from pymc_coresets.potentials.vectormath import vector_mode
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.rows.collapsing import collapse_rows
+from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.source import Look, LookPart, Wanted
+from pymc_coresets.rows.values import Rows
 
-__all__ = ["LogLikelihood", "Moments"]
+__all__ = ["LogLikelihood"]
 
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
-_ROUNDING = 16 * np.finfo(float).eps
-
-
-@dataclass(frozen=True, eq=False)
-class Moments:
-    """What one pass over the data tells of the potentials at S draws.
-
-    Attributes
-    ----------
-    total : ndarray of shape (n_draws,)
-        Sum of u_n f_n(theta_s) over all rows, in nats.
-    norms : ndarray of shape (n_obs,)
-        Norm of each row's tangent vector: the standard deviation of f_n over the draws (0 where
-        the base weight is 0).
-    """
-
-    total: np.ndarray
-    norms: np.ndarray
 
 
 class LogLikelihood:
-    """The pointwise log-likelihood of a model's observations.
+    """The pointwise log-likelihood of a model's observations, whose rows lie in memory.
 
     Compiled once, at the first evaluation, for any number of rows and draws.  Time O(N S) times
-    the cost of a likelihood term (2 to 10 ns an element for most models); memory as stated for
+    the cost of a likelihood term (2 to 10 ns per element for most models); memory as stated for
     each method, and no more.
 
     Parameters
     ----------
     observations : Observations
         What `find_observations` derived from the model.
+    collapse : bool, default False
+        Merge rows that are equal in all their data, which is exact.
+
+    Attributes
+    ----------
+    source : InMemoryRows
+        The rows that are evaluated.
 
     Examples
     --------
@@ -72,13 +64,30 @@ class LogLikelihood:
            [-2.919, -1.419]])
     """
 
-    def __init__(self, observations: Observations) -> None:
+    def __init__(self, observations: Observations, *, collapse: bool = False) -> None:
         self.observations = observations
+        arrays = [np.moveaxis(row.values, row.axis, 0) for row in observations.rows]
+        n_obs, positions = observations.n_obs, observations.positions
+        positions = np.arange(n_obs) if positions is None else positions
+        self.source = InMemoryRows(arrays, positions=positions)
+        if collapse:
+            kept, counts = collapse_rows(arrays, n_obs)
+            self.source = InMemoryRows([a[kept] for a in arrays], counts, positions[kept])
 
     @property
-    def n_obs(self) -> int:
-        """Number of observations N."""
-        return self.observations.n_obs
+    def n_rows(self) -> int:
+        """Number of rows N; equal rows count once where they were merged."""
+        return self.source.n_rows
+
+    @property
+    def total_weight(self) -> float:
+        """Number of rows of the data."""
+        return self.source.total_weight
+
+    @property
+    def n_dims(self) -> int:
+        """Number of free dimensions D of the model."""
+        return self.observations.n_dims
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -88,7 +97,7 @@ class LogLikelihood:
     def matrix(
         self,
         draws: DrawsLike,
-        rows: np.ndarray | None = None,
+        rows: Rows | None = None,
         *,
         dtype: DTypeLike = np.float64,
         finite: bool = True,
@@ -98,8 +107,8 @@ class LogLikelihood:
         Parameters
         ----------
         draws : Draws, DataTree, Dataset, or mapping of str to array_like
-        rows : ndarray of int, optional
-            Positions along the observation axis, in any order; all by default.
+        rows : Rows, optional
+            From ``source``; all by default.
         dtype : {float64, float32}
             Of the result; it is computed in float64 all the same.
         finite : bool, default True
@@ -115,61 +124,58 @@ class LogLikelihood:
         InvalidDataError
             If draws are missing, misshapen or not finite; or a value is, unless ``finite=False``.
         """
-        draws = self._draws(draws)
-        n_rows = self.n_obs if rows is None else len(rows)
-        out = np.empty((draws.n_draws, n_rows), dtype=dtype)
+        draws, rows = self._draws(draws), self.source.all if rows is None else rows
+        out = np.empty((draws.n_draws, len(rows)), dtype=dtype)
 
-        def store(block: slice, values: np.ndarray) -> None:
-            out[:, block] = values
+        def store(start: int, _: Rows, values: np.ndarray) -> None:
+            out[:, start : start + values.shape[1]] = values
 
         for _ in self._each_block(store, draws, rows, finite=finite):
             pass
         return out.T
 
-    def moments(
-        self, draws: DrawsLike, base_weights: np.ndarray | None = None, *, finite: bool = True
-    ) -> Moments:
-        """Sum the potentials over all rows, and measure each row, in one pass.
+    def look(
+        self,
+        draws: DrawsLike,
+        *,
+        n_candidates: int = 0,
+        scale: float = 0.0,
+        key: int = 0,
+        finite: bool = False,
+    ) -> Look:
+        """Evaluate all rows at the draws in one pass, see `Potentials.look`.
 
-        Memory O(N + S): the matrix is never held.  NaN or infinite values are refused, unless
-        ``finite=False``.
+        Memory O(S) and the candidates: the matrix is never held.  With ``finite=True``, values
+        that are NaN or infinite are refused.
         """
-        draws = self._draws(draws)
-        weights = np.ones(self.n_obs) if base_weights is None else base_weights
-        rows = None if weights.all() else np.flatnonzero(weights)
-        norms = np.zeros(self.n_obs)
+        wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
 
-        def reduce(block: slice, values: np.ndarray) -> np.ndarray:
-            chosen = block if rows is None else rows[block]
-            part: np.ndarray = values @ weights[chosen]
-            norms[chosen] = _spread_in_place(values)
-            return part
+        def reduce(_: int, rows: Rows, values: np.ndarray) -> LookPart:
+            return LookPart.of(values, rows, wanted)
 
-        parts = self._each_block(reduce, draws, rows, finite=finite)
-        return Moments(sum(parts, start=np.zeros(draws.n_draws)), norms)
+        blocks = self._each_block(reduce, self._draws(draws), self.source.all, finite=finite)
+        return Look.of(list(blocks), wanted)
 
     def _each_block[T](
         self,
-        use: Callable[[slice, np.ndarray], T],
+        use: Callable[[int, Rows, np.ndarray], T],
         draws: Draws,
-        rows: np.ndarray | None,
+        rows: Rows,
         *,
         finite: bool,
     ) -> Iterator[T]:
-        """Give ``use(block of positions in rows, potentials (n_draws, n_block))`` in order.
+        """Yield ``use(start, block, potentials (n_draws, n_block))`` in the order of the rows.
 
-        One thread a core evaluates a block and uses it, while it is in the core's cache.
+        One thread per core evaluates a block and uses it, while it is in the core's cache.
         """
-        n_rows = self.n_obs if rows is None else len(rows)
         step = max(64, _BLOCK_ENTRIES // draws.n_draws)
         parameters = self._parameter_arrays(draws)
 
         def work(start: int) -> T:
-            block = slice(start, min(start + step, n_rows))
-            chosen = block if rows is None else rows[block]
-            return use(block, self._evaluate(parameters, chosen, finite=finite))
+            block = rows.take(slice(start, start + step))
+            return use(start, block, self._evaluate(parameters, block, finite=finite))
 
-        pending = iter(range(0, n_rows, step))
+        pending = iter(range(0, len(rows), step))
         # The blocks are the parallel work: threads of BLAS inside them would only compete.
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(_n_cores()) as pool:
             yield from map(work, islice(pending, 1))  # compiles here, once
@@ -188,12 +194,12 @@ class LogLikelihood:
             for name, v in self._parameters.items()
         ]
 
-    def _evaluate(
-        self, parameters: list[np.ndarray], rows: np.ndarray | slice, *, finite: bool
-    ) -> np.ndarray:
-        n_rows = np.asarray(rows.stop - rows.start if isinstance(rows, slice) else len(rows))
-        arrays = [np.ascontiguousarray(r.take(rows)) for r in self._rows]
-        [values] = self._compiled(*parameters, n_rows, *arrays)
+    def _evaluate(self, parameters: list[np.ndarray], rows: Rows, *, finite: bool) -> np.ndarray:
+        arrays = [
+            np.ascontiguousarray(np.moveaxis(rows.arrays[i], 0, row.axis))
+            for i, row in self._rows.items()
+        ]
+        [values] = self._compiled(*parameters, np.asarray(len(rows)), *arrays)
         if finite and not np.isfinite(values).all():
             self._explain_non_finite(values, rows)
         return values
@@ -207,8 +213,10 @@ class LogLikelihood:
         return {n: v for n, v in self.observations.parameters.items() if v in self._inputs}
 
     @cached_property
-    def _rows(self) -> list[RowArray]:
-        return [r for r in self.observations.rows if r.placeholder in self._inputs]
+    def _rows(self) -> dict[int, RowArray]:
+        """The row arrays that the potentials depend on, by their number."""
+        rows = enumerate(self.observations.rows)
+        return {i: row for i, row in rows if row.placeholder in self._inputs}
 
     @cached_property
     def _compiled(self) -> Callable[..., Sequence[np.ndarray]]:
@@ -221,27 +229,30 @@ class LogLikelihood:
         graph = vectorize_graph(obs.loglik, batched)
         if graph.type.ndim == 1:
             graph = pt.broadcast_to(graph, (n_draws, obs.n_rows))
-        inputs = [*batched.values(), obs.n_rows, *(r.placeholder for r in self._rows)]
+        inputs = [*batched.values(), obs.n_rows, *(r.placeholder for r in self._rows.values())]
         function = pytensor.function(
             inputs, [graph], mode=vector_mode(), on_unused_input="ignore", trust_input=True
         )
         compiled: Callable[..., Sequence[np.ndarray]] = function.vm.jit_fn
         return compiled
 
-    def non_finite_data(self, n: int) -> list[str]:
-        """Name the row arrays that are NaN or infinite in row `n`."""
-        row = np.array([n])
-        arrays = (r for r in self._rows if r.values.dtype.kind == "f")
-        return sorted({r.name for r in arrays if not np.isfinite(r.take(row)).all()})
+    def non_finite_data(self, rows: Rows) -> list[str]:
+        """Name the row arrays that hold NaN or infinite values in some rows."""
+        found = {
+            row.name
+            for i, row in self._rows.items()
+            if row.values.dtype.kind == "f" and not np.isfinite(rows.arrays[i]).all()
+        }
+        return sorted(found)
 
-    def _explain_non_finite(self, values: np.ndarray, rows: np.ndarray | slice) -> None:
+    def _explain_non_finite(self, values: np.ndarray, rows: Rows) -> None:
         bad_draws, bad_rows = np.nonzero(~np.isfinite(values))
-        n = np.arange(self.n_obs)[rows][bad_rows[0]]
-        suspects = self.non_finite_data(n)
+        first = rows.take(bad_rows[:1])
+        suspects = self.non_finite_data(first)
         raise InvalidDataError(
-            f"The log-likelihood of observation {n} is {values[bad_draws[0], bad_rows[0]]} at draw "
-            f"{bad_draws[0]} ({len(np.unique(bad_rows))} rows, {len(np.unique(bad_draws))} draws "
-            "of a block). "
+            f"The log-likelihood of observation {first.positions[0]} is "
+            f"{values[bad_draws[0], bad_rows[0]]} at draw {bad_draws[0]} "
+            f"({len(np.unique(bad_rows))} rows, {len(np.unique(bad_draws))} draws of a block). "
             + (f"Its data are not finite in {suspects}. " if suspects else "")
             + "Check the data there, or use a weighting distribution whose draws the data allow."
         )
@@ -251,13 +262,3 @@ def _n_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _spread_in_place(values: np.ndarray) -> np.ndarray:
-    """Standard deviation over the draws (the first axis); 0 where it is rounding error."""
-    with np.errstate(invalid="ignore"):  # of infinite values
-        mean = values.mean(axis=0)
-        values -= mean
-        deviation = np.sqrt(np.einsum("sn,sn->n", values, values) / len(values))
-    spread: np.ndarray = np.where(deviation > _ROUNDING * np.abs(mean), deviation, 0.0)
-    return spread

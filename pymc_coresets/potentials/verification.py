@@ -10,6 +10,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import POTENTIAL
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.values import Rows
 
 __all__ = ["verify", "verify_model"]
 
@@ -43,8 +44,9 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
     draws = space.constrain(space.start + np.array(_JITTERS)[:, None] * jitter)
     reference = _reference(loglik, draws)
     _refuse_bad_rows(loglik, reference)
-    rows = np.sort(rng.choice(loglik.n_obs, min(loglik.n_obs, _MAX_ROWS), replace=False))
-    values = loglik.matrix(draws, rows, finite=False)
+    n_obs = loglik.observations.n_obs
+    rows = np.sort(rng.choice(n_obs, min(n_obs, _MAX_ROWS), replace=False))
+    values = loglik.matrix(draws, loglik.source.take(rows), finite=False)
     # Where PyMC's check of one row's parameters fails, it makes all rows infinite.
     comparable = np.isfinite(reference[rows])
     wrong = comparable & ~np.isclose(values, reference[rows], rtol=1e-6, atol=1e-8)
@@ -76,7 +78,7 @@ def _refuse_bad_rows(loglik: LogLikelihood, reference: np.ndarray) -> None:
     bad = np.flatnonzero(~np.isfinite(reference).any(axis=1))
     if not bad.size:
         return
-    suspects = loglik.non_finite_data(int(bad[0]))
+    suspects = loglik.non_finite_data(loglik.source.take(bad[:1]))
     found = f"The log-likelihood of {bad.size} observations is not finite, first of row {bad[0]}"
     if suspects:
         raise InvalidDataError(
@@ -89,9 +91,7 @@ def _refuse_bad_rows(loglik: LogLikelihood, reference: np.ndarray) -> None:
     )
 
 
-def verify_model(
-    loglik: LogLikelihood, model: pm.Model, indices: np.ndarray, weights: np.ndarray
-) -> None:
+def verify_model(loglik: LogLikelihood, model: pm.Model, rows: Rows, weights: np.ndarray) -> None:
     """Compare the potential of a coreset model with the weighted sum that it stands for.
 
     Parameters
@@ -99,8 +99,8 @@ def verify_model(
     loglik : LogLikelihood
         The potentials, which `verify` has found right.
     model : pm.Model
-        What `coreset_model` made of `indices` and `weights`.
-    indices : ndarray of int, of shape (size,)
+        What `coreset_model` made of `rows` and `weights`.
+    rows : Rows
     weights : ndarray of shape (size,)
 
     Raises
@@ -115,15 +115,16 @@ def verify_model(
     >>> from pymc_coresets.reading.rewrite import coreset_model
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
-    >>> observations, indices, weights = find_observations(model), np.array([1]), np.array([3.0])
-    >>> small = coreset_model(observations, indices, weights)
-    >>> verify_model(LogLikelihood(observations), small, indices, weights)
+    >>> loglik, weights = LogLikelihood(find_observations(model)), np.array([3.0])
+    >>> rows = loglik.source.take(np.array([1]))
+    >>> small = coreset_model(loglik.observations, rows, weights)
+    >>> verify_model(loglik, small, rows, weights)
     """
     space = Unconstrained(model)
     plain = Mode(linker="py", optimizer="fast_compile")
     potential = model.compile_logp(vars=[model[POTENTIAL]], jacobian=False, mode=plain)
     value = float(potential(space.point(space.start)))
-    expected = float(weights @ loglik.matrix(space.constrain(space.start[None]), indices)[:, 0])
+    expected = float(weights @ loglik.matrix(space.constrain(space.start[None]), rows)[:, 0])
     if not np.isclose(value, expected, rtol=1e-6, atol=1e-8 * weights.sum()):
         raise UnsupportedModelError(
             f"The coreset model has the log-likelihood {value} where the weighted rows give "

@@ -25,7 +25,7 @@ from pytensor.xtensor.type import XTensorVariable
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.rows.values import Rows
 
 __all__ = ["POTENTIAL", "WEIGHTS", "coreset_model", "replace_terms", "row_values"]
 
@@ -36,7 +36,7 @@ _ROW = "coreset_row_"  # and a number: shared variables with the selected rows
 
 
 def coreset_model(
-    observations: Observations, indices: np.ndarray, weights: np.ndarray, *, lean: bool = False
+    observations: Observations, rows: Rows, weights: np.ndarray, *, lean: bool = False
 ) -> pm.Model:
     """Replace the likelihood of all rows by the weighted likelihood of a few.
 
@@ -50,8 +50,8 @@ def coreset_model(
     ----------
     observations : Observations
         What `find_observations` derived from the user's model, which is left as it is.
-    indices : ndarray of int, of shape (size,)
-        Positions of the selected rows.
+    rows : Rows
+        The selected rows, with their data in the order of ``observations.rows``.
     weights : ndarray of shape (size,)
         What each row's log-likelihood is multiplied by.
     lean : bool, default False
@@ -65,7 +65,7 @@ def coreset_model(
     Raises
     ------
     InvalidOptionError
-        If `indices` and `weights` are no pair of vectors, or an index is out of range.
+        If there is not one weight for each row.
     UnsupportedModelError
         If the model has symbolic initial values.
 
@@ -78,30 +78,27 @@ def coreset_model(
     --------
     >>> import numpy as np, pymc as pm
     >>> from pymc_coresets.reading.observations import find_observations
+    >>> from pymc_coresets.rows.values import Rows
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu")
     ...     y = pm.Normal("y", mu, 1.0, observed=np.arange(5.0))
-    >>> small = coreset_model(find_observations(model), np.array([0, 4]), np.array([2.5, 2.5]))
+    >>> rows = Rows(np.array([0, 4]), np.ones(2), (np.array([0.0, 4.0]),))
+    >>> small = coreset_model(find_observations(model), rows, np.array([2.5, 2.5]))
     >>> small.potentials
     [coreset_loglik]
     """
-    indices, weights = np.asarray(indices), np.asarray(weights, dtype=float)
-    if indices.ndim != 1 or indices.shape != weights.shape:
+    weights = np.asarray(weights, dtype=float)
+    if weights.shape != (len(rows),):
         raise InvalidOptionError(
-            f"indices and weights must be vectors of one length, not {indices.shape} and "
+            f"There must be one weight for each of the {len(rows)} rows; the weights have shape "
             f"{weights.shape}."
         )
-    if indices.size and not 0 <= indices.min() <= indices.max() < observations.n_obs:
-        raise InvalidOptionError(
-            f"indices must lie between 0 and {observations.n_obs - 1}, not between "
-            f"{indices.min()} and {indices.max()}."
-        )
-    rewrite = _Rewrite(observations, indices, weights)
+    rewrite = _Rewrite(observations, rows, weights)
     return rewrite.lean_model() if lean else rewrite.model()
 
 
 def row_values(
-    observations: Observations, indices: np.ndarray, weights: np.ndarray
+    observations: Observations, rows: Rows, weights: np.ndarray
 ) -> dict[str, np.ndarray]:
     """Values of a lean coreset model's shared variables, by name, for other rows and weights.
 
@@ -109,14 +106,16 @@ def row_values(
     --------
     >>> import numpy as np, pymc as pm
     >>> from pymc_coresets.reading.observations import find_observations
+    >>> from pymc_coresets.rows.values import Rows
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0))
-    >>> row_values(find_observations(model), np.array([0, 4]), np.array([2.0, 3.0]))
+    >>> rows = Rows(np.array([0, 4]), np.ones(2), (np.array([0.0, 4.0]),))
+    >>> row_values(find_observations(model), rows, np.array([2.0, 3.0]))
     {'coreset_weights': array([2., 3.]), 'coreset_row_0': array([0., 4.])}
     """
     values = {WEIGHTS: np.asarray(weights, dtype=float)}
-    for i, row in enumerate(observations.rows):
-        values[f"{_ROW}{i}"] = np.ascontiguousarray(row.take(indices))
+    for i, (row, array) in enumerate(zip(observations.rows, rows.arrays, strict=True)):
+        values[f"{_ROW}{i}"] = np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
     return values
 
 
@@ -160,15 +159,15 @@ def replace_terms(observations: Observations, potential: TensorVariable, name: s
             f"The model has a variable {name!r} already: rename it, or summarise the model of all "
             "rows."
         )
-    nothing = np.empty(0)
-    return _Rewrite(observations, nothing.astype(int), nothing).replaced(potential, name)
+    nothing = Rows(np.empty(0, dtype=np.int64), np.empty(0))
+    return _Rewrite(observations, nothing, np.empty(0)).replaced(potential, name)
 
 
 class _Rewrite:
     """One rewriting: the fgraph of the user's model, and what it is changed into."""
 
-    def __init__(self, obs: Observations, indices: np.ndarray, weights: np.ndarray) -> None:
-        self.obs, self.indices = obs, indices
+    def __init__(self, obs: Observations, rows: Rows, weights: np.ndarray) -> None:
+        self.obs, self.rows = obs, rows
         self.initial_values = _initial_values(obs.model)
         self.dims = {n: tuple(d) for n, d in obs.model.named_vars_to_dims.items() if d}
         with _convertible(obs.model):
@@ -289,15 +288,20 @@ class _Rewrite:
             if name in kept_names or not self._is_row_data(self.by_name[name]):
                 continue
             if name in self.containers:
-                row = self.containers[name]
-                axis, values, rows = row.axis, row.values, row.take(self.indices)
+                number = self.containers[name]
+                row = self.obs.rows[number]
+                axis, values, rows = row.axis, row.values, self._data(number)
             else:
                 axis = self.dims[name].index(self.obs.dim)
                 values = variable.get_value(borrow=True)
-                rows = np.take(values, self.indices, axis=axis)
+                rows = np.take(values, self.rows.positions, axis=axis)
             shape = [None if i == axis else n for i, n in enumerate(np.shape(values))]
             selected[name] = _shared_rows(rows, shape, name)
         return selected
+
+    def _data(self, number: int) -> np.ndarray:
+        """Return the selected rows of a row array, along the axis that the graph expects."""
+        return np.moveaxis(self.rows.arrays[number], 0, self.obs.rows[number].axis)
 
     def _replacements(
         self, selected_data: Mapping[str, SharedVariable]
@@ -307,12 +311,12 @@ class _Rewrite:
         for name, variable in self.obs.parameters.items():
             free = self.by_name[name]
             replacements[variable] = free.values if isinstance(free, XTensorVariable) else free
-        linked = {row.placeholder: name for name, row in self.containers.items()}
+        linked = {number: name for name, number in self.containers.items()}
         for i, row in enumerate(self.obs.rows):
-            shared = selected_data.get(linked.get(row.placeholder, ""))
+            shared = selected_data.get(linked.get(i, ""))
             if shared is None:
                 shape = row.placeholder.type.shape
-                shared = _shared_rows(row.take(self.indices), shape, f"{_ROW}{i}")
+                shared = _shared_rows(self._data(i), shape, f"{_ROW}{i}")
             replacements[row.placeholder] = shared
         return replacements
 
@@ -329,8 +333,10 @@ class _Rewrite:
         coords, lengths = (dict(vars(self.fgraph)[name]) for name in ("_coords", "_dim_lengths"))
         if self.obs.dim is not None and self.dim is not None:
             labels = coords.get(self.obs.dim)
-            size = len(self.indices)
-            coords[self.dim] = None if labels is None else tuple(np.asarray(labels)[self.indices])
+            size = len(self.rows)
+            coords[self.dim] = (
+                None if labels is None else tuple(np.asarray(labels)[self.rows.positions])
+            )
             lengths[self.dim] = pytensor.shared(np.array(size), name=self.dim)
         return coords, lengths
 
@@ -363,15 +369,15 @@ def _initial_values(model: pm.Model) -> dict[str, Any]:
     return values
 
 
-def _row_containers(obs: Observations) -> dict[str, RowArray]:
-    """Data containers that are row arrays themselves, and not in more than one way."""
+def _row_containers(obs: Observations) -> dict[str, int]:
+    """Return the number of the row array that a data container is, where it is just one."""
     names = {v.name for v in obs.model.data_vars}
-    found: dict[str, list[RowArray]] = {}
-    for row in obs.rows:
+    found: dict[str, list[int]] = {}
+    for number, row in enumerate(obs.rows):
         name = row.source.name
         if row.source.owner is None and name is not None and name in names:
-            found.setdefault(name, []).append(row)
-    return {name: rows[0] for name, rows in found.items() if len(rows) == 1}
+            found.setdefault(name, []).append(number)
+    return {name: numbers[0] for name, numbers in found.items() if len(numbers) == 1}
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import pymc as pm
-import xarray as xr
 from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator
 from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
 from pymc.step_methods.step_sizes import DualAverageAdaptation
@@ -16,7 +15,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = ["N_CHAINS", "NutpieNuts", "Nuts", "NutsSampler", "PyMCNuts", "Run", "sample_quietly"]
+__all__ = ["N_CHAINS", "NutpieNuts", "Nuts", "NutsSampler", "PyMCNuts", "Run"]
 
 #: NUTS as `pm.sample` offers it.
 type NutsSampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
@@ -25,21 +24,6 @@ N_CHAINS = 2
 
 _TARGET_ACCEPT = 0.8
 _METRIC_WEIGHT = 10  # draws that the initial variances of the metric count for
-
-
-def sample_quietly(model: pm.Model, draws: int, *, tune: int, seed: int) -> xr.DataTree:
-    """Run NUTS as a part of something else: two chains, and nothing shown or judged."""
-    idata: xr.DataTree = pm.sample(
-        model=model,
-        draws=draws,
-        tune=tune,
-        chains=N_CHAINS,
-        random_seed=seed,
-        progressbar=False,
-        compute_convergence_checks=False,
-        quiet=True,
-    )
-    return idata
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""Re-weight the draws of one coreset's posterior for the next, while they are good for it."""
+"""Re-weight the draws of one coreset's posterior for the next, while they suit it."""
 
 import numpy as np
 
@@ -9,6 +9,8 @@ from pymc_coresets.diagnostics.importance import (
     systematic_resample,
 )
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rows.source import Look, Scan
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 __all__ = ["ReusingSampler"]
@@ -49,10 +51,10 @@ class ReusingSampler:
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu", 0, 10), 1.0, observed=np.arange(5.0))
     >>> loglik = LogLikelihood(find_observations(model))
-    >>> sampler = ReusingSampler(CoresetSampler(loglik, np.ones(5), sampler="laplace"))
-    >>> rng = np.random.default_rng(1)
+    >>> sampler = ReusingSampler(CoresetSampler(loglik, kind="laplace"))
+    >>> rng, rows = np.random.default_rng(1), loglik.source.take(np.array([2, 3]))
     >>> for weight in (50.0, 51.0, 52.0):
-    ...     draws = sampler.draw(np.array([2, 3]), np.array([50.0, weight]), 200, rng=rng)
+    ...     draws = sampler.draw(rows, np.array([50.0, weight]), 200, rng=rng)
     >>> sampler.n_reused
     2
     """
@@ -69,36 +71,44 @@ class ReusingSampler:
         return {**self._sampler.counts, "n_reused": self.n_reused}
 
     @property
-    def n_obs(self) -> int:
+    def n_rows(self) -> int:
         """Number of rows N."""
-        return self._sampler.n_obs
+        return self._sampler.n_rows
+
+    @property
+    def total_weight(self) -> float:
+        """Number of rows of the data."""
+        return self._sampler.total_weight
 
     @property
     def n_dims(self) -> int:
         """Number of free dimensions D."""
         return self._sampler.n_dims
 
-    @property
-    def base_weights(self) -> np.ndarray:
-        """What each row stands for, of shape (n_obs,)."""
-        return self._sampler.base_weights
+    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
+        """Sample rows, see `Potentials.scan`."""
+        return self._sampler.scan(size, key=key, distinct=distinct)
 
-    def loglik(self, draws: Draws, rows: np.ndarray | None = None) -> np.ndarray:
-        """Potentials of some rows (all by default), (n_rows, n_draws), in nats."""
+    def loglik(self, draws: Draws, rows: Rows) -> np.ndarray:
+        """Potentials of some rows, (n_rows, n_draws), in nats."""
         return self._sampler.loglik(draws, rows)
 
-    def total(self, draws: Draws) -> np.ndarray:
-        """Sum of the weighted potentials of all rows, of shape (n_draws,)."""
-        return self._sampler.total(draws)
+    def look(
+        self, draws: Draws, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
+    ) -> Look:
+        """Evaluate all rows at the draws, see `Potentials.look`."""
+        return self._sampler.look(draws, n_candidates=n_candidates, scale=scale, key=key)
 
-    def moments(self, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        """Give `total`, and the standard deviation of each row's potential, in one pass."""
-        return self._sampler.moments(draws)
+    def rough_draw(
+        self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
+    ) -> Draws:
+        """Draw as `draw` does: the reserve is faster than anything rough."""
+        return self.draw(rows, weights, n_draws, rng=rng)
 
     def draw(
-        self, indices: np.ndarray, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
+        self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
     ) -> Draws:
-        """Draw from the posterior of the rows `indices` with the given weights.
+        """Draw from the posterior of the rows with the given weights.
 
         Raises
         ------
@@ -108,17 +118,17 @@ class ReusingSampler:
         reserve = self._reserve
         n_reserve = max(_RESERVE * n_draws, MIN_DRAWS)
         if reserve is not None and reserve.n_draws >= n_reserve:
-            step = self._weighted(indices, weights, reserve) - self._own
+            step = self._weighted(rows, weights, reserve) - self._own
             smoothed = pareto_smooth(step[None]) if np.isfinite(step).all() else None
             if smoothed is not None and smoothed.sound:
                 self.n_reused += 1
                 return reserve.take(systematic_resample(smoothed.weights[0], n_draws, rng=rng))
-        reserve = self._sampler.draw(indices, weights, n_reserve, rng=rng)
-        self._reserve, self._own = reserve, self._weighted(indices, weights, reserve)
+        reserve = self._sampler.draw(rows, weights, n_reserve, rng=rng)
+        self._reserve, self._own = reserve, self._weighted(rows, weights, reserve)
         return reserve.take(rng.choice(reserve.n_draws, n_draws, replace=False))
 
-    def _weighted(self, indices: np.ndarray, weights: np.ndarray, draws: Draws) -> np.ndarray:
-        if not len(indices):
+    def _weighted(self, rows: Rows, weights: np.ndarray, draws: Draws) -> np.ndarray:
+        if not len(rows):
             return np.zeros(draws.n_draws)
-        total: np.ndarray = weights @ self._sampler.loglik(draws, indices)
+        total: np.ndarray = weights @ self._sampler.loglik(draws, rows)
         return total

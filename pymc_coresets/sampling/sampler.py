@@ -2,7 +2,6 @@
 
 import logging
 from functools import cached_property
-from importlib.util import find_spec
 from typing import Literal
 
 import numpy as np
@@ -16,12 +15,15 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.source import Look, Scan
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.nuts import NutpieNuts, Nuts, PyMCNuts, Run
 
-__all__ = ["CoresetSampler"]
+__all__ = ["CoresetSampler", "InnerNuts", "Kind"]
 
 type Kind = Literal["auto", "nuts", "laplace"]
+type InnerNuts = Literal["pymc", "nutpie"]
 
 _log = logging.getLogger(__name__)
 
@@ -30,25 +32,21 @@ class CoresetSampler:
     """Samples the posterior of any weighted rows of a model, and evaluates potentials at the draws.
 
     Rows and weights are inputs of the compiled density, so that nothing is compiled after the
-    first call of a sampler.  NUTS is nutpie's where that is installed, and PyMC's own otherwise.
-    From the second run on it starts where the last one ended, with its step size, and tunes for
-    half as long.
+    first call of a sampler.  From the second run on, NUTS starts where the last one ended, with
+    its step size, and tunes for half as long.
 
     Parameters
     ----------
     loglik : LogLikelihood
         The potentials of the model.
-    base_weights : ndarray of shape (n_obs,)
-        What each row stands for.
-    sampler : {"auto", "nuts", "laplace"}
+    kind : {"auto", "nuts", "laplace"}
         How draws are made.  "auto" corrects Laplace's draws by importance sampling while that is
         sound (a Pareto k-hat of at most 0.7), for they need no tuning and no further compilation,
         and goes over to NUTS for good where it is not.
     tune : int, default 300
         Tuning steps of each of two NUTS chains.
-    coarse_start : bool, default True
-        Let the first draws be Laplace's own where they cannot be corrected ("auto" and "nuts"):
-        they are only to find the region of the posterior.
+    nuts_sampler : {"pymc", "nutpie"}
+        Whose NUTS.  PyMC's compiles in a second; nutpie's takes ten or more, and runs faster.
 
     Attributes
     ----------
@@ -64,10 +62,9 @@ class CoresetSampler:
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu", 0, 10), 1.0, observed=np.arange(5.0))
     >>> loglik = LogLikelihood(find_observations(model))
-    >>> sampler = CoresetSampler(loglik, np.ones(5), sampler="laplace")
-    >>> draws = sampler.draw(
-    ...     np.array([4]), np.array([100.0]), 1_000, rng=np.random.default_rng(1)
-    ... )
+    >>> sampler = CoresetSampler(loglik, kind="laplace")
+    >>> rows = loglik.source.take(np.array([4]))
+    >>> draws = sampler.draw(rows, np.array([100.0]), 1_000, rng=np.random.default_rng(1))
     >>> bool(abs(draws.values["mu"].mean() - 4.0) < 0.02)
     True
     """
@@ -75,28 +72,26 @@ class CoresetSampler:
     def __init__(
         self,
         loglik: LogLikelihood,
-        base_weights: np.ndarray,
         *,
-        sampler: Kind = "auto",
+        kind: Kind = "auto",
         tune: int = 300,
-        coarse_start: bool = True,
+        nuts_sampler: InnerNuts = "pymc",
     ) -> None:
-        self._loglik, self._base_weights = loglik, base_weights
-        self._sampler, self._tune, self._coarse_start = sampler, tune, coarse_start
-        self._corrects = sampler == "auto"
+        self.loglikelihood = loglik
+        self._kind, self._tune, self._nuts_sampler = kind, tune, nuts_sampler
+        self._corrects = kind == "auto"
         self._last: Run | None = None
         self.n_corrected = 0
         self.n_runs = self.n_draws = self.n_divergences = self.n_failed_starts = 0
         self.n_not_finite = 0
 
-    def with_sampler(self, sampler: Kind, *, coarse_start: bool = True) -> "CoresetSampler":
-        """Give one for the same model that draws in another way."""
+    def with_kind(self, kind: Kind, *, tune: int | None = None) -> "CoresetSampler":
+        """Return a sampler of the same model that draws in another way."""
         return CoresetSampler(
-            self._loglik,
-            self._base_weights,
-            sampler=sampler,
-            tune=self._tune,
-            coarse_start=coarse_start,
+            self.loglikelihood,
+            kind=kind,
+            tune=self._tune if tune is None else tune,
+            nuts_sampler=self._nuts_sampler,
         )
 
     @property
@@ -112,75 +107,92 @@ class CoresetSampler:
         }
 
     @property
-    def n_obs(self) -> int:
+    def n_rows(self) -> int:
         """Number of rows N."""
-        return self._loglik.n_obs
+        return self.loglikelihood.n_rows
+
+    @property
+    def total_weight(self) -> float:
+        """Number of rows of the data; larger than N where equal rows were merged."""
+        return self.loglikelihood.total_weight
 
     @property
     def n_dims(self) -> int:
         """Number of free dimensions D."""
-        return self._loglik.observations.n_dims
+        return self.loglikelihood.n_dims
 
-    @property
-    def base_weights(self) -> np.ndarray:
-        """What each row stands for, of shape (n_obs,)."""
-        return self._base_weights
+    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
+        """Sample rows, see `Potentials.scan`."""
+        return self.loglikelihood.source.scan(size, key=key, distinct=distinct)
 
-    def loglik(self, draws: Draws, rows: np.ndarray | None = None) -> np.ndarray:
-        """Potentials of some rows (all by default), (n_rows, n_draws), in nats."""
-        return self._loglik.matrix(draws, rows)
+    def loglik(self, draws: Draws, rows: Rows) -> np.ndarray:
+        """Potentials of some rows, (n_rows, n_draws), in nats."""
+        return self.loglikelihood.matrix(draws, rows)
 
-    def total(self, draws: Draws) -> np.ndarray:
-        """Sum of the weighted potentials of all rows, of shape (n_draws,)."""
-        return self.moments(draws)[0]
-
-    def moments(self, draws: Draws) -> tuple[np.ndarray, np.ndarray]:
-        """Give `total`, and the standard deviation of each row's potential, in one pass."""
-        moments = self._loglik.moments(draws, self._base_weights, finite=False)
-        self.n_not_finite += int(np.count_nonzero(~np.isfinite(moments.total)))
-        return moments.total, moments.norms
+    def look(
+        self, draws: Draws, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
+    ) -> Look:
+        """Evaluate all rows at the draws, see `Potentials.look`."""
+        look = self.loglikelihood.look(draws, n_candidates=n_candidates, scale=scale, key=key)
+        self.n_not_finite += int(np.count_nonzero(~np.isfinite(look.total)))
+        return look
 
     def draw(
-        self, indices: np.ndarray, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
+        self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
     ) -> Draws:
-        """Draw from the posterior of the rows `indices` with the given weights.
+        """Draw from the posterior of the rows with the given weights.
 
         Raises
         ------
         SamplingError
-            If the posterior has no mode (Laplace), or NUTS fails.
+            If the posterior has no mode ("laplace"), or NUTS fails.
         """
-        values = row_values(self._loglik.observations, indices, weights)
-        self.n_runs += 1
-        self.n_draws += n_draws
-        if self._sampler == "laplace":
+        values = self._begin(rows, weights, n_draws)
+        if self._kind == "laplace":
             return self._approximation(values).draw(n_draws, rng=rng)
-        if self._corrects or (self._coarse_start and self.n_runs == 1):
-            draws = self._by_laplace(values, n_draws, rng)
-            if draws is not None:
-                return draws
+        if self._corrects:
+            try:
+                draws = self._approximation(values).corrected(n_draws, rng=rng)
+            except SamplingError as error:
+                _log.info("No Laplace approximation, NUTS from here: %s", error)
+                self._corrects = False
+            else:
+                if draws is not None:
+                    self.n_corrected += 1
+                    return draws
+                _log.info("The posterior is too far from normal to correct Laplace's draws")
+                self._corrects = False
         return self._warm(values, n_draws, rng)
 
-    def _by_laplace(
-        self, values: dict[str, np.ndarray], n_draws: int, rng: np.random.Generator
-    ) -> Draws | None:
-        """Correct Laplace's draws, or take them as they are for the coarse start; None for NUTS."""
-        coarse = self._coarse_start and self.n_runs == 1
+    def rough_draw(
+        self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
+    ) -> Draws:
+        """Draw from roughly the region of that posterior: by Laplace, corrected where possible.
+
+        By NUTS where the posterior has no mode.
+
+        Raises
+        ------
+        SamplingError
+            If NUTS fails.
+        """
+        values = self._begin(rows, weights, n_draws)
         try:
             approximation = self._approximation(values)
         except SamplingError as error:
-            _log.info("No Laplace approximation: %s", error)
+            _log.info("No Laplace approximation, NUTS from here: %s", error)
             self._corrects = False
-            return None
+            return self._warm(values, n_draws, rng)
         draws = approximation.corrected(n_draws, rng=rng) if self._corrects else None
-        if draws is not None:
-            self.n_corrected += 1
-            return draws
-        if coarse:
+        if draws is None:
             return approximation.draw(n_draws, rng=rng)
-        _log.info("The posterior is too far from normal to correct Laplace's draws: NUTS from here")
-        self._corrects = False
-        return None
+        self.n_corrected += 1
+        return draws
+
+    def _begin(self, rows: Rows, weights: np.ndarray, n_draws: int) -> dict[str, np.ndarray]:
+        self.n_runs += 1
+        self.n_draws += n_draws
+        return row_values(self.loglikelihood.observations, rows, weights)
 
     def _approximation(self, values: dict[str, np.ndarray]) -> LaplaceApproximation:
         for name, shared in self._shared.items():
@@ -216,15 +228,20 @@ class CoresetSampler:
             raise SamplingError(f"NUTS failed on the posterior of a coreset: {error}") from error
 
     @cached_property
+    def _some_rows(self) -> dict[str, np.ndarray]:
+        observations, one = self.loglikelihood.observations, np.ones(1)
+        return row_values(observations, self.loglikelihood.source.take(slice(0, 1)), one)
+
+    @cached_property
     def _model(self) -> pm.Model:
-        first, one = np.array([0]), np.array([1.0])
-        return coreset_model(self._loglik.observations, first, one, lean=True)
+        first, one = self.loglikelihood.source.take(slice(0, 1)), np.array([1.0])
+        return coreset_model(self.loglikelihood.observations, first, one, lean=True)
 
     @cached_property
     def _shared(self) -> dict[str, SharedVariable]:
         """The shared variables of the model that hold rows and weights, by name."""
-        names = row_values(self._loglik.observations, np.array([0]), np.array([1.0]))
         inputs = graph_inputs([self._model.logp()])
+        names = self._some_rows
         return {v.name: v for v in inputs if isinstance(v, SharedVariable) and v.name in names}
 
     @cached_property
@@ -239,6 +256,6 @@ class CoresetSampler:
                 f"{discrete!r} are discrete, and NUTS cannot sample them: marginalise them, or use "
                 "a method with a fixed weighting distribution (method='pursuit')."
             )
-        if find_spec("nutpie") is not None:
-            return NutpieNuts(self._model, self._loglik.observations.shapes)
+        if self._nuts_sampler == "nutpie":
+            return NutpieNuts(self._model, self.loglikelihood.observations.shapes)
         return PyMCNuts(self._space, self._shared)

@@ -4,7 +4,6 @@ The closer they are to the posterior, the better a coreset of a given size.  Eac
 costs in passes over the data.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,16 +12,15 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
-from pymc_coresets.methods.uniform import sample_uniform
+from pymc_coresets.options import whole_number
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.laplace import laplace_draws
-from pymc_coresets.sampling.nuts import N_CHAINS, sample_quietly
+from pymc_coresets.sampling.sampler import CoresetSampler, Kind
 
 __all__ = ["WEIGHTINGS", "Laplace", "Pathfinder", "Prior", "Subsample", "UserDraws", "Weighting"]
-
-_log = logging.getLogger(__name__)
 
 _MOST_USER_DRAWS = 4_000
 
@@ -30,31 +28,23 @@ _MOST_USER_DRAWS = 4_000
 class Weighting(Protocol):
     """A source of draws of the free variables."""
 
-    def draw(
-        self,
-        observations: Observations,
-        n_draws: int,
-        *,
-        base_weights: np.ndarray,
-        rng: np.random.Generator,
-    ) -> Draws:
-        """Give `n_draws` draws for the observations with the given base weights (n_obs,)."""
+    def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
+        """Return about `n_draws` draws for the model whose coresets `sampler` draws from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """Draws of the prior.  No pass over the data, and far from the posterior where N is large."""
+    """Draws of the prior.  No pass over the data, and far from the posterior where N is large.
 
-    def draw(
-        self,
-        observations: Observations,
-        n_draws: int,
-        *,
-        base_weights: np.ndarray,  # noqa: ARG002
-        rng: np.random.Generator,
-    ) -> Draws:
+    Examples
+    --------
+    >>> Prior()
+    Prior()
+    """
+
+    def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Sample the free variables of the model forwards."""
-        model = observations.model
+        model = sampler.loglikelihood.observations.model
         names = [rv.name for rv in model.free_RVs]
         drawn = pm.draw([model[n] for n in names], n_draws, random_seed=rng)
         return Draws({n: np.asarray(v) for n, v in zip(names, drawn, strict=True)})
@@ -67,22 +57,16 @@ class Laplace:
     Costs as many passes over the data as the optimiser takes gradients (some dozens), and 4 D
     for the Hessian, by central differences of the gradient.  Hierarchical models may have no
     mode: use `Subsample` there.
+
+    Examples
+    --------
+    >>> Laplace()
+    Laplace()
     """
 
-    def draw(
-        self,
-        observations: Observations,
-        n_draws: int,
-        *,
-        base_weights: np.ndarray,
-        rng: np.random.Generator,
-    ) -> Draws:
+    def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Find the mode of the full model and draw around it."""
-        if np.all(base_weights == 1.0):
-            model = observations.model
-        else:
-            model = coreset_model(observations, *_positive(base_weights))
-        return laplace_draws(model, n_draws, rng=rng)
+        return laplace_draws(_full_model(sampler.loglikelihood), n_draws, rng=rng)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,40 +103,33 @@ class Subsample:
     tune: int = 400
 
     def __post_init__(self) -> None:
-        if self.size is not None and self.size < 2:
-            raise InvalidOptionError(f"size must be at least 2, not {self.size}.")
+        if self.size is not None:
+            whole_number("size", self.size, least=2)
         if self.sampler not in ("nuts", "laplace"):
             raise InvalidOptionError(f"sampler must be 'nuts' or 'laplace', not {self.sampler!r}.")
-        if self.tune < 1:
-            raise InvalidOptionError(f"tune must be at least 1, not {self.tune}.")
+        whole_number("tune", self.tune, least=1)
 
-    def draw(
-        self,
-        observations: Observations,
-        n_draws: int,
-        *,
-        base_weights: np.ndarray,
-        rng: np.random.Generator,
-    ) -> Draws:
+    def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Sample the posterior of a uniform coreset."""
-        wanted = self.size or max(2_000, 100 * observations.n_dims)
-        size = min(wanted, int(np.count_nonzero(base_weights)))
-        if size == np.count_nonzero(base_weights):
-            indices, weights = _positive(base_weights)
+        wanted = self.size or max(2_000, 100 * sampler.n_dims)
+        if wanted < sampler.n_rows:
+            scan = sampler.scan(wanted, key=random_key(rng))
+            rows, weights = scan.rows, scan.weights
         else:
-            indices, weights = sample_uniform(base_weights, size, rng=rng)
-        model = coreset_model(observations, indices, weights)
-        if self.sampler == "laplace":
-            return laplace_draws(model, n_draws, rng=rng)
-        per_chain = -(-n_draws // N_CHAINS)
+            rows = sampler.loglikelihood.source.all
+            weights = rows.base_weights
+        inner = sampler.with_kind(
+            "laplace" if self.sampler == "laplace" else "nuts", tune=self.tune
+        )
         try:
-            idata = sample_quietly(model, per_chain, tune=self.tune, seed=_seed(rng))
-        except (ValueError, RuntimeError, FloatingPointError) as error:
+            return inner.draw(rows, weights, n_draws, rng=rng)
+        except SamplingError as error:
+            if self.sampler == "laplace":
+                raise
             raise SamplingError(
                 f"NUTS failed on the uniform coreset that gives the weighting draws: {error} "
                 "Pass draws of your own as weighting=..., or a larger Subsample(size=...)."
             ) from error
-        return Draws.of(idata, observations.shapes).take(slice(0, n_draws))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,16 +137,14 @@ class Pathfinder:
     """Pathfinder's normal approximation of the posterior of the full model (needs pymc-extras).
 
     Costs as many passes over the data as its optimiser takes gradients.
+
+    Examples
+    --------
+    >>> Pathfinder()
+    Pathfinder()
     """
 
-    def draw(
-        self,
-        observations: Observations,
-        n_draws: int,
-        *,
-        base_weights: np.ndarray,
-        rng: np.random.Generator,
-    ) -> Draws:
+    def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Run Pathfinder on the full model."""
         try:
             from pymc_extras import fit_pathfinder  # noqa: PLC0415
@@ -178,11 +153,14 @@ class Pathfinder:
                 "weighting='pathfinder' needs the package pymc-extras: "
                 'pip install "pymc-coresets[pathfinder]".'
             ) from error
-        model = coreset_model(observations, *_positive(base_weights))
         idata = fit_pathfinder(
-            model=model, num_draws=n_draws, random_seed=_seed(rng), progressbar=False
+            model=_full_model(sampler.loglikelihood),
+            num_draws=n_draws,
+            random_seed=int(rng.integers(2**31)),
+            progressbar=False,
         )
-        return Draws.of(idata, observations.shapes).take(slice(0, n_draws))
+        shapes = sampler.loglikelihood.observations.shapes
+        return Draws.of(idata, shapes).take(slice(0, n_draws))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,16 +172,10 @@ class UserDraws:
 
     draws: Any
 
-    def draw(
-        self,
-        observations: Observations,
-        n_draws: int,
-        *,
-        base_weights: np.ndarray,  # noqa: ARG002
-        rng: np.random.Generator,
-    ) -> Draws:
-        """Give all of them, or 4 000 (`n_draws`, where that is more) at random."""
-        draws, most = Draws.of(self.draws, observations.shapes), max(n_draws, _MOST_USER_DRAWS)
+    def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
+        """Return all of them, or 4 000 (`n_draws`, where that is more) at random."""
+        shapes = sampler.loglikelihood.observations.shapes
+        draws, most = Draws.of(self.draws, shapes), max(n_draws, _MOST_USER_DRAWS)
         if draws.n_draws <= most:
             return draws
         return draws.take(np.sort(rng.choice(draws.n_draws, most, replace=False)))
@@ -218,10 +190,9 @@ WEIGHTINGS: Mapping[str, type[Prior | Laplace | Subsample | Pathfinder]] = {
 }
 
 
-def _positive(base_weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    indices = np.flatnonzero(base_weights)
-    return indices, base_weights[indices]
-
-
-def _seed(rng: np.random.Generator) -> int:
-    return int(rng.integers(2**31))
+def _full_model(loglik: LogLikelihood) -> pm.Model:
+    """Return the model of all rows, or of the distinct ones, weighted, where rows were merged."""
+    if loglik.n_rows == loglik.observations.n_obs:
+        return loglik.observations.model
+    rows = loglik.source.all
+    return coreset_model(loglik.observations, rows, rows.base_weights)

@@ -10,13 +10,13 @@ from typing import Protocol
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.options import whole_number
 from pymc_coresets.solving.nnls import nonnegative_least_squares
-from pymc_coresets.solving.options import checked_size
 from pymc_coresets.solving.problem import Problem, Vector
-from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
+from pymc_coresets.solving.solution import Progress, Selection, Status, Trace
 from pymc_coresets.solving.space import TangentSpace
 
-__all__ = ["Method", "State", "refit", "solve"]
+__all__ = ["GreedyMethod", "State", "refit", "solve"]
 
 _log = logging.getLogger(__name__)
 _OVERFITTED = 4.0  # held-out objective over that of the choosing draws
@@ -66,7 +66,7 @@ class State:
 
     @classmethod
     def empty(cls, space: TangentSpace, size: int, *, rng: np.random.Generator) -> "State":
-        """No weights yet, and one step a point to come."""
+        """No weights yet, and one step per point to come."""
         return State(
             space=space,
             size=size,
@@ -82,8 +82,8 @@ class State:
         return bool(np.count_nonzero(self.weights) >= self.size)
 
 
-class Method[S: State](Protocol):
-    """A coreset method: frozen options, and three functions that the driver calls."""
+class GreedyMethod[S: State](Protocol):
+    """A method that works step by step: frozen options, and three functions for `solve`."""
 
     @property
     def tolerance(self) -> float | None:
@@ -100,30 +100,30 @@ class Method[S: State](Protocol):
 
 
 def solve[S: State](
-    method: Method[S],
+    method: GreedyMethod[S],
     problem: Problem,
     size: int,
     *,
     rng: np.random.Generator,
     patience: int | None = None,
     callback: Callable[[Progress], object] | None = None,
-) -> Solution:
+) -> Selection:
     """Choose at most ``size`` weighted rows whose sum is close to the target.
 
     Ctrl-C (``KeyboardInterrupt``, from the callback too) ends the run with the last complete
-    step. Time: one pass over ``problem.vectors`` for the norms and, for all but `Uniform`, one a
-    step. Memory: a few vectors of length n_obs and the selected rows.
+    step. Time: one pass over ``problem.vectors`` for the norms, and one per step. Memory: a few
+    vectors of length n_obs and the selected rows.
 
     Parameters
     ----------
-    method : Method
+    method : GreedyMethod
         For instance ``Pursuit()``.
     problem : Problem
         Candidates and target.
     size : int
         Largest number of weights, 1 to ``problem.n_obs``.
     rng : numpy.random.Generator
-        Used by the methods that sample.
+        The only source of randomness.
     patience : int, optional
         Stop after so many steps that did not lower the held-out objective while that was over four
         times the objective, and take them back: they only fit the draws that choose. By default
@@ -133,9 +133,8 @@ def solve[S: State](
 
     Returns
     -------
-    Solution
-        With at most ``size`` positive weights. Except for `Uniform`, no step after the first
-        increases the objective.
+    Selection
+        With at most ``size`` positive weights. No step after the first increases the objective.
 
     Raises
     ------
@@ -156,7 +155,7 @@ def solve[S: State](
     >>> solution.indices, solution.weights
     (array([1]), array([3.]))
     """
-    size = checked_size(size, problem.n_obs)
+    size = whole_number("size", size, least=1, most=problem.n_obs)
     measured = {"tolerance": method.tolerance, "patience": patience}
     asked = [f"{name}={value}" for name, value in measured.items() if value is not None]
     if asked and problem.heldout_vectors is None:
@@ -192,12 +191,12 @@ def solve[S: State](
         recorder.add(final, call=False)
     indices = np.flatnonzero(final.weights)
     _log.debug("%s: %d weights. %s", type(method).__name__, len(indices), status.value)
-    return Solution(
+    return Selection(
         indices=indices,
         weights=final.weights[indices],
         history=Trace.of(recorder.steps),
         status=status,
-        objective=recorder.steps[-1].honest_objective if recorder.steps else math.nan,
+        objective=recorder.steps[-1].best_estimate if recorder.steps else math.nan,
     )
 
 

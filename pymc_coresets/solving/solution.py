@@ -1,4 +1,4 @@
-"""What a method gives: the weighted rows, how it came to them, and why it stopped."""
+"""What a method returns: the weighted rows, how it came to them, and why it stopped."""
 
 import math
 from dataclasses import dataclass, fields
@@ -7,9 +7,10 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 
-__all__ = ["Progress", "Solution", "Status", "Trace"]
+__all__ = ["Progress", "Selection", "Solution", "Status", "Trace"]
 
 
 class Status(Enum):
@@ -33,7 +34,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a run stands after a step; the callback of `solve` receives one a step.
+    """Where a run stands after a step; the callback of `solve` receives one per step.
 
     Parameters
     ----------
@@ -74,17 +75,18 @@ class Progress:
     seconds_evaluating: float = 0.0
 
     @property
-    def honest_objective(self) -> float:
-        """The held-out objective, or without held-out draws that of those that chose."""
+    def best_estimate(self) -> float:
+        """The held-out objective, or that of the draws that chose where none are held out."""
         held_out = not math.isnan(self.heldout_objective)
         return self.heldout_objective if held_out else self.objective
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """The history of a run: arrays of equal length, one entry a step that changed the weights.
+    """The history of a run: arrays of equal length, one entry per step that changed the weights.
 
-    The first entry is the start: no rows, or those that the first draws come from.
+    The first entry is the start: no rows, or those that the first draws come from.  Methods that
+    draw rows at random have no steps.
 
     Parameters
     ----------
@@ -119,17 +121,26 @@ class Trace:
     @classmethod
     def of(cls, steps: list[Progress]) -> "Trace":
         """Turn a list of steps into arrays."""
-        return cls(**{f.name: np.array([getattr(s, f.name) for s in steps]) for f in fields(cls)})
+        whole = {"size", "n_evaluations"}
+        return cls(
+            **{
+                f.name: np.array(
+                    [getattr(s, f.name) for s in steps],
+                    dtype=np.int64 if f.name in whole else np.float64,
+                )
+                for f in fields(cls)
+            }
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Solution:
-    """The weighted rows that a method chose.
+class Selection:
+    """Which candidates of a `Problem` were chosen, and with which weights.
 
     Parameters
     ----------
     indices : ndarray of int64
-        Positions among the candidates, sorted and unique.
+        Numbers of the candidates, sorted and unique.
     weights : ndarray of float64
         Positive, of the same length.
     history : Trace
@@ -144,7 +155,7 @@ class Solution:
     --------
     >>> import numpy as np
     >>> start = Progress(size=0, objective=0.0, heldout_objective=0.0, seconds=0.0)
-    >>> empty = Solution(
+    >>> empty = Selection(
     ...     indices=np.arange(0), weights=np.zeros(0), history=Trace.of([start]),
     ...     status=Status.OPTIMAL, objective=0.0,
     ... )
@@ -157,3 +168,51 @@ class Solution:
     history: Trace
     status: Status
     objective: float
+
+    def of(self, candidates: Rows) -> "Solution":
+        """Return the chosen rows themselves."""
+        return Solution(
+            rows=candidates.take(self.indices),
+            weights=self.weights,
+            history=self.history,
+            status=self.status,
+            objective=self.objective,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Solution:
+    """The weighted rows that a method chose.
+
+    Parameters
+    ----------
+    rows : Rows
+        With their data.
+    weights : ndarray of float64
+        Positive, one for each row.
+    history, status, objective
+        As of a `Selection`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Solution.sampled(Rows(np.array([4]), np.ones(1)), np.array([10.0])).status.value
+    'The coreset has the wanted number of weights.'
+    """
+
+    rows: Rows
+    weights: Vector
+    history: Trace
+    status: Status
+    objective: float
+
+    @classmethod
+    def sampled(cls, rows: Rows, weights: Vector) -> "Solution":
+        """Rows that were drawn at random: nothing was measured."""
+        return cls(
+            rows=rows,
+            weights=weights,
+            history=Trace.of([]),
+            status=Status.SIZE_REACHED,
+            objective=math.nan,
+        )

@@ -1,31 +1,31 @@
 """Logistic regression: rows drawn by a bound on their importance, with a guarantee on the error."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.glm.logistic.clustering import squared_distances
-from pymc_coresets.glm.logistic.signed_rows import LogisticRows, assign_clusters
-from pymc_coresets.methods.uniform import sample_uniform
-from pymc_coresets.solving.options import check_positive
-from pymc_coresets.solving.problem import Matrix, Vector
+from pymc_coresets.glm.logistic.bounds import (
+    Sensitivities,
+    bound_sensitivities,
+    guaranteed_size,
+)
+from pymc_coresets.glm.logistic.recognition import logistic_rows
+from pymc_coresets.glm.logistic.signed_rows import LogisticRows, find_centers
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.methods.job import Job, moderate_size
+from pymc_coresets.options import whole_number
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.memory import InMemoryRows, multinomial_sample
+from pymc_coresets.rows.source import Scan
+from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.solution import Solution
 
-__all__ = [
-    "Sensitivities",
-    "Sensitivity",
-    "bound_sensitivities",
-    "guaranteed_size",
-    "sample_by_sensitivity",
-]
-
-_RADIUS = 3.0  # a of R = a / sqrt(I)
-_CONSTANT = 2.0  # c of Theorem 3.2
-_QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+__all__ = ["Sensitivity", "sample_by_sensitivity"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +91,9 @@ class Sensitivity:
     True
     """
 
+    name: ClassVar[str] = "sensitivity"
+    draws_from: ClassVar[str] = "none"
+
     n_clusters: int = 6
     radius: float | None = None
     center: Sequence[float] | None = None
@@ -99,7 +102,7 @@ class Sensitivity:
     delta: float = 0.05
 
     def __post_init__(self) -> None:
-        check_positive("n_clusters", self.n_clusters)
+        whole_number("n_clusters", self.n_clusters, least=1)
         if self.radius is not None and not 0 < self.radius < math.inf:
             raise InvalidOptionError(f"radius must be positive, but is {self.radius}")
         if self.epsilon is not None and not 0 < self.epsilon < 1:
@@ -119,237 +122,89 @@ class Sensitivity:
         """Whether the sensitivities must be bounds and not only close to them."""
         return self.exact_centers or self.epsilon is not None
 
+    @property
+    def accepts(self) -> Collection[str]:
+        """A size, unless it follows from `epsilon`."""
+        return frozenset() if self.epsilon is not None else frozenset({"size"})
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Sensitivities:
-    """Bounds on the sensitivities of all rows, and the ball of coefficients that they hold for.
+    def default_size(self, n_dims: int, n_rows: int) -> int:
+        """As many rows as match a quadratic log-likelihood; with `epsilon`, all are allowed."""
+        return n_rows if self.epsilon is not None else moderate_size(n_dims, n_rows)
 
-    Parameters
-    ----------
-    values : ndarray of shape (n_obs,)
-        m_n: how many times its share of the log-likelihood a row can have, somewhere in the ball.
-        0 for rows of base weight 0.
-    mean : float
-        Their mean, weighted by the base weights; at least 1 if they are bounds.
-    quantiles : dict of str to float
-        Their distribution, weighted likewise, from ``"0%"`` to ``"100%"``.
-    radius : float
-        Radius of the ball.
-    center : ndarray of shape (n_dims,)
-        Its centre.
+    def run(self, job: Job[Any]) -> Solution:
+        """Bound the sensitivities of all rows, and draw in proportion to them."""
+        source: InMemoryRows = job.loglikelihood.source
+        base_weights = source.all.base_weights
+        with job.report.part("linear predictor"):
+            rows = _rows_of(job.loglikelihood)
+        with job.report.part("sensitivities"):
+            centers = find_centers(rows, self.n_clusters, base_weights=base_weights, rng=job.rng)
+            found = bound_sensitivities(rows, centers, self, base_weights=base_weights)
+        n_draws = self._n_draws(found, rows.n_dims, job.size)
+        job.report.figures.update(self._figures(found, n_draws))
+        scan = sample_by_sensitivity(found.values, source, n_draws, key=random_key(job.rng))
+        return Solution.sampled(scan.rows, scan.weights)
 
-    Examples
-    --------
-    >>> rows = LogisticRows(design=np.ones((10, 1)), labels=np.ones(10))
-    >>> method, base_weights = Sensitivity(radius=1.0, exact_centers=True), np.ones(10)
-    >>> bound_sensitivities(rows, np.array([[1.0, 0.0]]), method, base_weights=base_weights).mean
-    1.0
-    """
+    def _n_draws(self, found: Sensitivities, n_dims: int, size: int) -> int:
+        if self.epsilon is None:
+            return size
+        n_draws = guaranteed_size(found.mean, n_dims, epsilon=self.epsilon, delta=self.delta)
+        if n_draws >= size:
+            raise InvalidOptionError(
+                f"epsilon={self.epsilon} with delta={self.delta} asks for {n_draws:,} draws at "
+                f"a mean sensitivity of {found.mean:.3g} in a ball of radius {found.radius:.3g}, "
+                f"but there are {size:,} rows: allow a larger epsilon, give a smaller radius "
+                "(and center=... for where the ball lies), or leave epsilon out and give a size."
+            )
+        return n_draws
 
-    values: Vector
-    mean: float
-    quantiles: dict[str, float]
-    radius: float
-    center: Vector
-
-
-# -- the bounds ------------------------------------------------------------------------------------
-
-
-def bound_sensitivities(
-    rows: LogisticRows, centers: Matrix, method: Sensitivity, *, base_weights: ArrayLike
-) -> Sensitivities:
-    """Bound every row's share of the log-likelihood over a ball of coefficients.
-
-    Two passes over the rows, in blocks: O(n_obs k n_dims) time; memory for a block and a few
-    numbers a row.
-
-    Parameters
-    ----------
-    rows : LogisticRows
-    centers : ndarray of shape (k, n_dims + 1)
-        From `find_centers`, or any others: rows belong to the nearest.
-    method : Sensitivity
-        Its radius, center and kind of centres.
-    base_weights : array_like of shape (n_obs,)
-        How many rows each row stands for; not negative and not all 0.
-
-    Returns
-    -------
-    Sensitivities
-
-    Raises
-    ------
-    InvalidOptionError
-        If ``method.center`` has another length than the coefficients, or no radius is given and
-        every row coincides with a centre.
-    InvalidDataError
-        If the design holds NaN or infinite values.
-
-    Notes
-    -----
-    ``m_n = U / (u_n + sum_i g_i exp(-R |c_i - z_n| - |(c_i - z_n).theta* + b_i - o_n|))`` with the
-    sum U of the base weights u, the masses g_i of the clusters without row n, their means c_i
-    (z_n) and b_i (y_n o_n), and the ball's centre theta* and radius R (Huggins, Campbell and
-    Broderick 2016, Lemma B.5, with unit base weights and no offset).  The lemma's proof carries
-    over: u_n rows like row n have the ratio 1, and an offset, being a column with coefficient 1,
-    counts with the ball's centre but not in the radius.  An offset that varies within clusters
-    makes for large m_n.
-
-    The mean of row n's own cluster without row n is ``(g c - u_n z_n) / (g - u_n)``: further from
-    z_n by the factor ``g / (g - u_n)``.  So the exact centres cost no more than the others.
-
-    Examples
-    --------
-    >>> design = np.array([[1.0], [1.0], [1.0], [5.0]])
-    >>> rows = LogisticRows(design=design, labels=np.ones(4))
-    >>> method = Sensitivity(radius=1.0, exact_centers=True)
-    >>> centers = np.array([[1.0, 0.0], [5.0, 0.0]])
-    >>> bound_sensitivities(rows, centers, method, base_weights=np.ones(4)).values
-    array([1.326, 1.326, 1.326, 3.792])
-    """
-    weights = np.asarray(base_weights, dtype=np.float64)
-    ball_center = np.zeros(rows.n_dims) if method.center is None else np.asarray(method.center)
-    if len(ball_center) != rows.n_dims:
-        names = f": {list(rows.names)!r}" if rows.names else ""
-        raise InvalidOptionError(
-            f"center has {len(ball_center)} numbers, but there are {rows.n_dims} coefficients"
-            f"{names}"
-        )
-    clustering = assign_clusters(rows, centers, weights)
-    radius = _radius(clustering.spread) if method.radius is None else float(method.radius)
-    points = clustering.means if method.uses_exact_centers else centers
-    values = np.empty(rows.n_obs)
-    for block in rows.blocks():
-        vectors, offset = rows.take(block)
-        distances = np.sqrt(squared_distances(vectors, points[:, :-1]))
-        shifts = points @ np.append(ball_center, 1.0) - (vectors @ ball_center + offset)[:, None]
-        exponents = radius * distances + np.abs(shifts)
-        values[block] = _bound(
-            exponents,
-            clustering.nearest[block],
-            clustering.masses,
-            weights[block],
-            exact=method.uses_exact_centers,
-        )
-    total = weights.sum()
-    values *= total
-    return Sensitivities(
-        values=values,
-        mean=float(weights @ values / total),
-        quantiles=_quantiles(values, weights),
-        radius=radius,
-        center=ball_center,
-    )
+    def _figures(self, found: Sensitivities, n_draws: int) -> dict[str, Any]:
+        """What the guarantee rests on."""
+        figures: dict[str, Any] = {"n_draws": n_draws, "mean sensitivity": found.mean}
+        figures |= {f"sensitivity {level}": value for level, value in found.quantiles.items()}
+        figures |= {"radius": found.radius, "center": 0.0 if self.center is None else found.center}
+        if self.epsilon is not None:
+            figures |= {"epsilon": self.epsilon, "delta": self.delta}
+        return figures
 
 
-def _bound(
-    exponents: Matrix,
-    nearest: NDArray[np.unsignedinteger[Any]],
-    masses: Vector,
-    weights: Vector,
-    *,
-    exact: bool,
-) -> Vector:
-    """m_n / U of a block of rows."""
-    each = np.arange(len(nearest))
-    own = masses[nearest]
-    others = np.maximum(own - weights, 0)  # of the row's own cluster; 0 but for rounding if alone
-    if exact:
-        scale = np.divide(own, others, out=np.full_like(own, np.inf), where=others > 0)
-        apart = exponents[each, nearest]
-        exponents[each, nearest] = np.multiply(apart, scale, out=apart, where=apart > 0)
-    decays = np.exp(-exponents)
-    similar = decays @ masses + decays[each, nearest] * (others - own)
-    bounds: Vector = np.divide(
-        1.0, weights + similar, out=np.zeros_like(weights), where=weights > 0
-    )
-    return bounds
-
-
-def _radius(spread: float) -> float:
-    if not spread > 0:
-        raise InvalidOptionError(
-            "Every row coincides with the centre of a cluster, so that the rule 3 / sqrt(mean "
-            "squared distance) gives no radius: give radius=..., or fewer n_clusters."
-        )
-    return _RADIUS / math.sqrt(spread)
-
-
-def _quantiles(values: Vector, weights: Vector) -> dict[str, float]:
-    present = weights > 0
-    found = np.quantile(
-        values[present], _QUANTILES, weights=weights[present], method="inverted_cdf"
-    )
-    return {f"{100 * q:g}%": float(value) for q, value in zip(_QUANTILES, found, strict=True)}
-
-
-# -- size and sample -------------------------------------------------------------------------------
-
-
-def guaranteed_size(mean: float, n_dims: int, *, epsilon: float, delta: float) -> int:
-    """Draws for a relative error of at most epsilon everywhere in the ball.
-
-    Parameters
-    ----------
-    mean : float
-        Mean of the sensitivities' bounds, at least 1.
-    n_dims : int
-        Number of coefficients, that of the intercept included and an offset not.
-    epsilon : float
-        Relative error of the log-likelihood.
-    delta : float
-        Probability of failure.
-
-    Returns
-    -------
-    int
-        The number of draws M; there are fewer rows where some are drawn repeatedly.
-
-    Notes
-    -----
-    ``M = ceil(c mean / epsilon^2 ((n_dims + 1) log(mean) + log(1 / delta)))`` (Huggins, Campbell
-    and Broderick 2016, Theorem 3.2) with c = 2.  The theorem says that some c holds for all data,
-    and neither [1]_ nor the work that it rests on gives its value.  At any one point of the ball
-    Bernstein's inequality asks for
-    ``(2 / epsilon^2) (mean - 1) (1 + epsilon / 3) log(2 / delta)`` draws; c = 2 is the constant of
-    that, so that the term in n_dims is left for all points at once.  Sets shattered by the rows
-    number no more with an offset than without: it adds no dimension.
-
-    References
-    ----------
-    .. [1] Huggins, J. H., Campbell, T. and Broderick, T. (2016). Coresets for Scalable Bayesian
-       Logistic Regression. https://doi.org/10.48550/arXiv.1605.06423
-
-    Examples
-    --------
-    >>> guaranteed_size(5.0, 3, epsilon=0.2, delta=0.05)
-    2359
-    """
-    return math.ceil(
-        _CONSTANT * mean / epsilon**2 * ((n_dims + 1) * math.log(mean) + math.log(1 / delta))
+def _rows_of(loglik: LogLikelihood) -> LogisticRows:
+    """Return the logistic regression's rows, those that are equal once where they were merged."""
+    observations, source = loglik.observations, loglik.source
+    rows = logistic_rows(find_linear_predictor(observations))
+    if source.n_rows == rows.n_obs:
+        return rows
+    which = source.all.positions
+    if observations.positions is not None:
+        which = np.searchsorted(observations.positions, which)
+    return replace(
+        rows,
+        design=rows.design[which],
+        labels=rows.labels[which],
+        offset=None if rows.offset is None else rows.offset[which],
     )
 
 
 def sample_by_sensitivity(
-    sensitivities: Vector, base_weights: Vector, size: int, *, rng: np.random.Generator
-) -> tuple[NDArray[np.int64], Vector]:
+    sensitivities: Vector, source: InMemoryRows, size: int, *, key: int
+) -> Scan:
     """Draw rows in proportion to their base weights and sensitivities, with replacement.
 
     Parameters
     ----------
-    sensitivities, base_weights : ndarray of shape (n_obs,)
-        m_n and u_n; sensitivities are positive where the base weights are.
+    sensitivities : ndarray of shape (n_rows,)
+        m_n, positive where the base weights u_n are.
+    source : InMemoryRows
+        All rows.
     size : int
         Number of draws M; fewer rows result where some are drawn repeatedly.
-    rng : numpy.random.Generator
+    key : int
+        Of the random numbers.
 
     Returns
     -------
-    indices : ndarray of int64
-        Sorted and unique.
-    weights : ndarray of float64
-        Positive; each has the mean u_n, but their sum varies.
+    Scan
+        Each weight has the mean u_n, but their sum varies.
 
     Notes
     -----
@@ -358,9 +213,10 @@ def sample_by_sensitivity(
 
     Examples
     --------
-    >>> rng = np.random.default_rng(1)
-    >>> sample_by_sensitivity(np.array([1.0, 3.0]), np.array([2.0, 0.0]), 5, rng=rng)
+    >>> source = InMemoryRows([np.arange(2.0)], np.array([2.0, 0.0]))
+    >>> scan = sample_by_sensitivity(np.array([1.0, 3.0]), source, 5, key=1)
+    >>> scan.rows.positions, scan.weights
     (array([0]), array([2.]))
     """
-    indices, weights = sample_uniform(base_weights * sensitivities, size, rng=rng)
-    return indices, weights / sensitivities[indices]
+    which, masses = multinomial_sample(source.all.base_weights * sensitivities, size, key=key)
+    return Scan(rows=source.take(which), weights=masses / sensitivities[which])

@@ -226,7 +226,7 @@ class PolynomialSummary:
         InvalidDataError
             If the draws lack a variable, or are impossible under the full data.
         """
-        full = sum(loglik.moments(idata, finite=False).total for loglik in self._logliks)
+        full = sum(loglik.look(idata).total for loglik in self._logliks)
         approximate = self.statistics.loglik(coefficient_draws(self.parts[0], idata))
         return ratios_by_chain(
             idata,

@@ -1,0 +1,113 @@
+"""What a method is given to work with, and what it has to offer."""
+
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from pymc_coresets.methods.posterior import CoresetPosterior
+from pymc_coresets.solving.solution import Progress, Solution
+
+__all__ = ["Job", "Method", "Report", "WeightingDraws", "moderate_size", "rows_of_a_quadratic"]
+
+
+class Report(Protocol):
+    """Where a method says how far it has come, and leaves figures for the history."""
+
+    counts: dict[str, int]
+    figures: dict[str, Any]
+
+    def part(
+        self, name: str, total: int | None = None
+    ) -> AbstractContextManager[Callable[[Progress], None]]:
+        """Show and time a part of the work; the context is a callback for its progress."""
+
+
+class WeightingDraws[D](Protocol):
+    """Draws of the weighting distribution that the user chose."""
+
+    def __call__(self, n_draws: int, *, rng: np.random.Generator) -> D:
+        """Return draws: about as many as are asked for."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Job[D]:
+    """One construction: everything that a method may need to choose rows.
+
+    Parameters
+    ----------
+    posterior : CoresetPosterior
+        Potentials, and draws of coreset posteriors.
+    posteriors_for_many_draws : callable
+        Returns the ways to draw hundreds of times while the weights hardly change, the fastest
+        first: each is tried where the one before fails.
+    weighting : WeightingDraws
+        Draws for the methods that compare rows at a fixed weighting distribution.
+    loglikelihood : object
+        The model's `LogLikelihood`, for methods that read more out of it.
+    size : int
+        Largest number of weights.
+    deadline : float
+        Value of `time.perf_counter` after which no round begins.
+    rng : numpy.random.Generator
+        The only source of randomness.
+    report : Report
+        Shows and times the parts.
+    """
+
+    posterior: CoresetPosterior[D]
+    posteriors_for_many_draws: Callable[[], Collection[CoresetPosterior[D]]]
+    weighting: WeightingDraws[D]
+    loglikelihood: Any
+    size: int
+    deadline: float
+    rng: np.random.Generator
+    report: Report
+
+
+class Method(Protocol):
+    """A way to choose weighted rows: a frozen dataclass of its options, which runs itself."""
+
+    @property
+    def name(self) -> str:
+        """What it is called as ``method=...``."""
+
+    @property
+    def accepts(self) -> Collection[str]:
+        """Arguments of `build_coreset` that it uses: size, tolerance, time_budget, weighting."""
+
+    @property
+    def draws_from(self) -> str:
+        """Where it compares rows; empty where that is the weighting distribution."""
+
+    def default_size(self, n_dims: int, n_rows: int) -> int:
+        """Size for D free dimensions and N rows, where the user gives none."""
+
+    def run(self, job: Job[Any]) -> Solution:
+        """Choose rows and weights."""
+
+
+def rows_of_a_quadratic(n_dims: int) -> int:
+    """How many weighted rows match any quadratic log-likelihood of D variables.
+
+    By Caratheodory's theorem it is one more than the D(D + 3)/2 coefficients.
+
+    Examples
+    --------
+    >>> rows_of_a_quadratic(2)
+    6
+    """
+    return n_dims * (n_dims + 3) // 2 + 1
+
+
+def moderate_size(n_dims: int, n_rows: int) -> int:
+    """As many rows as match a quadratic, but 50 at least and 500 at most (and not above N).
+
+    Examples
+    --------
+    >>> moderate_size(2, 10**6), moderate_size(20, 10**6), moderate_size(2, 10)
+    (50, 231, 10)
+    """
+    return min(n_rows, max(50, min(rows_of_a_quadratic(n_dims), 500)))

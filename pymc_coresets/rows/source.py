@@ -1,0 +1,211 @@
+"""What a source of rows can do, and what it answers: all that a construction needs of the data."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_coresets.rows.keyed import numbers_of
+from pymc_coresets.rows.values import Rows
+
+__all__ = ["Look", "LookPart", "Potentials", "Scan", "Wanted"]
+
+_ROUNDING = 16 * np.finfo(float).eps
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scan:
+    """What one reading of the rows returns.
+
+    Parameters
+    ----------
+    rows : Rows
+        A random sample of the rows.
+    weights : ndarray of shape (len(rows),)
+        Positive weights that make the sample stand for all rows; they sum to their total weight.
+    """
+
+    rows: Rows
+    weights: NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which candidates a look should bring back.
+
+    Row n is kept where its random number ``U_n`` is at most
+
+    ``p_n = min(1, K (u_n |V_n| / (2 T) + 1 / (2 N)))``:
+
+    half of the expected K candidates come in proportion to the length of their tangent vectors,
+    and half uniformly.  Where more than K are kept, those with the smallest ``U_n / p_n`` remain.
+    ``U_n`` depends on the key and the row's position alone, so that the same rows are kept however
+    the data are divided into chunks.  Where K is not below N, all rows that vary are kept.
+
+    Parameters
+    ----------
+    n_candidates : int
+        K; 0 for none.
+    n_rows : int
+        N, the number of rows of the source.
+    scale : float
+        T, an estimate of the sum of ``u_n |V_n|`` over all rows.
+    key : int
+        Of the random numbers.
+
+    Examples
+    --------
+    >>> rows, norms = Rows(np.arange(3), np.ones(3)), np.array([0.0, 1.0, 2.0])
+    >>> Wanted(n_candidates=3, n_rows=3).keys(rows, norms)
+    array([inf,  0.,  0.])
+    """
+
+    n_candidates: int = 0
+    n_rows: int = 0
+    scale: float = 0.0
+    key: int = 0
+
+    def keys(self, rows: Rows, norms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ``U_n / p_n`` for each row; infinite for rows that are not kept."""
+        scores = rows.base_weights * norms
+        useful = scores > 0
+        if self.n_candidates >= self.n_rows:
+            return np.where(useful, 0.0, np.inf)
+        shares = 0.5 * scores / self.scale if self.scale > 0 else np.zeros_like(scores)
+        chances = self.n_candidates * (shares + 0.5 / self.n_rows)
+        keys = numbers_of(rows.positions, self.key) / np.minimum(chances, 1.0)
+        return np.where(useful & (keys <= 1.0), keys, np.inf)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LookPart:
+    """What a look finds in one block of rows.
+
+    Parameters
+    ----------
+    total : ndarray of shape (n_draws,)
+        Sum of the centred potentials, times the base weights, in nats.
+    norm_total : float
+        Sum of base weight times standard deviation of the potential over the draws; 0 where no
+        candidates are wanted.
+    candidates : Rows
+    keys : ndarray of shape (len(candidates),)
+        See `Wanted`.
+
+    Examples
+    --------
+    >>> values = np.array([[1.0, 4.0], [3.0, 4.0]])
+    >>> wanted = Wanted(n_candidates=2, n_rows=2)
+    >>> part = LookPart.of(values, Rows(np.arange(2), np.ones(2)), wanted)
+    >>> part.total, part.norm_total
+    (array([-1.,  1.]), 1.0)
+    """
+
+    total: NDArray[np.float64]
+    norm_total: float
+    candidates: Rows
+    keys: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64], rows: Rows, wanted: Wanted) -> Self:
+        """Reduce the potentials (n_draws, n_rows) of a block of rows, which are overwritten."""
+        means = _centre_in_place(values)
+        norms, keys = np.zeros(len(rows)), np.full(len(rows), np.inf)
+        if wanted.n_candidates:
+            norms = _deviations(values, means)
+            keys = wanted.keys(rows, norms)
+        kept = np.flatnonzero(np.isfinite(keys))
+        return cls(
+            total=values @ rows.base_weights,
+            norm_total=float(rows.base_weights @ norms),
+            candidates=rows.take(kept),
+            keys=keys[kept],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Look:
+    """What one evaluation of all rows tells of the potentials at S draws.
+
+    Parameters
+    ----------
+    total : ndarray of shape (n_draws,)
+        ``sum_n u_n (f_n(theta_s) - c_n)`` over all rows, in nats, where c_n is the mean of f_n
+        over the draws: centred sums keep their digits where there are very many rows.
+    norm_total : float
+        ``sum_n u_n |V_n|``, where ``|V_n|`` is the standard deviation of f_n over the draws; 0
+        where no candidates are wanted.
+    candidates : Rows
+        Rows to choose from, see `Wanted`.
+    """
+
+    total: NDArray[np.float64]
+    norm_total: float
+    candidates: Rows
+
+    @classmethod
+    def of(cls, parts: Sequence[LookPart], wanted: Wanted) -> Self:
+        """Add up the parts, in the order of the rows."""
+        candidates = Rows.joined([part.candidates for part in parts])
+        keys = np.concatenate([part.keys for part in parts])
+        if len(keys) > wanted.n_candidates:
+            kept = np.argpartition(keys, wanted.n_candidates)[: wanted.n_candidates]
+            candidates = candidates.take(np.sort(kept))
+        return cls(
+            total=sum((part.total for part in parts), start=np.zeros(len(parts[0].total))),
+            norm_total=math.fsum(part.norm_total for part in parts),
+            candidates=candidates,
+        )
+
+
+def _centre_in_place(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Subtract each row's mean over the draws (the first axis), and return the means.
+
+    A row that is not finite at some draw is left as it is, so that only that draw's sum is lost.
+    """
+    with np.errstate(invalid="ignore"):  # of infinite values
+        means: NDArray[np.float64] = values.mean(axis=0)
+    values -= np.where(np.isfinite(means), means, 0.0)
+    return means
+
+
+def _deviations(centred: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard deviations over the draws (the first axis); 0 where they are rounding errors."""
+    with np.errstate(invalid="ignore"):
+        deviations = np.sqrt(np.einsum("sn,sn->n", centred, centred) / len(centred))
+    return np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)
+
+
+class Potentials[D](Protocol):
+    """The log-likelihoods f_n(theta) of the rows of some data at any draws.
+
+    The type D of the draws is the implementation's own: a matrix of parameters, or named arrays.
+    """
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows N to choose from."""
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the base weights: the number of rows of the data."""
+
+    @property
+    def n_dims(self) -> int:
+        """Number of free dimensions D of the model."""
+
+    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
+        """Sample `size` rows in proportion to their base weights.
+
+        With replacement, where equal rows add up their weights; or `distinct` rows of equal
+        weights.
+        """
+
+    def look(self, draws: D, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0) -> Look:
+        """Evaluate all rows at the draws: one pass over the data.  See `Wanted` for the options."""
+
+    def loglik(self, draws: D, rows: Rows) -> NDArray[np.floating[Any]]:
+        """Return f_n(theta_s) of some rows, of shape (n_rows, n_draws), in nats."""

@@ -1,0 +1,98 @@
+"""Some rows of the data, as a value: their positions, what each stands for, and their data."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Rows"]
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of the user's data, with all that is needed to evaluate their log-likelihood.
+
+    Parameters
+    ----------
+    positions : ndarray of int64, of shape (n_rows,)
+        Positions along the observation axis of the user's own data, sorted and unique.
+    base_weights : ndarray of float64, of shape (n_rows,)
+        How many rows of the data each row stands for, ``u_n >= 0``; 1 unless equal rows were
+        merged.
+    arrays : tuple of ndarray
+        The data, each array with the rows along its first axis.
+
+    Examples
+    --------
+    >>> x = np.array([2.0, 3.0, 5.0])
+    >>> rows = Rows(np.arange(3), np.ones(3), (x,))
+    >>> len(rows), rows.take(np.array([0, 2])).arrays
+    (3, (array([2., 5.]),))
+    """
+
+    positions: NDArray[np.int64]
+    base_weights: NDArray[np.float64]
+    arrays: tuple[NDArray[Any], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def take(self, which: slice | NDArray[np.int64] | NDArray[np.bool_]) -> "Rows":
+        """Return some of the rows; `which` selects among these, in increasing order."""
+        return Rows(
+            self.positions[which],
+            self.base_weights[which],
+            tuple(array[which] for array in self.arrays),
+        )
+
+    def blocks(self, size: int) -> Iterator["Rows"]:
+        """Split the rows into consecutive blocks of at most `size`, without copying the data."""
+        for start in range(0, len(self), size):
+            yield self.take(slice(start, start + size))
+
+    def union(self, other: "Rows") -> "Rows":
+        """Return the rows that are in either, each once.
+
+        Examples
+        --------
+        >>> one, other = (Rows(np.array(p), np.ones(2), (np.array(p),)) for p in ([3, 7], [1, 3]))
+        >>> one.union(other).positions
+        array([1, 3, 7])
+        """
+        return Rows.joined([self, other])
+
+    def where(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where rows of the given positions, all of which are here, stand among these.
+
+        Examples
+        --------
+        >>> Rows(np.array([3, 7, 9]), np.ones(3)).where(np.array([9, 3]))
+        array([2, 0])
+        """
+        return np.searchsorted(self.positions, positions)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Rows"]) -> "Rows":
+        """Return all rows of one or more parts, sorted by position, each once.
+
+        Examples
+        --------
+        >>> part = Rows(np.array([2]), np.ones(1), (np.array([0.5]),))
+        >>> Rows.joined([part, part]).arrays
+        (array([0.5]),)
+        """
+        if len(parts) == 1:
+            return parts[0]
+        positions, first = np.unique(
+            np.concatenate([part.positions for part in parts]), return_index=True
+        )
+        return cls(
+            positions,
+            np.concatenate([part.base_weights for part in parts])[first],
+            tuple(
+                np.concatenate(arrays)[first]
+                for arrays in zip(*(part.arrays for part in parts), strict=True)
+            ),
+        )

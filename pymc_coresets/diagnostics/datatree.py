@@ -104,7 +104,7 @@ def reweight_draws(
     log_ratios: ArrayLike | xr.DataArray,
     *,
     rng: np.random.Generator,
-    n_draws: int | None = None,
+    draws: int | None = None,
 ) -> xr.DataTree:
     """Turn draws of the coreset posterior into draws of the full posterior by resampling.
 
@@ -119,7 +119,7 @@ def reweight_draws(
     log_ratios : array_like of shape (n_chains, n_draws)
         Log of full over coreset posterior density at these draws, in nats, up to a constant.
     rng : numpy.random.Generator
-    n_draws : int, optional
+    draws : int, optional
         Draws per chain in the result; as many as in `idata` by default.
 
     Returns
@@ -139,7 +139,7 @@ def reweight_draws(
     InvalidDataError
         If the ratios do not match the draws, are not finite, or are fewer than 30.
     InvalidOptionError
-        If `n_draws` is not positive.
+        If `draws` is not positive.
 
     References
     ----------
@@ -159,13 +159,13 @@ def reweight_draws(
     """
     posterior = posterior_dataset(idata, "idata")
     sizes = {dim: posterior.sizes[dim] for dim in _SAMPLE_DIMS}
-    n_draws = sizes["draw"] if n_draws is None else n_draws
-    if n_draws < 1:
-        raise InvalidOptionError(f"n_draws is {n_draws}: a positive number of draws is needed.")
+    draws = sizes["draw"] if draws is None else draws
+    if draws < 1:
+        raise InvalidOptionError(f"draws is {draws}: a positive number of draws is needed.")
     log_r, smoothed = _smoothed_ratios(posterior, log_ratios)
     _warn_of_weights(_check(idata, posterior, log_r, smoothed))
-    shape = (sizes["chain"], n_draws)
-    flat = systematic_resample(smoothed.weights.ravel(), shape[0] * n_draws, rng=rng)
+    shape = (sizes["chain"], draws)
+    flat = systematic_resample(smoothed.weights.ravel(), shape[0] * draws, rng=rng)
     rows = np.unravel_index(flat.reshape(shape), log_r.shape)
     picked = {
         dim: xr.DataArray(row, dims=_SAMPLE_DIMS)

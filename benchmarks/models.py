@@ -183,8 +183,8 @@ def measure(
         warnings=record.warnings + said,
         full_cached=run.cached,
         full_rhat=float(max(variable.max() for variable in rhat.data_vars.values())),
-        before=difference_of(compare(full=full, coreset=fit.idata)),
-        after=difference_of(compare(full=full, coreset=corrected)),
+        before=difference_of(compare(full=full, approximation=fit.idata)),
+        after=difference_of(compare(full=full, approximation=corrected)),
     )
 
 

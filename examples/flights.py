@@ -353,7 +353,7 @@ def main() -> None:
     if full is not None:
         ours = watch.total("build the coreset", "sample the coreset's posterior")
         ratio = watch.total("sample the posterior of all flights") / ours
-        console.out(repr(compare(full=full, coreset=idata)), highlight=False)  # not wrapped
+        console.out(repr(compare(full=full, approximation=idata)), highlight=False)  # not wrapped
         console.print(f"[bold]{ratio:.1f} times faster[/bold], from the model to the posterior")
     console.print(f"Figure: {options.figure}")
 

@@ -130,7 +130,7 @@ def run(models: Mapping[str, Callable[[], pm.Model]], names: Sequence[str], *, a
         if options.full:
             full = fit_full(model, watch, draws=options.draws, seed=options.seed)
             # `out` does not wrap: the table is aligned already.
-            console.out(repr(compare(full=full, coreset=fit.idata)), highlight=False)
+            console.out(repr(compare(full=full, approximation=fit.idata)), highlight=False)
         console.print(timing_table(watch))
         if options.full:
             ratio = watch.seconds[FULL] / watch.total(BUILD, SAMPLE)

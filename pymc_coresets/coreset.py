@@ -223,7 +223,7 @@ class Coreset:
         xarray.DataTree
         """
         rng = np.random.default_rng(random_seed)
-        return reweight_draws(idata, self.log_ratios(idata), rng=rng, n_draws=n_draws)
+        return reweight_draws(idata, self.log_ratios(idata), rng=rng, draws=n_draws)
 
     # -- storage -------------------------------------------------------------------------------
 

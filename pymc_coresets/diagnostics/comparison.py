@@ -1,23 +1,20 @@
-"""Comparing a coreset posterior with a run of the full posterior, variable by variable."""
+"""Compare an approximate posterior with a run of the full posterior, variable by variable."""
 
 import html
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from arviz_base import xarray_sel_iter
-from arviz_base.labels import BaseLabeller
 from arviz_stats.base import array_stats
 from scipy.stats import wasserstein_distance
 
 from pymc_coresets.diagnostics import distances
-from pymc_coresets.diagnostics.datatree import posterior_dataset
+from pymc_coresets.diagnostics.alignment import common_draws, labelled_components
 from pymc_coresets.diagnostics.importance import Floats
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 
 QUANTILES = (0.05, 0.5, 0.95)
 """Probabilities of the quantiles that are compared."""
@@ -25,8 +22,8 @@ QUANTILES = (0.05, 0.5, 0.95)
 _ROUNDING = 1e-10  # relative differences below this are rounding: constant components have them
 _SHOWN_ROWS = 20
 _SHOWN = [
-    "mean_full", "mean_coreset", "delta_mean_sd", "delta_mean_noise", "sd_ratio", "sd_ratio_noise",
-    "wasserstein_sd", "wasserstein_noise",
+    "mean_full", "mean_approximation", "delta_mean_sd", "delta_mean_noise", "sd_ratio",
+    "sd_ratio_noise", "wasserstein_sd", "wasserstein_noise",
 ]  # fmt: skip
 
 
@@ -52,24 +49,28 @@ class Largest(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Comparison:
-    """How a coreset posterior differs from the full posterior, beside what noise would explain.
+    """How an approximate posterior differs from the full one, and how much of it noise explains.
+
+    The approximation is the posterior of a coreset or of a polynomial summary.
 
     Parameters
     ----------
     table : pandas.DataFrame
-        One row per scalar component. ``mean_full``, ``mean_coreset``, ``delta_mean_sd``
-        (difference of means), ``wasserstein_sd`` (Wasserstein-1 distance), ``shift_q5``,
-        ``shift_q50``, ``shift_q95`` (differences of quantiles) are coreset minus full, the last
-        five in standard deviations of the full posterior; ``sd_ratio`` is coreset over full. Each
-        has a column ``..._noise``: what two independent runs of the full posterior, with the
-        effective sample sizes of these two, would show (a standard error; for ``sd_ratio`` a
-        relative one; for the Wasserstein distance its expectation).
+        One row per scalar component. ``mean_full`` and ``mean_approximation`` are the means.
+        ``delta_mean_sd`` (difference of means), ``shift_q5``, ``shift_q50``, ``shift_q95``
+        (differences of quantiles), all approximation minus full, and ``wasserstein_sd``
+        (Wasserstein-1 distance) are in standard deviations of the full posterior; ``sd_ratio`` is
+        the standard deviation of the approximation over that of the full posterior. Each
+        difference has a column ``..._noise``: what two independent runs of the full posterior
+        with the effective sample sizes of these two would show (a standard error; for
+        ``sd_ratio`` a relative one; for the Wasserstein distance its expectation).
     joint : pandas.DataFrame
-        Rows: Gaussian KL both ways (nats), energy distance and polynomial MMD of the standardised
-        draws; columns ``value`` and ``noise``, the root mean square (KL: mean) under equality.
+        Rows: Gaussian KL in both directions (nats), energy distance and polynomial MMD of the
+        standardised draws. Columns: ``value``, and ``noise``, the root mean square (for KL the
+        mean) of the value if both posteriors were equal.
     skipped : tuple of str
-        Variables that could not be compared: missing in one of the two, or of different shape or
-        labels, as those with one entry per observation are.
+        Variables that could not be compared, because they are missing in one of the two or have
+        another shape or other labels there, as variables with one entry per observation do.
 
     Examples
     --------
@@ -127,7 +128,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         parts = [
-            "Coreset posterior against full posterior",
+            "Approximate posterior against full posterior",
             self._head().to_string(float_format="{:.3g}".format),
             self.joint.to_string(float_format="{:.3g}".format),
             self._summary(),
@@ -145,17 +146,18 @@ class Comparison:
 
 def compare(
     full: xr.DataTree | xr.Dataset,
-    coreset: xr.DataTree | xr.Dataset,
+    approximation: xr.DataTree | xr.Dataset,
     var_names: str | Sequence[str] | None = None,
 ) -> Comparison:
-    """Compare draws of the coreset posterior with draws of the full posterior.
+    """Compare draws of an approximate posterior with draws of the full posterior.
 
-    For those who ran both. Costs a few milliseconds per scalar component, and O(n**2 d) for the
-    energy distance and the MMD with n draws up to 4000 (above, they are thinned) and d components.
+    For those who ran both; `Coreset.check` needs no run of the full posterior. Costs a few
+    milliseconds per scalar component, and O(n**2 d) for the energy distance and the MMD of n draws
+    (thinned to at most 4000) of d components.
 
     Parameters
     ----------
-    full, coreset : xarray.DataTree or xarray.Dataset
+    full, approximation : xarray.DataTree or xarray.Dataset
         Draws with dims chain and draw; of a DataTree the group ``posterior``.
     var_names : str or sequence of str, optional
         Variables to compare; by default all that both have with equal shape and labels.
@@ -173,18 +175,18 @@ def compare(
 
     Notes
     -----
-    Noise levels use the effective sample sizes a (of `full`) and b (of `coreset`; after
-    ``reweight_draws`` no more than its ``psis_ess``), each for what is estimated.
+    Noise levels use the effective sample sizes a (of `full`) and b (of `approximation`; after
+    re-weighting at most its ``psis_ess``), each for the quantity that is estimated.
 
-    - Difference of means: ``sqrt(1/a + 1/b)`` sd.
-    - Ratio of sds: half the root of ``(kurtosis - 1) (1/a + 1/b)``.
-    - Quantiles: root of the sum of both runs' squared Monte Carlo errors.
+    - Difference of means: ``sqrt(1/a + 1/b)`` standard deviations.
+    - Ratio of standard deviations: half the root of ``(kurtosis - 1) (1/a + 1/b)``.
+    - Quantiles: root of the sum of both runs' squared Monte Carlo standard errors.
     - Wasserstein distance: :func:`~pymc_coresets.diagnostics.distances.wasserstein_noise`.
     - Gaussian KL: half the number of moments, d for the means and d(d + 1)/2 for the covariance,
       each times its ``1/a + 1/b``. Exact for Gaussian posteriors; heavier tails show more.
     - Energy distance and MMD: :func:`~pymc_coresets.diagnostics.distances.kernel_noise` with the
-      average over the components of the larger ``1/a + 1/b`` of mean and sd. For autocorrelated
-      chains that is a little too high, by up to a quarter or so.
+      average over the components of the larger ``1/a + 1/b`` of mean and standard deviation. For
+      autocorrelated chains this is up to about a quarter too high.
 
     References
     ----------
@@ -195,56 +197,16 @@ def compare(
     --------
     >>> import numpy as np, xarray as xr
     >>> draws = np.random.default_rng(1).normal(size=(2, 4, 500))
-    >>> full, coreset = (xr.Dataset({"mu": (("chain", "draw"), mu)}) for mu in draws)
-    >>> compare(full, coreset).within_noise
+    >>> full, approximation = (xr.Dataset({"mu": (("chain", "draw"), mu)}) for mu in draws)
+    >>> compare(full, approximation).within_noise
     1.0
     """
-    first, second, skipped = common_draws(full, coreset, var_names)
-    pairs = zip(_components(first), _components(second), strict=True)
+    first, second, skipped = common_draws(full, approximation, var_names)
+    pairs = zip(labelled_components(first), labelled_components(second), strict=True)
     limit = float(second.attrs.get("psis_ess", np.inf))
     components = [_Component.of(label, x, y, limit) for (label, x), (_, y) in pairs]
     table = pd.DataFrame([item.row() for item in components], index=[c.label for c in components])
     return Comparison(table=table, joint=_joint(components), skipped=skipped)
-
-
-def common_draws(
-    full: xr.DataTree | xr.Dataset,
-    coreset: xr.DataTree | xr.Dataset,
-    var_names: str | Sequence[str] | None = None,
-) -> tuple[xr.Dataset, xr.Dataset, tuple[str, ...]]:
-    """Draws of those variables that two posteriors have in common.
-
-    Parameters
-    ----------
-    full, coreset : xarray.DataTree or xarray.Dataset
-        Draws with dims chain and draw; of a DataTree the group ``posterior``.
-    var_names : str or sequence of str, optional
-        Variables wanted; by default all that both have with equal shape and labels.
-
-    Returns
-    -------
-    tuple
-        The draws of both posteriors, dims chain and draw first, and the names of the variables
-        that were left out.
-
-    Raises
-    ------
-    InvalidOptionError
-        If a variable of `var_names` cannot be compared.
-    InvalidDataError
-        If no variable is left.
-
-    Examples
-    --------
-    >>> import numpy as np, xarray as xr
-    >>> draws = (("chain", "draw"), np.zeros((2, 3)))
-    >>> common_draws(xr.Dataset({"mu": draws}), xr.Dataset({"mu": draws, "z": draws}))[2]
-    ('z',)
-    """
-    first, second = posterior_dataset(full, "full"), posterior_dataset(coreset, "coreset")
-    names, skipped = _common_variables(first, second, var_names)
-    picked = [data[names].transpose("chain", "draw", ...) for data in (first, second)]
-    return picked[0], picked[1], skipped
 
 
 class _Component(NamedTuple):
@@ -252,8 +214,8 @@ class _Component(NamedTuple):
 
     label: str
     x: Floats  # full posterior, (n_chains, n_draws)
-    y: Floats  # coreset posterior
-    rounding: float  # differences up to this are none
+    y: Floats  # approximation
+    rounding: float  # differences up to this are rounding errors
     sd: float  # of x
     inverse_ess: float  # of the mean, summed over both
     inverse_ess_sd: float  # of the sd, likewise
@@ -277,7 +239,7 @@ class _Component(NamedTuple):
         varies = self.sd > 0
         row = {
             "mean_full": float(x.mean()),
-            "mean_coreset": float(y.mean()),
+            "mean_approximation": float(y.mean()),
             "delta_mean_sd": self._over_sd(float(y.mean() - x.mean())),
             "delta_mean_noise": np.sqrt(self.inverse_ess) if varies else 0.0,
             "sd_ratio": sd_y / self.sd if varies else (1.0 if sd_y == 0 else np.inf),
@@ -296,7 +258,7 @@ class _Component(NamedTuple):
         return row
 
     def _over_sd(self, difference: float) -> float:
-        """Difference in units of the full posterior's sd; infinite where a constant changed."""
+        """Return the difference in sds of the full posterior; infinite where a constant changed."""
         if self.sd > 0:
             return difference / self.sd
         unchanged = abs(difference) <= self.rounding
@@ -311,9 +273,14 @@ class _Component(NamedTuple):
 
 
 def _joint(components: Sequence[_Component]) -> pd.DataFrame:
-    """Distances between the joint distributions of those components that vary."""
+    """Return distances between the joint distributions of the components that vary."""
     kept = [item for item in components if item.sd > 0]
-    rows = ["gaussian_kl_coreset_full", "gaussian_kl_full_coreset", "energy_distance", "mmd"]
+    rows = [
+        "gaussian_kl_approximation_full",
+        "gaussian_kl_full_approximation",
+        "energy_distance",
+        "mmd",
+    ]
     if not kept:
         return pd.DataFrame({"value": np.nan, "noise": np.nan}, index=rows)
     centre = np.array([item.x.mean() for item in kept])
@@ -321,7 +288,7 @@ def _joint(components: Sequence[_Component]) -> pd.DataFrame:
     x = (np.column_stack([item.x.ravel() for item in kept]) - centre) / scale
     y = (np.column_stack([item.y.ravel() for item in kept]) - centre) / scale
     inverse = np.array([[item.inverse_ess, item.inverse_ess_sd] for item in kept])
-    # Thinned draws are worth no more than their number.
+    # The effective sample size of thinned draws is at most their number.
     used = [min(len(draws), distances.MAX_PAIR_DRAWS) for draws in (x, y)]
     pairs = max(float(inverse.max(axis=1).mean()), sum(1 / n for n in used))
     kernels = (distances.negative_distance, distances.cubic_kernel)
@@ -332,7 +299,7 @@ def _joint(components: Sequence[_Component]) -> pd.DataFrame:
 
 
 def _gaussian_kls(x: Floats, y: Floats, inverse: Floats) -> tuple[tuple[float, float], float]:
-    """KL(coreset || full) and KL(full || coreset) of Gaussians, and their noise level."""
+    """Return KL(approximation || full), KL(full || approximation), and their noise level."""
     x, y = distances.independent_coordinates(x, y)
     dims = x.shape[1]
     if min(len(x), len(y)) <= dims:
@@ -340,52 +307,6 @@ def _gaussian_kls(x: Floats, y: Floats, inverse: Floats) -> tuple[tuple[float, f
     moments = np.array([dims, dims * (dims + 1) / 2])
     both = (distances.gaussian_kl(y, x), distances.gaussian_kl(x, y))
     return both, float(moments @ inverse) / 2
-
-
-def _common_variables(
-    full: xr.Dataset, coreset: xr.Dataset, var_names: str | Sequence[str] | None
-) -> tuple[list[str], tuple[str, ...]]:
-    """Names of the variables to compare, and of those that cannot be."""
-    asked = [var_names] if isinstance(var_names, str) else var_names
-    every = [str(name) for name in dict.fromkeys([*full.data_vars, *coreset.data_vars])]
-    candidates = every if asked is None else list(asked)
-    names = [name for name in candidates if _comparable(full, coreset, name)]
-    skipped = tuple(name for name in candidates if name not in names)
-    if skipped and asked is not None:
-        raise InvalidOptionError(
-            f"var_names has {', '.join(skipped)}, which cannot be compared: missing in one of the "
-            f"posteriors, or of different shape or labels there. Choose among "
-            f"{', '.join(name for name in every if _comparable(full, coreset, name))}."
-        )
-    if not names:
-        raise InvalidDataError(
-            f"full has the variables {list(full.data_vars)} and coreset "
-            f"{list(coreset.data_vars)}, none of them in common with equal shape and labels: "
-            "compare posteriors of the same model."
-        )
-    return names, skipped
-
-
-def _comparable(full: xr.Dataset, coreset: xr.Dataset, name: Hashable) -> bool:
-    if name not in full.data_vars or name not in coreset.data_vars:
-        return False
-    x, y = (data[name].isel(chain=0, draw=0, drop=True) for data in (full, coreset))
-    same_labels = all(x[dim].equals(y[dim]) for dim in x.dims if dim in y.dims)
-    return x.sizes == y.sizes and same_labels and x.dtype.kind in "biuf"
-
-
-def _components(draws: xr.Dataset) -> Iterable[tuple[str, Floats]]:
-    """Label (as ArviZ writes it) and finite draws (n_chains, n_draws) of each scalar component."""
-    labeller = BaseLabeller()
-    for name, selection, position in xarray_sel_iter(draws, skip_dims={"chain", "draw"}):
-        label = str(labeller.make_label_flat(name, selection, position))
-        values = np.asarray(draws[name].isel(position).values, dtype=np.float64)
-        if not np.isfinite(values).all():
-            raise InvalidDataError(
-                f"{label} has draws that are not finite: leave it out by var_names, or see why "
-                "the model yields them."
-            )
-        yield label, values
 
 
 def _stat(name: str, values: Floats, method: str, probability: float | None = None) -> float:

@@ -1,6 +1,5 @@
 """Checking and re-weighting draws of a coreset posterior: DataTree in, words or DataTree out."""
 
-import warnings
 from collections.abc import Callable
 
 import arviz_stats
@@ -18,7 +17,7 @@ from pymc_coresets.diagnostics.importance import (
     systematic_resample,
 )
 from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 
 _SAMPLE_DIMS = ("chain", "draw")
 
@@ -105,7 +104,7 @@ def reweight_draws(
     log_ratios: ArrayLike | xr.DataArray,
     *,
     rng: np.random.Generator,
-    n_draws: int | None = None,
+    draws: int | None = None,
 ) -> xr.DataTree:
     """Turn draws of the coreset posterior into draws of the full posterior by resampling.
 
@@ -120,7 +119,7 @@ def reweight_draws(
     log_ratios : array_like of shape (n_chains, n_draws)
         Log of full over coreset posterior density at these draws, in nats, up to a constant.
     rng : numpy.random.Generator
-    n_draws : int, optional
+    draws : int, optional
         Draws per chain in the result; as many as in `idata` by default.
 
     Returns
@@ -140,7 +139,7 @@ def reweight_draws(
     InvalidDataError
         If the ratios do not match the draws, are not finite, or are fewer than 30.
     InvalidOptionError
-        If `n_draws` is not positive.
+        If `draws` is not positive.
 
     References
     ----------
@@ -160,13 +159,13 @@ def reweight_draws(
     """
     posterior = posterior_dataset(idata, "idata")
     sizes = {dim: posterior.sizes[dim] for dim in _SAMPLE_DIMS}
-    n_draws = sizes["draw"] if n_draws is None else n_draws
-    if n_draws < 1:
-        raise InvalidOptionError(f"n_draws is {n_draws}: a positive number of draws is needed.")
+    draws = sizes["draw"] if draws is None else draws
+    if draws < 1:
+        raise InvalidOptionError(f"draws is {draws}: a positive number of draws is needed.")
     log_r, smoothed = _smoothed_ratios(posterior, log_ratios)
     _warn_of_weights(_check(idata, posterior, log_r, smoothed))
-    shape = (sizes["chain"], n_draws)
-    flat = systematic_resample(smoothed.weights.ravel(), shape[0] * n_draws, rng=rng)
+    shape = (sizes["chain"], draws)
+    flat = systematic_resample(smoothed.weights.ravel(), shape[0] * draws, rng=rng)
     rows = np.unravel_index(flat.reshape(shape), log_r.shape)
     picked = {
         dim: xr.DataArray(row, dims=_SAMPLE_DIMS)
@@ -288,12 +287,10 @@ def _warn_of_weights(check: Check) -> None:
     if check.negligible or check.pareto_khat < khat_threshold(check.n_draws):
         return
     quality = "useless" if check.pareto_khat >= KHAT_USELESS else "not to be relied on"
-    warnings.warn(
+    warn_user(
         f"the importance weights are {quality} (Pareto k-hat {check.pareto_khat:.2f}, effective "
         f"sample size {check.ess:.0f}): the resampled draws are not draws of the full posterior. "
-        "Build a larger coreset, or one with a weighting distribution closer to the posterior.",
-        CoresetWarning,
-        stacklevel=3,
+        "Build a larger coreset, or one with a weighting distribution closer to the posterior."
     )
 
 

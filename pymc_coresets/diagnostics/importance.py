@@ -58,8 +58,8 @@ class SmoothedWeights:
         Logarithm of the mean of the smoothed ratios, in nats. It estimates the log of the two
         posteriors' normalising constants' ratio, up to the constant that the log-ratios omit.
     pareto_khat : float
-        Shape of the tail. ``-inf`` where all ratios are equal, ``inf`` where no tail could be
-        fitted because a few draws carry all the weight.
+        Shape of the tail. ``-inf`` where all ratios of the tail are equal, so that the ratios are
+        bounded; ``inf`` where no tail could be fitted because a few draws carry all the weight.
     ess : float
         Effective sample size of the weighted draws: ``1 / sum(weights**2)``, times the relative
         efficiency of the Markov chains where that is below one.
@@ -175,8 +175,9 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
     Notes
     -----
     The length of the tail depends on the relative efficiency of the chains, which is that of the
-    log-ratios here: the ratios themselves may have no variance. Log-ratios whose range is below
-    1e-4 nats count as equal, since the shape of rounding errors means nothing.
+    log-ratios here: the ratios themselves may have no variance. A tail whose log-ratios lie within
+    1e-4 nats of each other counts as one of equal ratios (k-hat ``-inf``), since the shape of
+    rounding errors means nothing.
 
     References
     ----------
@@ -193,10 +194,7 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
     """
     log_r = _validated(log_ratios)
     efficiency = min(_ess_mean(log_r) / log_r.size, 1.0)
-    if np.ptp(log_r) <= EQUAL_RATIOS:
-        log_weights, khat = log_r - logsumexp(log_r), -np.inf
-    else:
-        log_weights, khat = _fit_tail(log_r, efficiency)
+    log_weights, khat = _fit_tail(log_r, efficiency)
     # Smoothing leaves four fifths of the ratios alone, so the median difference is exactly the
     # logarithm of the sum by which the smoothed ratios were divided.
     log_sum = float(np.median(log_r - log_weights))
@@ -321,20 +319,26 @@ def systematic_resample(
 
 
 def _fit_tail(log_r: Floats, efficiency: float) -> tuple[Floats, float]:
-    """Smoothed normalised log-weights (shape of `log_r`) and k-hat of ratios that differ."""
+    """Return the smoothed normalised log-weights (shape of `log_r`) and k-hat."""
     stats: Any = array_stats
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):  # in a tail beyond any smoothing
-            # ArviZ takes the log-likelihood that is left out, hence minus the log-ratio.
-            log_weights, khat = stats.psislw(-log_r.ravel(), r_eff=efficiency)
-    except ValueError:
-        # Its only complaint about a tail that is long enough: all its points are equal, so that
-        # the ratios are bounded and attain their bound often.
-        return log_r - logsumexp(log_r), -np.inf
-    # The fit gives up where the tail's lower part vanishes beside its top.
+    as_they_are = log_r - logsumexp(log_r)
+    length = _tail_length(log_r.size, efficiency)
+    if np.ptp(np.partition(log_r, -length, axis=None)[-length:]) <= EQUAL_RATIOS:
+        return as_they_are, -np.inf
+    with np.errstate(over="ignore", invalid="ignore"):  # in a tail beyond any smoothing
+        # ArviZ expects the log-likelihood of the point left out: minus the log-ratio.
+        log_weights, khat = stats.psislw(-log_r.ravel(), r_eff=efficiency)
+    # The fit fails where the lower part of the tail vanishes beside its top.
     if not np.isfinite(khat) or np.isnan(log_weights).any():
-        return log_r - logsumexp(log_r), np.inf
+        return as_they_are, np.inf
     return np.reshape(np.asarray(log_weights, dtype=np.float64), log_r.shape), float(khat)
+
+
+def _tail_length(n_draws: int, efficiency: float) -> int:
+    """Return the number of ratios that ArviZ fits the tail to (Vehtari et al. 2024, section 6)."""
+    if n_draws * efficiency > 225:
+        return int(3 * (n_draws / efficiency) ** 0.5)
+    return n_draws // 5
 
 
 def _validated(log_ratios: ArrayLike) -> Floats:

@@ -1,4 +1,4 @@
-"""Pictures of a coreset: its weights, how it was built, and its posterior beside the full one."""
+"""Plots of a coreset: its weights, its construction, and its posterior beside the full one."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
@@ -13,11 +13,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from pymc_coresets.diagnostics.comparison import common_draws
+from pymc_coresets.diagnostics.alignment import common_draws
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 
 _GREY, _DARK_GREY, _BLUE, _ORANGE = "#8a8f98", "#5c6169", "#0b6e99", "#d1602f"
-_COLOURS = {"full posterior": _GREY, "coreset posterior": _BLUE}
+_COLOURS = {"full posterior": _GREY, "approximation": _BLUE}
 _CURVES = {
     "objective": ("on the draws that chose the weights", _BLUE, "o"),
     "heldout_objective": ("on held-out draws", _ORANGE, "s"),
@@ -45,24 +45,24 @@ class Recorded(Protocol):
 
     @property
     def history(self) -> xr.Dataset:
-        """Course of the construction along the dim step."""
+        """History of the construction along the dim step."""
 
 
 def plot_comparison(
     full: xr.DataTree | xr.Dataset,
-    coreset: xr.DataTree | xr.Dataset,
+    approximation: xr.DataTree | xr.Dataset,
     var_names: str | Sequence[str] | None = None,
     *,
     kind: Literal["dist", "forest"] = "dist",
 ) -> Figure:
-    """Marginal posteriors of the coreset over those of all data.
+    """Plot the marginals of an approximate posterior over those of the full posterior.
 
-    Densities show shapes, for a handful of components; a forest of intervals shows up to a few
-    dozen. :func:`~pymc_coresets.diagnostics.comparison.compare` has the numbers.
+    Densities show shapes and suit a handful of components; a forest of intervals suits up to a
+    few dozen. :func:`~pymc_coresets.diagnostics.comparison.compare` returns the numbers.
 
     Parameters
     ----------
-    full, coreset : xarray.DataTree or xarray.Dataset
+    full, approximation : xarray.DataTree or xarray.Dataset
         Draws with dims chain and draw; of a DataTree the group ``posterior``.
     var_names : str or sequence of str, optional
         Variables to plot; by default all that both have with equal shape and labels.
@@ -84,12 +84,12 @@ def plot_comparison(
     --------
     >>> import numpy as np, xarray as xr
     >>> draws = np.random.default_rng(1).normal(size=(2, 4, 200))
-    >>> full, coreset = (xr.Dataset({"mu": (("chain", "draw"), mu)}) for mu in draws)
-    >>> figure = plot_comparison(full, coreset)
+    >>> full, approximation = (xr.Dataset({"mu": (("chain", "draw"), mu)}) for mu in draws)
+    >>> figure = plot_comparison(full, approximation)
     """
     if kind not in {"dist", "forest"}:
         raise InvalidOptionError(f"kind is {kind!r}: choose 'dist' or 'forest'.")
-    pair = common_draws(full, coreset, var_names)[:2]
+    pair = common_draws(full, approximation, var_names)[:2]
     n_draws = min(draws.sizes["chain"] * draws.sizes["draw"] for draws in pair)
     trees = {
         label: xr.DataTree.from_dict({"posterior": _thinned(draws, n_draws)})
@@ -103,10 +103,10 @@ def plot_comparison(
 
 
 def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
-    """Weights of a coreset, the largest first.
+    """Plot the weights of a coreset, the largest first.
 
     A curve that falls steeply says that a few rows carry most of the weight. The dashed line is the
-    weight that as many uniformly chosen rows would have.
+    weight that each of as many uniformly chosen rows would have.
 
     Parameters
     ----------
@@ -158,11 +158,11 @@ def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
 
 
 def plot_history(coreset: Recorded, *, ax: Axes | None = None) -> Axes:
-    """Objective of the construction against the size of the coreset, on a logarithmic scale.
+    """Plot the objective of the construction against the size of the coreset.
 
-    A method that works in rounds, whose sizes do not grow, is shown round by round. Where the
-    held-out curve leaves the other one, the weights fit the draws that chose them rather than the
-    posterior: more draws are needed, not more rows.
+    The objective is on a logarithmic scale. Methods whose size does not grow from step to step are
+    shown round by round. Where the held-out curve rises above the other one, the weights fit the
+    draws that chose them rather than the posterior: more draws are needed, not more rows.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def plot_history(coreset: Recorded, *, ax: Axes | None = None) -> Axes:
     if missing:
         raise InvalidDataError(
             f"the coreset's history has {list(history.data_vars)} but not {', '.join(missing)}: "
-            "its method records no course of the construction."
+            "its method does not record how the coreset was built."
         )
     x, label_of_x = np.asarray(history["size"].values), "size of the coreset (rows)"
     if (np.diff(x) < 0).any():
@@ -221,7 +221,7 @@ def plot_history(coreset: Recorded, *, ax: Axes | None = None) -> Axes:
 
 
 def _thinned(draws: xr.Dataset, n_draws: int) -> xr.Dataset:
-    """One chain of `n_draws` evenly spaced draws: ArviZ puts posteriors of one length together."""
+    """Return one chain of `n_draws` evenly spaced draws: ArviZ needs posteriors of one length."""
     flat = draws.drop_attrs().drop_vars(["chain", "draw"], errors="ignore")
     flat = flat.stack(sample=("chain", "draw"), create_index=False)
     chosen = np.linspace(0, flat.sizes["sample"] - 1, n_draws).astype(int)

@@ -57,7 +57,7 @@ def test_constant_components_have_no_noise():
 
 
 def test_noise_explains_what_two_runs_of_one_posterior_differ_by():
-    found = difference_of(compare(full=draws(1), coreset=draws(2)))
+    found = difference_of(compare(full=draws(1), approximation=draws(2)))
     assert found.beyond_noise == []
     assert 0 < found.mean < found.mean_limit
     assert 0 < found.sd < found.sd_limit
@@ -65,7 +65,7 @@ def test_noise_explains_what_two_runs_of_one_posterior_differ_by():
 
 @pytest.mark.parametrize("change", [{"shift": -0.5}, {"scale": 0.5}, {"scale": 2.0}], ids=repr)
 def test_noise_does_not_explain_another_posterior(change):
-    found = difference_of(compare(full=draws(1), coreset=draws(2, **change)))
+    found = difference_of(compare(full=draws(1), approximation=draws(2, **change)))
     assert found.beyond_noise == ["beta[4]"]
     if "shift" in change:
         assert (found.mean_of, found.mean > found.mean_limit) == ("beta[4]", True)
@@ -104,15 +104,15 @@ def test_shortfalls_are_said(change, said):
 
 
 def test_components_beyond_noise_are_shortfalls():
-    other = difference_of(compare(full=draws(1), coreset=draws(2, shift=1.0)))
-    same = difference_of(compare(full=draws(1), coreset=draws(2)))
+    other = difference_of(compare(full=draws(1), approximation=draws(2, shift=1.0)))
+    same = difference_of(compare(full=draws(1), approximation=draws(2)))
     assert replace(RECORD, before=same, after=other).shortfalls == [
         "reweighted: 1 components beyond noise"
     ]
 
 
 def test_records_survive_the_file(tmp_path):
-    difference = difference_of(compare(full=draws(1), coreset=draws(2)))
+    difference = difference_of(compare(full=draws(1), approximation=draws(2)))
     records = [RECORD, replace(RECORD, name="other", before=difference, after=difference)]
     path = tmp_path / "records.json"
     path.write_text(json.dumps([asdict(r) for r in records]))
@@ -170,7 +170,7 @@ def test_times_of_an_earlier_run_are_marked():
 
 
 def test_every_row_has_as_many_cells_as_the_heading():
-    compared = difference_of(compare(full=draws(1), coreset=draws(2)))
+    compared = difference_of(compare(full=draws(1), approximation=draws(2)))
     records = [RECORD, replace(RECORD, before=compared, after=compared)]
     assert len({len(row) for row in cells(quality_table(records))}) == 1
 

@@ -205,7 +205,7 @@ def test_reweighted_draws_have_the_moments_of_the_full_posterior(idata, rng):
 
 
 def test_groups_of_draws_stay_together(idata, rng):
-    tree = reweight_draws(idata, shifted(idata, 0.5), rng=rng, n_draws=300)
+    tree = reweight_draws(idata, shifted(idata, 0.5), rng=rng, draws=300)
     theta = tree.posterior["theta"]
     assert theta.sizes == {"chain": 4, "draw": 300}
     np.testing.assert_array_equal(tree.sample_stats["lp"], -(theta**2) / 2)
@@ -258,5 +258,5 @@ def test_heavy_tailed_rounding_errors_are_no_reason_to_warn(idata, rng):
 
 
 def test_reweighting_to_no_draws_is_refused(idata, rng):
-    with pytest.raises(InvalidOptionError, match="n_draws is 0"):
-        reweight_draws(idata, np.zeros((4, 1000)), rng=rng, n_draws=0)
+    with pytest.raises(InvalidOptionError, match="draws is 0"):
+        reweight_draws(idata, np.zeros((4, 1000)), rng=rng, draws=0)

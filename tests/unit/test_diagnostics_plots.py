@@ -85,7 +85,7 @@ def test_comparison_has_a_legend_and_can_be_drawn(kind):
     figure = plot_comparison(posterior(1), posterior(2), kind=kind)
     figure.canvas.draw()
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["full posterior", "coreset posterior"]
+    assert labels == ["full posterior", "approximation"]
 
 
 def test_comparison_has_one_density_plot_for_each_component():

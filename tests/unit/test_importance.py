@@ -57,6 +57,37 @@ def test_ratios_that_often_attain_their_bound_are_harmless():
     np.testing.assert_allclose(smoothed.weights, np.exp(log_r) / np.exp(log_r).sum())
 
 
+def test_a_bound_that_is_attained_up_to_rounding_is_harmless():
+    rng = np.random.default_rng(1)
+    log_r = 1e-12 * rng.normal(size=(4, 100))
+    log_r[:, ::2] = -rng.exponential(size=(4, 50))
+    assert importance.pareto_smooth(log_r).pareto_khat == -np.inf
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.9])
+@pytest.mark.parametrize("n_draws", [8, 60, 1000])
+def test_one_ratio_below_the_bound_within_the_tail_ends_the_exception(correlation, n_draws):
+    # With all points of the tail equal k-hat is -inf; from the first lower one on there is a fit.
+    noise = np.random.default_rng(1).normal(size=(4, n_draws))
+    log_r = lfilter([1], [1, -correlation], noise, axis=1) - 100
+    verdicts = []
+    for length in range(1, log_r.size, max(1, log_r.size // 80)):
+        tied = np.where(log_r >= np.sort(log_r, axis=None)[-length], 0.0, log_r)
+        verdicts.append(importance.pareto_smooth(tied).pareto_khat == -np.inf)
+    assert not verdicts[0]
+    assert verdicts[-1]
+    assert np.all(np.diff(np.array(verdicts, dtype=int)) >= 0)
+
+
+def test_an_unknown_complaint_about_the_tail_is_no_verdict(monkeypatch):
+    def complain(*_, **__):
+        raise ValueError("something else")
+
+    monkeypatch.setattr(importance.array_stats, "psislw", complain)
+    with pytest.raises(ValueError, match="something else"):
+        importance.pareto_smooth(np.random.default_rng(1).normal(size=(4, 100)))
+
+
 def test_one_draw_with_all_the_weight_is_useless():
     log_r = 3000.0 * np.random.default_rng(1).normal(size=(4, 250))
     smoothed = importance.pareto_smooth(log_r)

@@ -311,7 +311,7 @@ class PolynomialSummary:
         rng = np.random.default_rng(random_seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CoresetWarning)  # its remedies are those of coresets
-            result = reweight_draws(idata, self.log_ratios(idata), rng=rng, n_draws=n_draws)
+            result = reweight_draws(idata, self.log_ratios(idata), rng=rng, draws=n_draws)
         khat, sizes = float(result["posterior"].attrs["pareto_khat"]), idata["posterior"].sizes
         if khat >= khat_threshold(sizes["chain"] * sizes["draw"]):
             warnings.warn(

@@ -96,6 +96,5 @@ def _remedy(solution: Solution, observations: Observations, allowed: int) -> str
         )
     larger = f"a larger size than {size}, " if size == allowed else ""
     return (
-        f"Allow {larger}more draws (RiemannianPursuit(draws=...)), or reweight the coreset's "
-        "draws;"
+        f"Allow {larger}more draws (RiemannianPursuit(draws=...)), or reweight the coreset's draws;"
     )

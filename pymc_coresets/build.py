@@ -3,8 +3,8 @@
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
-from importlib.util import find_spec
 from dataclasses import fields, is_dataclass, replace
+from importlib.util import find_spec
 from typing import Any, cast
 
 import numpy as np
@@ -270,8 +270,7 @@ def _check_nuts_sampler(nuts_sampler: str) -> None:
         )
     if nuts_sampler == "nutpie" and find_spec("nutpie") is None:
         raise InvalidOptionError(
-            "nuts_sampler='nutpie' needs the package nutpie: "
-            'pip install "pymc-coresets[nutpie]".'
+            "nuts_sampler='nutpie' needs the package nutpie: pip install \"pymc-coresets[nutpie]\"."
         )
 
 

@@ -352,7 +352,7 @@ class _Run[D]:
         self, coreset: Round, predicted: float, objective: float, judged: dict[str, Any]
     ) -> None:
         progress = Progress(
-            size=len(coreset.indices),
+            size=len(coreset.rows),
             objective=predicted,
             heldout_objective=objective,
             seconds=time.perf_counter() - self.started,

@@ -18,7 +18,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.laplace import laplace_draws
-from pymc_coresets.sampling.sampler import CoresetSampler, Kind
+from pymc_coresets.sampling.sampler import CoresetSampler
 
 __all__ = ["WEIGHTINGS", "Laplace", "Pathfinder", "Prior", "Subsample", "UserDraws", "Weighting"]
 

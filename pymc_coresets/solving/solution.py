@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, fields
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,16 +122,15 @@ class Trace:
     @classmethod
     def of(cls, steps: list[Progress]) -> "Trace":
         """Turn a list of steps into arrays."""
-        whole = {"size", "n_evaluations"}
-        return cls(
-            **{
-                f.name: np.array(
-                    [getattr(s, f.name) for s in steps],
-                    dtype=np.int64 if f.name in whole else np.float64,
-                )
-                for f in fields(cls)
-            }
-        )
+        columns: dict[str, Any] = {
+            f.name: np.array([getattr(s, f.name) for s in steps], dtype=_dtype(f.name))
+            for f in fields(cls)
+        }
+        return cls(**columns)
+
+
+def _dtype(column: str) -> type[np.number[Any]]:
+    return np.int64 if column in {"size", "n_evaluations"} else np.float64
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

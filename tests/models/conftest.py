@@ -10,6 +10,7 @@ import pytest
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.rows.values import Rows
 from tests.models import zoo_families, zoo_likelihoods, zoo_structures
 from tests.models.reference import Reference
 from tests.models.zoo import CASES, Case
@@ -69,8 +70,12 @@ class Specimen:
         return weights
 
     @cached_property
+    def rows(self) -> Rows:
+        return self.loglik.source.take(self.indices)
+
+    @cached_property
     def coreset(self) -> pm.Model:
-        return coreset_model(self.observations, self.indices, self.weights)
+        return coreset_model(self.observations, self.rows, self.weights)
 
 
 PARAMETERS = [

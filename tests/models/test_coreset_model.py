@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
 from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, coreset_model
 from tests.models.reference import PLAIN, density
@@ -36,7 +37,8 @@ def test_density_is_prior_plus_weighted_potentials(specimen):
 
 def test_unit_weights_on_all_rows_give_the_full_model(specimen):
     n_obs = specimen.case.n_obs
-    coreset = coreset_model(specimen.observations, np.arange(n_obs), np.ones(n_obs))
+    everything = specimen.loglik.source.all
+    coreset = coreset_model(specimen.observations, everything, np.ones(n_obs))
     point = specimen.reference.points[0]
     assert_same(density(coreset)(point), density(specimen.model)(point))
 
@@ -79,7 +81,7 @@ def test_the_observed_variables_become_one_potential(specimen):
 
 def test_the_user_s_model_is_left_as_it_is(specimen):
     before = _snapshot(specimen.model)
-    coreset_model(specimen.observations, specimen.indices, specimen.weights)
+    coreset_model(specimen.observations, specimen.rows, specimen.weights)
     assert _snapshot(specimen.model) == before
 
 
@@ -151,18 +153,18 @@ def test_another_set_of_data_changes_the_density():
     with pm.Model(coords={"obs": range(4)}) as model:
         x = pm.Data("x", np.arange(4.0), dims="obs")
         pm.Normal("y", pm.Normal("b") * x, 1.0, observed=np.zeros(4), dims="obs")
-    coreset = coreset_model(find_observations(model), np.array([1, 3]), np.array([2.0, 1.0]))
+    loglik = LogLikelihood(find_observations(model))
+    rows = loglik.source.take(np.array([1, 3]))
+    coreset = coreset_model(loglik.observations, rows, np.array([2.0, 1.0]))
     with coreset:
         pm.set_data({"x": [5.0, 6.0]})
     logp, _ = density(coreset)({"b": np.array(1.0)})
     assert logp == pytest.approx(norm.logpdf([1.0, 5.0, 5.0, 6.0]).sum())
 
 
-@pytest.mark.parametrize(
-    ("indices", "weights"),
-    [([0, 47], [1.0, 1.0]), ([-1], [1.0]), ([0, 1], [1.0]), ([[0]], [[1.0]])],
-)
-def test_rows_that_do_not_exist_are_refused(indices, weights):
-    observations = find_observations(CASES["linear"].model())
-    with pytest.raises(InvalidOptionError, match="indices"):
-        coreset_model(observations, np.array(indices), np.array(weights))
+@pytest.mark.parametrize("weights", [[1.0], [1.0] * 3, [[1.0, 1.0]]])
+def test_there_must_be_one_weight_for_each_row(weights):
+    loglik = LogLikelihood(find_observations(CASES["linear"].model()))
+    rows = loglik.source.take(np.arange(2))
+    with pytest.raises(InvalidOptionError, match="one weight for each of the 2 rows"):
+        coreset_model(loglik.observations, rows, np.array(weights))

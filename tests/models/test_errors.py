@@ -160,8 +160,10 @@ def test_symbolic_initial_value():
     with pm.Model() as model:
         m = pm.Normal("m")
         pm.Normal("y", pm.Normal("b", initval=m + 1.0), 1.0, observed=REAL)
+    loglik = LogLikelihood(find_observations(model))
+    rows = loglik.source.take(np.arange(3))
     with pytest.raises(UnsupportedModelError, match=r"'b' has a symbolic initial value.*initval"):
-        coreset_model(find_observations(model), np.arange(3), np.ones(3))
+        coreset_model(loglik.observations, rows, np.ones(3))
 
 
 # -- data ------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 
@@ -24,7 +25,9 @@ def full():
 
 @pytest.fixture(scope="module")
 def coreset(full):
-    return coreset_model(find_observations(full), FEW, np.full(len(FEW), N / len(FEW)))
+    loglik = LogLikelihood(find_observations(full))
+    weights = np.full(len(FEW), N / len(FEW))
+    return coreset_model(loglik.observations, loglik.source.take(FEW), weights)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from pymc_coresets import (
     plot_weights,
 )
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.methods.fixed_draws import HilbertMethod
 
 N, D, SIZE = 3_000, 4, 30
 RNG = np.random.default_rng(1)
@@ -60,12 +61,9 @@ def model():
 
 
 def build(model, **options):
-    options = {
-        "size": SIZE,
-        "weighting": "laplace",
-        "random_seed": 1,
-        "progressbar": False,
-    } | options
+    options = {"size": SIZE, "method": "pursuit", "random_seed": 1, "progressbar": False} | options
+    if options["method"] == "pursuit" or isinstance(options["method"], HilbertMethod):
+        options = {"weighting": "laplace"} | options
     return build_coreset(model, **options)
 
 
@@ -108,7 +106,7 @@ def test_result_has_what_was_asked_for(model):
 
 
 def test_history_says_what_every_round_cost_and_reached(model):
-    history = build(model, size=None, weighting=None).history
+    history = build(model, size=None, method="auto").history
     assert np.isfinite(history["kl"]).all()
     assert history["pareto_khat"][-1] < 0.7
     assert (history["n_passes"].diff("step") >= 1).all()
@@ -124,12 +122,12 @@ def test_sparse_vi_draws_by_nuts_where_there_is_no_mode():
         scale = pm.HalfNormal("scale")
         effect = pm.Normal("effect", 0, scale, shape=4)
         pm.Normal("y", effect[group], observed=y)
-    method = SparseVI(n_draws=100, n_steps=5)
+    method = SparseVI(draws=100, n_steps=5)
     with pytest.warns(CoresetWarning) as told:
         coreset = build(hierarchy, size=4, method=method)
     text = " ".join(str(w.message) for w in told)
-    assert "diverged" in text  # as centred hierarchies do
-    assert "nats" in text  # and so few steps a row are not enough
+    assert "sampled by NUTS" in text
+    assert "nats" in text  # so few steps per row are not enough
     assert coreset.size <= 4
     assert coreset.history.attrs["n_reused"] > 0
     assert coreset.history["heldout_objective"][-1] == coreset.objective
@@ -240,7 +238,13 @@ def test_collapsing_merges_identical_rows_exactly():
     with pm.Model() as model:
         pm.Normal("y", flags @ pm.Normal("beta", shape=3), 1.0, observed=y)
     coreset = build_coreset(
-        model, size=60, collapse=True, weighting="laplace", random_seed=1, progressbar=False
+        model,
+        method="pursuit",
+        size=60,
+        collapse=True,
+        weighting="laplace",
+        random_seed=1,
+        progressbar=False,
     )
     distinct = len(np.unique(np.c_[flags, y], axis=0))
     assert coreset.n_distinct == distinct < coreset.n_observations == 5_000
@@ -281,6 +285,15 @@ def test_there_are_no_more_weights_than_distinct_rows():
         ({"method": "auto", "time_budget": 0.0}, InvalidOptionError, "time_budget=0.0"),
         ({"method": "auto", "time_budget": np.nan}, InvalidOptionError, "time_budget=nan"),
         ({"method": "pursuit", "time_budget": 9.0}, InvalidOptionError, "time_budget=9.0"),
+        (
+            {"method": "auto", "weighting": "laplace"},
+            InvalidOptionError,
+            "weighting=laplace.*pursuit",
+        ),
+        ({"method": "uniform", "weighting": "prior"}, InvalidOptionError, "compares no rows"),
+        ({"method": "uniform", "tolerance": 0.1}, InvalidOptionError, "tolerance=0.1"),
+        ({"method": SparseVI(), "weighting": "prior"}, InvalidOptionError, "weighting=prior"),
+        ({"nuts_sampler": "stan"}, InvalidOptionError, "nuts_sampler='stan'"),
         ({"weighting": "magic"}, InvalidOptionError, "'laplace'"),
         ({"weighting": {"beta": np.zeros((100, D))}}, InvalidDataError, "does not vary"),
         ({"weighting": {"beta": np.zeros((5, D))}}, InvalidDataError, "too few"),

@@ -27,7 +27,7 @@ N, D = 300, 3
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(N, D))
 Y = X @ [1.0, -1.0, 0.5] + RNG.normal(size=N)
-CORESETS = [
+CORESETS = [  # positions and weights
     (np.arange(0, 300, 3), np.full(100, 3.0)),
     (np.arange(20), np.linspace(1, 20, 20)),
     (np.arange(150, 155), np.full(5, 60.0)),
@@ -60,13 +60,17 @@ def assert_right(draws, indices, weights):
 def nuts_sampler(loglik, kind):
     if kind is NutpieNuts:
         pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
-    sampler = CoresetSampler(loglik, np.ones(N), sampler="nuts")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "pymc_coresets.sampling.sampler.find_spec", lambda name: kind is not PyMCNuts or None
-        )
-        assert isinstance(sampler._nuts, kind)
+    name = "nutpie" if kind is NutpieNuts else "pymc"
+    sampler = CoresetSampler(loglik, kind="nuts", nuts_sampler=name)
+    assert isinstance(sampler._nuts, kind)
     return sampler
+
+
+def draw(sampler, indices, weights, n_draws, *, seed=1):
+    """Draw from the posterior of the rows at the given positions."""
+    inner = sampler._sampler if isinstance(sampler, ReusingSampler) else sampler
+    rows = inner.loglikelihood.source.take(indices)
+    return sampler.draw(rows, weights, n_draws, rng=np.random.default_rng(seed))
 
 
 @pytest.fixture(scope="module")
@@ -78,13 +82,13 @@ def kept(loglik):
 @pytest.fixture(scope="module", params=["auto", "laplace", NutpieNuts, PyMCNuts])
 def sampler(request, loglik, kept):
     if isinstance(request.param, str):
-        return CoresetSampler(loglik, np.ones(N), sampler=request.param)
+        return CoresetSampler(loglik, kind=request.param)
     return kept(request.param)
 
 
 def test_draws_of_every_coreset_are_right(sampler):
     for i, coreset in enumerate([*CORESETS, *CORESETS]):
-        assert_right(sampler.draw(*coreset, 2_000, rng=np.random.default_rng(i)), *coreset)
+        assert_right(draw(sampler, *coreset, 2_000, seed=i), *coreset)
     assert sampler.counts["n_failed_starts"] == 0
 
 
@@ -92,11 +96,11 @@ def test_draws_of_every_coreset_are_right(sampler):
 def test_nothing_is_compiled_after_the_first_run(kept, kind, monkeypatch):
     sampler = kept(kind)
     for _ in range(2):  # Laplace's draws, and the first run of NUTS
-        sampler.draw(*CORESETS[0], 100, rng=np.random.default_rng(1))
+        draw(sampler, *CORESETS[0], 100)
     compiled = []
     monkeypatch.setattr(FunctionMaker, "create", lambda *a, **k: compiled.append(1))
     for coreset in CORESETS:
-        sampler.draw(*coreset, 100, rng=np.random.default_rng(1))
+        draw(sampler, *coreset, 100)
     assert compiled == []
 
 
@@ -106,20 +110,20 @@ def test_a_call_of_nutpie_takes_less_than_half_a_second():
     with pm.Model() as model:
         pm.Normal("y", x @ pm.Normal("beta", shape=10), observed=x.sum(axis=1))
     loglik = LogLikelihood(find_observations(model))
-    sampler = CoresetSampler(loglik, np.ones(1_000), sampler="nuts")
-    coreset, rng = (np.arange(200), np.full(200, 5.0)), np.random.default_rng(1)
+    sampler = CoresetSampler(loglik, kind="nuts", nuts_sampler="nutpie")
+    coreset = np.arange(200), np.full(200, 5.0)
     seconds = []
-    for _ in range(7):
+    for i in range(7):
         start = time.perf_counter()
-        sampler.draw(*coreset, 200, rng=rng)
+        draw(sampler, *coreset, 200, seed=i)
         seconds.append(time.perf_counter() - start)
     assert min(seconds[2:]) < 0.5
 
 
 def test_a_failed_warm_start_is_counted_and_begun_anew(loglik):
-    sampler, rng = nuts_sampler(loglik, PyMCNuts), np.random.default_rng(1)
-    for _ in range(2):
-        sampler.draw(*CORESETS[0], 100, rng=rng)
+    sampler = nuts_sampler(loglik, PyMCNuts)
+    for i in range(2):
+        draw(sampler, *CORESETS[0], 100, seed=i)
     broken = nuts.Run(
         draws=sampler._last.draws,
         positions=np.full_like(sampler._last.positions, np.nan),
@@ -127,7 +131,7 @@ def test_a_failed_warm_start_is_counted_and_begun_anew(loglik):
         n_divergences=0,
     )
     sampler._last = broken
-    assert_right(sampler.draw(*CORESETS[1], 1_000, rng=rng), *CORESETS[1])
+    assert_right(draw(sampler, *CORESETS[1], 1_000), *CORESETS[1])
     assert sampler.counts["n_failed_starts"] == 1
 
 
@@ -135,21 +139,20 @@ def test_discrete_variables_are_named():
     with pm.Model() as model:
         flip = pm.Bernoulli("flip", 0.5)
         pm.Normal("y", flip, observed=np.zeros(20))
-    sampler = CoresetSampler(LogLikelihood(find_observations(model)), np.ones(20))
+    sampler = CoresetSampler(LogLikelihood(find_observations(model)))
     with pytest.raises(SamplingError, match="'flip'"):
-        sampler.draw(np.arange(3), np.ones(3), 100, rng=np.random.default_rng(1))
+        draw(sampler, np.arange(3), np.ones(3), 100)
 
 
 def test_reserve_answers_for_near_coresets_and_is_right_for_all(loglik):
-    sampler = ReusingSampler(CoresetSampler(loglik, np.ones(N), sampler="laplace"))
+    sampler = ReusingSampler(CoresetSampler(loglik, kind="laplace"))
     indices, weights = CORESETS[0]
-    rng = np.random.default_rng(1)
     for i in range(8):
         coreset = indices, weights * (1 + 0.02 * i)
-        assert_right(sampler.draw(*coreset, 500, rng=rng), *coreset)
+        assert_right(draw(sampler, *coreset, 500, seed=i), *coreset)
     assert sampler.n_reused == 7
     for coreset in CORESETS[1:]:  # too far to re-weight
-        assert_right(sampler.draw(*coreset, 500, rng=rng), *coreset)
+        assert_right(draw(sampler, *coreset, 500), *coreset)
     assert sampler.counts == {
         "n_sampler_runs": 3,
         "n_sampler_draws": 6_000,
@@ -162,10 +165,10 @@ def test_reserve_answers_for_near_coresets_and_is_right_for_all(loglik):
 
 
 def test_a_reserve_is_large_enough_to_be_judged(loglik):
-    sampler = ReusingSampler(CoresetSampler(loglik, np.ones(N), sampler="laplace"))
+    sampler = ReusingSampler(CoresetSampler(loglik, kind="laplace"))
     indices, weights = CORESETS[0]
     for factor in (1.0, 1.01):
-        draws = sampler.draw(indices, factor * weights, 2, rng=np.random.default_rng(1))
+        draws = draw(sampler, indices, factor * weights, 2)
         assert draws.n_draws == 2
     assert sampler.n_reused == 1
 
@@ -179,7 +182,9 @@ def hierarchy():
         pm.Poisson("y", pm.math.exp(effect[group]), observed=RNG.poisson(2.0, N))
     loglik = LogLikelihood(find_observations(model))
     reference = pm.sample(
-        model=coreset_model(loglik.observations, *CORESETS[0]),
+        model=coreset_model(
+            loglik.observations, loglik.source.take(CORESETS[0][0]), CORESETS[0][1]
+        ),
         draws=1_000,
         chains=2,
         random_seed=1,
@@ -191,9 +196,9 @@ def hierarchy():
 @pytest.mark.parametrize("kind", ["auto", "nuts"])
 def test_hierarchical_draws_agree_with_pm_sample(hierarchy, kind):
     loglik, theirs = hierarchy
-    sampler = CoresetSampler(loglik, np.ones(N), sampler=kind)
-    for i in (1, 2):  # the first draws may be a coarse start's
-        draws = sampler.draw(*CORESETS[0], 1_000, rng=np.random.default_rng(i))
+    sampler = CoresetSampler(loglik, kind=kind)
+    for i in (1, 2):  # from a cold start, and from a warm one
+        draws = draw(sampler, *CORESETS[0], 1_000, seed=i)
     # Every tenth draw: what remains of the chains' autocorrelation is negligible.
     assert ks_2samp(draws.values["sd"][::10], theirs).pvalue > 1e-3
 
@@ -204,9 +209,8 @@ def test_laplace_draws_are_corrected_for_skewness():
     with pm.Model() as model:
         pm.Poisson("y", pm.Gamma("rate", 2.0, 1.0), observed=y)
     loglik = LogLikelihood(find_observations(model))
-    sampler = CoresetSampler(loglik, np.ones(4), sampler="auto")
-    everything = np.arange(4), np.ones(4)
-    draws = sampler.draw(*everything, 2_000, rng=np.random.default_rng(1))
+    sampler = CoresetSampler(loglik, kind="auto")
+    draws = draw(sampler, np.arange(4), np.ones(4), 2_000)
     assert sampler.n_corrected == 1
     # Half of the draws are sure to count.
     exact = gamma(2 + y.sum(), scale=1 / (1 + len(y)))
@@ -222,14 +226,13 @@ def test_heavy_tails_are_left_to_nuts():
     with pm.Model() as model:
         mu = pm.StudentT("mu", nu=1)
         pm.Normal("y", mu, 1e3, observed=np.zeros(20))
-    coarse = CoresetSampler(LogLikelihood(find_observations(model)), np.ones(20))
-    exact = coarse.with_sampler("auto", coarse_start=False)
-    for sampler, by_nuts in ((coarse, False), (exact, True)):
-        sampler.draw(np.arange(3), np.ones(3), 1_000, rng=np.random.default_rng(1))
-        assert (sampler._last is not None) == by_nuts
-    coarse.draw(np.arange(3), np.ones(3), 1_000, rng=np.random.default_rng(2))
-    assert coarse._last is not None
-    assert coarse.n_corrected == exact.n_corrected == 0
+    sampler = CoresetSampler(LogLikelihood(find_observations(model)))
+    rows = sampler.loglikelihood.source.take(np.arange(3))
+    sampler.rough_draw(rows, np.ones(3), 1_000, rng=np.random.default_rng(1))
+    assert sampler._last is None  # Laplace's own draws are good enough to find the region
+    draw(sampler, np.arange(3), np.ones(3), 1_000)
+    assert sampler._last is not None
+    assert sampler.n_corrected == 0
 
 
 @pytest.fixture
@@ -244,34 +247,33 @@ def ctrl_c():
 def test_ctrl_c_is_not_taken_for_a_short_run(kept, kind, ctrl_c):
     sampler = kept(kind)
     for i in range(2):
-        sampler.draw(*CORESETS[0], 100, rng=np.random.default_rng(i))
+        draw(sampler, *CORESETS[0], 100, seed=i)
     timer = Timer(0.5, ctrl_c)
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        sampler.draw(*CORESETS[0], 300_000, rng=np.random.default_rng(3))
+        draw(sampler, *CORESETS[0], 300_000)
     timer.join()
     assert sampler.n_failed_starts == 0
-    assert_right(sampler.draw(*CORESETS[1], 1_000, rng=np.random.default_rng(4)), *CORESETS[1])
+    assert_right(draw(sampler, *CORESETS[1], 1_000), *CORESETS[1])
 
 
 def test_draws_beyond_the_likelihood_are_counted():
     with pm.Model() as model:
         pm.Uniform("y", 0, pm.Exponential("end"), observed=np.linspace(0.1, 2.0, 20))
     loglik = LogLikelihood(find_observations(model))
-    sampler = CoresetSampler(loglik, np.ones(20))
+    sampler = CoresetSampler(loglik)
     draws = Draws({"end": np.array([1.5, 2.5, 3.0])})
-    total, _ = sampler.moments(draws)
-    np.testing.assert_allclose(total[1:], -20 * np.log([2.5, 3.0]))
+    total = sampler.look(draws).total
+    assert total[2] - total[1] == pytest.approx(-20 * np.log(3.0 / 2.5))
     assert total[0] == -np.inf
     assert sampler.counts["n_not_finite"] == 1
 
 
-def test_potentials_are_those_of_all_rows_with_base_weights(loglik):
-    weights = np.r_[np.zeros(100), np.ones(200)]
-    sampler = CoresetSampler(loglik, weights, sampler="laplace")
-    draws = sampler.draw(*CORESETS[0], 50, rng=np.random.default_rng(1))
-    values = sampler.loglik(draws)
-    total, spread = sampler.moments(draws)
-    np.testing.assert_allclose(total, weights @ values)
-    np.testing.assert_allclose(sampler.total(draws), total)
-    np.testing.assert_allclose(spread[100:], values[100:].std(axis=1))
+def test_a_look_is_at_all_rows(loglik):
+    sampler = CoresetSampler(loglik, kind="laplace")
+    draws = draw(sampler, *CORESETS[0], 50)
+    values = sampler.loglik(draws, loglik.source.all)
+    look = sampler.look(draws, n_candidates=N)
+    np.testing.assert_allclose(look.total, (values - values.mean(axis=1)[:, None]).sum(axis=0))
+    assert look.norm_total == pytest.approx(values.std(axis=1).sum())
+    np.testing.assert_array_equal(look.candidates.positions, np.arange(N))

@@ -1,8 +1,18 @@
 """Models whose coreset posteriors, covariances and divergences are known in closed form."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+
+from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
+
+
+def dense(solution, n_rows):
+    """Weights of all rows: 0 for those that are not in the coreset."""
+    weights = np.zeros(n_rows)
+    weights[solution.rows.positions] = solution.weights
+    return weights
 
 
 @dataclass(frozen=True)
@@ -17,13 +27,27 @@ class Conjugate:
     responses: np.ndarray
     base_weights: np.ndarray
 
+    @cached_property
+    def source(self):
+        return InMemoryRows([self.matrices, self.responses], self.base_weights)
+
     @property
-    def n_obs(self):
+    def n_rows(self):
         return len(self.responses)
+
+    @property
+    def total_weight(self):
+        return self.source.total_weight
 
     @property
     def n_dims(self):
         return self.matrices.shape[2]
+
+    def scan(self, size, *, key, distinct=False):
+        return self.source.scan(size, key=key, distinct=distinct)
+
+    def look(self, draws, **options):
+        return InMemoryPotentials(self.source, self.n_dims, self.loglik).look(draws, **options)
 
     def gaussian(self, weights):
         """Mean and covariance of the weighted posterior."""
@@ -33,24 +57,19 @@ class Conjugate:
         slope = np.einsum("n,nki,nk->i", weights, self.matrices, self.responses, optimize=True)
         return np.linalg.solve(precision, slope), np.linalg.inv(precision)
 
-    def draw(self, indices, weights, n_draws, *, rng):
-        dense = np.zeros(self.n_obs)
-        dense[indices] = weights
-        mean, covariance = self.gaussian(dense)
+    def draw(self, rows, weights, n_draws, *, rng):
+        everything = np.zeros(self.n_rows)
+        everything[rows.positions] = weights
+        mean, covariance = self.gaussian(everything)
         noise = rng.normal(size=(n_draws, len(mean)))
         return mean + noise @ np.linalg.cholesky(covariance).T
 
+    rough_draw = draw
+
     def loglik(self, draws, rows=None):
-        rows = slice(None) if rows is None else rows
-        fits = np.einsum("nki,si->nks", self.matrices[rows], draws, optimize=True)
-        return -0.5 * np.square(self.responses[rows][:, :, None] - fits).sum(1)
-
-    def total(self, draws):
-        return self.base_weights @ self.loglik(draws)
-
-    def moments(self, draws):
-        loglik = self.loglik(draws)
-        return self.base_weights @ loglik, loglik.std(1)
+        matrices, responses = (self.source.all if rows is None else rows).arrays
+        fits = np.einsum("nki,si->nks", matrices, draws, optimize=True)
+        return -0.5 * np.square(responses[:, :, None] - fits).sum(1)
 
     def kl(self, weights):
         """KL(pi_w || pi) in nats."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_coresets.advice import limitations
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
 FINE = Status.TOLERANCE_REACHED
@@ -16,7 +17,7 @@ def said(
 ):
     step = Progress(size=n_rows, objective=objective, heldout_objective=objective, seconds=0.0)
     solution = Solution(
-        indices=np.arange(n_rows),
+        rows=Rows(np.arange(n_rows), np.ones(n_rows)),
         weights=np.ones(n_rows),
         history=Trace.of([step]),
         status=status,

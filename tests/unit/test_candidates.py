@@ -6,24 +6,16 @@ import numpy as np
 import pytest
 
 from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
 from pymc_coresets.solving.candidates import tangent_problem
 
 ROWS = np.random.default_rng(1).normal(size=(30, 4))
 
 
-class Quadratic:
-    """Potentials ``-(x_n . theta)^2 / 2`` of draws theta of shape (n_draws, 4)."""
-
-    n_obs, base_weights = len(ROWS), np.ones(len(ROWS))
-
-    def loglik(self, draws, rows=None):
-        return -0.5 * np.square((ROWS if rows is None else ROWS[rows]) @ draws.T)
-
-    def total(self, draws):
-        return self.loglik(draws).sum(axis=0)
-
-    def moments(self, draws):
-        return self.total(draws), self.loglik(draws).std(axis=1)
+#: Potentials ``-(x_n . theta)^2 / 2`` of draws theta of shape (n_draws, 4).
+QUADRATIC = InMemoryPotentials(
+    InMemoryRows([ROWS]), 4, lambda draws, rows: -0.5 * np.square(rows.arrays[0] @ draws.T)
+)
 
 
 def columns(vectors):
@@ -34,16 +26,16 @@ def columns(vectors):
 
 def test_a_fifth_of_the_draws_is_held_out():
     draws = np.random.default_rng(2).normal(size=(200, 4))
-    problem, candidates = tangent_problem(Quadratic(), draws, rng=np.random.default_rng(3))
+    problem, candidates = tangent_problem(QUADRATIC, draws, rng=np.random.default_rng(3))
     assert problem.heldout_vectors.shape == (30, 40)
     assert problem.vectors.shape == (30, 160)
-    np.testing.assert_array_equal(candidates, np.arange(30))
+    np.testing.assert_array_equal(candidates.positions, np.arange(30))
     np.testing.assert_allclose(problem.target, problem.vectors.sum(axis=0), atol=1e-12)
 
 
 def test_draws_that_repeat_themselves_are_all_held_out_or_all_choose():
     draws = np.random.default_rng(2).normal(size=(100, 4)).repeat(3, axis=0)
-    problem, _ = tangent_problem(Quadratic(), draws, rng=np.random.default_rng(3))
+    problem, _ = tangent_problem(QUADRATIC, draws, rng=np.random.default_rng(3))
     assert problem.heldout_vectors.shape == (30, 60)
     for vectors in (problem.vectors, problem.heldout_vectors):
         assert set(columns(vectors).values()) == {3}
@@ -51,4 +43,4 @@ def test_draws_that_repeat_themselves_are_all_held_out_or_all_choose():
 
 def test_draws_that_are_all_the_same_are_refused():
     with pytest.raises(InvalidDataError, match="does not vary"):
-        tangent_problem(Quadratic(), np.ones((50, 4)), rng=np.random.default_rng(1))
+        tangent_problem(QUADRATIC, np.ones((50, 4)), rng=np.random.default_rng(1))

@@ -1,12 +1,14 @@
 """Riemannian pursuit with exact draws: a Gaussian location model and a linear regression."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
 from pymc_coresets.methods.riemannian import RiemannianPursuit
+from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
 from pymc_coresets.solving.solution import Status
 
 N, D = 2_000, 4
@@ -18,30 +20,36 @@ Y = X @ RNG.normal(size=D) + RNG.normal(size=N)
 class Regression:
     """Linear regression with unit noise and a N(0, I) prior: exact draws of every pi_w."""
 
-    n_obs, n_dims, base_weights = N, D, np.ones(N)
+    n_rows, n_dims = N, D
 
-    def __init__(self):
+    def __init__(self, base_weights=None):
         self.n_drawn = 0
+        self.source = InMemoryRows([X, Y], base_weights)
+        self.total_weight = self.source.total_weight
 
-    def posterior(self, indices, weights):
-        x = X[indices]
+    def posterior(self, rows, weights):
+        x, y = rows.arrays
         covariance = np.linalg.inv(np.eye(D) + x.T @ (weights[:, None] * x))
-        return covariance @ (x.T @ (weights * Y[indices])), covariance
+        return covariance @ (x.T @ (weights * y)), covariance
 
-    def draw(self, indices, weights, n_draws, *, rng):
+    def draw(self, rows, weights, n_draws, *, rng):
         self.n_drawn += n_draws
-        return rng.multivariate_normal(*self.posterior(indices, weights), size=n_draws)
+        return rng.multivariate_normal(*self.posterior(rows, weights), size=n_draws)
 
-    def loglik(self, draws, rows=None):
-        rows = slice(None) if rows is None else rows
-        return -0.5 * (Y[rows, None] - X[rows] @ draws.T) ** 2
+    def rough_draw(self, *args, **kwargs):
+        return self.draw(*args, **kwargs)
 
-    def moments(self, draws):
-        loglik = self.loglik(draws)
-        return loglik.sum(axis=0), loglik.std(axis=1)
+    def loglik(self, draws, rows):
+        x, y = rows.arrays
+        return -0.5 * (y[:, None] - x @ draws.T) ** 2
 
-    def total(self, draws):
-        return self.moments(draws)[0]
+    def scan(self, size, *, key, distinct=False):
+        return self.source.scan(size, key=key, distinct=distinct)
+
+    def look(self, draws, **options):
+        return InMemoryPotentials(self.source, D, Regression.loglik.__get__(self)).look(
+            draws, **options
+        )
 
 
 class Interrupted(Regression):
@@ -51,29 +59,29 @@ class Interrupted(Regression):
         super().__init__()
         self.n_runs = n_runs
 
-    def draw(self, indices, weights, n_draws, *, rng):
+    def draw(self, rows, weights, n_draws, *, rng):
         if self.n_drawn == self.n_runs * n_draws:
             raise KeyboardInterrupt
-        return super().draw(indices, weights, n_draws, rng=rng)
+        return super().draw(rows, weights, n_draws, rng=rng)
 
 
 class Recorded(Regression):
     """Keeps the coresets that were drawn from."""
 
-    def __init__(self):
-        super().__init__()
+    def __init__(self, base_weights=None):
+        super().__init__(base_weights)
         self.tried = []
 
-    def draw(self, indices, weights, n_draws, *, rng):
-        self.tried.append((indices, weights))
-        return super().draw(indices, weights, n_draws, rng=rng)
+    def draw(self, rows, weights, n_draws, *, rng):
+        self.tried.append((rows, weights))
+        return super().draw(rows, weights, n_draws, rng=rng)
 
 
 class Misleading(Recorded):
     """Draws from far away for every coreset but uniform ones: their weights are multiples."""
 
-    def draw(self, indices, weights, n_draws, *, rng):
-        draws = super().draw(indices, weights, n_draws, rng=rng)
+    def draw(self, rows, weights, n_draws, *, rng):
+        draws = super().draw(rows, weights, n_draws, rng=rng)
         multiples = weights / weights.min()
         return draws if np.allclose(multiples, multiples.round()) else 100 * draws
 
@@ -85,37 +93,43 @@ class Failing(Recorded):
         super().__init__()
         self.n_failures = n_failures
 
-    def draw(self, indices, weights, n_draws, *, rng):
+    def draw(self, rows, weights, n_draws, *, rng):
         if self.n_drawn and len(self.tried) <= self.n_failures:
-            self.tried.append((indices, weights))
+            self.tried.append((rows, weights))
             raise SamplingError("no start")
-        return super().draw(indices, weights, n_draws, rng=rng)
+        return super().draw(rows, weights, n_draws, rng=rng)
 
 
 class Overflowing(Regression):
     """Has a row whose potential is not finite where the slope is positive."""
 
-    def moments(self, draws):
-        total, norms = super().moments(draws)
-        return np.where(draws[:, 0] > 0, -np.inf, total), norms
+    def look(self, draws, **options):
+        look = super().look(draws, **options)
+        return replace(look, total=np.where(draws[:, 0] > 0, -np.inf, look.total))
 
 
 class Counting(Regression):
     """Counts the rows that it evaluates, by itself."""
 
-    n_rows = n_evaluations = 0
+    n_evaluated = n_evaluations = 0
 
-    def loglik(self, draws, rows=None):
-        values = super().loglik(draws, rows)
-        self.n_rows += len(values)
-        self.n_evaluations += values.size
-        return values
+    def count(self, n_rows, n_draws):
+        self.n_evaluated += n_rows
+        self.n_evaluations += n_rows * n_draws
+
+    def loglik(self, draws, rows):
+        self.count(len(rows), len(draws))
+        return super().loglik(draws, rows)
+
+    def look(self, draws, **options):
+        self.count(N, len(draws))
+        return super().look(draws, **options)
 
 
 def kl(posterior, solution):
     """KL(coreset || full) in nats, from the closed forms."""
-    mean, covariance = posterior.posterior(solution.indices, solution.weights)
-    full_mean, full_covariance = posterior.posterior(np.arange(N), np.ones(N))
+    mean, covariance = posterior.posterior(solution.rows, solution.weights)
+    full_mean, full_covariance = posterior.posterior(posterior.source.all, np.ones(N))
     ratio = np.linalg.solve(full_covariance, covariance)
     shift = full_mean - mean
     logdet = np.linalg.slogdet(ratio)[1]
@@ -123,7 +137,7 @@ def kl(posterior, solution):
 
 
 def construct(posterior, size=100, seed=1, **options):
-    method = RiemannianPursuit(n_draws=500, **options)
+    method = RiemannianPursuit(draws=500, **options)
     return method.construct(posterior, size, rng=np.random.default_rng(seed))
 
 
@@ -138,13 +152,13 @@ def test_true_divergence_is_within_three_times_the_tolerance(tolerance, start_si
 
 def test_it_uses_no_more_rows_than_a_quadratic_needs():
     solution = construct(Regression(), size=200)
-    assert len(solution.indices) <= D * (D + 3) // 2 + 1
+    assert len(solution.rows) <= D * (D + 3) // 2 + 1
 
 
 def test_the_size_is_a_bound_and_the_best_round_is_returned():
     posterior = Recorded()
     solution = construct(posterior, size=5, tolerance=1e-9)
-    assert len(solution.indices) <= 5
+    assert len(solution.rows) <= 5
     assert np.all(solution.weights > 0)
     heldout = solution.history.heldout_objective
     best = 1 + np.argmin(heldout[1:])
@@ -157,9 +171,9 @@ def test_the_objective_of_a_round_is_that_of_its_own_draws():
     posterior = Regression()
     solution = construct(posterior)
     rng = np.random.default_rng(2)
-    draws = posterior.draw(solution.indices, solution.weights, 20_000, rng=rng)
-    own = solution.weights @ posterior.loglik(draws, solution.indices)
-    expected = np.var(posterior.total(draws) - own)
+    draws = posterior.draw(solution.rows, solution.weights, 20_000, rng=rng)
+    own = solution.weights @ posterior.loglik(draws, solution.rows)
+    expected = np.var(posterior.loglik(draws, posterior.source.all).sum(axis=0) - own)
     # The variance over 500 draws of a quadratic form has a relative error of some 10 percent.
     assert solution.history.heldout_objective[-1] == pytest.approx(expected, rel=0.5)
 
@@ -167,7 +181,7 @@ def test_the_objective_of_a_round_is_that_of_its_own_draws():
 def test_ctrl_c_returns_the_best_round_so_far():
     solution = construct(Interrupted(2), size=5, tolerance=1e-9)
     assert solution.status is Status.INTERRUPTED
-    assert 0 < len(solution.indices) <= 5
+    assert 0 < len(solution.rows) <= 5
     assert solution.objective == solution.history.heldout_objective[1]
 
 
@@ -186,14 +200,14 @@ def test_ctrl_c_before_there_are_any_draws_is_passed_on():
 @pytest.mark.parametrize("start_size", [15, 500])
 def test_no_round_begins_after_the_deadline(start_size):
     posterior = Recorded()
-    method = RiemannianPursuit(n_draws=500, tolerance=1e-9, start_size=start_size)
+    method = RiemannianPursuit(draws=500, tolerance=1e-9, start_size=start_size)
     rng = np.random.default_rng(1)
     solution = method.construct(posterior, 20, rng=rng, deadline=-np.inf)
     assert solution.status is Status.OUT_OF_TIME
     assert len(posterior.tried) == 1
-    assert len(solution.indices) <= 20
+    assert len(solution.rows) <= 20
     assert np.isnan(solution.objective)
-    started_there = np.array_equal(solution.indices, posterior.tried[0][0])
+    started_there = np.array_equal(solution.rows.positions, posterior.tried[0][0].positions)
     assert started_there == (start_size == 15)
 
 
@@ -205,7 +219,7 @@ def test_the_best_round_before_the_deadline_is_returned():
             return super().draw(*args, **kwargs)
 
     deadline = time.perf_counter() + 2.0
-    method = RiemannianPursuit(n_draws=500, tolerance=1e-9, start_size=1_000)
+    method = RiemannianPursuit(draws=500, tolerance=1e-9, start_size=1_000)
     solution = method.construct(Slow(), 8, rng=np.random.default_rng(1), deadline=deadline)
     assert solution.status is Status.OUT_OF_TIME
     assert len(solution.history.size) == 2
@@ -219,7 +233,7 @@ def test_a_step_that_cannot_be_sampled_is_halved():
     assert kl(posterior, solution) < 0.03
     assert np.isinf(solution.history.heldout_objective[1])
     # The step after the refused one only goes a part of the way from the start to all rows.
-    full = posterior.posterior(np.arange(N), np.ones(N))[0]
+    full = posterior.posterior(posterior.source.all, np.ones(N))[0]
     start, refused, damped = (
         np.linalg.norm(posterior.posterior(*tried)[0] - full) for tried in posterior.tried[:3]
     )
@@ -237,7 +251,7 @@ def test_steps_that_are_refused_again_and_again_become_shorter():
 def test_a_sampler_that_always_fails_ends_the_rounds_with_what_there_is():
     solution = construct(Failing(100), size=60)
     assert solution.status is Status.SAMPLING_FAILED
-    assert 0 < len(solution.indices) <= 60
+    assert 0 < len(solution.rows) <= 60
 
 
 @pytest.mark.parametrize("start_size", [4, 1_000])
@@ -245,11 +259,11 @@ def test_where_no_round_comes_out_better_uniform_weights_are_tried(start_size):
     posterior = Misleading()
     solution = construct(posterior, size=5, start_size=start_size)
     assert solution.status is Status.NO_PROGRESS
-    np.testing.assert_array_equal(solution.indices, posterior.tried[-1][0])
+    np.testing.assert_array_equal(solution.rows.positions, posterior.tried[-1][0].positions)
     assert solution.weights.sum() == pytest.approx(N)
-    assert len(solution.indices) <= 5
+    assert len(solution.rows) <= 5
     assert solution.objective == solution.history.heldout_objective[-1]
-    was_start = np.array_equal(solution.indices, posterior.tried[0][0])
+    was_start = np.array_equal(solution.rows.positions, posterior.tried[0][0].positions)
     assert was_start == (start_size == 4)
 
 
@@ -257,7 +271,7 @@ def test_uniform_weights_within_the_tolerance_will_do():
     posterior = Misleading()
     solution = construct(posterior, size=5, tolerance=1e8, start_size=4)
     assert solution.status is Status.TOLERANCE_REACHED
-    np.testing.assert_array_equal(solution.indices, posterior.tried[0][0])
+    np.testing.assert_array_equal(solution.rows.positions, posterior.tried[0][0].positions)
 
 
 def test_a_start_that_is_better_than_the_rounds_does_not_replace_one_within_the_tolerance():
@@ -266,10 +280,10 @@ def test_a_start_that_is_better_than_the_rounds_does_not_replace_one_within_the_
     assert solution.status is Status.TOLERANCE_REACHED
     start, chosen = solution.history.heldout_objective
     assert start < chosen < 0.5
-    assert solution.history.size[0] > 10 * len(solution.indices)
+    assert solution.history.size[0] > 10 * len(solution.rows)
 
 
-def test_the_start_has_fifty_rows_a_dimension_and_a_thousand_at_least():
+def test_the_start_has_fifty_rows_per_dimension_and_a_thousand_at_least():
     class Wide(Regression):
         n_dims = 30
 
@@ -281,11 +295,10 @@ def test_the_start_has_fifty_rows_a_dimension_and_a_thousand_at_least():
 
 
 def test_few_distinct_rows_are_drawn_a_thousand_times_for_the_start():
-    posterior = Recorded()
-    posterior.base_weights = np.where(np.arange(N) < 20, 1e4, 0.0)
+    posterior = Recorded(np.where(np.arange(N) < 20, 1e4, 0.0))
     construct(posterior, tolerance=10.0)
-    indices, weights = posterior.tried[0]
-    assert indices.max() < 20
+    rows, weights = posterior.tried[0]
+    assert rows.positions.max() < 20
     draws_of_each_row = weights / (20 * 1e4 / 1_000)
     np.testing.assert_allclose(draws_of_each_row, draws_of_each_row.round())
     assert draws_of_each_row.sum() == pytest.approx(1_000)
@@ -307,7 +320,7 @@ def test_history_counts_what_it_cost():
     posterior = Counting()
     history = construct(posterior).history
     assert history.n_evaluations[-1] == posterior.n_evaluations
-    assert history.n_passes[-1] == pytest.approx(posterior.n_rows / N)
+    assert history.n_passes[-1] == pytest.approx(posterior.n_evaluated / N)
     assert np.all(np.diff(history.n_evaluations) > 0)
     assert np.all(np.diff(history.seconds_drawing) > 0)
     spent = history.seconds_drawing + history.seconds_evaluating
@@ -325,12 +338,12 @@ def test_history_says_how_far_the_rounds_are():
 
 def test_same_rng_same_coreset():
     one, two = (construct(Regression()) for _ in range(2))
-    np.testing.assert_array_equal(one.indices, two.indices)
+    np.testing.assert_array_equal(one.rows.positions, two.rows.positions)
     np.testing.assert_array_equal(one.weights, two.weights)
 
 
 @pytest.mark.parametrize(
-    "options", [{"tolerance": 0.0}, {"max_rounds": 0}, {"start_size": 0}, {"n_draws": 10}]
+    "options", [{"tolerance": 0.0}, {"max_rounds": 0}, {"start_size": 0}, {"draws": 10}]
 )
 def test_bad_options_are_named(options):
     with pytest.raises(InvalidOptionError, match=next(iter(options))):

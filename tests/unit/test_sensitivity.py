@@ -8,13 +8,10 @@ from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.logistic import signed_rows as logistic
-from pymc_coresets.glm.logistic.sensitivity import (
-    Sensitivity,
-    bound_sensitivities,
-    guaranteed_size,
-    sample_by_sensitivity,
-)
+from pymc_coresets.glm.logistic.bounds import bound_sensitivities, guaranteed_size
+from pymc_coresets.glm.logistic.sensitivity import Sensitivity, sample_by_sensitivity
 from pymc_coresets.glm.logistic.signed_rows import LogisticRows, assign_clusters, find_centers
+from pymc_coresets.rows.memory import InMemoryRows
 
 BINARY10 = np.array([1, 0.2, 0.3, 0.5, 0.01, 0.1, 0.2, 0.007, 0.005, 0.001])
 THETA10 = np.array([-3, 1.2, -0.5, 0.8, 3, -1, -0.7, 4, 3.5, 4.5])
@@ -305,9 +302,10 @@ def sampled():
     found = bounds_of(rows, centers_of(rows), weights, radius=1.5)
     loss = losses(rows, np.array([[0.0, 0.0], [1.0, -2.0], [0.5, 3.0]]))
     totals = np.empty((20_000, 3))
-    for total in totals:
-        indices, drawn = sample_by_sensitivity(found.values, weights, 7, rng=rng)
-        total[:] = drawn @ loss[indices]
+    source = InMemoryRows([loss], weights)
+    for key, total in enumerate(totals):
+        scan = sample_by_sensitivity(found.values, source, 7, key=key)
+        total[:] = scan.weights @ scan.rows.arrays[0]
     return found, weights, loss, totals
 
 
@@ -337,9 +335,9 @@ def test_a_size_for_a_guarantee_keeps_it():
     size = guaranteed_size(found.mean, 2, epsilon=0.2, delta=method.delta)
     assert size < 4_000
     loss = losses(rows, disc(np.zeros(2), 1.0)[::7])
-    for _ in range(40):
-        indices, weights = sample_by_sensitivity(found.values, np.ones(4_000), size, rng=rng)
-        assert (np.abs(weights @ loss[indices] / loss.sum(axis=0) - 1) <= 0.2).all()
+    for key in range(40):
+        scan = sample_by_sensitivity(found.values, InMemoryRows([loss]), size, key=key)
+        assert (np.abs(scan.weights @ scan.rows.arrays[0] / loss.sum(axis=0) - 1) <= 0.2).all()
 
 
 def test_size_for_a_guarantee_is_that_of_the_theorem():

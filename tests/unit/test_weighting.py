@@ -6,9 +6,11 @@ import pytest
 
 from pymc_coresets import Laplace, Prior, Subsample
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import laplace_draws
+from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.weighting import UserDraws
 
 N, N_DRAWS = 400, 4_000
@@ -36,24 +38,25 @@ def regression():
     with pm.Model() as model:
         beta = pm.Normal("beta", shape=3)
         pm.Normal("y", X @ beta, 1.0, observed=Y)
-    return find_observations(model)
+    return CoresetSampler(LogLikelihood(find_observations(model)))
 
 
-def draw(weighting, observations, base_weights=None, n_draws=N_DRAWS, seed=1):
-    weights = np.ones(observations.n_obs) if base_weights is None else base_weights
-    return weighting.draw(
-        observations, n_draws, base_weights=weights, rng=np.random.default_rng(seed)
-    )
+def draw(weighting, sampler, n_draws=N_DRAWS, seed=1):
+    return weighting.draw(sampler, n_draws, rng=np.random.default_rng(seed))
 
 
 def test_laplace_is_exact_for_a_normal_posterior(regression):
     assert_same_normal(draw(Laplace(), regression).values["beta"], *posterior(np.ones(N)))
 
 
-def test_laplace_uses_base_weights(regression):
-    weights = np.where(np.arange(N) < 100, 3.0, 0.0)
-    draws = draw(Laplace(), regression, weights).values["beta"]
-    assert_same_normal(draws, *posterior(weights))
+def test_laplace_counts_merged_rows_as_often_as_they_occur():
+    with pm.Model() as model:
+        beta = pm.Normal("beta", shape=3)
+        pm.Normal("y", np.tile(X[:100], (3, 1)) @ beta, 1.0, observed=np.tile(Y[:100], 3))
+    sampler = CoresetSampler(LogLikelihood(find_observations(model), collapse=True))
+    assert (sampler.n_rows, sampler.total_weight) == (100, 300)
+    draws = draw(Laplace(), sampler).values["beta"]
+    assert_same_normal(draws, *posterior(np.where(np.arange(N) < 100, 3.0, 0.0)))
 
 
 def test_laplace_covariance_is_the_inverse_hessian_on_the_unconstrained_scale():

@@ -1,0 +1,139 @@
+"""What one evaluation of all rows returns, and that it does not depend on how rows are read."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.rows.collapsing import collapse_rows
+from pymc_coresets.rows.keyed import numbers_of
+from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
+from pymc_coresets.rows.source import Look, LookPart, Wanted
+from pymc_coresets.rows.values import Rows
+
+N, S = 400, 30
+RNG = np.random.default_rng(1)
+VALUES = RNG.normal(size=(N, S)) * RNG.gamma(0.5, size=(N, 1)) + 1e3
+WEIGHTS = RNG.integers(0, 4, N).astype(float)
+POSITIONS = np.sort(RNG.choice(10 * N, N, replace=False))
+SOURCE = InMemoryRows([VALUES], WEIGHTS, POSITIONS)
+NORMS = VALUES.std(axis=1)
+
+
+def look_in_chunks(sizes, **options):
+    wanted = Wanted(n_rows=N, **options)
+    ends = np.cumsum([*sizes, N])
+    parts = [
+        LookPart.of(block.arrays[0].T.copy(), block, wanted)
+        for start, end in zip(np.r_[0, ends], ends, strict=False)
+        if len(block := SOURCE.take(slice(start, min(end, N)))) or not start
+    ]
+    return Look.of(parts, wanted)
+
+
+@given(sizes=st.lists(st.integers(1, 150), max_size=8), n_candidates=st.integers(1, 2 * N))
+def test_the_same_rows_and_sums_come_from_all_chunks(sizes, n_candidates):
+    options = {"n_candidates": n_candidates, "scale": float(WEIGHTS @ NORMS), "key": 7}
+    whole, chunked = look_in_chunks([], **options), look_in_chunks(sizes, **options)
+    np.testing.assert_array_equal(whole.candidates.positions, chunked.candidates.positions)
+    np.testing.assert_array_equal(whole.candidates.arrays[0], chunked.candidates.arrays[0])
+    np.testing.assert_allclose(whole.total, chunked.total, rtol=1e-9, atol=1e-9)
+    assert whole.norm_total == pytest.approx(chunked.norm_total)
+
+
+def test_totals_are_centred_weighted_sums():
+    look = look_in_chunks([100])
+    centred = VALUES - VALUES.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(look.total, WEIGHTS @ centred, rtol=1e-9, atol=1e-9)
+    assert len(look.candidates) == 0
+    with_norms = look_in_chunks([100], n_candidates=N)
+    assert with_norms.norm_total == pytest.approx(WEIGHTS @ NORMS)
+
+
+def test_all_rows_that_vary_are_candidates_where_they_fit():
+    look = look_in_chunks([], n_candidates=N)
+    np.testing.assert_array_equal(look.candidates.positions, POSITIONS[WEIGHTS > 0])
+    constant = InMemoryPotentials(InMemoryRows([np.arange(9.0)]), 1, lambda draws, rows: (
+        np.outer(rows.arrays[0] > 4, draws)
+    ))  # fmt: skip
+    found = constant.look(np.arange(5.0), n_candidates=9).candidates
+    np.testing.assert_array_equal(found.positions, np.arange(5, 9))
+
+
+def test_candidates_are_kept_with_the_probabilities_of_the_mixture():
+    """Shares over 4 000 keys, within five standard errors, where no more than K are kept."""
+    n_keys, n_candidates, scale = 4_000, 20, float(WEIGHTS @ NORMS)
+    rows = SOURCE.take(slice(0, 40))
+    kept = np.zeros(40)
+    for key in range(n_keys):
+        wanted = Wanted(n_candidates=n_candidates, n_rows=N, scale=scale, key=key)
+        kept += np.isfinite(wanted.keys(rows, NORMS[:40])) / n_keys
+    scores = rows.base_weights * NORMS[:40]
+    chances = np.minimum(1, n_candidates * (0.5 * scores / scale + 0.5 / N))
+    expected = np.where(rows.base_weights > 0, chances, 0)
+    errors = np.sqrt(expected * (1 - expected) / n_keys)
+    assert (np.abs(kept - expected) <= 5 * errors + 1e-12).all()
+
+
+def test_no_more_candidates_than_asked_for():
+    sizes = [
+        len(look_in_chunks([], n_candidates=50, scale=float(WEIGHTS @ NORMS), key=key).candidates)
+        for key in range(50)
+    ]
+    assert max(sizes) == 50
+    assert np.mean(sizes) > 35
+
+
+def test_a_potential_that_is_not_finite_loses_its_draw_alone():
+    values = VALUES[:5].T.copy()
+    values[3, 2] = -np.inf
+    part = LookPart.of(values, Rows(np.arange(5), np.ones(5)), Wanted(n_candidates=5, n_rows=5))
+    assert np.flatnonzero(~np.isfinite(part.total)).tolist() == [3]
+
+
+def test_rounding_errors_are_no_variation():
+    values = np.full((S, 3), 1e6) + 1e-10 * RNG.normal(size=(S, 3))
+    part = LookPart.of(values, Rows(np.arange(3), np.ones(3)), Wanted(n_candidates=3, n_rows=3))
+    assert part.norm_total == 0
+    assert len(part.candidates) == 0
+
+
+@given(start=st.integers(0, 10**9), length=st.integers(1, 50), key=st.integers(0, 2**63 - 1))
+def test_random_numbers_belong_to_positions(start, length, key):
+    positions = np.arange(start, start + length)
+    numbers = numbers_of(positions, key)
+    np.testing.assert_array_equal(numbers[length // 2 :], numbers_of(positions[length // 2 :], key))
+    assert ((numbers >= 0) & (numbers < 1)).all()
+
+
+def test_keys_give_different_numbers():
+    assert not np.array_equal(numbers_of(np.arange(9), 1), numbers_of(np.arange(9), 2))
+
+
+def test_rows_are_found_by_position():
+    rows = SOURCE.at(POSITIONS[[3, 9]])
+    np.testing.assert_array_equal(rows.arrays[0], VALUES[[3, 9]])
+    missing = int(np.setdiff1d(np.arange(POSITIONS[-1]), POSITIONS)[0])
+    with pytest.raises(InvalidDataError, match=f"position {missing}"):
+        SOURCE.at(np.array([missing]))
+    with pytest.raises(InvalidDataError, match="position"):
+        SOURCE.at(POSITIONS[-1:] + 1)
+
+
+@given(
+    binary=arrays(np.bool_, (12, 2)),
+    counts=arrays(np.int64, 12, elements=st.integers(0, 2)),
+    reals=arrays(np.float64, 12, elements=st.sampled_from([0.0, -0.0, 1.5])),
+)
+def test_collapse_agrees_with_a_plain_count(binary, counts, reals):
+    kept, weights = collapse_rows([binary, counts, reals], 12)
+    rows = [(*b, c, r) for b, c, r in zip(binary, counts, reals, strict=True)]
+    assert [rows[i] for i in kept] == list(dict.fromkeys(rows))
+    assert [rows.count(rows[i]) for i in kept] == weights.tolist()
+
+
+def test_rows_without_any_data_are_all_equal():
+    kept, weights = collapse_rows([], 7)
+    assert (kept.tolist(), weights.tolist()) == ([0], [7.0])

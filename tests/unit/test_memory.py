@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.rows.memory import InMemoryRows
+
+BASE_WEIGHTS = np.array([1.0, 2.0, 0.0, 4.0, 0.5])
+SIZE, REPEATS = 3, 40_000
+
+
+@pytest.fixture(scope="module")
+def samples():
+    source, weights = InMemoryRows([np.arange(5)], BASE_WEIGHTS), np.zeros((REPEATS, 5))
+    for key, row in enumerate(weights):
+        scan = source.scan(SIZE, key=key)
+        row[scan.rows.positions] = scan.weights
+    return weights
+
+
+def test_mean_is_the_base_weight(samples):
+    """Five standard errors of the mean."""
+    error = samples.std(axis=0) / np.sqrt(REPEATS)
+    assert (np.abs(samples.mean(axis=0) - BASE_WEIGHTS) <= 5 * error).all()
+
+
+def test_covariance_is_multinomial(samples):
+    """Five standard errors of each entry, from the spread of the products."""
+    total = BASE_WEIGHTS.sum()
+    expected = (total * np.diag(BASE_WEIGHTS) - np.outer(BASE_WEIGHTS, BASE_WEIGHTS)) / SIZE
+    centred = samples - BASE_WEIGHTS
+    products = centred[:, :, None] * centred[:, None, :]
+    error = products.std(axis=0) / np.sqrt(REPEATS)
+    assert (np.abs(products.mean(axis=0) - expected) <= 5 * error + 1e-12).all()
+
+
+def test_every_sample_has_the_total_mass(samples):
+    assert samples.sum(axis=1) == pytest.approx(BASE_WEIGHTS.sum())
+    assert (np.count_nonzero(samples, axis=1) <= SIZE).all()
+
+
+def test_distinct_rows_follow_successive_sampling():
+    """Shares of the pairs of two distinct rows, within five standard errors."""
+    source = InMemoryRows([np.arange(5)], BASE_WEIGHTS)
+    n, pairs = 20_000, np.zeros((5, 5))
+    for key in range(n):
+        scan = source.scan(2, key=key, distinct=True)
+        first, second = scan.rows.positions
+        pairs[first, second] += 1 / n
+        assert scan.weights == pytest.approx([BASE_WEIGHTS.sum() / 2] * 2)
+    p = BASE_WEIGHTS / BASE_WEIGHTS.sum()
+    first_then_second = np.outer(p, p) / (1 - p)[:, None]
+    expected = np.triu(first_then_second + first_then_second.T, 1)
+    assert np.all(np.abs(pairs - expected) <= 5 * np.sqrt(expected * (1 - expected) / n) + 1e-12)
+
+
+def test_no_more_distinct_rows_than_there_are():
+    scan = InMemoryRows([np.arange(5)], BASE_WEIGHTS).scan(100, key=1, distinct=True)
+    assert scan.rows.positions.tolist() == [0, 1, 3, 4]
+    assert scan.weights.sum() == pytest.approx(BASE_WEIGHTS.sum())
+
+
+@pytest.mark.parametrize("bad", [[0.0, 0.0], [1.0, -1.0], [1.0, np.nan], [1.0], [np.inf, 1.0]])
+def test_bad_base_weights_are_rejected(bad):
+    with pytest.raises(InvalidDataError, match="base_weights"):
+        InMemoryRows([np.arange(2)], np.array(bad))

@@ -1,14 +1,23 @@
 """Bayesian coresets for PyMC: the posterior of all rows from a few weighted ones."""
 
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pymc_coresets.build import build_coreset
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.diagnostics.comparison import compare
-from pymc_coresets.exceptions import CoresetError, CoresetWarning
+from pymc_coresets.diagnostics.comparison import Comparison, compare
+from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.exceptions import (
+    CoresetError,
+    CoresetWarning,
+    InvalidDataError,
+    InvalidOptionError,
+    SamplingError,
+    UnsupportedModelError,
+)
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
-from pymc_coresets.glm.polynomial.summary import PolynomialSummary as PolynomialSummary
+from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
+from pymc_coresets.glm.polynomial.summary import PolynomialSummary
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.iht import IHT
@@ -18,27 +27,38 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.methods.sparse_vi import SparseVI
 from pymc_coresets.methods.uniform import Uniform
 from pymc_coresets.pass_glm import build_pass_glm
-from pymc_coresets.sampling.weighting import Laplace, Subsample
-from pymc_coresets.sampling.weighting import Pathfinder as Pathfinder
-from pymc_coresets.sampling.weighting import Prior as Prior
+from pymc_coresets.sampling.weighting import Laplace, Pathfinder, Prior, Subsample
+
+if TYPE_CHECKING:
+    from pymc_coresets.diagnostics.plots import plot_comparison, plot_history, plot_weights
 
 __version__ = version("pymc-coresets")
 
 __all__ = [
     "GIGA",
     "IHT",
+    "Check",
+    "Comparison",
     "Coreset",
     "CoresetError",
     "CoresetWarning",
     "FrankWolfe",
+    "InvalidDataError",
+    "InvalidOptionError",
     "Laplace",
+    "Pathfinder",
+    "PolynomialCheck",
+    "PolynomialSummary",
+    "Prior",
     "Pursuit",
     "QuasiNewton",
     "RiemannianPursuit",
+    "SamplingError",
     "Sensitivity",
     "SparseVI",
     "Subsample",
     "Uniform",
+    "UnsupportedModelError",
     "build_coreset",
     "build_pass_glm",
     "compare",
@@ -53,7 +73,7 @@ _PLOTS = ("plot_comparison", "plot_history", "plot_weights")
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Load matplotlib with the first plot only."""
     if name in _PLOTS:
-        from pymc_coresets import diagnostics  # noqa: PLC0415
+        from pymc_coresets.diagnostics import plots  # noqa: PLC0415
 
-        return getattr(diagnostics, name)
+        return getattr(plots, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,71 +1,115 @@
-"""The arrows of the architecture page, as a test: every module imports only what lies below it."""
+"""The table of rooms in the architecture page, as a test: what each room imports, and reaches."""
 
 import ast
+import inspect
+import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import pymc_coresets
+from pymc_coresets import exceptions
+from pymc_coresets.methods.register import METHODS
+from pymc_coresets.sampling.weighting import WEIGHTINGS
 
-PACKAGE = Path(__file__).parents[1] / "pymc_coresets"
-LAYERS = [
-    "exceptions",
-    "options",
-    "display",
-    "rows",
-    "reading",
-    "potentials",
-    "diagnostics",
-    "sampling",
-    "solving",
-    "methods",
-    "glm",
-    "progress",
-    "advice",
-    "construction",
-    "coreset",
-    "build",
-    "pass_glm",
-]
-OUTSIDE = {"pymc", "pytensor", "arviz", "arviz_base", "arviz_stats", "arviz_plots", "xarray"}
-MODULES = sorted(PACKAGE.rglob("*.py"))
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "pymc_coresets"
+MOST_MODULES = 14
+TABLE = re.findall(
+    r"^\| `(\w+)` \| .* \| (.*?) ?\|$",
+    (ROOT / "docs/architecture.md").read_text(),
+    flags=re.MULTILINE,
+)
+ROOMS = [room for room, _ in TABLE]  # from the top down
+REACHABLE = {
+    room: None if names == "any" else set(filter(None, names.split(", "))) for room, names in TABLE
+}
 
 
-def imported(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+del MODULES["pymc_coresets"]  # the package's face
+
+
+@cache
+def imported(name):
+    """Names of modules that a module imports anywhere in it, and of their packages."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[name].read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "import_module":
+            found |= {a.value for a in node.args if isinstance(a, ast.Constant)}
+    packages = {".".join(n.split(".")[:i]) for n in found for i in range(2, n.count(".") + 1)}
+    return {n for n in found | packages if not n.startswith("pymc_coresets") or n in MODULES}
 
 
-def layer(name):
-    parts = name.split(".")
-    return LAYERS.index(parts[1]) if len(parts) > 1 and parts[1] in LAYERS else None
+def room_of(name):
+    return name.split(".")[1]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_run_downward(path):
-    own = layer(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
-    if own is None:  # the package's face
-        return
-    above = [n for n in imported(path) if n.startswith("pymc_coresets.") and layer(n) > own]
+@cache
+def reached(name):
+    """Packages that are loaded by a module, by the modules that it imports, and so on."""
+    seen, stack, packages = set(), [name], set()
+    while stack:
+        if (module := stack.pop()) in seen:
+            continue
+        seen.add(module)
+        for other in imported(module):
+            if other.startswith("pymc_coresets."):
+                stack.append(other)
+            else:
+                packages.add(other.split(".")[0])
+    return packages - set(sys.stdlib_module_names) - {"pymc_coresets"}
+
+
+def test_every_room_is_in_the_table():
+    assert {room_of(name) for name in MODULES} == set(ROOMS)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_run_downward(name):
+    own = ROOMS.index(room_of(name))
+    above = [
+        other
+        for other in imported(name)
+        if other.startswith("pymc_coresets.") and ROOMS.index(room_of(other)) < own
+    ]
     assert above == []
 
 
-@pytest.mark.parametrize("path", sorted((PACKAGE / "solving").glob("*.py")), ids=lambda p: p.stem)
-def test_algorithms_need_numpy_and_scipy_only(path):
-    assert OUTSIDE.isdisjoint(name.split(".")[0] for name in imported(path))
+@pytest.mark.parametrize("name", [n for n in MODULES if REACHABLE[room_of(n)] is not None])
+def test_only_the_packages_of_the_table_are_reached(name):
+    assert reached(name) <= REACHABLE[room_of(name)]
 
 
-@pytest.mark.parametrize(
-    "path", sorted((PACKAGE / "diagnostics").glob("*.py")), ids=lambda p: p.stem
-)
-def test_diagnostics_know_no_models(path):
-    assert {"pymc", "pytensor"}.isdisjoint(name.split(".")[0] for name in imported(path))
+def test_rooms_are_small_and_say_what_belongs_in_them():
+    for folder in (path for path in PACKAGE.rglob("*") if (path / "__init__.py").is_file()):
+        assert len(list(folder.glob("*.py"))) - 1 <= MOST_MODULES
+        docstring = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+        assert "ay import" in docstring
+
+
+def test_names_of_modules_are_unique_and_no_names_of_functions():
+    names = [name.rpartition(".")[2] for name in MODULES]
+    assert len(set(names)) == len(names)
+    functions = {
+        node.name
+        for path in MODULES.values()
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    assert functions & set(names) == set()
 
 
 def test_importing_the_package_does_not_load_pyplot():
@@ -73,6 +117,14 @@ def test_importing_the_package_does_not_load_pyplot():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_every_exported_name_exists():
-    assert len(pymc_coresets.__all__) <= 20
-    assert all(getattr(pymc_coresets, name).__doc__ for name in pymc_coresets.__all__)
+def test_every_exported_name_exists_and_is_documented_with_an_example():
+    for name in pymc_coresets.__all__:
+        exported = getattr(pymc_coresets, name)
+        assert ">>> " in inspect.getdoc(exported), name
+
+
+def test_every_error_and_every_option_object_is_exported():
+    errors = {n for n, c in vars(exceptions).items() if inspect.isclass(c)}
+    methods = {method.__name__ for method in METHODS.values()}
+    weightings = {weighting.__name__ for weighting in WEIGHTINGS.values()}
+    assert errors | methods | weightings | {"Sensitivity"} <= set(pymc_coresets.__all__)

@@ -12,6 +12,7 @@ import pymc_coresets
 PACKAGE = Path(__file__).parents[1] / "pymc_coresets"
 LAYERS = [
     "exceptions",
+    "options",
     "display",
     "rows",
     "reading",

@@ -1,6 +1,5 @@
 """Checking and re-weighting draws of a coreset posterior: DataTree in, words or DataTree out."""
 
-import warnings
 from collections.abc import Callable
 
 import arviz_stats
@@ -18,7 +17,7 @@ from pymc_coresets.diagnostics.importance import (
     systematic_resample,
 )
 from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 
 _SAMPLE_DIMS = ("chain", "draw")
 
@@ -288,12 +287,10 @@ def _warn_of_weights(check: Check) -> None:
     if check.negligible or check.pareto_khat < khat_threshold(check.n_draws):
         return
     quality = "useless" if check.pareto_khat >= KHAT_USELESS else "not to be relied on"
-    warnings.warn(
+    warn_user(
         f"the importance weights are {quality} (Pareto k-hat {check.pareto_khat:.2f}, effective "
         f"sample size {check.ess:.0f}): the resampled draws are not draws of the full posterior. "
-        "Build a larger coreset, or one with a weighting distribution closer to the posterior.",
-        CoresetWarning,
-        stacklevel=3,
+        "Build a larger coreset, or one with a weighting distribution closer to the posterior."
     )
 
 

@@ -1,5 +1,6 @@
 """Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,7 +164,10 @@ def weighted_monomials(theta: Any, levels: tuple[Any, ...]) -> list[Any]:  # noq
 
 
 def polynomial_statistics(
-    design: NDArray[Any] | sparse.csr_array, rows: RowPolynomials
+    design: NDArray[Any] | sparse.csr_array,
+    rows: RowPolynomials,
+    *,
+    on_block: Callable[[int], None] | None = None,
 ) -> PolynomialStatistics:
     """Sum the statistics of all rows, in one pass over blocks of them.
 
@@ -177,6 +181,8 @@ def polynomial_statistics(
         X, without the offset.
     rows : RowPolynomials
         The polynomial of each row.
+    on_block : callable, optional
+        Called with the number of rows of each block, once they are summed.
 
     Returns
     -------
@@ -216,6 +222,8 @@ def polynomial_statistics(
         coefficients = rows.in_coefficients(block)
         _add_amounts(amounts, coefficients)
         _add_block(moments, design[block], coefficients, levels)
+        if on_block is not None:
+            on_block(len(coefficients))
     powers = rows.radius ** np.arange(rows.degree + 1.0)
     return PolynomialStatistics(
         degree=rows.degree,

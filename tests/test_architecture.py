@@ -25,6 +25,7 @@ LAYERS = [
     "progress",
     "advice",
     "construction",
+    "storage",
     "coreset",
     "build",
     "pass_glm",

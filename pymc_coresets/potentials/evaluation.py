@@ -75,6 +75,9 @@ class LogLikelihood:
     def __init__(self, observations: Observations) -> None:
         self.observations = observations
 
+    def __getstate__(self) -> dict[str, Observations]:
+        return {"observations": self.observations}  # what is compiled is compiled again
+
     @property
     def n_obs(self) -> int:
         """Number of observations N."""

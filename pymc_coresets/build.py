@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 import pymc as pm
 import xarray as xr
-from pymc.model.core import modelcontext
 
 from pymc_coresets.advice import limitations
 from pymc_coresets.coreset import Coreset, Settings
@@ -23,6 +22,7 @@ from pymc_coresets.options import generator, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import verify, verify_model
 from pymc_coresets.progress import Reporter
+from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import WEIGHTS, coreset_model
@@ -203,7 +203,7 @@ def build_coreset(  # noqa: PLR0913
 
 
 def _full_model(model: pm.Model | None) -> pm.Model:
-    found: pm.Model = modelcontext(model)
+    found = given_model(model)
     if WEIGHTS in found.named_vars:
         raise UnsupportedModelError(
             "This is the model of a coreset already. Build another from the full model."

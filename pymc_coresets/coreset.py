@@ -1,26 +1,25 @@
 """The result: a few weighted rows, the model in which they stand for all, and its checks."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self, TypedDict
 
 import numpy as np
 import pymc as pm
 import xarray as xr
-from pymc.model.core import modelcontext
 
-from pymc_coresets.diagnostics.datatree import check_draws, ratios_by_chain, reweight_draws
 from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.display import facts_html, facts_text
-from pymc_coresets.exceptions import CoresetError, InvalidDataError
+from pymc_coresets.exceptions import CoresetError, InvalidDataError, warn_user
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewrite import coreset_model, row_values
+from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.nuts import NutsSampler
+from pymc_coresets.sampling.stand_in import StandIn
+from pymc_coresets.storage import Fingerprints, fingerprints, read_netcdf, write_netcdf
 
 __all__ = ["Coreset"]
 
@@ -36,7 +35,7 @@ class Settings(TypedDict):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Coreset:
+class Coreset(StandIn[Check]):
     """Weighted rows of a model's data whose posterior is close to that of all rows.
 
     Made by `build_coreset`.
@@ -69,6 +68,8 @@ class Coreset:
     loglikelihood : LogLikelihood or None
         The potentials of the full model; ``None`` where the coreset was read from a file without
         its model.
+    built_from : Fingerprints, optional
+        Where the coreset was read from a file: digests of the data that it was built from.
 
     Examples
     --------
@@ -94,6 +95,7 @@ class Coreset:
     history: xr.Dataset
     settings: Settings
     loglikelihood: LogLikelihood | None
+    built_from: Fingerprints | None = None
 
     @property
     def size(self) -> int:
@@ -112,142 +114,97 @@ class Coreset:
 
     # -- inference -----------------------------------------------------------------------------
 
-    def sample(
-        self,
-        *,
-        nuts_sampler: NutsSampler = "pymc",
-        **kwargs: Any,  # noqa: ANN401
-    ) -> xr.DataTree:
-        """Sample the coreset's posterior with `pm.sample`.
+    _impossible = (
+        "the KL divergence is infinite, and the coreset is not to be used. The likelihood's "
+        "support depends on its parameters; a few rows cannot stand for that."
+    )
+    _remedy = (
+        "Build a larger coreset, or one with a weighting distribution closer to the posterior."
+    )
 
-        Parameters
-        ----------
-        nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, default "pymc"
-            PyMC's own NUTS compiles in a second.  The others take ten or more, which a density
-            as cheap as a coreset's repays only where trajectories are long.  PyMC runs chains in
-            processes of their own: where Python spawns these (on Windows, and from 3.14 on) a
-            script needs ``if __name__ == "__main__":``, or ``cores=1``.
-        **kwargs
-            Passed on to `pm.sample`.
+    def _full_loglik(self, idata: xr.DataTree) -> np.ndarray:
+        return self._whole().look(idata).total
+
+    def _own_loglik(self, idata: xr.DataTree) -> np.ndarray:
+        own: np.ndarray = self.weights @ self._whole().matrix(idata, self._rows())
+        return own
+
+    def _judged(self, idata: xr.DataTree, check: Check) -> Check:  # noqa: ARG002
+        return check
+
+    def _groups(self) -> dict[str, xr.Dataset]:
+        return {GROUP: self._dataset()}
+
+    # -- storage -------------------------------------------------------------------------------
+
+    def to_datatree(self) -> xr.DataTree:
+        """Return rows, weights, history and settings as a DataTree, without the model.
 
         Returns
         -------
         xarray.DataTree
-            As `pm.sample` gives it, with the coreset in the group ``coreset``.
+            With the groups ``coreset`` and ``history``.
 
         Examples
         --------
         >>> import numpy as np, pymc as pm
         >>> from pymc_coresets import build_coreset
-        >>> x = np.random.default_rng(1).normal(size=500)
         >>> with pm.Model():
-        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(500.0) / 500)
         ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
-        >>> idata = coreset.sample(draws=50, tune=50, chains=2, random_seed=1, progressbar=False)
-        >>> idata["coreset"].sizes["row"]
-        5
+        >>> list(coreset.to_datatree().children)
+        ['coreset', 'history']
         """
-        idata: xr.DataTree = pm.sample(model=self.model, nuts_sampler=nuts_sampler, **kwargs)
-        idata[GROUP] = self._dataset()
-        return idata
-
-    def log_ratios(self, idata: xr.DataTree) -> np.ndarray:
-        """Log of the full over the coreset posterior density at draws, in nats, up to a constant.
-
-        Costs one pass over the data for all draws; memory O(n_draws).
-
-        Parameters
-        ----------
-        idata : xarray.DataTree
-            Draws with a group ``posterior``.
-
-        Returns
-        -------
-        ndarray of shape (n_chains, n_draws)
-            ``sum_n (u_n - w_n) f_n(theta)``.
-
-        Raises
-        ------
-        InvalidDataError
-            If the draws lack a variable, or are impossible under the full data.
-        """
-        loglik = self._whole()
-        full = loglik.look(idata).total
-        coreset = self.weights @ loglik.matrix(idata, self._rows())
-        return ratios_by_chain(
-            idata,
-            full - coreset,
-            impossible="the KL divergence is infinite, and the coreset is not to be used. The "
-            "likelihood's support depends on its parameters; a few rows cannot stand for that.",
-        )
-
-    def check(self, idata: xr.DataTree) -> Check:
-        """Say how far the coreset's posterior can be trusted, without a run of the full one.
-
-        Costs one pass over the data for all draws.
-
-        Parameters
-        ----------
-        idata : xarray.DataTree
-            Draws of the coreset model, from `sample` or `pm.sample`.
-
-        Returns
-        -------
-        Check
-            Pareto k-hat, effective sample size, KL divergence, and a verdict in words.
-        """
-        return check_draws(idata, self.log_ratios(idata))
-
-    def reweight(
-        self,
-        idata: xr.DataTree,
-        *,
-        n_draws: int | None = None,
-        random_seed: int | np.random.Generator | None = None,
-    ) -> xr.DataTree:
-        """Correct draws of the coreset posterior towards the full one, by importance resampling.
-
-        Costs one pass over the data for all draws.  Warns where the weights are not to be relied
-        on (Pareto k-hat).
-
-        Parameters
-        ----------
-        idata : xarray.DataTree
-            Draws of the coreset model.
-        n_draws : int, optional
-            Draws a chain; as many as there are by default.
-        random_seed : int or Generator, optional
-
-        Returns
-        -------
-        xarray.DataTree
-        """
-        rng = np.random.default_rng(random_seed)
-        return reweight_draws(idata, self.log_ratios(idata), rng=rng, draws=n_draws)
-
-    # -- storage -------------------------------------------------------------------------------
-
-    def to_datatree(self) -> xr.DataTree:
-        """Give indices, weights, history and settings as a DataTree, without the model."""
-        tree = xr.DataTree.from_dict({GROUP: self._dataset(), "history": self.history})
+        prints = self._fingerprints
+        dataset = self._dataset().assign_attrs({} if prints is None else asdict(prints))
+        tree = xr.DataTree.from_dict({GROUP: dataset, "history": self.history})
         tree.attrs["n_observations"] = self.n_observations
         return tree
 
     def to_netcdf(self, path: str | Path) -> None:
-        """Write `to_datatree` to a NetCDF file."""
-        self.to_datatree().to_netcdf(path, engine="h5netcdf")
+        """Write the coreset to a NetCDF file, without the model.
+
+        The file appears only when it is complete, and `from_netcdf` notices any later change to
+        it.  It also holds digests of the model's data, for which the data are read once.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file of this name is replaced.
+
+        Raises
+        ------
+        InvalidOptionError
+            If h5netcdf is not installed (``pip install "pymc-coresets[netcdf]"``), or the file
+            cannot be written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import Coreset, build_coreset
+        >>> with pm.Model() as model:
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(500.0) / 500)
+        ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     coreset.to_netcdf(f"{folder}/coreset.nc")
+        ...     same = Coreset.from_netcdf(f"{folder}/coreset.nc", model)
+        >>> same.size, same.full_model is model
+        (5, True)
+        """
+        write_netcdf(self.to_datatree(), path)
 
     @classmethod
     def from_netcdf(cls, path: str | Path, model: pm.Model | None = None) -> Self:
-        """Read a coreset; with the model given again it is whole.
+        """Read a coreset from a file; with the model given again it is complete.
 
         Parameters
         ----------
         path : str or Path
             A file written by `to_netcdf`.
         model : pm.Model, optional
-            The full model, or that of the context.  Without any, the coreset has its indices,
-            weights and history, but can neither be sampled nor checked.
+            The full model; by default that of the context.  Without any, the coreset has its
+            indices, weights and history, but can neither be sampled nor checked.
 
         Returns
         -------
@@ -256,50 +213,61 @@ class Coreset:
         Raises
         ------
         InvalidDataError
-            If the model is not the one that the coreset was built for.
+            If the file is missing, damaged, or no coreset's; or if the model has another number
+            of observations, other free variables, or other data in the coreset's rows.
+        InvalidOptionError
+            If `model` is no model, or h5netcdf is not installed.
+
+        Warns
+        -----
+        CoresetWarning
+            If the model's data in the other rows have changed: the coreset was chosen for the
+            old data, while `check` compares it with the new.
+
+        Examples
+        --------
+        >>> Coreset.from_netcdf("nowhere.nc")
+        Traceback (most recent call last):
+        pymc_coresets.exceptions.InvalidDataError: nowhere.nc cannot be read: [Errno 2] No such file
+        or directory: 'nowhere.nc'
         """
-        with xr.open_datatree(path, engine="h5netcdf") as tree:
-            dataset = tree[GROUP].to_dataset().load()
-            history = tree["history"].to_dataset().load()
-        attrs = dataset.attrs
-        settings: Settings = json.loads(attrs["settings"])
-        model = _model_of_context() if model is None else model
-        loglik = None if model is None else LogLikelihood(find_observations(model, **settings))
-        if loglik is not None and loglik.n_rows != attrs["n_observations"]:
+        groups = read_netcdf(path)
+        try:
+            stored = _stored_fields(groups[GROUP], groups["history"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise InvalidDataError(f"{path} is no file of a coreset: {error!r}") from error
+        model = current_model() if model is None else given_model(model)
+        if model is None:
+            return cls(**stored, loglikelihood=None)
+        loglik = LogLikelihood(find_observations(model, **stored["settings"]))
+        if loglik.observations.n_obs != stored["n_observations"]:
             raise InvalidDataError(
-                f"The coreset was built for {attrs['n_observations']} observations, but the model "
-                f"has {loglik.n_rows}: give the model that it was built from."
+                f"The coreset was built for {stored['n_observations']} observations, but the model "
+                f"has {loglik.observations.n_obs}: give the model that it was built from."
             )
-        coreset = cls(
-            indices=dataset["indices"].to_numpy(),
-            weights=dataset["weights"].to_numpy(),
-            n_observations=int(attrs["n_observations"]),
-            n_distinct=int(attrs["n_distinct"]),
-            method=attrs["method"],
-            weighting=attrs["weighting"],
-            status=attrs["status"],
-            objective=float(attrs["objective"]),
-            random_seed=None if attrs["random_seed"] == "" else int(attrs["random_seed"]),
-            history=history,
-            settings=settings,
-            loglikelihood=loglik,
-        )
-        if loglik is not None and coreset._fingerprint() != attrs["fingerprint"]:
+        coreset = cls(**stored, loglikelihood=loglik)
+        coreset._compare_with(fingerprints(loglik.observations, coreset._positions()))
+        return coreset
+
+    def _compare_with(self, found: Fingerprints) -> None:
+        if self.built_from is None or found == self.built_from:
+            return
+        if found.selected != self.built_from.selected:
             raise InvalidDataError(
                 "The model has other free variables, or other data in the coreset's rows, than "
                 "the one that the coreset was built from: give that one."
             )
-        return coreset
+        warn_user(
+            "The model's data have changed in other rows than the coreset's: it was chosen for the "
+            "old data, while check() and reweight() go by the new. Build it again if check() finds "
+            "it wanting."
+        )
 
-    def _fingerprint(self) -> str:
-        """Tell models apart by their free variables and their data in the coreset's rows."""
-        if self.loglikelihood is None:
-            return ""
-        observations = self.loglikelihood.observations
-        digest = sha256(repr(sorted(observations.shapes.items())).encode())
-        for name, values in row_values(observations, self._rows(), self.weights).items():
-            digest.update(name.encode() + values.tobytes())
-        return digest.hexdigest()
+    @property
+    def _fingerprints(self) -> Fingerprints | None:
+        if self.built_from is not None or self.loglikelihood is None:
+            return self.built_from
+        return fingerprints(self.loglikelihood.observations, self._positions())
 
     def _dataset(self) -> xr.Dataset:
         return xr.Dataset(
@@ -313,7 +281,6 @@ class Coreset:
                 "objective": self.objective,
                 "random_seed": "" if self.random_seed is None else str(self.random_seed),
                 "settings": json.dumps(self.settings),
-                "fingerprint": self._fingerprint(),
             },
         )
 
@@ -328,6 +295,11 @@ class Coreset:
     def _rows(self) -> Rows:
         """Return the chosen rows with their data."""
         return self._whole().source.at(self.indices)
+
+    def _positions(self) -> np.ndarray:
+        """Positions among the observations that are summarised (missing ones are not)."""
+        kept = self._whole().observations.positions
+        return self.indices if kept is None else np.searchsorted(kept, self.indices)
 
     # -- display -------------------------------------------------------------------------------
 
@@ -347,8 +319,22 @@ class Coreset:
         return facts_html("Coreset", self._facts())
 
 
-def _model_of_context() -> pm.Model | None:
-    try:
-        return modelcontext(None)
-    except TypeError:
-        return None
+def _stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
+    """Arguments of `Coreset` from the groups of its file."""
+    attrs = dataset.attrs
+    return {
+        "indices": dataset["indices"].to_numpy(),
+        "weights": dataset["weights"].to_numpy(),
+        "n_observations": int(attrs["n_observations"]),
+        "n_distinct": int(attrs["n_distinct"]),
+        "method": attrs["method"],
+        "weighting": attrs["weighting"],
+        "status": attrs["status"],
+        "objective": float(attrs["objective"]),
+        "random_seed": None if attrs["random_seed"] == "" else int(attrs["random_seed"]),
+        "history": history,
+        "settings": json.loads(attrs["settings"]),
+        "built_from": Fingerprints(selected=attrs["selected"], every=attrs["every"])
+        if "selected" in attrs
+        else None,
+    }

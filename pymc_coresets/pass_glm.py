@@ -2,20 +2,17 @@
 
 import logging
 import math
-import operator
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
-from pymc.model.core import modelcontext
 
-from pymc_coresets.exceptions import CoresetWarning, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
 from pymc_coresets.glm.given import fix_variables
 from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE
 from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
-from pymc_coresets.glm.polynomial.monomials import n_monomials
+from pymc_coresets.glm.polynomial.multi_indices import n_monomials
 from pymc_coresets.glm.polynomial.prior import GaussianPrior, gaussian_prior
 from pymc_coresets.glm.polynomial.reach import predictor_quantile
 from pymc_coresets.glm.polynomial.replacement import (
@@ -32,8 +29,11 @@ from pymc_coresets.glm.polynomial.statistics import (
 )
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
 from pymc_coresets.glm.predictor.linear import LinearPredictor, find_linear_predictor
+from pymc_coresets.options import generator, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import verify
+from pymc_coresets.progress import Reporter
+from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.observations import find_observations
 
 __all__ = ["build_pass_glm"]
@@ -59,6 +59,7 @@ def build_pass_glm(
     observed: str | Sequence[str] | None = None,
     dim: str | None = None,
     random_seed: int | np.random.Generator | None = None,
+    progressbar: bool = True,
 ) -> PolynomialSummary:
     """Summarise a generalised linear model by polynomial approximate sufficient statistics.
 
@@ -94,6 +95,8 @@ def build_pass_glm(
         Name of the observation dimension; the leading axis of the observed variables by default.
     random_seed : int or Generator, optional
         For the comparison with PyMC's own log-likelihood at random points, and ``radius="auto"``.
+    progressbar : bool, default True
+        Show the parts of the work and the rows that were read.
 
     Returns
     -------
@@ -145,7 +148,7 @@ def build_pass_glm(
     >>> with pm.Model() as model:
     ...     beta = pm.Normal("beta", 0, 10, shape=3)
     ...     likelihood = pm.Bernoulli("y", logit_p=X @ beta, observed=y)
-    ...     summary = build_pass_glm(random_seed=1)
+    ...     summary = build_pass_glm(random_seed=1, progressbar=False)
     >>> summary
     PolynomialSummary
       rows          2,000
@@ -155,56 +158,51 @@ def build_pass_glm(
     >>> summary.closed_form()["coefficient"].values.tolist()
     ['beta[0]', 'beta[1]', 'beta[2]']
     """
-    degree, fixed_radius = _degree(degree), _radius(radius)
-    rng = np.random.default_rng(random_seed)
-    model = modelcontext(model)
+    degree = whole_number("degree", degree, least=1, most=MAX_DEGREE)
+    fixed_radius = _radius(radius)
+    rng = generator(random_seed)
+    model = given_model(model)
     if POLYNOMIAL in model.named_vars:
         raise UnsupportedModelError(
             "This is the model of a summary already. Build another from the full model."
         )
-    observations = find_observations(
-        fix_variables(model, given) if given else model, observed=observed, dim=dim
-    )
-    found = find_linear_predictor(observations)
-    check_size(degree, len(found.names))
-    verify(LogLikelihood(observations), rng=rng.spawn(1)[0])
-    settled = fixed_radius or _settled_radius(found, degree, rng.spawn(1)[0])
-    statistics = _summarise(found, degree, settled)
-    if not statistics.is_proper:
-        raise _improper(found, statistics)
-    summary = PolynomialSummary(statistics=statistics, parts=(found,))
-    verify_polynomial_model(found, statistics, summary.model)
+    with Reporter(show=progressbar) as report:
+        with report.part("reading the model"):
+            observations = find_observations(
+                model if given is None else fix_variables(model, given), observed=observed, dim=dim
+            )
+            found = find_linear_predictor(observations)
+            check_size(degree, len(found.names))
+            verify(LogLikelihood(observations), rng=rng.spawn(1)[0])
+        if fixed_radius is None:
+            with report.passes("choosing the radius", observations.n_obs) as show:
+                fixed_radius = _settled_radius(found, degree, rng.spawn(1)[0], show)
+        with report.passes("summing polynomials", observations.n_obs) as show:
+            statistics = _summarise(found, degree, fixed_radius, show)
+        if not statistics.is_proper:
+            raise _improper(found, statistics)
+        summary = PolynomialSummary(statistics=statistics, parts=(found,))
+        verify_polynomial_model(found, statistics, summary.model)
     return summary
 
 
-# -- options ---------------------------------------------------------------------------------------
-
-
-def _degree(degree: int) -> int:
-    try:
-        whole = operator.index(degree)
-    except TypeError:
-        raise InvalidOptionError(f"degree={degree!r} must be a whole number.") from None
-    if not 1 <= whole <= MAX_DEGREE:
-        raise InvalidOptionError(f"degree={degree} must lie between 1 and {MAX_DEGREE}.")
-    return whole
-
-
 def _radius(radius: float | str) -> float | None:
-    if isinstance(radius, str):
-        if radius != "auto":
-            raise InvalidOptionError(f"radius={radius!r} must be a positive number, or 'auto'.")
-        return None
-    if not 0 < radius < math.inf:
-        raise InvalidOptionError(f"radius={radius!r} must be positive and finite, or 'auto'.")
-    return float(radius)
+    """Return the radius, or None where it is to be chosen."""
+    if not isinstance(radius, str):
+        return positive_number("radius", radius)
+    if radius != "auto":
+        raise InvalidOptionError(f"radius={radius!r} must be a positive number, or 'auto'.")
+    return None
 
 
 # -- statistics ------------------------------------------------------------------------------------
 
 
-def _summarise(found: LinearPredictor, degree: int, radius: float) -> PolynomialStatistics:
-    return polynomial_statistics(found.design, row_polynomials(found, degree, radius))
+def _summarise(
+    found: LinearPredictor, degree: int, radius: float, show: Callable[[int], None]
+) -> PolynomialStatistics:
+    rows = row_polynomials(found, degree, radius)
+    return polynomial_statistics(found.design, rows, on_block=show)
 
 
 def _improper(found: LinearPredictor, statistics: PolynomialStatistics) -> InvalidOptionError:
@@ -236,11 +234,13 @@ def _usable_degrees(found: LinearPredictor, radius: float) -> list[int]:
 # -- radius ----------------------------------------------------------------------------------------
 
 
-def _settled_radius(found: LinearPredictor, degree: int, rng: np.random.Generator) -> float:
+def _settled_radius(
+    found: LinearPredictor, degree: int, rng: np.random.Generator, show: Callable[[int], None]
+) -> float:
     """Find the radius that covers as many predictors as suit the degree."""
     prior, radius, low, high = _gaussian_or_none(found), _FIRST_RADIUS, 0.0, math.inf
     for _ in range(_ROUNDS):
-        statistics, bulk = _summarise(found, 2, radius), math.inf
+        statistics, bulk = _summarise(found, 2, radius, show), math.inf
         if statistics.is_proper:
             theta = _approximate_coefficients(found, statistics, prior, rng)
             bulk = predictor_quantile(found.design, found.offset, theta, _BULK)
@@ -256,11 +256,9 @@ def _settled_radius(found: LinearPredictor, degree: int, rng: np.random.Generato
         radius = max(bulk if bulk < math.inf else 2 * radius, _LEAST_RADIUS)
         if not low < radius < high:
             radius = math.sqrt(low * high)
-    warnings.warn(
+    warn_user(
         f"radius='auto' had not settled after {_ROUNDS} rounds, and stays at {radius:.3g}: see "
-        "check(), and give a radius, or scale the covariates.",
-        CoresetWarning,
-        stacklevel=3,
+        "check(), and give a radius, or scale the covariates."
     )
     return radius
 

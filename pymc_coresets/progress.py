@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
-from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
 from pymc_coresets.solving.solution import Progress
@@ -42,19 +42,40 @@ class Reporter:
 
     @contextmanager
     def part(self, name: str, total: int | None = None) -> Iterator[Callable[[Progress], None]]:
-        """Show and time a part; gives a function that shows the progress within it."""
+        """Show and time a part; yield a function that shows the progress within it."""
+        with self._timed(name, total) as task:
+
+            def show(progress: Progress) -> None:
+                note = f"{progress.size} rows"
+                if np.isfinite(progress.heldout_objective):
+                    note += f", {progress.heldout_objective:.2g} nats"
+                if not np.isnan(progress.pareto_khat):
+                    note += f", k-hat {progress.pareto_khat:.2f}"
+                self._bars.update(task, advance=1, note=note)
+
+            yield show
+
+    @contextmanager
+    def passes(self, name: str, n_rows: int) -> Iterator[Callable[[int], None]]:
+        """Show and time passes over the data; yield a function to call with each number of rows."""
+        with self._timed(name, n_rows) as task:
+            done = 0
+
+            def show(rows: int) -> None:
+                nonlocal done
+                done += rows
+                full, within = divmod(done - 1, n_rows)
+                note = f"{within + 1:,} of {n_rows:,} rows"
+                note += f", pass {full + 1}" if full else ""
+                self._bars.update(task, completed=within + 1, note=note)
+
+            yield show
+
+    @contextmanager
+    def _timed(self, name: str, total: int | None) -> Iterator[TaskID]:
         task = self._bars.add_task(name, total=total, note="")
         start = time.perf_counter()
-
-        def show(progress: Progress) -> None:
-            note = f"{progress.size} rows"
-            if np.isfinite(progress.heldout_objective):
-                note += f", {progress.heldout_objective:.2g} nats"
-            if not np.isnan(progress.pareto_khat):
-                note += f", k-hat {progress.pareto_khat:.2f}"
-            self._bars.update(task, advance=1, note=note)
-
-        yield show
+        yield task
         self.seconds[name] = time.perf_counter() - start
         _log.debug("%s: %.2f s", name, self.seconds[name])
         self._bars.update(task, total=1, completed=1)

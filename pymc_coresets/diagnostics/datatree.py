@@ -20,6 +20,7 @@ from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 
 _SAMPLE_DIMS = ("chain", "draw")
+_REMEDY = "Build a larger coreset, or one with a weighting distribution closer to the posterior."
 
 
 def ratios_by_chain(idata: xr.DataTree, log_ratios: Floats, *, impossible: str) -> Floats:
@@ -105,6 +106,7 @@ def reweight_draws(
     *,
     rng: np.random.Generator,
     draws: int | None = None,
+    remedy: str = _REMEDY,
 ) -> xr.DataTree:
     """Turn draws of the coreset posterior into draws of the full posterior by resampling.
 
@@ -121,6 +123,8 @@ def reweight_draws(
     rng : numpy.random.Generator
     draws : int, optional
         Draws per chain in the result; as many as in `idata` by default.
+    remedy : str
+        What to do where the weights cannot be relied on: the end of the warning.
 
     Returns
     -------
@@ -163,7 +167,7 @@ def reweight_draws(
     if draws < 1:
         raise InvalidOptionError(f"draws is {draws}: a positive number of draws is needed.")
     log_r, smoothed = _smoothed_ratios(posterior, log_ratios)
-    _warn_of_weights(_check(idata, posterior, log_r, smoothed))
+    _warn_of_weights(_check(idata, posterior, log_r, smoothed), remedy)
     shape = (sizes["chain"], draws)
     flat = systematic_resample(smoothed.weights.ravel(), shape[0] * draws, rng=rng)
     rows = np.unravel_index(flat.reshape(shape), log_r.shape)
@@ -283,14 +287,14 @@ def _n_divergences(idata: xr.DataTree) -> int | None:
     return int(idata["sample_stats"]["diverging"].sum())
 
 
-def _warn_of_weights(check: Check) -> None:
+def _warn_of_weights(check: Check, remedy: str) -> None:
     if check.negligible or check.pareto_khat < khat_threshold(check.n_draws):
         return
     quality = "useless" if check.pareto_khat >= KHAT_USELESS else "not to be relied on"
     warn_user(
         f"the importance weights are {quality} (Pareto k-hat {check.pareto_khat:.2f}, effective "
         f"sample size {check.ess:.0f}): the resampled draws are not draws of the full posterior. "
-        "Build a larger coreset, or one with a weighting distribution closer to the posterior."
+        f"{remedy}"
     )
 
 

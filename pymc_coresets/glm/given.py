@@ -29,7 +29,8 @@ def fix_variables(model: pm.Model, given: Mapping[str, ArrayLike]) -> pm.Model:
     Raises
     ------
     InvalidOptionError
-        If a name is no free variable of the model, or a value is not finite or has another shape.
+        If `given` is no mapping, a name is no free variable of the model, or a value is not
+        finite or has another shape or type.
     UnsupportedModelError
         If PyMC cannot copy the model, as for initial values that are not the default.
 
@@ -41,6 +42,11 @@ def fix_variables(model: pm.Model, given: Mapping[str, ArrayLike]) -> pm.Model:
     >>> [v.name for v in fix_variables(model, {"sigma": 2.0}).free_RVs]
     ['mu']
     """
+    if not isinstance(given, Mapping):
+        raise InvalidOptionError(
+            f"given is a {type(given).__name__}, but must map names of free variables to their "
+            'values, as in given={"sigma": 1.0}.'
+        )
     values = {name: _value(name, value, model) for name, value in given.items()}
     if not values:
         return model
@@ -60,10 +66,9 @@ def _value(name: str, value: ArrayLike, model: pm.Model) -> np.ndarray:
         raise InvalidOptionError(
             f"given: {name!r} {found} of the model. Its free variables are {list(free)!r}."
         )
-    try:
-        array = np.asarray(value, dtype=free[name].type.dtype)
-    except (TypeError, ValueError) as error:
-        raise InvalidOptionError(f"given[{name!r}] is no number or array: {value!r}.") from error
+    array, dtype = np.asarray(value), np.dtype(free[name].type.dtype)
+    if array.dtype.kind not in "biuf":
+        raise InvalidOptionError(f"given[{name!r}] is no number or array of numbers: {value!r}.")
     shape = tuple(int(n) for n in model.eval_rv_shapes()[name])
     if array.shape != shape:
         raise InvalidOptionError(
@@ -71,4 +76,6 @@ def _value(name: str, value: ArrayLike, model: pm.Model) -> np.ndarray:
         )
     if not np.isfinite(array).all():
         raise InvalidOptionError(f"given[{name!r}] has NaN or infinite entries.")
-    return array
+    if dtype.kind in "biu" and not np.array_equal(array, array.astype(dtype)):
+        raise InvalidOptionError(f"given[{name!r}] must hold whole numbers, not {value!r}.")
+    return array.astype(dtype)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytensor
@@ -45,11 +46,6 @@ class LogLikelihood:
     collapse : bool, default False
         Merge rows that are equal in all their data, which is exact.
 
-    Attributes
-    ----------
-    source : InMemoryRows
-        The rows that are evaluated.
-
     Examples
     --------
     >>> import numpy as np, pymc as pm
@@ -65,14 +61,23 @@ class LogLikelihood:
     """
 
     def __init__(self, observations: Observations, *, collapse: bool = False) -> None:
-        self.observations = observations
+        self.observations, self.collapse = observations, collapse
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is compiled is compiled again.
+        return {"observations": self.observations, "collapse": self.collapse}
+
+    @cached_property
+    def source(self) -> InMemoryRows:
+        """The rows that are evaluated."""
+        observations = self.observations
         arrays = [np.moveaxis(row.values, row.axis, 0) for row in observations.rows]
         n_obs, positions = observations.n_obs, observations.positions
         positions = np.arange(n_obs) if positions is None else positions
-        self.source = InMemoryRows(arrays, positions=positions)
-        if collapse:
-            kept, counts = collapse_rows(arrays, n_obs)
-            self.source = InMemoryRows([a[kept] for a in arrays], counts, positions[kept])
+        if not self.collapse:
+            return InMemoryRows(arrays, positions=positions)
+        kept, counts = collapse_rows(arrays, n_obs)
+        return InMemoryRows([array[kept] for array in arrays], counts, positions[kept])
 
     @property
     def n_rows(self) -> int:

@@ -3,11 +3,11 @@
 import numpy as np
 import pymc as pm
 import pytensor
-from pytensor.compile.mode import Mode
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.rewrite import POTENTIAL
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
@@ -62,10 +62,9 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
 def _reference(loglik: LogLikelihood, draws: Draws) -> np.ndarray:
     """PyMC's potentials of all rows, (n_obs, n_points), by NumPy."""
     obs = loglik.observations
-    # With PyTensor's stabilisations: as written, log(1 - sigmoid(x)) is no reference for large x.
-    plain = Mode(linker="py", optimizer="fast_compile")
+    # Its stabilisations count: as written, log(1 - sigmoid(x)) is no reference for large x.
     inputs = list(obs.parameters.values())
-    function = pytensor.function(inputs, obs.reference, mode=plain, on_unused_input="ignore")
+    function = pytensor.function(inputs, obs.reference, mode=PLAIN_MODE, on_unused_input="ignore")
     columns = []
     for s in range(draws.n_draws):
         point = [np.asarray(draws.values[n][s], v.type.dtype) for n, v in obs.parameters.items()]
@@ -121,8 +120,7 @@ def verify_model(loglik: LogLikelihood, model: pm.Model, rows: Rows, weights: np
     >>> verify_model(loglik, small, rows, weights)
     """
     space = Unconstrained(model)
-    plain = Mode(linker="py", optimizer="fast_compile")
-    potential = model.compile_logp(vars=[model[POTENTIAL]], jacobian=False, mode=plain)
+    potential = model.compile_logp(vars=[model[POTENTIAL]], jacobian=False, mode=PLAIN_MODE)
     value = float(potential(space.point(space.start)))
     expected = float(weights @ loglik.matrix(space.constrain(space.start[None]), rows)[:, 0])
     if not np.isclose(value, expected, rtol=1e-6, atol=1e-8 * weights.sum()):

@@ -8,7 +8,10 @@ import pytensor
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant, Variable
 
-__all__ = ["evaluate"]
+__all__ = ["PLAIN_MODE", "evaluate"]
+
+#: For graphs that are too cheap to compile: evaluated by NumPy, with PyTensor's stabilisations.
+PLAIN_MODE = Mode(linker="py", optimizer="fast_compile").including("stabilize")
 
 
 def evaluate(variables: Sequence[Variable]) -> list[np.ndarray]:

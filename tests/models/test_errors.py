@@ -13,7 +13,8 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
 )
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.verification import verify
+from pymc_coresets.potentials.verification import _reference, verify
+from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from tests.models.zoo import CASES, MASK, OBS, REAL, N, X
@@ -189,6 +190,15 @@ def test_nan_in_a_covariate_without_a_container():
     loglik = LogLikelihood(find_observations(built(with_array)))
     with pytest.raises(InvalidDataError, match=r"row 3\b.*not finite.*impute"):
         verify(loglik, rng=np.random.default_rng(1))
+
+
+def test_rows_are_compared_where_a_formula_as_written_would_overflow():
+    with pm.Model() as model:
+        b = pm.Normal("b", initval=1.0)
+        pm.Potential("y", pm.math.log(1 - pm.math.sigmoid(b * np.array([1.0, 800.0]))))
+    loglik = LogLikelihood(find_observations(model))
+    found = _reference(loglik, Draws({"b": np.array([1.0])}))
+    np.testing.assert_allclose(found[:, 0], [-np.log1p(np.e), -800.0])
 
 
 def test_impossible_observation_is_named():

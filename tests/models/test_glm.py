@@ -18,8 +18,8 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, Unsup
 from pymc_coresets.glm.predictor import linear as glm
 from pymc_coresets.glm.predictor.affine import joined
 from pymc_coresets.glm.predictor.linear import find_linear_predictor, fix_variables
-from pymc_coresets.glm.predictor.link import PLAIN
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 
 pytensor.config.blas__ldflags = ""
@@ -417,7 +417,9 @@ def test_predictor(specimen):
     case, found = specimen
     values = point(found.observations, np.random.default_rng(3))
     inputs = list(found.observations.parameters.values())
-    function = pytensor.function(inputs, found.coefficients, mode=PLAIN, on_unused_input="ignore")
+    function = pytensor.function(
+        inputs, found.coefficients, mode=PLAIN_MODE, on_unused_input="ignore"
+    )
     c, expected = function(*values.values()), np.asarray(case.coefficients(values), dtype=float)
     np.testing.assert_allclose(np.sort(c), np.sort(expected), rtol=1e-12)
     design = np.asarray(case.design, dtype=float)
@@ -436,11 +438,13 @@ def test_predictor_and_link_give_the_potentials(specimen):
     _, found = specimen
     values = {n: v[None] for n, v in point(found.observations, np.random.default_rng(4)).items()}
     used = list(found.observations.parameters.values())
-    function = pytensor.function(used, found.coefficients, mode=PLAIN, on_unused_input="ignore")
+    function = pytensor.function(
+        used, found.coefficients, mode=PLAIN_MODE, on_unused_input="ignore"
+    )
     eta = found.predictor(np.array([function(*(v[0] for v in values.values()))]))
     potentials = found.link.evaluate(eta.T, np.arange(N), N, compiled=False)
     function = pytensor.function(
-        used, found.observations.reference, mode=PLAIN, on_unused_input="ignore"
+        used, found.observations.reference, mode=PLAIN_MODE, on_unused_input="ignore"
     )
     np.testing.assert_allclose(potentials[0], function(*(v[0] for v in values.values())))
 

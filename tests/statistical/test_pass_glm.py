@@ -13,7 +13,7 @@ from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit
 from pymc_coresets.glm.polynomial.replacement import polynomial_model, row_polynomials
 from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
-from pymc_coresets.glm.predictor.link import PLAIN
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 
 N, R = 200, 4.0
@@ -131,7 +131,7 @@ def test_the_potential_is_the_polynomial_and_the_priors_stay(regression):
     for degree in (2, 6):
         statistics = polynomial_statistics(found.design, row_polynomials(found, degree, R))
         model = polynomial_model(found, statistics)
-        logp = model.compile_logp(mode=PLAIN)
+        logp = model.compile_logp(mode=PLAIN_MODE)
         for theta in (np.zeros(3), BETA, -2 * BETA):
             prior = stats.norm.logpdf(theta, 0, 2).sum()
             assert logp({"beta": theta}) == pytest.approx(prior + statistics.loglik(theta))
@@ -209,7 +209,7 @@ def test_sampling_agrees_with_the_closed_form(logistic):
         progressbar=False,
         quiet=True,
         nuts_sampler="pymc",
-        compile_kwargs={"mode": PLAIN},  # two dimensions: not worth a compilation
+        compile_kwargs={"mode": PLAIN_MODE},  # two dimensions: not worth a compilation
     )
     draws = idata["posterior"]["beta"].to_numpy().reshape(-1, 2)
     found = logistic.closed_form()
@@ -279,12 +279,12 @@ def test_hierarchical_priors_just_work():
     rows = row_polynomials(summary.parts[0], 2, summary.radius)
     b = rows.in_predictor(slice(0, N))
     expected = np.sum(b * eta[:, None] ** np.arange(3))
-    found = summary.model.compile_logp(vars=summary.model.potentials, mode=PLAIN)(point)
+    found = summary.model.compile_logp(vars=summary.model.potentials, mode=PLAIN_MODE)(point)
     assert found == pytest.approx(expected)
     prior = [model[n] for n in ("mu", "tau", "z", "slope")]
     same = [summary.model[n] for n in ("mu", "tau", "z", "slope")]
-    assert summary.model.compile_logp(vars=same, mode=PLAIN)(point) == pytest.approx(
-        model.compile_logp(vars=prior, mode=PLAIN)(point)
+    assert summary.model.compile_logp(vars=same, mode=PLAIN_MODE)(point) == pytest.approx(
+        model.compile_logp(vars=prior, mode=PLAIN_MODE)(point)
     )
     with pytest.raises(UnsupportedModelError, match="tau"):
         summary.closed_form()
@@ -396,8 +396,9 @@ def test_large_radii_do_not_lose_the_tails():
 
 def test_radius_auto_warns_where_it_does_not_settle(monkeypatch):
     monkeypatch.setattr("pymc_coresets.pass_glm._ROUNDS", 1)
-    with pytest.warns(CoresetWarning, match="settled"):
+    with pytest.warns(CoresetWarning, match="settled") as caught:
         build_pass_glm(logistic_model(), radius="auto", random_seed=1)
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 @pytest.mark.parametrize(
@@ -407,12 +408,60 @@ def test_radius_auto_warns_where_it_does_not_settle(monkeypatch):
         ({"degree": 2.5}, "whole number"),
         ({"radius": -1.0}, "radius"),
         ({"radius": "wide"}, "auto"),
-        ({"given": {"nothing": 1.0}}, "nothing"),
+        ({"degree": True}, "degree=True must be a whole number"),
+        ({"degree": "2"}, "degree='2' must be a whole number"),
+        ({"degree": 21}, "degree=21 must lie between 1 and 20"),
+        ({"radius": True}, "radius=True"),
+        ({"radius": np.inf}, "radius=inf"),
+        ({"radius": None}, "radius=None"),
+        ({"random_seed": "a"}, "random_seed='a'"),
+        ({"random_seed": -1}, "random_seed=-1"),
+        ({"given": {"nothing": 1.0}}, "'nothing' is no variable"),
+        ({"given": {1: 1.0}}, "1 is no variable"),
+        ({"given": "beta"}, "given is a str"),
+        ({"given": ["beta"]}, "given is a list"),
+        ({"given": 1.0}, "given is a float"),
+        ({"given": {"beta": "high"}}, "'beta'.* is no number"),
+        ({"given": {"beta": None}}, "'beta'.* is no number"),
+        ({"given": {"beta": "2"}}, "'beta'.* is no number"),
+        ({"given": {"beta": 1.0}}, r"'beta'.* has shape \(\)"),
+        ({"given": {"beta": [np.nan, 1.0]}}, "'beta'.* has NaN"),
     ],
 )
 def test_options_out_of_range(options, match):
     with pytest.raises(InvalidOptionError, match=match):
-        build_pass_glm(logistic_model(), random_seed=1, **options)
+        build_pass_glm(logistic_model(), **options)
+
+
+@pytest.mark.parametrize("model", ["hello", 1, logistic_model])
+def test_what_is_no_model_is_named(model):
+    with pytest.raises(InvalidOptionError, match=f"model is a {type(model).__name__}"):
+        build_pass_glm(model)
+
+
+def test_without_any_model_both_ways_to_pass_one_are_named():
+    with pytest.raises(InvalidOptionError, match=r"pass model=.*with pm\.Model"):
+        build_pass_glm()
+
+
+def test_a_whole_number_is_not_cut_off_when_it_is_given():
+    with pm.Model() as model:
+        trials = pm.Poisson("trials", 3.0)
+        pm.Binomial("y", n=trials, logit_p=pm.Normal("a"), observed=np.array([1, 2]))
+    with pytest.raises(InvalidOptionError, match=r"'trials'.* whole numbers, not 4\.5"):
+        build_pass_glm(model, given={"trials": 4.5})
+    assert build_pass_glm(model, given={"trials": 4.0}, random_seed=1).n_observations == 2
+
+
+def test_progress_is_shown_by_parts_unless_it_is_turned_off(capsys):
+    build_pass_glm(logistic_model(), radius="auto", random_seed=1, progressbar=True)
+    shown = capsys.readouterr().out
+    for part in ("reading the model", "choosing the radius", "summing polynomials"):
+        assert part in shown
+    assert "2,000 of 2,000 rows" in shown
+    assert "2,000 of 2,000 rows, pass " in shown
+    build_pass_glm(logistic_model(), random_seed=1, progressbar=False)
+    assert capsys.readouterr().out == ""
 
 
 def test_summaries_that_do_not_add_up_or_cannot_be_summarised_again(logistic, gaussian):

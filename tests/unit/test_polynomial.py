@@ -17,7 +17,7 @@ from pymc_coresets.glm.polynomial import statistics as polynomial_module
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials, chebyshev_fit, shifted
 from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
 from pymc_coresets.glm.polynomial.definiteness import can_be_positive, is_negative_semidefinite
-from pymc_coresets.glm.polynomial.monomials import monomial_levels, monomials, n_monomials
+from pymc_coresets.glm.polynomial.multi_indices import monomial_levels, monomials, n_monomials
 from pymc_coresets.glm.polynomial.reach import predictor_quantile, predictor_reach
 from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
 

@@ -7,7 +7,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.sparse.linalg import eigsh
 
-from pymc_coresets.glm.polynomial.monomials import Level, monomials
+from pymc_coresets.glm.polynomial.multi_indices import Level, monomials
 from pymc_coresets.solving.problem import Matrix, Vector
 
 __all__ = ["can_be_positive", "is_negative_semidefinite"]
@@ -61,7 +61,7 @@ def can_be_positive(moment: Any, levels: tuple[Level, ...]) -> bool:  # noqa: AN
     --------
     x^4 - 6 x^2 y^2 + y^4 is positive on the axes:
 
-    >>> from pymc_coresets.glm.polynomial.monomials import monomial_levels
+    >>> from pymc_coresets.glm.polynomial.multi_indices import monomial_levels
     >>> can_be_positive(np.diag([1.0, -1.5, 1.0]), monomial_levels(2, 2))
     True
     """

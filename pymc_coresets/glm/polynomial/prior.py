@@ -8,12 +8,13 @@ import pytensor
 from pymc.pytensorf import gradient
 
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
 from pymc_coresets.glm.polynomial.replacement import coefficient_draws
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.linear import LinearPredictor
-from pymc_coresets.glm.predictor.link import PLAIN
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 __all__ = ["GaussianPosterior", "GaussianPrior", "gaussian_prior"]
@@ -148,7 +149,7 @@ def _gradient(found: LinearPredictor, space: Unconstrained) -> Callable[[np.ndar
     model, terms = space.model, {t.name for t in found.observations.terms}
     others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in terms]
     graph = gradient(model.logp(vars=others), model.value_vars)
-    function = pytensor.function(model.value_vars, graph, mode=PLAIN, on_unused_input="ignore")
+    function = pytensor.function(model.value_vars, graph, mode=PLAIN_MODE, on_unused_input="ignore")
 
     def at(x: np.ndarray) -> np.ndarray:
         with np.errstate(all="ignore"):
@@ -161,7 +162,7 @@ def _affine(
     function: Callable[[np.ndarray], np.ndarray], n_dims: int, *, per_row: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Origin (k,), matrix (k, n_dims), and which entries of a function are not affine."""
-    pattern = 2.0 * (np.arange(1, n_dims + 1) * (np.sqrt(5.0) - 1.0) / 2.0 % 1.0) - 1.0
+    pattern = 2.0 * evenly_spread(n_dims) - 1.0
     probes = np.stack([pattern, -3.0 * pattern, 2.0 * pattern[::-1]])
     points = np.concatenate([np.zeros((1, n_dims)), np.eye(n_dims), probes])
     values = np.concatenate([function(x) for x in points]) if per_row else function(points)

@@ -8,6 +8,7 @@ from numpy.polynomial.polynomial import polyval
 from numpy.typing import NDArray
 from scipy import sparse
 
+from pymc_coresets.glm.golden import spread_rows
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials
 from pymc_coresets.solving.problem import Matrix
 
@@ -15,7 +16,6 @@ __all__ = ["Reach", "predictor_quantile", "predictor_reach"]
 
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
 _SAMPLED_ROWS = 100_000
-_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +108,6 @@ def predictor_quantile(
     >>> predictor_quantile(np.array([[1.0], [-3.0]]), np.zeros(2), np.array([[2.0]]), 0.5)
     4.0
     """
-    n_obs = design.shape[0]
-    chosen = np.arange(n_obs)
-    if n_obs > _SAMPLED_ROWS:
-        # Multiples of the golden ratio, modulo 1, have no period that the rows could share.
-        spread = np.arange(1, _SAMPLED_ROWS + 1) * _GOLDEN % 1.0
-        chosen = np.unique((spread * n_obs).astype(np.int64))
+    chosen = spread_rows(design.shape[0], _SAMPLED_ROWS)
     eta = design[chosen] @ coefficients.T + offset[chosen][:, None]
     return float(np.quantile(np.abs(eta), probability))

@@ -14,11 +14,11 @@ from scipy import sparse
 
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials
-from pymc_coresets.glm.polynomial.monomials import monomial_levels
+from pymc_coresets.glm.polynomial.multi_indices import monomial_levels
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics, weighted_monomials
 from pymc_coresets.glm.predictor.linear import LinearPredictor
-from pymc_coresets.glm.predictor.link import PLAIN
 from pymc_coresets.reading.draws import Draws, DrawsLike
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.rewrite import replace_terms
 from pymc_coresets.reading.unconstrained import Unconstrained
 
@@ -148,7 +148,7 @@ def coefficient_draws(found: LinearPredictor, draws: DrawsLike) -> np.ndarray:
         v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in parameters.values()
     }
     graph = vectorize_graph(found.coefficients, batched)
-    function = pytensor.function(list(batched.values()), graph, mode=PLAIN)
+    function = pytensor.function(list(batched.values()), graph, mode=PLAIN_MODE)
     result: np.ndarray = function(
         *(np.asarray(values[n], v.type.dtype) for n, v in parameters.items())
     )
@@ -177,7 +177,7 @@ def verify_polynomial_model(
     >>> verify_polynomial_model(found, statistics, polynomial_model(found, statistics))
     """
     space = Unconstrained(model)
-    logp = model.compile_logp(vars=[model[POLYNOMIAL]], jacobian=False, mode=PLAIN)
+    logp = model.compile_logp(vars=[model[POLYNOMIAL]], jacobian=False, mode=PLAIN_MODE)
     value = float(logp(space.point(space.start)))
     theta = coefficient_draws(found, space.constrain(space.start[None]))[0]
     expected = float(statistics.loglik(theta))

@@ -1,5 +1,6 @@
 """Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from scipy.linalg.blas import dsyrk
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials
 from pymc_coresets.glm.polynomial.definiteness import can_be_positive
-from pymc_coresets.glm.polynomial.monomials import monomial_levels, monomials, n_monomials
+from pymc_coresets.glm.polynomial.multi_indices import monomial_levels, monomials, n_monomials
 from pymc_coresets.solving.problem import Matrix, Vector
 
 __all__ = [
@@ -163,7 +164,10 @@ def weighted_monomials(theta: Any, levels: tuple[Any, ...]) -> list[Any]:  # noq
 
 
 def polynomial_statistics(
-    design: NDArray[Any] | sparse.csr_array, rows: RowPolynomials
+    design: NDArray[Any] | sparse.csr_array,
+    rows: RowPolynomials,
+    *,
+    on_block: Callable[[int], None] | None = None,
 ) -> PolynomialStatistics:
     """Sum the statistics of all rows, in one pass over blocks of them.
 
@@ -177,6 +181,8 @@ def polynomial_statistics(
         X, without the offset.
     rows : RowPolynomials
         The polynomial of each row.
+    on_block : callable, optional
+        Called with the number of rows of each block, once they are summed.
 
     Returns
     -------
@@ -216,6 +222,8 @@ def polynomial_statistics(
         coefficients = rows.in_coefficients(block)
         _add_amounts(amounts, coefficients)
         _add_block(moments, design[block], coefficients, levels)
+        if on_block is not None:
+            on_block(len(coefficients))
     powers = rows.radius ** np.arange(rows.degree + 1.0)
     return PolynomialStatistics(
         degree=rows.degree,

@@ -1,19 +1,16 @@
 """The result of PASS-GLM: polynomial statistics, the model that they make, and its checks."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.datatree import check_draws, ratios_by_chain, reweight_draws
-from pymc_coresets.diagnostics.importance import khat_threshold
+from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.display import facts_html, facts_text
-from pymc_coresets.exceptions import CoresetWarning, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
 from pymc_coresets.glm.polynomial.prior import GaussianPosterior, gaussian_prior
 from pymc_coresets.glm.polynomial.reach import Reach, predictor_quantile, predictor_reach
@@ -24,9 +21,10 @@ from pymc_coresets.glm.polynomial.replacement import (
 )
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.linear import LinearPredictor
+from pymc_coresets.options import generator
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.sampling.nuts import NutsSampler
+from pymc_coresets.sampling.stand_in import StandIn
 
 __all__ = ["PolynomialSummary"]
 
@@ -36,7 +34,7 @@ _REACH = 0.999
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PolynomialSummary:
+class PolynomialSummary(StandIn[PolynomialCheck]):
     """Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM).
 
     Made by `build_pass_glm`.  Summaries of disjoint data add up: ``summary + other`` is what all
@@ -72,7 +70,7 @@ class PolynomialSummary:
     >>> with pm.Model():
     ...     slope = pm.Normal("slope", 0, 10)
     ...     likelihood = pm.Bernoulli("y", logit_p=slope * x, observed=y)
-    ...     summary = build_pass_glm(random_seed=1)
+    ...     summary = build_pass_glm(random_seed=1, progressbar=False)
     >>> summary.closed_form()["mean"].sizes["coefficient"]
     1
     """
@@ -145,7 +143,7 @@ class PolynomialSummary:
         >>> from pymc_coresets import build_pass_glm
         >>> with pm.Model():
         ...     y = pm.Normal("y", pm.Normal("mu", 0, 1), 1.0, observed=np.array([1.0, 2.0, 3.0]))
-        ...     summary = build_pass_glm(random_seed=1)
+        ...     summary = build_pass_glm(random_seed=1, progressbar=False)
         >>> float(summary.closed_form()["mean"].sel(coefficient="mu").round(3))
         1.5
         """
@@ -165,75 +163,20 @@ class PolynomialSummary:
             )
         return gaussian_prior(self.parts[0]).posterior(self.statistics)
 
-    def sample(
-        self,
-        *,
-        nuts_sampler: NutsSampler = "pymc",
-        **kwargs: Any,  # noqa: ANN401
-    ) -> xr.DataTree:
-        """Sample the approximate posterior with `pm.sample`.
-
-        A gradient costs O(p^2) for p coefficients and degree 2, whatever the number of rows.
-
-        Parameters
-        ----------
-        nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, default "pymc"
-            PyMC's own NUTS compiles in a second.  The others take ten or more, which a density
-            as cheap as a summary's repays only where trajectories are long.  PyMC runs chains in
-            processes of their own: where Python spawns these (on Windows, and from 3.14 on) a
-            script needs ``if __name__ == "__main__":``, or ``cores=1``.
-        **kwargs
-            Passed on to `pm.sample`.
-
-        Returns
-        -------
-        xarray.DataTree
-            As `pm.sample` gives it.
-
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm
-        >>> from pymc_coresets import build_pass_glm
-        >>> with pm.Model():
-        ...     y = pm.Normal("y", pm.Normal("mu", 0, 1), 1.0, observed=np.array([1.0, 2.0, 3.0]))
-        ...     summary = build_pass_glm(random_seed=1)
-        >>> idata = summary.sample(draws=50, tune=50, chains=2, random_seed=1, progressbar=False)
-        >>> idata["posterior"].sizes["draw"]
-        50
-        """
-        idata: xr.DataTree = pm.sample(model=self.model, nuts_sampler=nuts_sampler, **kwargs)
-        return idata
-
     # -- judging -------------------------------------------------------------------------------
 
-    def log_ratios(self, idata: xr.DataTree) -> np.ndarray:
-        """Log of the full over the approximate posterior density at draws, up to a constant.
+    _impossible = (
+        "the support of the likelihood depends on the predictor, and polynomials do not know that. "
+        "Use another link, or build_coreset."
+    )
+    _remedy = "check() says why."
 
-        Costs one pass over the data for all draws; memory O(n_draws).
+    def _full_loglik(self, idata: xr.DataTree) -> np.ndarray:
+        totals = [loglik.look(idata).total for loglik in self._logliks]
+        return np.sum(totals, axis=0)
 
-        Parameters
-        ----------
-        idata : xarray.DataTree
-            Draws with a group ``posterior``.
-
-        Returns
-        -------
-        ndarray of shape (n_chains, n_draws)
-            In nats.
-
-        Raises
-        ------
-        InvalidDataError
-            If the draws lack a variable, or are impossible under the full data.
-        """
-        full = sum(loglik.look(idata).total for loglik in self._logliks)
-        approximate = self.statistics.loglik(coefficient_draws(self.parts[0], idata))
-        return ratios_by_chain(
-            idata,
-            np.asarray(full) - approximate,
-            impossible="the support of the likelihood depends on the predictor, and polynomials do "
-            "not know that. Use another link, or build_coreset.",
-        )
+    def _own_loglik(self, idata: xr.DataTree) -> np.ndarray:
+        return self.statistics.loglik(coefficient_draws(self.parts[0], idata))
 
     def check(
         self,
@@ -265,8 +208,10 @@ class PolynomialSummary:
             If there is no closed form and no draws were given.
         """
         if idata is None:
-            idata = self._closed_form_draws(np.random.default_rng(random_seed))
-        draws = check_draws(idata, self.log_ratios(idata))
+            idata = self._closed_form_draws(generator(random_seed))
+        return super().check(idata)
+
+    def _judged(self, idata: xr.DataTree, check: Check) -> PolynomialCheck:
         theta = coefficient_draws(self.parts[0], idata)
         theta = theta[:: -(-len(theta) // _REACH_DRAWS)]
         reach = self._reach(theta)
@@ -277,50 +222,8 @@ class PolynomialSummary:
             reach=max(predictor_quantile(p.design, p.offset, theta, _REACH) for p in self.parts),
             max_error=reach.max_error,
             bounded=self.statistics.is_proper,
-            draws=draws,
+            draws=check,
         )
-
-    def reweight(
-        self,
-        idata: xr.DataTree,
-        *,
-        n_draws: int | None = None,
-        random_seed: int | np.random.Generator | None = None,
-    ) -> xr.DataTree:
-        """Correct draws of the approximate posterior towards the full one, by resampling.
-
-        Costs one pass over the data for all draws.
-
-        Parameters
-        ----------
-        idata : xarray.DataTree
-            Draws of the approximate posterior.
-        n_draws : int, optional
-            Draws a chain; as many as there are by default.
-        random_seed : int or Generator, optional
-
-        Returns
-        -------
-        xarray.DataTree
-
-        Warns
-        -----
-        CoresetWarning
-            If the importance weights are not to be relied on (Pareto k-hat).
-        """
-        rng = np.random.default_rng(random_seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CoresetWarning)  # its remedies are those of coresets
-            result = reweight_draws(idata, self.log_ratios(idata), rng=rng, draws=n_draws)
-        khat, sizes = float(result["posterior"].attrs["pareto_khat"]), idata["posterior"].sizes
-        if khat >= khat_threshold(sizes["chain"] * sizes["draw"]):
-            warnings.warn(
-                f"The importance weights are not to be relied on (Pareto k-hat {khat:.2f}): the "
-                "resampled draws are not draws of the full posterior. check() says why.",
-                CoresetWarning,
-                stacklevel=2,
-            )
-        return result
 
     @cached_property
     def _logliks(self) -> Sequence[LogLikelihood]:

@@ -13,12 +13,14 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.given import fix_variables
+from pymc_coresets.glm.golden import evenly_spread, spread_rows
 from pymc_coresets.glm.predictor.affine import Matrix, joined
 from pymc_coresets.glm.predictor.affine_rules import affine_map
 from pymc_coresets.glm.predictor.labels import coefficient_names
-from pymc_coresets.glm.predictor.link import PLAIN, Link
-from pymc_coresets.glm.predictor.node import candidates, observed_rows, why_not_one
+from pymc_coresets.glm.predictor.link import Link
+from pymc_coresets.glm.predictor.node import observed_rows, possible_predictors, why_not_one
 from pymc_coresets.glm.predictor.row_graph import RowGraph
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -27,7 +29,6 @@ __all__ = ["LinearPredictor", "find_linear_predictor", "fix_variables"]
 
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
 _MAX_ROWS = 200  # that the derivation is checked on
-_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 _JITTERS = (0.0, 0.1, 0.5)  # on the unconstrained scale, as `verify` has them
 _PROBES = np.array([-1e9, -1.0, -0.5, 0.0, 0.5, 1.0, 1e9])
 
@@ -211,7 +212,7 @@ def _first_real(observations: Observations, graph: RowGraph) -> LinearPredictor:
     """Take the first candidate whose log-density is finite on both sides of zero, or the first."""
     observed = observed_rows(observations)
     refused, found = [], []
-    for node in candidates(observations.loglik, graph, observed):
+    for node in possible_predictors(observations.loglik, graph, observed):
         try:
             predictor = _derive(node, graph, observations)
         except UnsupportedModelError as error:
@@ -292,14 +293,8 @@ def _refuse_not_finite(design: Matrix, offset: np.ndarray, names: Sequence[str])
 # -- checks ----------------------------------------------------------------------------------------
 
 
-def _some_rows(n_obs: int) -> np.ndarray:
-    """Spread rows over the data evenly, in no period: multiples of the golden ratio, modulo 1."""
-    spread = np.arange(1, _MAX_ROWS + 1) * _GOLDEN % 1.0
-    return np.arange(n_obs) if n_obs <= _MAX_ROWS else np.unique((spread * n_obs).astype(int))
-
-
 def _probe(found: LinearPredictor) -> np.ndarray:
-    rows = _some_rows(found.observations.n_obs)
+    rows = spread_rows(found.observations.n_obs, _MAX_ROWS)
     return found.link.evaluate(_PROBES[:, None], rows, len(rows), compiled=False)
 
 
@@ -313,7 +308,7 @@ def _is_linear(values: np.ndarray) -> bool:
 def _verify(found: LinearPredictor) -> None:
     """Compare the log-density of the predictor with the model's at some rows and points."""
     obs = found.observations
-    rows = _some_rows(obs.n_obs)
+    rows = spread_rows(obs.n_obs, _MAX_ROWS)
     coefficients, reference = _reference(found, rows)
     eta = coefficients @ found.design[rows].T + found.offset[rows]
     values = found.link.evaluate(eta, rows, len(rows), compiled=False)
@@ -336,14 +331,14 @@ def _reference(found: LinearPredictor, rows: np.ndarray) -> tuple[np.ndarray, np
     """Evaluate the coefficients (n_points, p) and the model's potentials (n_points, n_rows)."""
     obs = found.observations
     space = Unconstrained(obs.model)
-    spread = 2.0 * (np.arange(1, space.n_dims + 1) * _GOLDEN % 1.0) - 1.0
+    spread = 2.0 * evenly_spread(space.n_dims) - 1.0
     draws = space.constrain(space.start + np.array(_JITTERS)[:, None] * spread)
     used = set(graph_inputs([obs.loglik]))
     arrays = [r for r in obs.rows if r.placeholder in used]
     inputs = [*obs.parameters.values(), obs.n_rows, *(r.placeholder for r in arrays)]
     outputs = [found.coefficients, pt.broadcast_to(obs.loglik, (obs.n_rows,))]
     function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
-        inputs, outputs, mode=PLAIN, on_unused_input="ignore"
+        inputs, outputs, mode=PLAIN_MODE, on_unused_input="ignore"
     )
     data = [np.asarray(len(rows)), *(r.take(rows) for r in arrays)]
     points = [

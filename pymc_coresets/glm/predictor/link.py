@@ -1,27 +1,24 @@
 """The log-density of a row as a function of its linear predictor."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_coresets.potentials.vectormath import vector_mode
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 
-__all__ = ["PLAIN", "Link"]
-
-#: With PyTensor's stabilisations, but nothing to compile.
-PLAIN = Mode(linker="py", optimizer="fast_compile").including("stabilize")
+__all__ = ["Link"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,6 +83,9 @@ class Link:
             [values] = function(grid, np.asarray(n_rows), *arrays)
         return np.broadcast_to(values, shape)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # nothing compiled
+
     @cached_property
     def _batched(self) -> tuple[list[Variable], Variable]:
         grid = pt.matrix("eta", dtype=self.eta.type.dtype)
@@ -105,7 +105,7 @@ class Link:
     def _plain(self) -> Callable[..., Sequence[np.ndarray]]:
         inputs, graph = self._batched
         plain: Callable[..., Sequence[np.ndarray]] = pytensor.function(
-            inputs, [graph], mode=PLAIN, on_unused_input="ignore"
+            inputs, [graph], mode=PLAIN_MODE, on_unused_input="ignore"
         )
         return plain
 

@@ -14,7 +14,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pymc_coresets.glm.predictor.row_graph import RowGraph, meeting_points
 from pymc_coresets.reading.observations import Observations
 
-__all__ = ["candidates", "observed_rows", "why_not_one"]
+__all__ = ["observed_rows", "possible_predictors", "why_not_one"]
 
 _ERROR_FUNCTIONS = (ps.erf, ps.erfc, ps.erfcx)
 
@@ -58,7 +58,7 @@ def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
     return one is other or np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
-def candidates(
+def possible_predictors(
     loglik: Variable, graph: RowGraph, observed: Collection[Variable]
 ) -> Iterator[Variable]:
     """Find the nodes that may be the linear predictor, the most likely first.
@@ -83,7 +83,7 @@ def candidates(
     >>> y, x = pt.tensor("y", shape=(None,)), pt.tensor("x", shape=(None,))
     >>> b = pt.scalar("b")
     >>> graph = RowGraph([b], {y: np.zeros(2), x: np.ones(2)})
-    >>> found = candidates((y - pt.exp(b * x + x)) ** 2, graph, [y])
+    >>> found = possible_predictors((y - pt.exp(b * x + x)) ** 2, graph, [y])
     >>> str(next(found).owner.op)
     'Add'
     """

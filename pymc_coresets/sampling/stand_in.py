@@ -1,0 +1,264 @@
+"""What every stand-in for the full posterior can do: be sampled, checked, and corrected."""
+
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_coresets.diagnostics.datatree import check_draws, ratios_by_chain, reweight_draws
+from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.options import generator, whole_number
+from pymc_coresets.sampling.nuts import NutsSampler
+
+__all__ = ["StandIn"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StandIn[Verdict](ABC):
+    """A model that is cheap to sample, and whose posterior is close to that of all rows.
+
+    Sampling it, judging its draws and correcting them by importance weights are the same for all
+    stand-ins.  Subclasses are frozen dataclasses that say what stands for the rows.
+
+    Pickling and deep copies keep the fields and drop what is compiled; shallow copies share the
+    user's model.  PyMC's models need cloudpickle, which is used for all of it.
+    """
+
+    #: What it means where a draw is impossible under the full data, and what to do.
+    _impossible: ClassVar[str]
+    #: What to do where the importance weights are not to be relied on.
+    _remedy: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def model(self) -> pm.Model:
+        """A plain PyMC model of the approximate posterior."""
+
+    @abstractmethod
+    def _full_loglik(self, idata: xr.DataTree) -> np.ndarray:
+        """Log-likelihood of all rows at draws, (n_draws,), in nats."""
+
+    @abstractmethod
+    def _own_loglik(self, idata: xr.DataTree) -> np.ndarray:
+        """What stands for it in `model`, (n_draws,), in nats."""
+
+    @abstractmethod
+    def _judged(self, idata: xr.DataTree, check: Check) -> Verdict:
+        """Add to a check of the importance ratios what else is known of the draws."""
+
+    def _groups(self) -> Mapping[str, xr.Dataset]:
+        """Groups that `sample` adds to its result."""
+        return {}
+
+    # -- inference -----------------------------------------------------------------------------
+
+    def sample(
+        self,
+        *,
+        nuts_sampler: NutsSampler = "pymc",
+        **kwargs: Any,  # noqa: ANN401
+    ) -> xr.DataTree:
+        """Sample the approximate posterior with `pm.sample`.
+
+        Parameters
+        ----------
+        nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, default "pymc"
+            PyMC's own NUTS compiles in a second.  The others take ten or more, which a density
+            as cheap as this one repays only where trajectories are long.  PyMC runs each chain in
+            a process of its own: where Python spawns processes (on Windows, and from Python 3.14
+            on) a script needs ``if __name__ == "__main__":``, or ``cores=1``.
+        **kwargs
+            Passed on to `pm.sample`.
+
+        Returns
+        -------
+        xarray.DataTree
+            What `pm.sample` returns.  A coreset adds its rows and weights as the group
+            ``coreset``.
+
+        Raises
+        ------
+        InvalidOptionError
+            If ``return_inferencedata=False``, or a ``model`` is passed.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> x = np.random.default_rng(1).normal(size=500)
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+        ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
+        >>> idata = coreset.sample(draws=50, tune=50, chains=2, random_seed=1, progressbar=False)
+        >>> idata["posterior"].sizes["draw"], idata["coreset"].sizes["row"]
+        (50, 5)
+        """
+        if "model" in kwargs:
+            raise InvalidOptionError(
+                "sample() samples its own model: leave model=... out, or call pm.sample."
+            )
+        if not kwargs.get("return_inferencedata", True):
+            raise InvalidOptionError(
+                "return_inferencedata=False: draws outside a DataTree can be neither checked nor "
+                "re-weighted. Leave it out, or call pm.sample(model=....model)."
+            )
+        idata: xr.DataTree = pm.sample(model=self.model, nuts_sampler=nuts_sampler, **kwargs)
+        for name, dataset in self._groups().items():
+            idata[name] = dataset
+        return idata
+
+    # -- judging -------------------------------------------------------------------------------
+
+    def log_ratios(self, idata: xr.DataTree) -> np.ndarray:
+        """Log of the full over the approximate posterior density at draws, up to a constant.
+
+        Costs one pass over the data for all draws; memory O(n_draws).
+
+        Parameters
+        ----------
+        idata : xarray.DataTree
+            Draws of the approximate posterior, in the group ``posterior``.
+
+        Returns
+        -------
+        ndarray of shape (n_chains, n_draws)
+            In nats: the log-likelihood of all rows, less what stands for it.
+
+        Raises
+        ------
+        InvalidDataError
+            If the draws lack a variable, or are impossible under the full data.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> x = np.random.default_rng(1).normal(size=500)
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+        ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
+        >>> idata = coreset.sample(draws=50, tune=50, chains=2, random_seed=1, progressbar=False)
+        >>> coreset.log_ratios(idata).shape
+        (2, 50)
+        """
+        return ratios_by_chain(
+            idata,
+            self._full_loglik(idata) - self._own_loglik(idata),
+            impossible=self._impossible,
+        )
+
+    def check(self, idata: xr.DataTree) -> Verdict:
+        """Say how far draws can be trusted, without sampling the full posterior.
+
+        Costs one pass over the data for all draws.
+
+        Parameters
+        ----------
+        idata : xarray.DataTree
+            Draws of the approximate posterior, from `sample` or `pm.sample`.
+
+        Returns
+        -------
+        Check
+            Pareto k-hat, effective sample size, KL divergence, and a verdict in words.
+
+        Raises
+        ------
+        InvalidDataError
+            If the draws lack a variable, are impossible under the full data, or are fewer than 30.
+
+        Examples
+        --------
+        Thirty rows drawn at random do not give the posterior of 500:
+
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> x = np.random.default_rng(1).normal(size=500)
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+        ...     coreset = build_coreset(size=30, method="uniform", random_seed=1, progressbar=False)
+        >>> idata = coreset.sample(draws=200, tune=200, chains=2, random_seed=1, progressbar=False)
+        >>> check = coreset.check(idata)
+        >>> check.needs_reweighting, check.kl > 0.1
+        (True, True)
+        """
+        return self._judged(idata, check_draws(idata, self.log_ratios(idata)))
+
+    def reweight(
+        self,
+        idata: xr.DataTree,
+        *,
+        draws: int | None = None,
+        random_seed: int | np.random.Generator | None = None,
+    ) -> xr.DataTree:
+        """Turn draws of the approximate posterior into draws of the full one, by resampling.
+
+        Draws are repeated in proportion to their importance weights.  Costs one pass over the data
+        for all draws.
+
+        Parameters
+        ----------
+        idata : xarray.DataTree
+            Draws of the approximate posterior, from `sample` or `pm.sample`.
+        draws : int, optional
+            Number of draws per chain in the result; as many as in `idata` by default.
+        random_seed : int or Generator, optional
+            The result is reproducible from it.
+
+        Returns
+        -------
+        xarray.DataTree
+            The attributes of its group ``posterior`` hold ``pareto_khat`` and ``psis_ess``, the
+            number of independent draws that it is worth.
+
+        Warns
+        -----
+        CoresetWarning
+            If the weights cannot be relied on (Pareto k-hat) and the two posteriors differ
+            noticeably.
+
+        Raises
+        ------
+        InvalidOptionError
+            If `draws` is not a positive whole number, or `random_seed` is not a seed.
+        InvalidDataError
+            If the draws lack a variable, are impossible under the full data, or are fewer than 30.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> x = np.random.default_rng(1).normal(size=500)
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+        ...     coreset = build_coreset(size=100, random_seed=1, progressbar=False)
+        >>> idata = coreset.sample(draws=500, tune=200, chains=2, random_seed=1, progressbar=False)
+        >>> corrected = coreset.reweight(idata, random_seed=1)
+        >>> bool(abs(corrected["posterior"]["mu"].mean() - 500 / 501 * x.mean()) < 0.01)
+        True
+        """
+        rng = generator(random_seed)
+        draws = None if draws is None else whole_number("draws", draws, least=1)
+        return reweight_draws(
+            idata, self.log_ratios(idata), rng=rng, draws=draws, remedy=self._remedy
+        )
+
+    # -- copies --------------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        return _restored, (type(self), cloudpickle.dumps(state))
+
+    def __copy__(self) -> Self:
+        return replace(self)
+
+
+def _restored[T](kind: type[T], state: bytes) -> T:
+    return kind(**pickle.loads(state))

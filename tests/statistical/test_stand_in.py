@@ -1,0 +1,187 @@
+"""What a coreset and a polynomial summary have in common: draws, judgements, copies."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+from pymc_coresets import CoresetWarning, build_coreset, build_pass_glm
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.reading.folding import PLAIN_MODE
+
+N = 200
+X = np.random.default_rng(1).normal(size=N)
+Y = np.random.default_rng(2).binomial(1, 1 / (1 + np.exp(-X)))
+
+
+def make_model():
+    with pm.Model() as model:
+        pm.Bernoulli("y", logit_p=pm.Normal("b", 0, 3) * X, observed=Y)
+    return model
+
+
+def make_stand_in(kind):
+    if kind == "coreset":
+        return build_coreset(
+            make_model(), size=5, method="uniform", random_seed=1, progressbar=False
+        )
+    return build_pass_glm(make_model(), random_seed=1, progressbar=False)
+
+
+@pytest.fixture(scope="module", params=["coreset", "polynomials"])
+def stand_in(request):
+    return make_stand_in(request.param)
+
+
+def draws_from(mean, sd=0.2, n_chains=2, n_draws=200):
+    b = np.random.default_rng(3).normal(mean, sd, size=(n_chains, n_draws))
+    return xr.DataTree.from_dict({"posterior": xr.Dataset({"b": (("chain", "draw"), b)})})
+
+
+def full_loglik(b):
+    eta = b[..., None] * X
+    return np.sum(Y * eta - np.logaddexp(0, eta), axis=-1)
+
+
+SETTINGS = {"chains": 2, "cores": 1, "random_seed": 1, "progressbar": False, "quiet": True}
+CHEAPLY = SETTINGS | {"compile_kwargs": {"mode": PLAIN_MODE}}
+
+
+@pytest.fixture(scope="module")
+def idata(stand_in):
+    return stand_in.sample(draws=100, tune=100, **CHEAPLY)
+
+
+# -- draws -----------------------------------------------------------------------------------------
+
+
+def test_draws_are_those_of_its_own_model(stand_in, idata):
+    assert dict(idata["posterior"].sizes) == {"chain": 2, "draw": 100}
+    assert ("coreset" in idata.children) == hasattr(stand_in, "indices")
+
+
+@pytest.mark.parametrize("option", [{"model": None}, {"return_inferencedata": False}])
+def test_options_that_would_leave_its_model_or_a_datatree_are_refused(stand_in, option):
+    with pytest.raises(InvalidOptionError, match=next(iter(option))):
+        stand_in.sample(**option)
+
+
+def test_log_ratios_are_those_of_the_two_densities(stand_in, idata):
+    ratios, b = stand_in.log_ratios(idata), idata["posterior"]["b"].to_numpy()
+    potential = stand_in.model.compile_logp(vars=stand_in.model.potentials, mode=PLAIN_MODE)
+    own = [[potential({"b": value}) for value in chain] for chain in b]
+    np.testing.assert_allclose(ratios, full_loglik(b) - own, atol=1e-6)
+
+
+# -- judging and correcting ------------------------------------------------------------------------
+
+
+def test_checks_are_reached_the_same_way(stand_in, idata):
+    check = stand_in.check(idata)
+    judged = getattr(check, "draws", check)
+    assert judged.n_draws == 200
+    assert check.verdict
+
+
+def test_reweighted_draws_have_as_many_draws_per_chain_as_asked(stand_in):
+    result = stand_in.reweight(draws_from(1.0, 0.02), draws=7, random_seed=1)
+    assert dict(result["posterior"].sizes) == {"chain": 2, "draw": 7}
+
+
+def test_a_warning_of_useless_weights_points_here_and_ends_with_the_remedy(stand_in):
+    remedy = "larger coreset" if hasattr(stand_in, "indices") else r"check\(\) says why"
+    with pytest.warns(CoresetWarning, match=f"k-hat.*{remedy}") as caught:
+        stand_in.reweight(draws_from(8.0, 4.0), random_seed=1)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+@pytest.mark.parametrize("draws", [0, -1, 2.0, True, "7"])
+def test_numbers_of_draws_that_are_none_are_named(stand_in, draws):
+    with pytest.raises(InvalidOptionError, match="draws="):
+        stand_in.reweight(draws_from(1.0), draws=draws)
+
+
+def test_seeds_that_are_none_are_named(stand_in):
+    with pytest.raises(InvalidOptionError, match="random_seed='a'"):
+        stand_in.reweight(draws_from(1.0), random_seed="a")
+
+
+def test_the_same_seed_gives_the_same_draws_and_leaves_the_generator_ahead(stand_in):
+    rng = np.random.default_rng(1)
+    results = [
+        stand_in.reweight(draws_from(1.0, 0.02), random_seed=s)["posterior"]["b"].to_numpy()
+        for s in (1, rng, rng)
+    ]
+    np.testing.assert_array_equal(results[0], results[1])
+    assert not np.array_equal(results[1], results[2])
+
+
+def test_draws_without_the_variable_are_refused(stand_in):
+    posterior = draws_from(0.0)["posterior"].to_dataset()
+    other = xr.DataTree.from_dict({"posterior": posterior.rename(b="c")})
+    for use in (stand_in.log_ratios, stand_in.check, stand_in.reweight):
+        with pytest.raises(InvalidDataError, match="'b'"):
+            use(other)
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+def pickled(thing):
+    return pickle.loads(pickle.dumps(thing))
+
+
+@pytest.mark.parametrize("duplicate", [pickled, copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
+def test_copies_are_equal_and_work(stand_in, duplicate, used):
+    original = copy.copy(stand_in)
+    b = draws_from(1.0)
+    expected = stand_in.log_ratios(b)
+    if used:
+        original.check(b)
+        original.sample(draws=5, tune=5, compute_convergence_checks=False, **CHEAPLY)
+    again = duplicate(original)
+    assert repr(again) == repr(stand_in)
+    np.testing.assert_array_equal(again.log_ratios(b), expected)
+    assert type(again.check(b)) is type(stand_in.check(b))
+    sampled = again.sample(draws=5, tune=5, compute_convergence_checks=False, **CHEAPLY)
+    assert sampled["posterior"].sizes["draw"] == 5
+
+
+def test_shallow_copies_share_the_model_and_deep_ones_do_not(stand_in):
+    assert copy.copy(stand_in).full_model is stand_in.full_model
+    assert copy.deepcopy(stand_in).full_model is not stand_in.full_model
+
+
+def test_use_does_not_make_a_pickle_larger(stand_in):
+    new = len(pickle.dumps(pickled(stand_in)))
+    used = pickled(stand_in)
+    used.check(draws_from(1.0))
+    used.model  # noqa: B018
+    assert len(pickle.dumps(used)) < 1.05 * new
+
+
+def test_a_pickle_is_read_inside_another_models_context(stand_in):
+    data = pickle.dumps(stand_in)
+    with pm.Model() as other:
+        again = pickle.loads(data)
+        again.check(draws_from(1.0))
+    assert not other.named_vars
+    assert again.full_model.parent is None
+
+
+def test_a_pickle_is_read_by_another_process(stand_in, tmp_path):
+    (tmp_path / "it.pickle").write_bytes(pickle.dumps(stand_in))
+    code = "import pickle, sys; print(repr(pickle.load(open(sys.argv[1], 'rb'))))"
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code, tmp_path / "it.pickle"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout.strip() == repr(stand_in)

@@ -158,8 +158,9 @@ def build_coreset(  # noqa: PLR0913
             observations = find_observations(model, **settings)
             if size is not None:
                 size = whole_number("size", size, least=1, most=observations.n_obs)
-            loglik = LogLikelihood(observations, collapse=collapse)
+            loglik = LogLikelihood(observations)
             verify(loglik, rng=rng.spawn(1)[0])
+            loglik = loglik.collapsed() if collapse else loglik
             _verify_form(loglik)
         limit = chosen.default_size(loglik.n_dims, loglik.n_rows) if size is None else size
         limit = min(limit, loglik.n_rows)

@@ -79,6 +79,12 @@ class LogLikelihood:
         kept, counts = collapse_rows(arrays, n_obs)
         return InMemoryRows([array[kept] for array in arrays], counts, positions[kept])
 
+    def collapsed(self) -> "LogLikelihood":
+        """Return the same with equal rows merged; what is compiled is shared."""
+        merged = LogLikelihood(self.observations, collapse=True)
+        merged.__dict__["_compiled"] = self._compiled
+        return merged
+
     @property
     def n_rows(self) -> int:
         """Number of rows N; equal rows count once where they were merged."""

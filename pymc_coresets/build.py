@@ -59,7 +59,7 @@ def build_coreset(  # noqa: PLR0913
     sample as one with `size` observations.  Without options, rounds of sampling the coreset's own
     posterior and choosing rows there go on until the coreset is good enough by its own measure.  A
     round costs, for N rows and S draws (at most 2 000): a short run of NUTS on the coreset, one
-    pass over the data for S log-likelihoods a row, and `size` passes over the tangent vectors of
+    pass over the data for S log-likelihoods per row, and `size` passes over the tangent vectors of
     the candidates.  Memory: O(N) and twice these vectors, which take at most 256 MB.
 
     Parameters

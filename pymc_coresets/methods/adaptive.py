@@ -10,14 +10,14 @@ from typing import Any, ClassVar, Protocol, Self, cast
 import numpy as np
 
 from pymc_coresets.diagnostics.importance import MIN_DRAWS, estimate_divergences, pareto_smooth
-from pymc_coresets.exceptions import InvalidDataError, SamplingError, warn_user
+from pymc_coresets.exceptions import SamplingError, warn_user
 from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.methods.metering import Metered
 from pymc_coresets.methods.posterior import CoresetPosterior
 from pymc_coresets.options import whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.problem import Matrix, Vector
+from pymc_coresets.solving.problem import Vector, tangent_vectors
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
     "AdaptiveState",
     "SteppingMethod",
     "Tangent",
-    "centred",
     "judge",
     "solve_adaptively",
 ]
@@ -44,7 +43,7 @@ class Tangent:
     vectors : ndarray of shape (n_rows, n_draws)
         Centred potentials of some rows over ``sqrt(n_draws)``, in nats.
     residual : ndarray of shape (n_draws,)
-        The same of ``log r = sum_n (u_n - w_n) f_n``, what the coreset is missing.
+        The same of ``log r = sum_n (u_n - w_n) f_n``, what the coreset lacks.
 
     Notes
     -----
@@ -110,7 +109,11 @@ class Tangent:
             scan = posterior.scan(n_subsample, key=random_key(rng))
             total = scan.weights @ posterior.loglik(draws, scan.rows)
         loglik = posterior.loglik(draws, rows)
-        return cls(draws=draws, vectors=centred(loglik), residual=centred(total - weights @ loglik))
+        return cls(
+            draws=draws,
+            vectors=tangent_vectors(loglik),
+            residual=tangent_vectors(total - weights @ loglik),
+        )
 
     @property
     def objective(self) -> float:
@@ -184,7 +187,7 @@ class SteppingMethod[S: AdaptiveState](Protocol):
     """A method that chooses its own draws: frozen options, and two functions for the driver."""
 
     def start(self, posterior: CoresetPosterior[Any], size: int, *, rng: np.random.Generator) -> S:
-        """Make the first weights, if only none, and draw from their posterior."""
+        """Return the first weights, which may be none, with draws from their posterior."""
 
     def step(self, state: S) -> S:
         """Improve the weights once, or set the status, or both."""
@@ -366,39 +369,3 @@ def judge(log_ratios: Vector) -> dict[str, Any]:
         "kl": found.kl,
         "reverse_kl": max(found.weighted_symmetrised_kl - found.kl, 0.0),
     }
-
-
-def centred(potentials: Matrix) -> Vector:
-    """Tangent vectors of potentials: centred over the draws and divided by ``sqrt(n_draws)``.
-
-    Parameters
-    ----------
-    potentials : ndarray of shape (..., n_draws)
-        In nats.
-
-    Returns
-    -------
-    ndarray of shape (..., n_draws)
-        Their inner products are covariances.
-
-    Raises
-    ------
-    InvalidDataError
-        If a value is not finite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> vector = centred(np.array([1.0, 3.0]))
-    >>> float(vector @ vector)
-    1.0
-    """
-    values = potentials.astype(np.float64, copy=False)
-    vectors: Vector = values - values.mean(axis=-1, keepdims=True)
-    if not np.isfinite(vectors).all():
-        raise InvalidDataError(
-            "a potential is NaN or infinite at a draw of a coreset posterior: check that the "
-            "likelihood is positive wherever the prior is"
-        )
-    vectors /= math.sqrt(potentials.shape[-1])
-    return vectors

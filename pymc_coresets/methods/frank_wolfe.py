@@ -14,7 +14,7 @@ class FrankWolfe(HilbertMethod):
     """Hilbert coreset by the Frank-Wolfe algorithm on the polytope ``sum_n w_n ||V_n|| = sigma``.
 
     Offered for comparison with the literature: `GIGA` needs no such constraint and `Pursuit` is
-    the most accurate. One pass over the vectors a step; a row may be selected repeatedly, so the
+    the most accurate. One pass over the vectors per step; a row may be selected repeatedly, so the
     coreset may end with fewer points than ``size``.
 
     Parameters

@@ -32,8 +32,8 @@ class GIGAState(State):
 class GIGA(HilbertMethod):
     """Hilbert coreset by greedy iterative geodesic ascent.
 
-    Its error falls geometrically at little cost a step. `Pursuit` reaches smaller errors at the
-    same size for the same number of passes. One pass over the vectors a step and one before the
+    Its error falls geometrically at little cost per step. `Pursuit` reaches smaller errors at the
+    same size for the same number of passes. One pass over the vectors per step and one before the
     first; a row may be selected repeatedly, so the coreset may end with fewer than ``size`` points.
 
     Parameters

@@ -43,7 +43,7 @@ class IHT(HilbertMethod):
 
     Chooses all points together rather than one by one, and finishes with the best weights on its
     support (see `refit`); without that it does not converge on nearly collinear vectors. One
-    pass over the vectors an iteration.
+    pass over the vectors per iteration.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from pymc_coresets.solving.loop import State
 from pymc_coresets.solving.nnls import ActiveSet, add_best
 from pymc_coresets.solving.solution import Status
 
-_STEPS_PER_POINT = 10  # rows that come and go again cost a step each; the usual number is 1 to 3
+_STEPS_PER_POINT = 10  # rows that come and go again cost one step each; 1 to 3 per point are usual
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,7 +34,7 @@ class Pursuit(HilbertMethod):
     A few hundred points usually reproduce the tangent vectors of a smooth model to rounding, for
     they have numerical rank near D(D + 3)/2 in D parameters. Use at least 3 to 5 times as many
     draws as points: with fewer, every set of weights fits the draws that chose it. One pass over
-    the vectors and O(n_draws * size) time a step; O(n_draws * size) memory.
+    the vectors and O(n_draws * size) time per step; O(n_draws * size) memory.
 
     Parameters
     ----------

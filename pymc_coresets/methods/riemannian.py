@@ -29,10 +29,10 @@ __all__ = ["RiemannianPursuit", "Round"]
 
 _log = logging.getLogger(__name__)
 
-_MARGIN = 0.1  # of the tolerance, within a round: the next posterior is another one
-_LOOSEST = 0.1  # nats within a round: fewer rows leave directions that these draws do not show
-_LEAST_PATIENCE = 20  # rows that do not help held-out draws, before a round adds no more
-_SHORTEST = 2.0**-10  # share of a step
+_MARGIN = 0.1  # of the tolerance, within a round: the next posterior will differ from this one
+_LOOSEST = 0.1  # nats, within a round: with fewer rows some directions are not matched at all
+_LEAST_PATIENCE = 20  # rows that do not help on held-out draws before a round ends
+_SHORTEST = 2.0**-10  # smallest share of a step
 _LEAST_START = 1_000  # rows
 _ROWS_PER_DIMENSION = 50  # of the start: from a tenth of that, the rounds diverged in a hierarchy
 
@@ -118,10 +118,10 @@ class Damp:
 class RiemannianPursuit:
     """Rounds of draws from the coreset's posterior, and pursuit in the tangent space there.
 
-    A fixed weighting distribution limits every Hilbert coreset: the rows are matched where the
+    Every Hilbert coreset is limited by its weighting distribution: rows are matched only where the
     draws are.  Here the draws come from the coreset's own posterior, which comes closer to the
-    full one every round, so that nothing about the full posterior needs to be known before.  One
-    round costs a run of the sampler on the coreset, one pass over the data for `draws`
+    full one with every round, so that nothing need be known about the full posterior in advance.
+    One round costs a run of the sampler on the coreset, one pass over the data for `draws`
     log-likelihoods per row, and one pursuit.
 
     Parameters
@@ -136,11 +136,11 @@ class RiemannianPursuit:
     start_size : int, optional
         Rows of the uniform coreset that the first draws come from; by default 50 for each free
         dimension, but 1 000 at least.  Where these draws are too far from the full posterior,
-        no round finds the way.
+        the rounds may not converge to it.
     max_rounds : int, default 8
-        Pursuits at most.
+        Largest number of rounds.
     patience : int, default 2
-        Rounds without improvement after which to stop.
+        Stop after this many rounds without improvement.
 
     Raises
     ------
@@ -152,8 +152,8 @@ class RiemannianPursuit:
     For draws of pi_w, ``Var(log r)`` with ``log r = sum_n (u_n - w_n) f_n`` is the objective
     ``||L - L(w)||^2`` in the tangent space at pi_w, and estimates the symmetrised KL divergence
     between pi_w and the full posterior (Campbell and Beronov 2019, Proposition 2).  The best
-    round by this measure is returned.  Where all of them came out worse than the start, that is
-    looked at once more, or a uniform coreset of the wanted size where the start is larger.
+    round by this measure is returned.  Where all of them came out worse than the start, uniform
+    weights are measured too: those of the start, or fewer where the start is larger than `size`.
 
     A step from w to w' may leave the region that the draws of pi_w know.  Where a round came out
     worse, and the importance weights ``exp(sum_n (w'_n - w_n) f_n)`` at the old draws confirm that
@@ -366,7 +366,7 @@ class _Run[D]:
     def _decide(
         self, known: View[D], coreset: Round, view: View[D] | None, taken: float
     ) -> Accept[D] | Damp:
-        """Take a step unless it came out worse for its length."""
+        """Accept a step unless it came out worse because it was too long."""
         if view is not None and view.coreset.objective < known.coreset.objective:
             return Accept(view)
         there = coreset.weights @ self.posterior.loglik(known.draws, coreset.rows)

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangent, centred
+from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangent
 from pymc_coresets.methods.posterior import CoresetPosterior
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.nnls import nonnegative_least_squares, rounding
-from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.problem import Vector, tangent_vectors
 from pymc_coresets.solving.solution import Status
 
 type Update = Literal["sgd", "single", "quadratic", "l1"]
@@ -64,8 +64,8 @@ class SparseVI(AdaptiveMethod):
         scale of the old ones and the new one (Appendix D.1); by non-negative Newton steps, of
         which a few are enough (``n_steps=5``; D.2). "l1" selects no rows but follows the gradients
         of all under a penalty that leaves ``size`` of them (D.3); then it refines these without
-        penalty. It costs up to 32 ``n_steps`` passes in all, ends far below ``size`` because rows
-        are too much alike to leave one by one, and is here for comparison only.
+        penalty. It costs up to 32 ``n_steps`` passes in all, ends far below ``size`` because
+        similar rows leave together, and is offered for comparison only.
     draws : int
         Draws for each estimate.
     n_steps : int
@@ -159,7 +159,7 @@ class SparseVI(AdaptiveMethod):
         pool = posterior.look(tangent.draws, n_candidates=posterior.n_rows).candidates
         if self.update != "l1":
             return replace(empty, pool=pool)
-        vectors = centred(posterior.loglik(tangent.draws, pool))
+        vectors = tangent_vectors(posterior.loglik(tangent.draws, pool))
         scales = np.linalg.norm(vectors, axis=1)
         enough = float((_unit(vectors, scales) @ tangent.residual).max(initial=0.0))
         return replace(
@@ -221,7 +221,7 @@ class SparseVI(AdaptiveMethod):
             rows = state.pool
         if not len(rows):
             return None
-        vectors = centred(posterior.loglik(tangent.draws, rows))
+        vectors = tangent_vectors(posterior.loglik(tangent.draws, rows))
         correlations = _unit(vectors, np.linalg.norm(vectors, axis=1)) @ tangent.residual
         chosen = np.isin(rows.positions, support.positions)
         scores = np.where(chosen, np.abs(correlations), correlations)
@@ -312,7 +312,7 @@ class _Adam:
     square: Vector
 
     def after(self, gradient: Vector, t: int) -> tuple[Vector, "_Adam"]:
-        """Give a direction with entries of about 1, and the means for the next step."""
+        """Return a direction with entries of about 1, and the means for the next step."""
         mean = _MEMORY[0] * self.mean + (1 - _MEMORY[0]) * gradient
         square = _MEMORY[1] * self.square + (1 - _MEMORY[1]) * gradient**2
         corrected = np.sqrt(square / (1 - _MEMORY[1] ** t))

@@ -159,7 +159,8 @@ def replace_terms(observations: Observations, potential: TensorVariable, name: s
             f"The model has a variable {name!r} already: rename it, or summarise the model of all "
             "rows."
         )
-    nothing = Rows(np.empty(0, dtype=np.int64), np.empty(0))
+    arrays = tuple(np.moveaxis(row.values, row.axis, 0)[:0] for row in observations.rows)
+    nothing = Rows(np.empty(0, dtype=np.int64), np.empty(0), arrays)
     return _Rewrite(observations, nothing, np.empty(0)).replaced(potential, name)
 
 

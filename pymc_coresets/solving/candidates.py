@@ -1,14 +1,12 @@
 """The tangent space at some draws: the exact target of all rows, and vectors of candidates."""
 
-import math
-
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.source import Look, Potentials
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.problem import Matrix, Problem, Vector
+from pymc_coresets.solving.problem import Problem, Vector, tangent_vectors
 
 __all__ = ["default_n_draws", "n_candidates", "problem_at", "tangent_problem"]
 
@@ -141,17 +139,10 @@ def problem_at[D](
     is_heldout = (rng.permutation(len(different)) < _HELDOUT * len(different))[draw_of]
     heldout, choosing = np.flatnonzero(is_heldout), np.flatnonzero(~is_heldout)
     return Problem(
-        vectors=_tangent(loglik[:, choosing]),
-        target=_tangent(target[None, choosing])[0],
+        vectors=tangent_vectors(loglik[:, choosing], in_place=True),
+        target=tangent_vectors(target[choosing]),
         base_weights=look.candidates.base_weights,
         total_norm=look.norm_total,
-        heldout_vectors=_tangent(loglik[:, heldout]),
-        heldout_target=_tangent(target[None, heldout])[0],
+        heldout_vectors=tangent_vectors(loglik[:, heldout], in_place=True),
+        heldout_target=tangent_vectors(target[heldout]),
     )
-
-
-def _tangent(loglik: Matrix) -> Matrix:
-    """Centre and scale a fresh matrix of log-likelihoods (n_rows, n_draws) in place."""
-    loglik -= loglik.mean(axis=1, keepdims=True)
-    loglik /= math.sqrt(loglik.shape[1])
-    return loglik

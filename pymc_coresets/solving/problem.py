@@ -1,9 +1,10 @@
 """What a Hilbert coreset method is given: tangent vectors of the candidates and their target."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -136,7 +137,7 @@ class Problem:
         base_weights : array_like of shape (n_obs,), optional
             What each row stands for; by default 1.
         heldout_loglik : array_like of shape (n_obs, n_heldout), optional
-            The same at independent draws, for an honest objective.
+            The same at independent draws, to estimate the objective without bias.
 
         Returns
         -------
@@ -183,6 +184,44 @@ class Problem:
         )
 
 
+def tangent_vectors(potentials: Matrix, *, in_place: bool = False) -> Vector:
+    """Centre potentials over the draws, and divide them by ``sqrt(n_draws)``.
+
+    Parameters
+    ----------
+    potentials : ndarray of shape (..., n_draws), float64
+        In nats.
+    in_place : bool, default False
+        Overwrite the potentials, which spares a copy.
+
+    Returns
+    -------
+    ndarray of shape (..., n_draws)
+        Tangent vectors: their inner products are covariances over the draws.
+
+    Raises
+    ------
+    InvalidDataError
+        If a value is not finite.
+
+    Examples
+    --------
+    >>> vector = tangent_vectors(np.array([1.0, 3.0]))
+    >>> float(vector @ vector)
+    1.0
+    """
+    vectors = cast(Vector, potentials) if in_place else potentials.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # of infinite values, which are refused
+        vectors -= vectors.mean(axis=-1, keepdims=True)
+    if not np.isfinite(vectors).all():
+        raise InvalidDataError(
+            "A log-likelihood is NaN or infinite at a draw: check that the likelihood is positive "
+            "wherever the prior is."
+        )
+    vectors /= math.sqrt(potentials.shape[-1])
+    return vectors
+
+
 def _as_matrix(name: str, values: ArrayLike) -> Matrix:
     matrix = np.asarray(values)
     matrix = matrix if matrix.dtype == np.float32 else matrix.astype(np.float64, copy=False)
@@ -227,9 +266,9 @@ def _centre(name: str, loglik: Matrix, weights: Vector) -> tuple[Matrix, Vector]
         spread = rounding * np.abs(block).max(axis=1)
         if not np.isfinite(spread).all():
             raise InvalidDataError(f"{name} contains NaN or infinite values: check the draws")
-        block -= block.mean(axis=1, keepdims=True)
-        block[np.abs(block).max(axis=1) <= spread] = 0  # what is left of a constant is noise
-        block /= np.sqrt(block.shape[1])
+        tangent_vectors(block, in_place=True)
+        limit = spread / math.sqrt(block.shape[1])
+        block[np.abs(block).max(axis=1) <= limit] = 0  # what is left of a constant is noise
         target += weights[rows] @ block
         vectors[rows] = block
     return vectors, target

@@ -1,4 +1,4 @@
-"""The result: a few weighted rows, the model in which they stand for all, and its checks."""
+"""The result: a few weighted rows, and the model in which they stand for all of them."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -51,25 +51,25 @@ class Coreset(StandIn[Check]):
     n_distinct : int
         How many of them are distinct, where identical rows were merged (``collapse=True``).
     method, weighting : str
-        What chose the weights, and the weighting distribution that it used.
+        The method that chose the weights, and the weighting distribution that it used.
     status : str
-        Why the method stopped, in a sentence.
+        A sentence that says why the method stopped.
     objective : float
-        Estimate of the symmetrised KL divergence from the full posterior in nats, by the method's
-        own draws, held out where there are such; nan for methods that measure none.
+        The method's own estimate of the symmetrised KL divergence from the full posterior, in nats,
+        from held-out draws if there are any; NaN for methods that make no estimate.
     random_seed : int or None
-        The seed that it was built from, where that was a number.
+        The seed that it was built from, if that was a number.
     history : xarray.Dataset
-        Per step: ``size``, ``objective`` on the draws that chose the weights and
-        ``heldout_objective`` on others (nats), and ``seconds`` since the method's start; the
-        attributes are the seconds of the construction's parts.
+        For each step: ``size``, ``objective`` on the draws that chose the weights and
+        ``heldout_objective`` on others (nats), and ``seconds`` since the method started; the
+        attributes hold the seconds that each part of the construction took.
     settings : dict
         How the observations were found in the model: ``observed``, ``dim``, ``allow_local``.
     loglikelihood : LogLikelihood or None
-        The potentials of the full model; ``None`` where the coreset was read from a file without
-        its model.
+        The potentials of the full model; None if the coreset was read from a file without its
+        model.
     built_from : Fingerprints, optional
-        Where the coreset was read from a file: digests of the data that it was built from.
+        Digests of the data that it was built from, if the coreset was read from a file.
 
     Examples
     --------
@@ -297,7 +297,7 @@ class Coreset(StandIn[Check]):
         return self._whole().source.at(self.indices)
 
     def _positions(self) -> np.ndarray:
-        """Positions among the observations that are summarised (missing ones are not)."""
+        """Positions among the observations that are summarised, which missing ones are not."""
         kept = self._whole().observations.positions
         return self.indices if kept is None else np.searchsorted(kept, self.indices)
 

@@ -41,8 +41,8 @@ __all__ = ["build_pass_glm"]
 _log = logging.getLogger(__name__)
 
 _FIRST_RADIUS, _LEAST_RADIUS = 4.0, 1.0
-# Quadratics are best where 1.5 to 3 % of the predictors are left outside, on every set of data that
-# we tried: with more inside, the expansion spends itself on intervals that hold hardly any.
+# Quadratics are best with 1.5 to 3 % of the predictors outside, on every data set that we tried: a
+# wider radius makes the fit worse where nearly all predictors are.
 _BULK, _SETTLED = 0.975, 0.05
 _NEARLY_ALL, _MARGIN = 0.999, 1.1  # for higher degrees, which are bad outside
 _ROUNDS = 20
@@ -64,20 +64,20 @@ def build_pass_glm(
     """Summarise a generalised linear model by polynomial approximate sufficient statistics.
 
     One pass over the data replaces each row's log-likelihood, a function of the linear predictor
-    eta_n = x_n . theta + offset, by a polynomial: what remains is one function of the coefficients
+    eta_n = x_n . theta + offset, by a polynomial.  What remains is one function of the coefficients
     whose size does not depend on the number of rows.  Use it for regressions with many rows and
-    predictors within a moderate range: it is the fastest method here by far.  Where many
-    predictors exceed the radius it is biased, and `PolynomialSummary.check` says so; use
-    `build_coreset` there, and for models that are no generalised linear models.
+    predictors within a moderate range: it is by far the fastest method here.  Where many predictors
+    exceed the radius it is biased, and `PolynomialSummary.check` says so; use `build_coreset` then,
+    and for models that are not generalised linear models.
 
     For p coefficients and degree 2 the pass costs 1 to 2 times as much as the product
-    ``X.T @ X`` where few responses are distinct (binary and count data), and about 5 times that
-    otherwise.  Memory: X, if the model does not hold it as one array, and O(p^2).
+    ``X.T @ X`` if few responses are distinct (binary and count data), and about 5 times as much
+    otherwise.  Memory: X, unless the model holds it as one array, and O(p^2).
 
     Parameters
     ----------
     model : pm.Model, optional
-        Taken from the context where it is not given.  It is not changed.
+        By default that of the context.  It is not changed.
     degree : int, default 2
         Degree of the polynomials, 20 at most.  Those above 2 are for few coefficients: at most
         2 000 monomials of half the degree.  A degree whose polynomial is unbounded above is
@@ -94,7 +94,7 @@ def build_pass_glm(
     dim : str, optional
         Name of the observation dimension; the leading axis of the observed variables by default.
     random_seed : int or Generator, optional
-        For the comparison with PyMC's own log-likelihood at random points, and ``radius="auto"``.
+        For comparing with PyMC's own log-likelihood at random points, and for ``radius="auto"``.
     progressbar : bool, default True
         Show the parts of the work and the rows that were read.
 
@@ -105,11 +105,11 @@ def build_pass_glm(
     Raises
     ------
     UnsupportedModelError
-        If the model is no generalised linear model, or has another free variable in its
+        If the model is not a generalised linear model, or another free variable enters its
         likelihood (fix it with `given`).
     InvalidOptionError
-        If `degree`, `radius` or `given` is out of range, there are too many monomials, or the
-        polynomial is unbounded above.
+        If `model` is no model, an option is of the wrong type or out of range, there are too many
+        monomials, or the polynomial is unbounded above.
     InvalidDataError
         If data are not finite, or a log-likelihood is not finite within the radius.
 
@@ -188,11 +188,14 @@ def build_pass_glm(
 
 def _radius(radius: float | str) -> float | None:
     """Return the radius, or None where it is to be chosen."""
-    if not isinstance(radius, str):
+    if isinstance(radius, str) and radius == "auto":
+        return None
+    try:
         return positive_number("radius", radius)
-    if radius != "auto":
-        raise InvalidOptionError(f"radius={radius!r} must be a positive number, or 'auto'.")
-    return None
+    except InvalidOptionError:
+        raise InvalidOptionError(
+            f"radius={radius!r} must be a positive, finite number, or 'auto'."
+        ) from None
 
 
 # -- statistics ------------------------------------------------------------------------------------
@@ -218,7 +221,7 @@ def _improper(found: LinearPredictor, statistics: PolynomialStatistics) -> Inval
 
 
 def _usable_degrees(found: LinearPredictor, radius: float) -> list[int]:
-    """Degrees whose leading coefficient is negative for every row, of those looked at."""
+    """Return the degrees whose leading coefficient is negative for each of the first rows."""
     n_coefficients, usable = len(found.names), []
     for degree in range(2, MAX_DEGREE // 2 + 1, 2):
         if degree > 2 and n_monomials(n_coefficients, degree // 2) > MAX_MONOMIALS:
@@ -237,7 +240,7 @@ def _usable_degrees(found: LinearPredictor, radius: float) -> list[int]:
 def _settled_radius(
     found: LinearPredictor, degree: int, rng: np.random.Generator, show: Callable[[int], None]
 ) -> float:
-    """Find the radius that covers as many predictors as suit the degree."""
+    """Find the radius that covers the share of the predictors that suits the degree."""
     prior, radius, low, high = _gaussian_or_none(found), _FIRST_RADIUS, 0.0, math.inf
     for _ in range(_ROUNDS):
         statistics, bulk = _summarise(found, 2, radius, show), math.inf
@@ -252,7 +255,7 @@ def _settled_radius(
             reach = predictor_quantile(found.design, found.offset, theta, _NEARLY_ALL)
             return max(_MARGIN * reach, _LEAST_RADIUS)
         low, high = (radius, high) if bulk > radius else (low, radius)
-        # A radius without a posterior is too small, as for data whose responses lie outside.
+        # Without a posterior the radius is too small: the responses lie outside it.
         radius = max(bulk if bulk < math.inf else 2 * radius, _LEAST_RADIUS)
         if not low < radius < high:
             radius = math.sqrt(low * high)
@@ -267,7 +270,7 @@ def _gaussian_or_none(found: LinearPredictor) -> GaussianPrior | None:
     try:
         return gaussian_prior(found)
     except UnsupportedModelError:
-        return None  # a unit-information prior stands for it
+        return None  # a unit-information prior takes its place
 
 
 def _approximate_coefficients(
@@ -280,7 +283,7 @@ def _approximate_coefficients(
     if prior is not None:
         return coefficient_draws(found, prior.posterior(statistics).draw(_DRAWS, rng=rng))
     information = -2 * statistics.moments[2].diagonal() / statistics.n_obs
-    # A coefficient that no row has moves no predictor: any precision will do.
+    # A coefficient that occurs in no row moves no predictor: any precision will do.
     unit = np.diag(np.where(information > 0, information, 1.0))
     mean, covariance = gaussian_posterior(statistics, slope=np.zeros(len(unit)), precision=unit)
     z = rng.standard_normal((_DRAWS, len(mean)))

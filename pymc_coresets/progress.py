@@ -57,7 +57,7 @@ class Reporter:
 
     @contextmanager
     def passes(self, name: str, n_rows: int) -> Iterator[Callable[[int], None]]:
-        """Show and time passes over the data; yield a function to call with each number of rows."""
+        """Show and time passes over the data; yield a function that counts the rows read."""
         with self._timed(name, n_rows) as task:
             done = 0
 

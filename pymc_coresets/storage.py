@@ -1,4 +1,4 @@
-"""Files of coresets: written whole or not at all, never misread, and tied to the model's data."""
+"""Files of coresets: written completely or not at all, checked for damage, tied to the data."""
 
 import io
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Fix free variables of a model at given values."""
+"""Fix free variables of a model at values that the user gives."""
 
 from collections.abc import Mapping
 
@@ -12,19 +12,20 @@ __all__ = ["fix_variables"]
 
 
 def fix_variables(model: pm.Model, given: Mapping[str, ArrayLike]) -> pm.Model:
-    """Fix free variables at values, such as a scale that is no part of a linear predictor.
+    """Fix free variables at values, such as a scale that is not part of the linear predictor.
 
     Parameters
     ----------
     model : pm.Model
-        Left as it is.
+        It is not changed.
     given : mapping of str to array_like
-        Names of free variables, and a value of the variable's shape for each, on its own scale.
+        Name of each free variable to fix, and its value: of the variable's shape, on its own
+        (constrained) scale.
 
     Returns
     -------
     pm.Model
-        With data in place of the variables; their priors are gone.
+        A model with data in place of the variables, and without their priors.
 
     Raises
     ------
@@ -32,7 +33,7 @@ def fix_variables(model: pm.Model, given: Mapping[str, ArrayLike]) -> pm.Model:
         If `given` is no mapping, a name is no free variable of the model, or a value is not
         finite or has another shape or type.
     UnsupportedModelError
-        If PyMC cannot copy the model, as for initial values that are not the default.
+        If PyMC cannot copy the model, for example because it has initial values of its own.
 
     Examples
     --------

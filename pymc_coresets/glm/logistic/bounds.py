@@ -79,7 +79,7 @@ def bound_sensitivities(
     """Bound every row's share of the log-likelihood over a ball of coefficients.
 
     Two passes over the rows, in blocks: O(n_obs k n_dims) time; memory for a block and a few
-    numbers a row.
+    numbers per row.
 
     Parameters
     ----------
@@ -111,8 +111,8 @@ def bound_sensitivities(
     (z_n) and b_i (y_n o_n), and the ball's centre theta* and radius R (Huggins, Campbell and
     Broderick 2016, Lemma B.5, with unit base weights and no offset).  The lemma's proof carries
     over: u_n rows like row n have the ratio 1, and an offset, being a column with coefficient 1,
-    counts with the ball's centre but not in the radius.  An offset that varies within clusters
-    makes for large m_n.
+    counts with the ball's centre but not in the radius.  Offsets that vary within
+    clusters make m_n large.
 
     The mean of row n's own cluster without row n is ``(g c - u_n z_n) / (g - u_n)``: further from
     z_n by the factor ``g / (g - u_n)``.  So the exact centres cost no more than the others.
@@ -170,7 +170,7 @@ def _bound(
     *,
     exact: bool,
 ) -> Vector:
-    """m_n / U of a block of rows."""
+    """Return m_n / U for a block of rows."""
     each = np.arange(len(nearest))
     own = masses[nearest]
     others = np.maximum(own - weights, 0)  # of the row's own cluster; 0 but for rounding if alone
@@ -207,7 +207,7 @@ def _quantiles(values: Vector, weights: Vector) -> dict[str, float]:
 
 
 def guaranteed_size(mean: float, n_dims: int, *, epsilon: float, delta: float) -> int:
-    """Draws for a relative error of at most epsilon everywhere in the ball.
+    """Return how many draws bound the relative error by epsilon everywhere in the ball.
 
     Parameters
     ----------
@@ -232,8 +232,8 @@ def guaranteed_size(mean: float, n_dims: int, *, epsilon: float, delta: float) -
     and neither [1]_ nor the work that it rests on gives its value.  At any one point of the ball
     Bernstein's inequality asks for
     ``(2 / epsilon^2) (mean - 1) (1 + epsilon / 3) log(2 / delta)`` draws; c = 2 is the constant of
-    that, so that the term in n_dims is left for all points at once.  Sets shattered by the rows
-    number no more with an offset than without: it adds no dimension.
+    that, and the term in n_dims accounts for all points at once.  An offset adds no
+    dimension: the rows shatter no more sets with it than without.
 
     References
     ----------

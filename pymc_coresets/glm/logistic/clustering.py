@@ -1,4 +1,4 @@
-"""k-means of dense or sparse rows with weights; on the few thousand rows of a sample."""
+"""k-means clustering of weighted rows, dense or sparse; meant for a few thousand rows."""
 
 from typing import Any
 
@@ -19,11 +19,11 @@ _MAX_ITERATIONS = 50
 
 
 def k_means(rows: Rows, weights: Vector, n_clusters: int, *, rng: np.random.Generator) -> Matrix:
-    """Centres of clusters: k-means++ and Lloyd's iterations, the best of ten runs.
+    """Return the centres of clusters: the best of ten runs of k-means++ and Lloyd's iterations.
 
-    A single run often ends with two centres for one cluster and none for a rare one.
+    A single run often ends with two centres in one cluster and none in a rare one.
     `scipy.cluster.vq.kmeans2` takes neither weights nor sparse rows, and warns where a cluster
-    becomes empty.  O(n k p) time an iteration.
+    becomes empty.  Each iteration takes O(n k p) time.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def k_means(rows: Rows, weights: Vector, n_clusters: int, *, rng: np.random.Gene
 def _run(
     rows: Rows, weights: Vector, n_clusters: int, rng: np.random.Generator
 ) -> tuple[Matrix, float]:
-    """Centres, and the sum of the squared distances from them."""
+    """Return the centres, and the weighted sum of squared distances from them."""
     centers = _seed(rows, weights, n_clusters, rng)
     nearest = None
     for _ in range(_MAX_ITERATIONS):
@@ -73,11 +73,11 @@ def _run(
 
 
 def _seed(rows: Rows, weights: Vector, n_clusters: int, rng: np.random.Generator) -> Matrix:
-    """Draw the first centres, each in proportion to the squared distance from those before."""
+    """Draw starting centres, each in proportion to the squared distance from those before it."""
     chosen = [int(rng.choice(len(weights), p=weights / weights.sum()))]
     distances = squared_distances(rows, _dense(rows[chosen]))[:, 0]
     while len(chosen) < n_clusters:
-        distances[chosen] = 0  # beyond rounding
+        distances[chosen] = 0  # exactly, without rounding errors
         scores = weights * distances
         total = scores.sum()
         if not total > 0:
@@ -107,7 +107,7 @@ def squared_distances(rows: Rows, centers: Matrix) -> Matrix:
 def cluster_sums(
     rows: Rows, nearest: NDArray[np.integer[Any]], weights: Vector, n_clusters: int
 ) -> tuple[Vector, Matrix]:
-    """Sum weights (k,) and weighted rows (k, p) by cluster.
+    """Return each cluster's sum of weights (k,) and sum of weighted rows (k, p).
 
     Examples
     --------

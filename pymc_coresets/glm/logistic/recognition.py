@@ -1,4 +1,4 @@
-"""Tell whether a linear predictor is that of a logistic regression, and with which labels."""
+"""Recognise a logistic regression, and read its labels."""
 
 import numpy as np
 
@@ -13,11 +13,11 @@ _BLOCK = 2**16
 
 
 def logistic_rows(predictor: LinearPredictor) -> LogisticRows:
-    """Give design, labels and offset of a logistic regression, however it was written.
+    """Read the design, labels and offset of a logistic regression, however it was written.
 
-    The likelihood is evaluated at seven values of the linear predictor for every row, and must be
-    ``-log(1 + exp(-y eta))`` for a label y that is -1 or 1: a Bernoulli variable with ``logit_p``
-    or ``p``, a potential, labels 0 and 1 or others.
+    For every row, the likelihood is evaluated at seven values of the linear predictor and must be
+    ``-log(1 + exp(-y eta))`` with a label y of -1 or 1.  It may be written as a Bernoulli variable
+    with ``logit_p`` or ``p``, or as a potential, with labels 0 and 1 or any others.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def logistic_rows(predictor: LinearPredictor) -> LogisticRows:
     Raises
     ------
     UnsupportedModelError
-        If a row has another likelihood, with its number and values.
+        If a row has another likelihood; the message names the row and the values.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def _labels(loglik: np.ndarray, start: int) -> np.ndarray:
     if wrong.any():
         n, k = np.argwhere(wrong)[0]
         raise UnsupportedModelError(
-            "method='sensitivity' needs a logistic regression, one trial a row: but the "
+            "method='sensitivity' needs a logistic regression with one trial per row, but the "
             f"log-likelihood of observation {start + n} is {loglik[n, k]:.6g} nats at a linear "
             f"predictor of {_GRID[k]:g}, and not {expected[n, k]:.6g}. Write binomial counts as "
             "one row for each trial (build_coreset(collapse=True) merges equal ones); for other "

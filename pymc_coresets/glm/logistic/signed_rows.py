@@ -1,4 +1,4 @@
-"""The rows of a logistic regression as vectors, and their clusters."""
+"""The rows of a logistic regression, signed by their labels, and their clusters."""
 
 import math
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class LogisticRows:
     offset : array_like of shape (n_obs,), optional
         o_n; 0 by default.
     names : tuple of str, optional
-        What the coefficients are called, for messages.
+        Names of the coefficients, for error messages.
 
     Raises
     ------
@@ -78,7 +78,7 @@ class LogisticRows:
         return int(self.design.shape[1])
 
     def take(self, which: slice | NDArray[np.int64]) -> tuple[Rows, Vector]:
-        """Give ``y_n x_n`` (n, n_dims) and ``y_n o_n`` (n,) of some rows."""
+        """Return ``y_n x_n`` (n, n_dims) and ``y_n o_n`` (n,) for some rows."""
         labels, design = self.labels[which], self.design[which]
         offset = np.zeros(len(labels)) if self.offset is None else self.offset[which]
         if sparse.issparse(design):
@@ -86,7 +86,7 @@ class LogisticRows:
         return labels[:, None] * np.asarray(design, dtype=np.float64), labels * offset
 
     def blocks(self) -> Iterator[slice]:
-        """Split the rows into parts that fit the cache."""
+        """Split the rows into blocks that fit the cache."""
         step = max(1, _BLOCK_ENTRIES // max(1, self.n_dims))
         if sparse.issparse(self.design):
             step = max(1, _BLOCK_ENTRIES * self.n_obs // max(1, self.design.nnz))
@@ -97,7 +97,7 @@ class LogisticRows:
 def find_centers(
     rows: LogisticRows, n_clusters: int, *, base_weights: Vector, rng: np.random.Generator
 ) -> Matrix:
-    """Cluster a random sample of the rows.
+    """Find the centres of clusters in a random sample of the rows.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def find_centers(
     Notes
     -----
     The sample has ``min(1000 k, 0.025 N)`` rows (Huggins, Campbell and Broderick 2016, appendix
-    E), but 50 k at least where there are as many.
+    E), and at least 50 k where there are that many.
 
     Examples
     --------
@@ -144,16 +144,16 @@ def find_centers(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Clustering:
-    """Every row's cluster, and what the clusters hold.
+    """The cluster of every row, and the size and mean of each cluster.
 
     Parameters
     ----------
     nearest : ndarray of unsigned int, of shape (n_obs,)
-        The centre that is nearest to each row.
+        Number of the centre that is nearest to each row.
     masses : ndarray of shape (k,)
-        Sums of base weights.
+        Sum of the base weights in each cluster.
     means : ndarray of shape (k, n_dims + 1)
-        Means of ``y_n x_n`` and ``y_n o_n``; the centre itself where a cluster is empty.
+        Mean of ``y_n x_n`` and ``y_n o_n`` in each cluster; the centre where a cluster is empty.
     spread : float
         Mean squared distance of ``y_n x_n`` from the centres.
 

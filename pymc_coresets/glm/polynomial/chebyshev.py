@@ -1,4 +1,4 @@
-"""Polynomials in the linear predictor that stand for the log-likelihoods of rows."""
+"""Polynomials in the linear predictor that approximate the log-likelihoods of rows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,19 +14,19 @@ from pymc_coresets.solving.problem import Matrix, Vector
 
 __all__ = ["MAX_DEGREE", "RowPolynomials", "chebyshev_fit"]
 
-#: Beyond it, the conversion to monomials loses more than half of the digits.
+#: Beyond this degree, the conversion to monomials loses more than half of the digits.
 MAX_DEGREE = 20
 _MIN_NODES = 32  # more than the degree needs, so that what is cut off hardly folds back (aliasing)
 _MAX_DISTINCT = 4096
-_FEW = 8  # values that are faster to compare with than to search among
+_FEW = 8  # up to so many values, comparing with each is faster than searching
 
-#: log p(y_n | eta) of rows (a slice, or positions), (n_rows, n_eta), in nats, where eta is a vector
-#: for all of them or a matrix with a row for each.
+#: log p(y_n | eta) in nats, of shape (n_rows, n_eta), for a slice or positions of rows.  eta is a
+#: vector for all of these rows, or a matrix with its own row for each.
 type PredictorLogLikelihood = Callable[[Vector, slice | NDArray[np.int64]], Matrix]
 
 
 def chebyshev_fit(degree: int, radius: float) -> tuple[Vector, Matrix]:
-    """Nodes on [-radius, radius], and the map from a function's values there to a polynomial.
+    """Return nodes on [-radius, radius], and the map from values there to a polynomial.
 
     Parameters
     ----------
@@ -87,19 +87,20 @@ def chebyshev_fit(degree: int, radius: float) -> tuple[Vector, Matrix]:
 class RowPolynomials:
     """The polynomial of each row, from its log-likelihood at Chebyshev nodes.
 
-    Rows that share their response share their polynomial: it is computed once for each of up to
-    4 096 distinct responses.  Where there are more, it is computed for every row, from 32 values
-    of the log-likelihood each.  Memory O(rows asked for).
+    Rows with the same response have the same polynomial, which is computed once for each of up to
+    4 096 distinct responses.  If there are more, it is computed for every row, from 32 values of
+    its log-likelihood.  Memory O(rows asked for).
 
     Parameters
     ----------
     loglik : callable
-        ``loglik(eta, rows)`` gives log p(y_n | eta), (n_rows, n_eta), for a slice or positions of
-        rows, and eta a vector for all of them or a matrix with a row for each.
+        ``loglik(eta, rows)`` returns log p(y_n | eta) in nats, of shape (n_rows, n_eta), for a
+        slice or positions of rows; eta is a vector for all of these rows, or a matrix with its own
+        row for each.
     response : sequence of ndarray, each of shape (n_obs, ...)
         All that the function depends on besides eta.
     offset : ndarray of shape (n_obs,)
-        What the linear predictor has besides x_n . theta.
+        The part of the linear predictor besides x_n . theta.
     degree : int
     radius : float
 
@@ -163,10 +164,10 @@ class RowPolynomials:
         return shifted(self.in_predictor(rows), self.offset[rows])
 
     def _extend_table(self, first: NDArray[np.int64]) -> None:
-        """Fit the rows that stand for the distinct responses, where they are new."""
+        """Fit one row for each distinct response that is new."""
         known = len(self._tabled)
         if not np.array_equal(first[:known], self._tabled):
-            known = 0  # they were numbered afresh
+            known = 0  # they were numbered anew
         if known < len(first):
             new = self._fitted(first[known:]).T
             self._table, self._tabled = np.hstack([self._table[:, :known], new]), first
@@ -186,7 +187,7 @@ class RowPolynomials:
 
 
 def shifted(coefficients: Matrix, offset: Vector) -> Matrix:
-    """Polynomials of s whose value is that of the given ones at s + offset.
+    """Return the polynomials in s that have the values of the given ones at s + offset.
 
     Parameters
     ----------
@@ -216,10 +217,10 @@ def shifted(coefficients: Matrix, offset: Vector) -> Matrix:
 
 
 class _Distinct:
-    """Numbers distinct rows of some columns in the order of their appearance.
+    """Numbers the distinct rows of some columns in the order of their appearance.
 
-    Mostly one column determines the others (they are computed from it), and comparing is faster
-    than numbering: that is tried first.
+    Often one column determines the others, which are computed from it.  Checking that is faster
+    than numbering all columns, and is tried first.
     """
 
     def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
@@ -234,7 +235,7 @@ class _Distinct:
         self._first = np.empty(0, dtype=np.int64)
 
     def number(self, rows: slice) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The number of each row of the slice, and the first row of every number so far."""
+        """Return the number of each row of the slice, and the first row of every number so far."""
         if self._one_is_enough:
             if not len(self._first):
                 self._columns.sort(key=lambda c: -len(np.unique(c[rows])))
@@ -286,8 +287,8 @@ class _Numbering:
 
     @staticmethod
     def _places(ordered: NDArray[Any], values: NDArray[Any]) -> NDArray[np.int64]:
-        """Where the values are, or where they would be, among the known ones."""
-        has_nan = ordered[-1] != ordered[-1]  # which compares with nothing, but sorts last
+        """Return where the values are, or would be, among the known ones."""
+        has_nan = ordered[-1] != ordered[-1]  # NaN equals nothing, but sorts last
         if len(ordered) > _FEW or has_nan:
             return np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
         places = np.zeros(len(values), dtype=np.int64)

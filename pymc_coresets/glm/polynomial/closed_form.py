@@ -19,18 +19,18 @@ def gaussian_posterior(
     linear: Matrix | None = None,
     origin: Vector | None = None,
 ) -> tuple[Vector, Matrix]:
-    """Mean and covariance under a Gaussian prior, for degree 2: in closed form.
+    """Return the posterior mean and covariance under a Gaussian prior, for degree 2.
 
     Parameters
     ----------
     statistics : PolynomialStatistics
     slope : ndarray of shape (n_dims,)
-        ``Sigma_0^-1 mu_0`` of the prior of z.
+        ``Sigma_0^-1 mu_0``, of the prior of z.
     precision : ndarray of shape (n_dims, n_dims)
-        ``Sigma_0^-1``.  A flat prior has zeros.
+        ``Sigma_0^-1``; zeros for a flat prior.
     linear : ndarray of shape (n_coefficients, n_dims), optional
     origin : ndarray of shape (n_coefficients,), optional
-        The coefficients are ``theta = origin + linear @ z``; z itself by default.
+        The coefficients are ``theta = origin + linear @ z``; by default theta is z.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def gaussian_posterior(
     InvalidOptionError
         If the polynomial is of another degree than 2.
     InvalidDataError
-        If the posterior is improper: a flat prior along a direction that the data do not inform.
+        If the posterior is improper: the prior is flat in a direction that the data leave open.
 
     Notes
     -----
@@ -77,7 +77,7 @@ def gaussian_posterior(
         t1, T2 = linear.T @ t1, linear.T @ (T2 @ linear)
     posterior_precision = precision - 2 * (T2.toarray() if sparse.issparse(T2) else T2)
     try:
-        # Scaled to a unit diagonal, so that columns in small units are no lack of information.
+        # Scaled to a unit diagonal: columns in small units do not lack information.
         with np.errstate(divide="ignore", invalid="ignore"):
             scale = 1 / np.sqrt(np.diag(posterior_precision))
         factor = scipy.linalg.cholesky(posterior_precision * np.outer(scale, scale), lower=True)

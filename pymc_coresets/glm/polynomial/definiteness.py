@@ -1,4 +1,4 @@
-"""Whether a form of even degree takes positive values."""
+"""Decide whether a form of even degree takes positive values."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from pymc_coresets.solving.problem import Matrix, Vector
 __all__ = ["can_be_positive", "is_negative_semidefinite"]
 
 _ROUNDING = 1e-9
-_LARGE = 3_000  # above it, a sparse matrix is not made dense for its eigenvalues
+_LARGE = 3_000  # larger sparse matrices are not made dense to find their eigenvalues
 _MOST_STARTS = 60
 
 
 def is_negative_semidefinite(matrix: Any) -> bool:  # noqa: ANN401
-    """Whether a symmetric matrix (dense or sparse) has no positive eigenvalue but rounding errors.
+    """Whether a symmetric matrix, dense or sparse, has no positive eigenvalue beyond rounding.
 
     Examples
     --------
@@ -48,14 +48,14 @@ def can_be_positive(moment: Any, levels: tuple[Level, ...]) -> bool:  # noqa: AN
     moment : ndarray or csr_array, of shape (n_monomials, n_monomials)
         M, symmetric.
     levels : tuple of Level
-        The monomials up to half of the form's degree; phi are those of the last level, times their
-        multiplicities.
+        The monomials up to half of the degree of the form; phi are those of the last level, times
+        their multiplicities.
 
     Returns
     -------
     bool
-        Exact for one level (a quadratic form).  For more, False where M is negative semidefinite;
-        otherwise the form is maximised on the unit sphere from many starts.
+        Exact for one level, that is for a quadratic form.  For more levels it is False where M is
+        negative semidefinite; elsewhere the form is maximised on the unit sphere from many starts.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def can_be_positive(moment: Any, levels: tuple[Level, ...]) -> bool:  # noqa: AN
 
 
 def _form(moment: Matrix, levels: tuple[Level, ...], theta: Vector) -> tuple[float, Vector]:
-    """The form at theta / |theta|, and its gradient by theta."""
+    """Return the form at theta / |theta|, and its gradient with respect to theta."""
     length = np.linalg.norm(theta)
     unit = theta / length
     values = monomials(unit, levels)
@@ -101,7 +101,7 @@ def _form(moment: Matrix, levels: tuple[Level, ...], theta: Vector) -> tuple[flo
 
 
 def _starts(moment: Matrix, levels: tuple[Level, ...]) -> list[Vector]:
-    """The axes, their sums and differences, and the directions of the leading eigenvectors."""
+    """Return the axes, their sums and differences, and directions of leading eigenvectors."""
     n = int(levels[0].variable.max()) + 1
     axes = np.eye(n)
     starts = list(axes)

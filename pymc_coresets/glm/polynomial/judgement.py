@@ -9,7 +9,7 @@ from pymc_coresets.display import facts_html, facts_text
 __all__ = ["PolynomialCheck"]
 
 OUTSIDE_NOTICEABLE = 0.03
-"""Share of predictors outside the radius from which on the radius is named as the reason."""
+"""Share of predictors outside the radius above which the verdict gives the radius as the reason."""
 
 
 _TITLE = "Check of a polynomial posterior"
@@ -22,11 +22,11 @@ class PolynomialCheck:
     Parameters
     ----------
     degree : int
-        Of the polynomials.
+        Degree of the polynomials.
     radius : float
         They approximate the log-likelihood where ``|eta_n| <= radius``.
     outside : float
-        Share of the predictors eta_n, over rows and draws, that lie outside.
+        Share of the predictors eta_n, over all rows and draws, that lie outside the radius.
     reach : float
         The 99.9 % quantile of ``|eta_n|``: a radius that would hold nearly all.
     max_error : float
@@ -40,8 +40,8 @@ class PolynomialCheck:
 
     Notes
     -----
-    The importance ratios decide.  The share outside the radius, the warning sign of the paper
-    (20 % where PASS-LR2 failed), says why they are bad, and what to do.
+    The verdict follows from the importance ratios.  The share outside the radius, which is the
+    warning sign of the paper (20 % where PASS-LR2 failed), says why ratios are bad, and what to do.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Monomials of a vector, degree by degree, each made of one of the degree below."""
+"""Monomials of a vector, degree by degree, each computed from one of the degree below."""
 
 from collections import Counter
 from itertools import combinations_with_replacement
@@ -20,7 +20,7 @@ class Level(NamedTuple):
     ----------
     parent, variable : ndarray of int, of shape (n_monomials,)
     multiplicity : ndarray of shape (n_monomials,)
-        The multinomial coefficient: how often each occurs in (x_1 + ... + x_p)^a.
+        The multinomial coefficients: how often each monomial occurs in (x_1 + ... + x_p)^a.
     """
 
     parent: NDArray[np.int64]
@@ -29,7 +29,7 @@ class Level(NamedTuple):
 
 
 def n_monomials(n_variables: int, degree: int) -> int:
-    """Number of monomials of exactly this degree.
+    """Return the number of monomials of exactly this degree.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def n_monomials(n_variables: int, degree: int) -> int:
 
 
 def monomial_levels(n_variables: int, degree: int) -> tuple[Level, ...]:
-    """The monomials of degree 1, 2, ..., `degree`, in lexicographic order.
+    """Return the monomials of degree 1, 2, ..., `degree`, in lexicographic order.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def monomial_levels(n_variables: int, degree: int) -> tuple[Level, ...]:
 
 
 def monomials(x: Any, levels: tuple[Level, ...]) -> list[Any]:  # noqa: ANN401
-    """Values of the monomials of degree 1, 2, ... of the last axis of `x`.
+    """Return the values of the monomials of degree 1, 2, ... along the last axis of `x`.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def monomials(x: Any, levels: tuple[Level, ...]) -> list[Any]:  # noqa: ANN401
     Returns
     -------
     list
-        For each level, of shape (..., n_monomials); the first is `x` itself.
+        The values for each level, of shape (..., n_monomials); the first is `x` itself.
 
     Examples
     --------

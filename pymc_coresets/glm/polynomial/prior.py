@@ -31,7 +31,7 @@ class GaussianPosterior:
     ----------
     mean : ndarray of shape (n_dims,)
     covariance : ndarray of shape (n_dims, n_dims)
-        Of the free variables, in the order of `space`.
+        Moments of the free variables, in the order of ``prior.space``.
     prior : GaussianPrior
     """
 
@@ -40,12 +40,12 @@ class GaussianPosterior:
     prior: "GaussianPrior"
 
     def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean (p,) and covariance (p, p) of the coefficients."""
+        """Return the mean (p,) and covariance (p, p) of the coefficients."""
         linear = self.prior.linear
         return self.prior.origin + linear @ self.mean, linear @ self.covariance @ linear.T
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> Draws:
-        """Draw the free variables, independently."""
+        """Return independent draws of the free variables."""
         factor = np.linalg.cholesky(self.covariance)
         z = rng.standard_normal((n_draws, len(self.mean)))
         return self.prior.space.constrain(self.mean + z @ factor.T)
@@ -63,7 +63,7 @@ class GaussianPrior:
     origin : ndarray of shape (n_coefficients,)
         The coefficients of the predictor are ``origin + linear @ z``.
     space : Unconstrained
-        What z is.
+        The unconstrained space of the model, in which z lives.
     """
 
     slope: np.ndarray
@@ -87,8 +87,8 @@ class GaussianPrior:
 def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
     """Read a Gaussian prior from its gradient, which is affine.
 
-    All that is not summarised counts as the prior: other observed variables and potentials too.
-    Costs as many gradients of it as there are free dimensions.
+    Everything that is not summarised counts as the prior, including other observed variables and
+    potentials.  Costs one gradient of it for each free dimension.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
 
 
 def _gradient(found: LinearPredictor, space: Unconstrained) -> Callable[[np.ndarray], np.ndarray]:
-    """The gradient of the log-density of all that is not summarised."""
+    """Compile the gradient of the log-density of everything that is not summarised."""
     model, terms = space.model, {t.name for t in found.observations.terms}
     others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in terms]
     graph = gradient(model.logp(vars=others), model.value_vars)
@@ -161,7 +161,7 @@ def _gradient(found: LinearPredictor, space: Unconstrained) -> Callable[[np.ndar
 def _affine(
     function: Callable[[np.ndarray], np.ndarray], n_dims: int, *, per_row: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Origin (k,), matrix (k, n_dims), and which entries of a function are not affine."""
+    """Return origin (k,), matrix (k, n_dims), and which entries of a function are not affine."""
     pattern = 2.0 * evenly_spread(n_dims) - 1.0
     probes = np.stack([pattern, -3.0 * pattern, 2.0 * pattern[::-1]])
     points = np.concatenate([np.zeros((1, n_dims)), np.eye(n_dims), probes])
@@ -175,7 +175,7 @@ def _affine(
 
 
 def _owners(space: Unconstrained, wrong: np.ndarray) -> list[str]:
-    """Names of the free variables that some entries of the unconstrained vector belong to."""
+    """Return the names of the free variables that some entries of the vector belong to."""
     flags = space.point(wrong.astype(float))
     owners = {v.name: rv.name for rv, v in space.model.rvs_to_values.items()}
     return [owners[name] for name, flag in flags.items() if np.any(flag)]

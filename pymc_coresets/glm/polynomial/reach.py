@@ -1,4 +1,4 @@
-"""How far the linear predictor of the rows reaches, and what their polynomials are off by there."""
+"""How far the linear predictors reach, and how far the polynomials are off there."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,14 +20,14 @@ _SAMPLED_ROWS = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """Where the predictors of the rows lie at some draws, and how good the polynomials are there.
+    """Where the linear predictors lie at some draws, and how good the polynomials are there.
 
     Attributes
     ----------
     n_obs : int
         Number of rows N.
     n_outside : int
-        Predictors with |eta_n| > radius, of all rows at all draws.
+        Number of predictors with |eta_n| > radius, over all rows and draws.
     n_draws : int
         Number of draws.
     max_error : float
@@ -101,7 +101,7 @@ def predictor_quantile(
     coefficients: Matrix,
     probability: float,
 ) -> float:
-    """Quantile of |eta_n| over draws and rows: over 100 000 rows spread evenly, if there are more.
+    """Return a quantile of |eta_n| over draws and rows, of which it reads 100 000 at most.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Polynomial statistics of a generalised linear model, and the model that they make."""
+"""The model in which polynomial statistics replace the likelihood of all rows."""
 
 from typing import cast
 
@@ -37,7 +37,7 @@ POLYNOMIAL = "polynomial_loglik"
 def row_polynomials(found: LinearPredictor, degree: int, radius: float) -> RowPolynomials:
     """Prepare the polynomials of the rows of a generalised linear model.
 
-    Nothing is compiled where few responses are distinct.
+    Nothing is compiled if few responses are distinct.
 
     Examples
     --------
@@ -72,18 +72,18 @@ def polynomial_model(found: LinearPredictor, statistics: PolynomialStatistics) -
     Parameters
     ----------
     found : LinearPredictor
-        Of the user's model, which is left as it is.
+        Read from the user's model, which is not changed.
     statistics : PolynomialStatistics
 
     Returns
     -------
     pm.Model
-        With the free variables of the user's model: names, dims, coords, priors, transforms.
+        A model with the free variables of the user's: names, dims, coords, priors, transforms.
 
     Raises
     ------
     UnsupportedModelError
-        If the model has symbolic initial values, or is a model of such statistics itself.
+        If the model has symbolic initial values, or is itself a model of such statistics.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def polynomial_model(found: LinearPredictor, statistics: PolynomialStatistics) -
 def _polynomial_graph(
     statistics: PolynomialStatistics, coefficients: TensorVariable
 ) -> TensorVariable:
-    """Build ``sum_m phi_a(theta)^T M_m phi_c(theta)``, with shared moments: one graph for any."""
+    """Build ``sum_m phi_a(theta)^T M_m phi_c(theta)``; the moments are shared variables."""
     leading = statistics.leading_degree
     levels = monomial_levels(statistics.n_coefficients, -(-leading // 2))
     sides = [None, *weighted_monomials(coefficients, levels)]
@@ -121,14 +121,14 @@ def _polynomial_graph(
 
 
 def _sparse_form(upper: sparse.coo_array, theta: TensorVariable) -> TensorVariable:
-    """A quadratic form by its entries: every backend has these operations, and gradients."""
+    """Build a quadratic form from its entries, by operations that every backend has."""
     i, j = upper.coords
     values = np.where(i == j, 1.0, 2.0) * upper.data
     return cast(TensorVariable, (pytensor.shared(values) * theta[i] * theta[j]).sum())
 
 
 def coefficient_draws(found: LinearPredictor, draws: DrawsLike) -> np.ndarray:
-    """Give the coefficients at draws of the free variables, (n_draws, n_coefficients).
+    """Compute the coefficients (n_draws, n_coefficients) at draws of the free variables.
 
     Examples
     --------

@@ -26,20 +26,20 @@ MAX_MONOMIALS = 2_000
 _BLOCK_ENTRIES = 2**19  # of float64: a block and its scaled copy stay in the cache
 _BLOCK_ROWS = (512, 2**15)  # at least and at most
 _EQUAL = 64 * np.finfo(float).eps
-_DENSE = 1 / 8  # share of entries from which on a sparse matrix is the slower one
+_DENSE = 1 / 8  # from this share of entries on, a dense matrix is faster
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PolynomialStatistics:
     """Sums over rows that give a polynomial approximation of their log-likelihood.
 
-    They are all that is needed of the data: their size does not depend on the number of rows.
-    Those of disjoint data add up (``a + b``) without further error.
+    Nothing else of the data is needed, and their size does not depend on the number of rows.  The
+    statistics of disjoint data add up (``a + b``) without further error.
 
     Parameters
     ----------
     degree : int
-        K, of the polynomials in the linear predictor.
+        Degree K of the polynomials in the linear predictor.
     radius : float
         They approximate the log-likelihood of a row where |eta_n| <= radius.
     n_obs : int
@@ -49,7 +49,8 @@ class PolynomialStatistics:
         phi_a(x) the monomials of degree a.  For K = 2: a scalar, a row vector and the matrix
         X^T diag(b_2) X; sparse where the design is.
     rising, falling : ndarray of shape (degree + 1,)
-        ``sum_n max(+-b_nm, 0) R^m``: how much each degree contributes, by sign.
+        ``sum_n max(b_nm, 0) R^m`` and ``sum_n max(-b_nm, 0) R^m``: how much each degree m
+        contributes with either sign.
 
     Notes
     -----
@@ -89,7 +90,7 @@ class PolynomialStatistics:
 
     @property
     def leading_degree(self) -> int:
-        """The highest degree that is more than rounding error; 2 for a Gaussian of any degree."""
+        """The highest degree that is more than rounding error; 2 for Gaussian likelihoods."""
         amounts = self.rising + self.falling
         rounding = np.finfo(float).eps * 2.0 ** (self.degree + 8) * amounts.max()
         return int(np.flatnonzero(amounts > rounding).max(initial=0))
@@ -98,8 +99,8 @@ class PolynomialStatistics:
     def is_proper(self) -> bool:
         """Whether the polynomial is bounded above, whatever theta is.
 
-        Exact for degree 2 and where the leading coefficients of all rows have one sign.
-        Elsewhere a direction of growth is searched for, and proper means that none was found.
+        Exact for degree 2, and where the leading coefficients of all rows have the same sign.
+        Elsewhere it searches for a direction of growth, and True means that it found none.
         """
         leading = self.leading_degree
         if leading % 2:
@@ -153,7 +154,7 @@ class PolynomialStatistics:
 
 
 def weighted_monomials(theta: Any, levels: tuple[Any, ...]) -> list[Any]:  # noqa: ANN401
-    """Monomials times their multinomial coefficients: ``(x . theta)^a = phi_a(x) . these``."""
+    """Return the vectors for which ``(x . theta)^a = phi_a(x) . vector_a``, for each degree a."""
     return [
         level.multiplicity * values
         for level, values in zip(levels, monomials(theta, levels), strict=False)
@@ -171,9 +172,9 @@ def polynomial_statistics(
 ) -> PolynomialStatistics:
     """Sum the statistics of all rows, in one pass over blocks of them.
 
-    For degree 2 the pass costs 1 to 2 times as much as ``design.T @ design``, where few responses
-    are distinct.  For degree K it costs as much as that product for all monomials of degree K / 2.
-    Memory: blocks of 4 MB and the moments; nothing of the size of the design is copied.
+    For degree 2 the pass costs 1 to 2 times as much as ``design.T @ design`` if few responses are
+    distinct.  For degree K it costs as much as that product of all monomials of degree K / 2.
+    Memory: blocks of 4 MB and the moments; nothing as large as the design is copied.
 
     Parameters
     ----------
@@ -266,7 +267,7 @@ def _blocks(n_obs: int, width: int) -> list[slice]:
 
 
 def _add_amounts(amounts: Matrix, coefficients: Matrix) -> None:
-    """Add what rises and what falls of each power, in place."""
+    """Add the positive and the negative coefficients of each power, in place."""
     for m, column in enumerate(coefficients.T):
         if column.max() <= 0:
             amounts[1, m] -= column.sum()
@@ -302,9 +303,9 @@ def _add_block(moments: list[Any], x: Any, coefficients: Matrix, levels: tuple[A
 def _add_gram(total: Matrix, x: Matrix, weights: Matrix) -> None:
     """Add the upper triangle of ``x.T @ diag(weights) @ x``, in place.
 
-    BLAS's symmetric product takes half the time of a general one, but has no weights: their roots
-    scale the rows, those of each sign apart.  For canonical links b_2 is the same for all rows,
-    and there is nothing to scale.
+    The symmetric product of BLAS takes half the time of a general one, but knows no weights: the
+    rows are scaled by the roots of these, for each sign separately.  For canonical links b_2 is
+    the same for all rows, and there is nothing to scale.
     """
     low, high = weights.min(), weights.max()
     if high - low <= _EQUAL * max(-low, high):
@@ -324,7 +325,7 @@ def _add_scaled_gram(total: Matrix, x: Matrix, scale: float) -> None:
 
 
 def _finished(moment: Any, m: int) -> Any:  # noqa: ANN401
-    """Fill the lower triangle, choose the faster layout, and refuse what is not finite."""
+    """Fill the lower triangle, choose the faster layout, and refuse values that are not finite."""
     if sparse.issparse(moment):
         if moment.nnz >= _DENSE * moment.shape[0] ** 2:
             moment = moment.toarray()

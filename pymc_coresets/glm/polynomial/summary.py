@@ -1,4 +1,4 @@
-"""The result of PASS-GLM: polynomial statistics, the model that they make, and its checks."""
+"""The result of PASS-GLM: polynomial statistics, the model made of them, and its checks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from pymc_coresets.sampling.stand_in import StandIn
 __all__ = ["PolynomialSummary"]
 
 _CHAINS, _CLOSED_FORM_DRAWS = 4, 500
-_REACH_DRAWS = 64  # at which every row is looked at
+_REACH_DRAWS = 64  # at which the predictors of all rows are computed
 _REACH = 0.999
 
 
@@ -37,17 +37,17 @@ _REACH = 0.999
 class PolynomialSummary(StandIn[PolynomialCheck]):
     """Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM).
 
-    Made by `build_pass_glm`.  Summaries of disjoint data add up: ``summary + other`` is what all
-    the data together would have given.  The first one's model gives the priors then, and `check`
-    goes over the data of all.
+    Made by `build_pass_glm`.  Summaries of disjoint data add up: ``summary + other`` is the summary
+    of all the data together.  Its priors are those of the first one's model, and `check` reads the
+    data of all of them.
 
     Parameters
     ----------
     statistics : PolynomialStatistics
         Sums over all rows: for degree 2 a number, a vector and a matrix of the coefficients.
     parts : tuple of LinearPredictor
-        What was summarised: coefficients, design matrix, offset and log-likelihood of each part of
-        the data.
+        Coefficients, design matrix, offset and log-likelihood of each part of the data that was
+        summarised.
 
     Notes
     -----
@@ -113,8 +113,8 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
     def closed_form(self) -> xr.Dataset:
         """Mean and covariance of the coefficients, where the approximate posterior is Gaussian.
 
-        For degree 2 and Gaussian priors that the coefficients are linear in; no draws are needed.
-        Costs O(p^3) for p coefficients.
+        For degree 2, if the coefficients are linear in free variables with Gaussian priors.  No
+        draws are needed; it costs O(p^3) for p coefficients.
 
         Returns
         -------
@@ -184,7 +184,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         *,
         random_seed: int | np.random.Generator | None = None,
     ) -> PolynomialCheck:
-        """Say how far the approximate posterior can be trusted, without a run of the full one.
+        """Say how far draws can be trusted, without sampling the full posterior.
 
         Costs one pass over the data for all draws, and another for 64 of them.
 
@@ -192,9 +192,9 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         ----------
         idata : xarray.DataTree, optional
             Draws of the approximate posterior, from `sample` or `pm.sample`.  By default 2 000
-            draws of the closed form.
+            draws from the closed form.
         random_seed : int or Generator, optional
-            For those.
+            For the draws from the closed form.
 
         Returns
         -------
@@ -206,6 +206,19 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         ------
         InvalidOptionError
             If there is no closed form and no draws were given.
+        InvalidDataError
+            If the draws lack a variable, are impossible under the full data, or are fewer than 30.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_pass_glm
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu", 0, 1), 1.0, observed=np.array([1.0, 2.0, 3.0]))
+        ...     summary = build_pass_glm(random_seed=1, progressbar=False)
+        >>> check = summary.check(random_seed=1)
+        >>> check.reliable, check.needs_reweighting
+        (True, False)
         """
         if idata is None:
             idata = self._closed_form_draws(generator(random_seed))
@@ -283,7 +296,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
 
 
 def _datatree(draws: Draws) -> xr.DataTree:
-    """Independent draws in the form of chains."""
+    """Arrange independent draws as chains."""
     variables = {}
     for name, values in draws.values.items():
         dims = [f"{name}_dim_{i}" for i in range(values.ndim - 1)]

@@ -1,8 +1,8 @@
-"""Arrays that are affine in coefficients, and what can be done with them.
+"""Arrays that are affine in coefficients, and the operations that keep them so.
 
 An array is kept as one matrix for each coefficient node and an offset: ``array.ravel() =
 sum_k matrix_k @ node_k.ravel() + offset``.  A matrix that comes from an index array is sparse and
-stays so; one that comes from covariates is these covariates themselves.
+stays sparse; one that comes from covariates is the array of the covariates itself.
 """
 
 import math
@@ -28,9 +28,9 @@ class Affine:
     Attributes
     ----------
     shape : tuple of int
-        Of the array.
+        Shape of the array.
     blocks : mapping of Variable to (ndarray or csr_array)
-        For each coefficient node the matrix (entries of the array, entries of the node).
+        For each coefficient node, a matrix of shape (entries of the array, entries of the node).
     offset : ndarray of shape (entries of the array,), or None
         ``None`` stands for zeros.
     """
@@ -45,11 +45,11 @@ class Affine:
         return math.prod(self.shape)
 
     def reshaped(self, shape: tuple[int, ...]) -> "Affine":
-        """Give the same entries in the same order another shape."""
+        """Return the same entries, in the same order, with another shape."""
         return Affine(shape, self.blocks, self.offset)
 
     def take(self, positions: np.ndarray) -> "Affine":
-        """Give the array of the entries at `positions` of the raveled array."""
+        """Return the array of the entries at `positions` of the raveled array."""
         flat = positions.ravel()
         if flat.size == self.size and np.array_equal(flat, np.arange(self.size)):
             return self.reshaped(positions.shape)
@@ -71,7 +71,7 @@ class Affine:
         return Affine(out.shape, blocks, None if out.offset is None else out.offset * by)
 
     def mapped(self, matrix: Matrix, shape: tuple[int, ...]) -> "Affine":
-        """Multiply the raveled array by a matrix from the left."""
+        """Multiply the raveled array from the left by a matrix."""
         blocks = {v: _product(matrix, m) for v, m in self.blocks.items()}
         return Affine(shape, blocks, None if self.offset is None else matrix @ self.offset)
 
@@ -113,7 +113,7 @@ def _product(left: Matrix, right: Matrix) -> Matrix:
 
 
 def joined(blocks: Sequence[Matrix]) -> Matrix:
-    """Join columns, in float64: sparse, if any of the matrices is smaller so.
+    """Join matrices side by side, in float64; the result is sparse if any is smaller that way.
 
     Examples
     --------

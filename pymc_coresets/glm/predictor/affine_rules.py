@@ -1,4 +1,4 @@
-"""Follow affine operations from a row-wise expression down to the coefficients it is made of.
+"""Follow affine operations from an expression with one value per row down to its coefficients.
 
 Each Op has one rule, which combines the affine maps of its inputs.  An Op without a rule is
 refused by name.
@@ -35,13 +35,13 @@ __all__ = ["affine_map"]
 def affine_map(variable: Variable, graph: RowGraph) -> Affine:
     """Derive how a variable depends on the coefficient nodes below it.
 
-    A coefficient node is a largest part of the graph that depends on free variables, but on no
-    array of rows: a free variable, or an expression such as ``mu + sigma * z``.
+    A coefficient node is a part of the graph, as large as possible, that depends on free variables
+    but on no array of rows: a free variable, or an expression such as ``mu + sigma * z``.
 
     Parameters
     ----------
     variable : Variable
-        Depends on free variables.
+        A variable that depends on free variables.
     graph : RowGraph
 
     Returns
@@ -77,7 +77,7 @@ def affine_map(variable: Variable, graph: RowGraph) -> Affine:
 
 
 def _coefficients(variable: Variable, graph: RowGraph) -> list[Variable]:
-    """Find the coefficient nodes, in the order of the expression."""
+    """Find the coefficient nodes, in the order in which the expression has them."""
     found: dict[Variable, None] = {}
     seen = set()
     stack = [variable]
@@ -314,7 +314,7 @@ def _where(holds: np.ndarray, x: Operand, shape: tuple[int, ...]) -> Operand:
 
 
 def _multiplied(node: Apply, factors: Sequence[Operand], graph: RowGraph) -> Affine:
-    """Multiply data, one affine array, and coefficients that are a single number."""
+    """Multiply data, one affine array, and coefficients that are single numbers."""
     affine = sorted((f for f in factors if isinstance(f, Affine)), key=lambda f: f.size)
     out = affine.pop()
     for other in affine:
@@ -324,7 +324,7 @@ def _multiplied(node: Apply, factors: Sequence[Operand], graph: RowGraph) -> Aff
 
 
 def _single(node: Apply, x: Affine, graph: RowGraph) -> Variable:
-    """Give the coefficient node that a single number is."""
+    """Return the coefficient node of an array that is that node, a single number."""
     if x.size != 1 or len(x.blocks) != 1 or x.offset is not None:
         raise _not_affine(node, graph)
     [(variable, matrix)] = x.blocks.items()

@@ -25,14 +25,14 @@ def coefficient_names(
     parameters : mapping of str to Variable
         The inputs that stand for the free variables in the nodes.
     model : pm.Model
-        Gives the dims and coords, and the deterministics that nodes are named after.
+        Has the dims and coords, and the deterministics that nodes are named after.
 
     Yields
     ------
     str
-        The name of the variable, with coordinates (or else positions) in brackets unless it is a
-        single number.  An expression that is no variable of the model is ``f(mu, sigma)``, with
-        the free variables it is computed from.
+        The name of the variable, followed by coordinates (or positions, without coords) in brackets
+        unless it is a single number.  An expression that is not a variable of the model is called
+        ``f(mu, sigma)``, after the free variables that it is computed from.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Read a generalised linear model from a model's graph: design matrix, offset, and link."""
+"""Read a generalised linear model from a graph: design matrix, coefficients, offset, link."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 __all__ = ["LinearPredictor", "find_linear_predictor", "fix_variables"]
 
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
-_MAX_ROWS = 200  # that the derivation is checked on
+_MAX_ROWS = 200  # on which the derivation is checked
 _JITTERS = (0.0, 0.1, 0.5)  # on the unconstrained scale, as `verify` has them
 _PROBES = np.array([-1e9, -1.0, -0.5, 0.0, 0.5, 1.0, 1e9])
 
@@ -40,21 +40,21 @@ class LinearPredictor:
     Attributes
     ----------
     observations : Observations
-        What the model was read from.
+        The observations that it was read from.
     names : tuple of str
         A label for each coefficient: ``"a"``, ``"beta[age]"`` (coordinates where the variable has
         dims), ``"beta[3]"``.
     coefficients : TensorVariable
         c, of shape (p,): a graph of ``observations.parameters``.
     nodes : tuple of TensorVariable
-        What `coefficients` joins, raveled in C order: free variables, or expressions of them that
+        The parts of `coefficients`, raveled in C order: free variables, or expressions of them that
         all rows share.
     design : ndarray or csr_array, of shape (n_obs, p)
-        X, in float64.  It may be the user's own array: not to be written to.
+        X, in float64.  It may be the user's own array: do not write to it.
     offset : ndarray of shape (n_obs,)
-        What is added to the predictor whatever the coefficients are, such as a log exposure.
+        The part of the predictor that does not depend on coefficients, such as a log exposure.
     link : Link
-        phi, which `loglik` evaluates.
+        phi; `loglik` evaluates it.
     """
 
     observations: Observations
@@ -67,7 +67,7 @@ class LinearPredictor:
 
     @property
     def response(self) -> tuple[RowArray, ...]:
-        """The arrays that phi_n depends on: outcomes, numbers of trials, ..."""
+        """The arrays that phi_n depends on: outcomes, numbers of trials and the like."""
         return self.link.rows
 
     def predictor(self, coefficients: np.ndarray) -> np.ndarray:
@@ -99,8 +99,8 @@ class LinearPredictor:
     def loglik(self, eta: np.ndarray, rows: np.ndarray | slice | None = None) -> np.ndarray:
         """Compute phi_n(eta) = log p(y_n | eta), in nats, for some rows (or all).
 
-        Compiled at the first call, for any rows.  Time a few nanoseconds an entry; memory that of
-        the result, and a megabyte.
+        Compiled at the first call, for any rows.  Takes a few nanoseconds per entry, and a megabyte
+        besides the result.
 
         Parameters
         ----------
@@ -112,7 +112,7 @@ class LinearPredictor:
         Returns
         -------
         ndarray of shape (n_rows, K)
-            In Fortran order.  Values that are infinite or NaN are left as they are.
+            In Fortran order.  It may hold infinite values and NaN.
 
         Raises
         ------
@@ -135,7 +135,7 @@ class LinearPredictor:
 
 
 def _some(rows: range | np.ndarray, block: slice) -> slice | np.ndarray:
-    """Give a block of the rows, as a slice where that is possible: it copies nothing."""
+    """Return a block of the rows, as a slice where possible, since slices copy nothing."""
     some = rows[block]
     if not isinstance(some, range):
         return some
@@ -143,13 +143,13 @@ def _some(rows: range | np.ndarray, block: slice) -> slice | np.ndarray:
 
 
 def find_linear_predictor(observations: Observations) -> LinearPredictor:
-    """Find the linear predictor of a generalised linear model, as its user wrote it.
+    """Find the linear predictor of a generalised linear model, however the user wrote it.
 
-    For models whose likelihood depends on the free variables through one number a row, which is
+    For models whose likelihood depends on the free variables through one number per row that is
     linear in coefficients: logistic, probit, Poisson, robust and Gaussian regression with known
-    scale, with groups, interactions, offsets and hierarchical priors.  Takes a pass over the data
-    for the parts of the design matrix that are computed; memory that of the design matrix, dense
-    where it comes from covariates, and sparse where columns come from index arrays.
+    scale, with groups, interactions, offsets and hierarchical priors.  Takes one pass over the data
+    for the parts of the design matrix that have to be computed, and the memory of the design
+    matrix: dense where it comes from covariates, sparse where columns come from index arrays.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def find_linear_predictor(observations: Observations) -> LinearPredictor:
     Returns
     -------
     LinearPredictor
-        Compared with the model's own log-likelihood at some rows and three points.
+        Its log-likelihood was compared with the model's own, for some rows at three points.
 
     Raises
     ------
@@ -209,7 +209,7 @@ def find_linear_predictor(observations: Observations) -> LinearPredictor:
 
 
 def _first_real(observations: Observations, graph: RowGraph) -> LinearPredictor:
-    """Take the first candidate whose log-density is finite on both sides of zero, or the first."""
+    """Take the first node whose log-density is finite on both sides of zero, or else the first."""
     observed = observed_rows(observations)
     refused, found = [], []
     for node in possible_predictors(observations.loglik, graph, observed):
@@ -220,7 +220,7 @@ def _first_real(observations: Observations, graph: RowGraph) -> LinearPredictor:
             continue
         values = _probe(predictor)
         if _is_linear(values):
-            continue  # the whole log-likelihood, as of an exponential family without covariates
+            continue  # the whole log-likelihood, as in exponential families without covariates
         found.append(predictor)
         if np.isfinite(values[1:-1]).all():
             return predictor
@@ -259,7 +259,7 @@ def _derive(node: Variable, graph: RowGraph, observations: Observations) -> Line
 
 
 def _refuse_all_rows(blocks: Mapping[Variable, Matrix], n_obs: int) -> None:
-    """Refuse an expression that an operation without a rule computes for all rows at once."""
+    """Refuse expressions that an operation without a rule computes for all rows at once."""
     for variable, matrix in blocks.items():
         if variable.owner is None or isinstance(matrix, np.ndarray) or matrix.nnz != n_obs:
             continue
@@ -299,14 +299,14 @@ def _probe(found: LinearPredictor) -> np.ndarray:
 
 
 def _is_linear(values: np.ndarray) -> bool:
-    """Whether the log-density of every row is a straight line: then it has no link."""
+    """Whether the log-density of every row is a straight line, so that there is no link."""
     with np.errstate(invalid="ignore"):  # infinite values
         slopes = np.diff(values, axis=0) / np.diff(_PROBES)[:, None]
     return bool(np.allclose(slopes, slopes[0], rtol=1e-6, atol=1e-9))
 
 
 def _verify(found: LinearPredictor) -> None:
-    """Compare the log-density of the predictor with the model's at some rows and points."""
+    """Compare the log-density by the predictor with the model's own, at some rows and points."""
     obs = found.observations
     rows = spread_rows(obs.n_obs, _MAX_ROWS)
     coefficients, reference = _reference(found, rows)

@@ -28,13 +28,13 @@ class Link:
     Attributes
     ----------
     graph : TensorVariable
-        phi of the rows of the placeholders, of shape (n_rows,).
+        phi for the rows in the placeholders, of shape (n_rows,).
     eta : TensorVariable
-        Its input: the predictor of each row, of shape (n_rows,).
+        Input of `graph`: the predictor of each row, of shape (n_rows,).
     n_rows : TensorVariable
-        Its input: how many rows there are.
+        Input of `graph`: the number of rows.
     rows : tuple of RowArray
-        The arrays that it depends on besides.
+        The arrays that `graph` depends on besides.
     """
 
     graph: TensorVariable
@@ -44,15 +44,15 @@ class Link:
 
     @classmethod
     def above(cls, node: Variable, observations: Observations, *, shared: bool) -> "Link":
-        """Cut the log-likelihood's graph at the node through which all free variables enter.
+        """Cut the graph of the log-likelihood at the node through which all free variables enter.
 
         Parameters
         ----------
         node : Variable
-            Has one number for each row, or a single number.
+            It has one number for each row, or is a single number.
         observations : Observations
         shared : bool
-            Whether it is a single number, that all rows share.
+            Whether it is a single number, which all rows share.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Find the one number for each row through which the free variables enter the log-likelihood."""
+"""Find the one number per row through which all free variables enter the log-likelihood."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -20,7 +20,7 @@ _ERROR_FUNCTIONS = (ps.erf, ps.erfc, ps.erfcx)
 
 
 def observed_rows(observations: Observations) -> set[Variable]:
-    """Find the placeholders of rows that are computed from observed values, not covariates.
+    """Find the placeholders of arrays that are computed from observed values, not covariates.
 
     Examples
     --------
@@ -63,9 +63,10 @@ def possible_predictors(
 ) -> Iterator[Variable]:
     """Find the nodes that may be the linear predictor, the most likely first.
 
-    All free variables act through each of them alone.  The deepest node with one number for each
-    row comes first, with the offset and the scale that follow it; then what all rows share, as in
-    a model of an intercept alone; then what contains the observed values, as ``y - eta``.
+    All free variables act through each of these nodes alone.  First comes the deepest node with one
+    number for each row, with the offset and the scale that are applied to it; then the nodes that
+    all rows share, as in a model with an intercept alone; then nodes that contain the observed
+    values, such as ``y - eta``.
 
     Parameters
     ----------
@@ -73,9 +74,9 @@ def possible_predictors(
         The pointwise log-likelihood.
     graph : RowGraph
     observed : collection of Variable
-        Placeholders of rows that are computed from the observed values.  Empty where it is not
-        known, as for potentials: then data that follow the predictor are taken for a response,
-        unless they are added to it.
+        Placeholders of arrays that are computed from the observed values.  It is empty where these
+        are not known, as for potentials: data that are combined with the predictor then count as a
+        response, unless they are added to it.
 
     Examples
     --------
@@ -109,7 +110,7 @@ def _contains(variable: Variable, data: Collection[Variable]) -> bool:
 def _completed(
     chain: Sequence[Variable], graph: RowGraph, observed: Collection[Variable]
 ) -> Variable:
-    """Climb from a node as far as data are added to it, or multiply it, that are not observed."""
+    """Climb from a node while covariates, but no observed values, are added or multiplied."""
     with_offset = scaled = node = chain[0]
     for upper in chain[1:]:
         others = [v for v in upper.owner.inputs if v is not node]
@@ -118,7 +119,7 @@ def _completed(
         by_row = any(graph.by_row(v) for v in others)
         step = _step(upper, node, by_row=by_row, known=bool(observed))
         if step is None:
-            # the error function's sqrt(2) belongs to the link
+            # The sqrt(2) of the error function belongs to the link.
             return with_offset if _scalar_op(upper) in _ERROR_FUNCTIONS else scaled
         node = upper
         scaled = scaled if step == "view" else upper
@@ -127,9 +128,9 @@ def _completed(
 
 
 def _step(upper: Variable, node: Variable, *, by_row: bool, known: bool) -> str | None:
-    """Say what is done to the predictor in one step; None where that ends it.
+    """Say what one step does to the predictor, or None where the predictor ends.
 
-    A view or a change of sign belongs to the predictor only if something else follows.
+    A view or a change of sign belongs to the predictor only if something else follows it.
     """
     op, first = upper.owner.op, upper.owner.inputs[0] is node
     if isinstance(op, DimShuffle | Reshape | SpecifyShape | TypeCastingOp):
@@ -161,9 +162,9 @@ def _scalar_op(variable: Variable) -> ps.ScalarOp | None:
 
 
 def why_not_one(loglik: Variable, graph: RowGraph, observed: Collection[Variable]) -> str | None:
-    """Explain why no node is the predictor: what enters the log-likelihood besides it.
+    """Explain why no node is the linear predictor: what else enters the log-likelihood.
 
-    None where nothing does, so that it is the predictor that is not linear.
+    Returns None where nothing else does: then the predictor exists, but is not linear.
 
     Examples
     --------
@@ -202,7 +203,7 @@ def why_not_one(loglik: Variable, graph: RowGraph, observed: Collection[Variable
 
 
 def _only_through(node: Variable, loglik: Variable, graph: RowGraph) -> list[Variable]:
-    """Find the free variables that act on the log-likelihood through one node alone."""
+    """Find the free variables that act on the log-likelihood through this node alone."""
     below = set(ancestors([node]))
     inside = [p for p in graph.parameters if p in below]
     return [p for p in inside if node in meeting_points(loglik, [p])]

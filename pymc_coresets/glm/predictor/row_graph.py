@@ -1,4 +1,4 @@
-"""What the parts of a graph for the selected rows depend on, and where its paths meet."""
+"""What the parts of a graph for selected rows depend on, and where its paths meet."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
@@ -21,7 +21,7 @@ from pymc_coresets.reading.folding import evaluate
 
 __all__ = ["MOVES", "RowGraph", "meeting_points"]
 
-#: Ops whose output has the entries of their first input, somewhere.
+#: Ops that only rearrange the entries of their first input.
 MOVES = (
     AdvancedSubtensor,
     Alloc,
@@ -36,14 +36,14 @@ MOVES = (
 
 
 class RowGraph:
-    """What each variable of a graph for the selected rows depends on, and the values of its data.
+    """Tells what each variable of a graph for selected rows depends on, and evaluates its data.
 
     Parameters
     ----------
     parameters : sequence of Variable
-        Inputs that stand for the free variables, of known shape.
+        Inputs of known shape that stand for the free variables.
     rows : mapping of Variable to ndarray
-        The other inputs of the graph, and the values of each for all rows.
+        The other inputs of the graph, and the values of each one for all rows.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class RowGraph:
         return _known(self._by_row, variable)
 
     def values(self, variable: Variable) -> np.ndarray:
-        """Give the values, for all rows, of what depends on no free variable."""
+        """Return the values, for all rows, of a variable that depends on no free variable."""
         if variable in self.rows:
             return self.rows[variable]
         if isinstance(variable, Constant):
@@ -86,7 +86,7 @@ class RowGraph:
         return values
 
     def shape(self, variable: Variable) -> tuple[int, ...]:
-        """Give the shape of what depends on no array of rows."""
+        """Return the shape of a variable that depends on no array of rows."""
         if None not in variable.type.shape:
             return tuple(variable.type.shape)
         zeros: dict[Variable, Variable] = {
@@ -96,7 +96,7 @@ class RowGraph:
         return tuple(int(n) for n in shape)
 
     def is_coefficient(self, variable: Variable) -> bool:
-        """Whether a variable is shared by all rows, and no rearrangement of others."""
+        """Whether all rows share a variable, and it is not just a rearrangement of others."""
         if self.by_row(variable) or not self.depends(variable):
             return False
         node = variable.owner
@@ -110,11 +110,11 @@ class RowGraph:
         return any(self.depends(i) for i in options)
 
     def product(self, one: Variable, other: Variable) -> Variable:
-        """Make the coefficient node `one` (a single number) times `other`, once."""
+        """Return the coefficient node `one * other`, always the same; `one` is a single number."""
         return self._made.setdefault((one, other), pt.mul(pt.reshape(one, ()), other))
 
     def reciprocal(self, variable: Variable) -> Variable:
-        """Make the coefficient node ``1 / variable``, once."""
+        """Return the coefficient node ``1 / variable``, always the same."""
         return self._made.setdefault((variable,), pt.reciprocal(variable))
 
 
@@ -128,7 +128,7 @@ def _known(known: dict[Variable, bool], variable: Variable) -> bool:
 
 
 def meeting_points(output: Variable, sources: Iterable[Variable]) -> list[Variable]:
-    """Find the variables that every path from any of the sources to the output leads through.
+    """Find the variables that lie on every path from any of the sources to the output.
 
     Returns
     -------

@@ -15,7 +15,7 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-full test test-all coverage lint types format bench wheel clean
+.PHONY: help setup demo demo-full test test-all mutants coverage lint types format bench wheel clean
 
 help: ## show this list
 	@echo "Targets (each sets up .venv first where it needs it):"
@@ -38,6 +38,9 @@ test: $(READY) ## all tests but the slow ones, and the examples in the docstring
 
 test-all: $(READY) ## every test
 	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) -m "slow or not slow" $(TEST_FLAGS)
+
+mutants: $(READY) ## planted bugs that the tests must catch, as many as MUTANTS_SECONDS allow
+	@$(RUN) -m tests.mutants
 
 coverage: $(READY) ## the tests with a report of the lines that they do not reach
 	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --cov $(TEST_FLAGS)

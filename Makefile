@@ -11,15 +11,17 @@ TEST_FLAGS ?=
 SOURCES := pymc_coresets tests examples benchmarks scripts
 # Small matrices, several processes: more BLAS threads than that only compete.
 THREADS ?= 1
+# Other random numbers for the statistical tests.
+SEEDS ?= 1 2 3
 export PYTHON
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-full test test-all coverage lint types format bench wheel clean
+.PHONY: help setup demo demo-full test test-all test-processors mutants coverage lint types format bench wheel clean
 
 help: ## show this list
 	@echo "Targets (each sets up .venv first where it needs it):"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## create .venv with the project and everything needed to work on it
 
@@ -38,6 +40,20 @@ test: $(READY) ## all tests but the slow ones, and the examples in the docstring
 
 test-all: $(READY) ## every test
 	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) -m "slow or not slow" $(TEST_FLAGS)
+
+test-processors: $(READY) ## the tests as other processors compute, and the statistical ones with other seeds
+	@OMP_NUM_THREADS=$(THREADS) NPY_DISABLE_CPU_FEATURES=$$($(RUN) scripts/processor_features.py AVX512) \
+		OPENBLAS_CORETYPE=Haswell NUMBA_CPU_NAME=generic $(RUN) -m pytest -n $(WORKERS) $(TEST_FLAGS)
+	@OMP_NUM_THREADS=$(THREADS) NPY_DISABLE_CPU_FEATURES=$$($(RUN) scripts/processor_features.py) \
+		OPENBLAS_CORETYPE=Nehalem NUMBA_CPU_NAME=generic $(RUN) -m pytest -n $(WORKERS) $(TEST_FLAGS)
+	@for seed in $(SEEDS); do \
+		OMP_NUM_THREADS=$(THREADS) PYMC_CORESETS_TEST_SEED=$$seed $(RUN) -m pytest -n $(WORKERS) \
+			tests/statistical tests/properties $(TEST_FLAGS) \
+			|| exit 1; \
+	done
+
+mutants: $(READY) ## planted bugs that the tests must catch, as many as MUTANTS_SECONDS allow
+	@$(RUN) -m tests.mutants
 
 coverage: $(READY) ## the tests with a report of the lines that they do not reach
 	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) --cov $(TEST_FLAGS)

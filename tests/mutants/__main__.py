@@ -1,0 +1,222 @@
+"""Plant bugs one after another and see whether the tests notice: ``make mutants``.
+
+A copy of the project is mutated in place. One process that has imported PyMC and pytest forks a
+child for each bug; the child imports the package from the copy and runs the tests of that module,
+the doctests first, up to the first failure. Environment variables:
+
+- MUTANTS_SECONDS: time to spend, 1800 by default;
+- MUTANTS_SEED: which bugs are picked, 1 by default;
+- MUTANTS_ROOMS: how the modules' paths begin, such as ``"diagnostics glm/logistic"``;
+- MUTANTS_COUNT: how many bugs in each of these, as many as there is time for by default.
+
+Exits with 1 if a bug survives.
+"""
+
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from py_compile import PycInvalidationMode
+from py_compile import compile as compile_file
+
+import pytest
+
+from tests.mutants.operators import Mutant, generated
+from tests.mutants.planted import planted
+from tests.mutants.table import tests_of
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "pymc_coresets"
+SECONDS = float(os.environ.get("MUTANTS_SECONDS", "1800"))
+SEED = int(os.environ.get("MUTANTS_SEED", "1"))
+ROOMS = os.environ.get("MUTANTS_ROOMS", "").split()
+COUNT = int(os.environ.get("MUTANTS_COUNT", "0")) or None
+TEST_LIMIT = 60  # seconds for one test: a mutant may run for ever
+MUTANT_LIMIT = 400  # seconds for all the tests of a mutant
+WARM = [
+    "numpy", "scipy.stats", "scipy.optimize", "xarray", "pandas", "arviz", "arviz_plots", "pymc",
+    "hypothesis", "numba", "matplotlib.pyplot", "pytensor.link.numba.linker", "numba.np.ufunc",
+]  # fmt: skip
+QUIET = ["-xq", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+
+
+class Watch:
+    """A pytest plugin: limits the time of each test and notes the first that fails."""
+
+    def __init__(self, report: Path) -> None:
+        self.report = report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item, nextitem):
+        signal.alarm(TEST_LIMIT)
+        try:
+            return (yield)
+        finally:
+            signal.alarm(0)
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            self.report.write_text(report.nodeid)
+
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self.report.write_text(report.nodeid)
+
+
+class Copy:
+    """A copy of the project in which one module at a time is mutated."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.report = folder, folder / "failed.txt"
+        self.sound: dict[str, bool] = {}  # tests that failed, and whether they pass without a bug
+        for name in (PACKAGE, "tests", "benchmarks", "examples"):
+            ignored = shutil.ignore_patterns("__pycache__", "results", "figures")
+            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+        shutil.copy(ROOT / "pyproject.toml", folder)
+        for path in (folder / PACKAGE).rglob("*.py"):
+            compile_file(path, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
+
+    def verdict(self, mutant: Mutant) -> str:
+        """Say whether the tests catch it: "caught", "survived" or "undecided" (no time)."""
+        path = self.folder / PACKAGE / mutant.module
+        text = path.read_text()
+        path.write_text(mutant.apply(text))
+        try:
+            status = self._run([f"{PACKAGE}/{mutant.module}", *tests_of(mutant.module)])
+        finally:
+            path.write_text(text)
+        if status in {None, pytest.ExitCode.OK}:
+            return "undecided" if status is None else "survived"
+        if status in {pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR}:
+            raise SystemExit((self.folder / "output.txt").read_text())
+        if not self._failure_is_sound():
+            raise SystemExit(f"{self.report.read_text()} fails without any bug")
+        return "caught"
+
+    def _failure_is_sound(self) -> bool:
+        """Whether the test that failed passes without the bug."""
+        failed = self.report.read_text() if self.report.exists() else ""
+        if failed and failed not in self.sound:
+            self.sound[failed] = self._run([failed]) == pytest.ExitCode.OK
+            self.report.write_text(failed)
+        return self.sound.get(failed, True)
+
+    def _run(self, tests: list[str]) -> int | None:
+        """Run tests in a child; its exit status, or None where it did not finish in time."""
+        self.report.unlink(missing_ok=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # idle threads of pyarrow
+            child = os.fork()
+        if not child:
+            os.setsid()
+            self._become_pytest(tests)
+        deadline = time.monotonic() + MUTANT_LIMIT
+        while time.monotonic() < deadline:
+            finished, status = os.waitpid(child, os.WNOHANG)
+            if finished:
+                _end_group(child)
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.05)
+        _end_group(child)
+        os.waitpid(child, 0)
+        return None
+
+    def _become_pytest(self, tests: list[str]) -> None:
+        status = pytest.ExitCode.INTERNAL_ERROR
+        try:
+            os.chdir(self.folder)
+            sys.path.insert(0, str(self.folder))
+            for name in [n for n in sys.modules if n.split(".")[0] in {"tests", PACKAGE}]:
+                del sys.modules[name]
+            output = os.open(self.folder / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the child, whatever it computes
+            status = pytest.main([*QUIET, *tests], plugins=[Watch(self.report)])
+        except BaseException:  # noqa: BLE001 - nothing may unwind into the parent's code
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+
+
+def _end_group(child: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+
+
+def candidates() -> dict[str, list[Mutant]]:
+    """The mutants of each room in the order in which they are tried: planted ones every other."""
+    rng = random.Random(SEED)
+    by_hand, by_machine = defaultdict(list), defaultdict(list)
+    for path in sorted((ROOT / PACKAGE).rglob("*.py")):
+        module, text = str(path.relative_to(ROOT / PACKAGE)), path.read_text()
+        chosen = [room for room in ROOMS if module.startswith(room)]
+        if ROOMS and not chosen:
+            continue
+        room = chosen[0] if chosen else module.split("/", maxsplit=1)[0].removesuffix(".py")
+        by_hand[room] += planted(module, text)
+        by_machine[room] += generated(module, text)
+    found = {}
+    for room, mutants in by_machine.items():
+        rng.shuffle(mutants)
+        rng.shuffle(by_hand[room])
+        paired = [m for pair in zip(by_hand[room], mutants, strict=False) for m in pair]
+        found[room] = (paired + mutants[len(by_hand[room]) :])[:COUNT]
+    return found
+
+
+def in_turn(rooms: dict[str, list[Mutant]]) -> Iterator[tuple[str, Mutant]]:
+    """One mutant of each room after the other, as long as there are any."""
+    for place in range(max(map(len, rooms.values()))):
+        for room, mutants in rooms.items():
+            if place < len(mutants):
+                yield room, mutants[place]
+
+
+def main() -> None:
+    started = time.monotonic()
+    os.environ |= {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is needed, and some import much
+    for name in WARM:
+        with suppress(ImportError):
+            import_module(name)
+    scores: dict[str, Counter[str]] = defaultdict(Counter)
+    survivors = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PYTHONPATH"] = folder
+        copy = Copy(Path(folder))
+        for room, mutant in in_turn(candidates()):
+            before = time.monotonic()
+            if before - started > SECONDS:
+                break
+            verdict = copy.verdict(mutant)
+            text = (ROOT / PACKAGE / mutant.module).read_text()
+            where = f"{PACKAGE}/{mutant.module}:{mutant.line(text)}"
+            print(f"{verdict:9} {time.monotonic() - before:4.0f} s  {where}", flush=True)
+            scores[room][verdict] += 1
+            if verdict != "caught":
+                survivors.append(f"{verdict} {where}\n{mutant.diff(text)}")
+                print(mutant.diff(text), flush=True)
+    print("", *survivors, sep="\n")
+    tried, caught = 0, 0
+    for room, score in sorted(scores.items()):
+        print(f"{room:24} {score['caught']:4} of {score.total():4} caught")
+        tried, caught = tried + score.total(), caught + score["caught"]
+    minutes = (time.monotonic() - started) / 60
+    print(f"{'in all':24} {caught:4} of {tried:4} caught, {tried / minutes:.1f} a minute")
+    sys.exit(caught < tried)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Which tests answer for which module, the fastest first."""
+
+CONTRACT = "tests/properties/test_algorithm_contract.py"
+ERRORS = "tests/models/test_errors.py"
+POTENTIALS = "tests/models/test_potentials.py"
+MODELS = "tests/models/test_coreset_model.py"
+LINEAR = "tests/models/test_glm.py"
+BUILD = "tests/statistical/test_build.py"
+PASS_GLM = "tests/statistical/test_pass_glm.py"
+SAMPLER = "tests/statistical/test_sampler.py"
+SENSITIVITY = "tests/statistical/test_sensitivity.py"
+
+
+def unit(*names: str) -> tuple[str, ...]:
+    return tuple(f"tests/unit/test_{name}.py" for name in names)
+
+
+#: A module belongs to the longest of these that its path starts with.
+TESTS = {
+    "": (BUILD,),
+    "advice": (*unit("advice"), BUILD),
+    "coreset": (*unit("warnings"), BUILD),
+    "pass_glm": (PASS_GLM,),
+    "display": (*unit("diagnostics_datatree"), BUILD),
+    "exceptions": (*unit("warnings"), ERRORS),
+    "rows/": (*unit("rows", "candidates"), BUILD),
+    "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
+    "reading/draws": unit("draws"),
+    "reading/unconstrained": (*unit("weighting"), SAMPLER),
+    "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
+    "potentials/": (*unit("vectormath"), ERRORS, POTENTIALS, BUILD),
+    "potentials/vectormath": (*unit("vectormath"), POTENTIALS),
+    "diagnostics/": unit("diagnostics_comparison", "diagnostics_datatree", "importance"),
+    "diagnostics/__init__": unit("diagnostics_plots"),
+    "diagnostics/alignment": unit("diagnostics_comparison", "diagnostics_plots"),
+    "diagnostics/comparison": unit("diagnostics_comparison"),
+    "diagnostics/datatree": unit("diagnostics_datatree", "diagnostics_comparison"),
+    "diagnostics/judging": unit("diagnostics_datatree"),
+    "diagnostics/distances": unit("diagnostics_distances", "diagnostics_comparison"),
+    "diagnostics/importance": unit("importance", "diagnostics_datatree"),
+    "diagnostics/plots": unit("diagnostics_plots"),
+    "sampling/": (*unit("weighting"), SAMPLER),
+    "solving/": (*unit("problem", "space", "nnls", "solve"), CONTRACT),
+    "solving/candidates": unit("candidates", "sparse_vi"),
+    "solving/loop": (*unit("solve"), CONTRACT),
+    "solving/nnls": (*unit("nnls", "pursuit"), CONTRACT),
+    "methods/": (*unit("solve", "pursuit", "riemannian", "sparse_vi", "quasi_newton"), CONTRACT),
+    "methods/adaptive": unit("sparse_vi", "quasi_newton"),
+    "methods/frank_wolfe": (*unit("frank_wolfe"), CONTRACT),
+    "methods/giga": (*unit("giga"), CONTRACT),
+    "methods/iht": (*unit("iht"), CONTRACT),
+    "methods/metering": unit("riemannian", "sparse_vi"),
+    "methods/pursuit": (*unit("pursuit"), CONTRACT),
+    "methods/quasi_newton": unit("quasi_newton"),
+    "methods/riemannian": unit("riemannian"),
+    "methods/sparse_vi": unit("sparse_vi"),
+    "methods/uniform": (*unit("uniform"), CONTRACT),
+    "glm/": (LINEAR, SENSITIVITY, PASS_GLM),
+    "glm/logistic/": (*unit("sensitivity", "clustering"), SENSITIVITY),
+    "glm/polynomial/": (*unit("polynomial"), PASS_GLM),
+    "glm/predictor/": (LINEAR,),
+}
+
+
+def tests_of(module: str) -> tuple[str, ...]:
+    """Test files of a module, given by its path in the package.
+
+    >>> tests_of("glm/logistic/clustering.py")[0]
+    'tests/unit/test_sensitivity.py'
+    """
+    return TESTS[max((key for key in TESTS if module.startswith(key)), key=len)]

@@ -1,17 +1,18 @@
 """Elementary functions that a compiler can vectorise, and the compilation mode that uses them.
 
 The mathematical library's ``exp`` and ``log1p`` are function calls, which keep a loop from being
-turned into vector instructions: an element costs 20 to 30 ns.  Written out as polynomials, the
-same loop runs on 4 or 8 elements at a time.  :func:`vector_mode` replaces the functions of any
-model's graph by such polynomials, just before loops are fused, so that every likelihood profits.
+turned into vector instructions: each element costs 20 to 30 ns.  Written out as polynomials, the
+same loop runs on 4 or 8 elements at a time.  :func:`vector_mode` replaces the functions in
+any model's graph by such polynomials, just before loops are fused, so that every likelihood gains.
 
-Those of one argument are accurate to 3 units in the last place in float64, and keep the limits at
-infinities and NaN; log-gamma (absolutely, near its zeros) and powers to some 1e-14.  The
+Functions of one argument are accurate to 3 units in the last place in float64, and have the right
+limits at infinities and NaN; log-gamma (absolutely, near its zeros) and powers are accurate to
+about 1e-14.  The
 polynomials are Taylor's (exp), those of the freely distributable fdlibm (log), and Stirling's
 (log-gamma).
 """
 
-# ruff: noqa: ARG001, ARG002 (Numba and PyTensor say what arguments their callbacks have)
+# ruff: noqa: ARG001, ARG002 (Numba and PyTensor determine the arguments of their callbacks)
 
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -65,7 +66,7 @@ def _straight_line[F: Callable[..., object]](function: F) -> F:
 
 
 def _reinterpret(source: types.Type, target: types.Type, llvm: ir.Type) -> Callable[..., Any]:
-    """Give compiled code a function that reads the bits of a number as another type."""
+    """Return a function for compiled code that reads the bits of a number as another type."""
 
     @intrinsic
     def reinterpret(context: object, x: object) -> tuple[Any, Callable[..., ir.Value]]:
@@ -112,7 +113,7 @@ def vector_exp(x: float) -> float:
 
 @_straight_line
 def _log_parts(x: float) -> tuple[float, float, float, float]:
-    """Split x = 2**k m, sqrt(1/2) <= m < sqrt(2), and give k, f = m - 1, and log(1 + f) - f."""
+    """Split x = 2**k m, sqrt(1/2) <= m < sqrt(2), into k, f = m - 1, and log(1 + f) - f."""
     bits = _as_bits(x) + (_ONE - _SQRT_HALF)
     k = _as_double((bits >> 52) - _EXPONENT_BIAS + _as_bits(_ROUND)) - _ROUND
     f = _as_double((bits & _MANTISSA) + _SQRT_HALF) - 1.0
@@ -145,7 +146,7 @@ def vector_log(x: float) -> float:
 
 @_straight_line
 def vector_log1p(x: float) -> float:
-    """Compute log(1 + x), with the rounding of 1 + x put right."""
+    """Compute log(1 + x), corrected for the rounding of 1 + x."""
     u = 1.0 + x
     k, f, r, half_square = _log_parts(u)
     lost = (x - (u - 1.0)) / u
@@ -173,9 +174,13 @@ def vector_sigmoid(x: float) -> float:
 
 @_straight_line
 def vector_power(x: float, y: float) -> float:
-    """Compute x**y = exp(y log(x)) for x >= 0; NaN for negative x."""
-    power = vector_exp(y * vector_log(x))
-    return 1.0 if y == 0.0 or x == 1.0 else power
+    """Compute x**y = +-exp(y log|x|); NaN where x is negative and y is not an integer."""
+    magnitude = vector_exp(y * vector_log(abs(x)))
+    magnitude = 1.0 if (y == 0.0) | (abs(x) == 1.0) else magnitude
+    whole = np.floor(y) == y
+    odd = whole & (np.floor(0.5 * y) != 0.5 * y)
+    power = -magnitude if odd & (_as_bits(x) < 0) else magnitude  # the sign bit: of -0.0 too
+    return np.nan if (x < 0.0) & (x > -np.inf) & (not whole) else power
 
 
 @_straight_line
@@ -213,7 +218,7 @@ class _VectorFunction(ScalarOp):
         raise NotImplementedError("Only Numba compiles these functions.")
 
     def supports_c_code(self, inputs: object, outputs: object) -> bool:
-        # The loop fusion asks this of every Op, whatever the backend.
+        # Loop fusion asks this of every Op, whatever the backend.
         return True
 
 
@@ -268,7 +273,7 @@ def _vectorise(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     if replacement is None or any(i.type.dtype != "float64" for i in node.inputs):
         return None
     if isinstance(replacement, VectorPower) and isinstance(node.inputs[1], Constant):
-        return None  # such as a square: a negative base is possible, and the compiler does well
+        return None  # such as a square, which the compiler turns into multiplications
     return _elementwise(replacement, node.inputs)
 
 
@@ -297,8 +302,8 @@ class _InlineComposite(Composite):
 
 @register_scalar_funcify(_InlineComposite)
 def _funcify_inline(op: _InlineComposite, node: Apply, **kwargs: object) -> tuple[Any, str | None]:
-    # The compiler leaves a long expression out of the loop as a call, and a loop with a call in
-    # it is not vectorised.
+    # The compiler would put a long expression into a function of its own, and a loop that calls
+    # a function is not vectorised.
     function, key = numba_funcify_Composite(op, node, **kwargs)
     inline = numba_njit(function.py_func, forceinline=True, error_model="numpy")
     return inline, key and sha256(f"{key}{_VERSION}".encode()).hexdigest()
@@ -318,7 +323,7 @@ def _elementwise(function: ScalarOp, inputs: Sequence[Variable]) -> list[Variabl
 
 
 class _ThreadedLinker(NumbaLinker):
-    """PyTensor's Numba linker, for functions that threads may run side by side."""
+    """PyTensor's Numba linker, for functions that threads can run at the same time."""
 
     def jit_compile(  # type: ignore[override] # NumbaLinker's argument is such a pair
         self, fn_and_cache: tuple[Any, str | None]
@@ -331,7 +336,7 @@ class _ThreadedLinker(NumbaLinker):
 
 
 def vector_mode() -> Mode:
-    """Give PyTensor's Numba mode with vectorisable elementary functions, and free of the GIL.
+    """Return PyTensor's Numba mode with vectorisable functions that release the GIL.
 
     Examples
     --------

@@ -1,35 +1,47 @@
 """Check what is derived from a model against PyMC, before anything relies on it."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pymc as pm
-import pytensor
+from pymc.logprob.utils import ParameterValueError
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor.variable import TensorConstant
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.folding import PLAIN_MODE, numpy_function
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.pushdown import UNNAMED
 from pymc_coresets.reading.rewrite import POTENTIAL
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["verify", "verify_model"]
 
-_JITTERS = (0.0, 0.1, 0.5)  # on the unconstrained scale; PyMC jitters starting points by up to 1
+_NEAR, _FAR = 0.5, 4.0  # on the unconstrained scale; PyMC jitters starting points by up to 1
+_N_TRIES = 30  # more points, where the log-likelihood is finite at none of the first
 _MAX_ROWS = 1_000
+_CANCELLED = -30.0  # nats: a probability of 1e-13, which 1 - (1 - p) has no digits of
 
 
 def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
     """Compare the potentials with PyMC's own at random rows and points.
 
-    Costs three evaluations of PyMC's elementwise log-likelihood of all rows: at the model's
-    initial point, and near it.
+    Costs six evaluations of PyMC's elementwise log-likelihood of all rows: at the model's initial
+    point, three times near it, and twice far out, where every coordinate of the unconstrained
+    space has either sign.  Points where PyMC's log-likelihood is not finite are left out.
 
     Raises
     ------
     InvalidDataError
         If the log-likelihood of some row is NaN or infinite at all points, as for missing data.
     UnsupportedModelError
-        If the two differ: the model is one that the package does not understand.
+        If the two differ, so that the package does not understand the model; or if no point is
+        found where the log-likelihood of all rows is finite.
 
     Examples
     --------
@@ -40,53 +52,167 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
     >>> verify(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
     """
     space = Unconstrained(loglik.observations.model)
-    jitter = rng.uniform(-1, 1, size=(len(_JITTERS), space.n_dims))
-    draws = space.constrain(space.start + np.array(_JITTERS)[:, None] * jitter)
-    reference = _reference(loglik, draws)
-    _refuse_bad_rows(loglik, reference)
+    near, far = (space.constrain(x) for x in _points(space, rng))
+    reference = _reference(loglik.observations)
+    at_near, at_far = reference(near), reference(far)
+    if not np.isfinite(at_near).all():
+        _refuse_bad_rows(loglik, near)
+    if not np.isfinite(at_near).any(axis=1).all():
+        near = space.constrain(_tries(space, rng))
+        at_near = reference(near)
+        if not np.isfinite(at_near).any(axis=1).all():
+            raise _nowhere_finite(loglik.observations, space)
     n_obs = loglik.observations.n_obs
     rows = np.sort(rng.choice(n_obs, min(n_obs, _MAX_ROWS), replace=False))
-    values = loglik.matrix(draws, loglik.source.take(rows), finite=False)
+    _compare(loglik, near, at_near, rows, rtol=1e-6, atol=1e-8)
+    # Tails of distribution functions may differ in all digits but the first.
+    _compare(loglik, far, at_far, rows, rtol=0.02, atol=1e-3)
+
+
+def _points(space: Unconstrained, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Points near the initial one, (4, D), and far from zero on either side, (2, D)."""
+    shape = (3, space.n_dims)
+    signs = np.where(space.continuous, rng.choice([-1.0, 1.0], size=shape), 0.0)
+    first, near, far = signs * rng.uniform(0.2, 1.0, size=shape)
+    start = space.start
+    fixed = np.where(space.continuous, 0.0, start)
+    return (
+        start + np.array([0.0 * first, 0.2 * _NEAR * first, _NEAR * near, -_NEAR * near]),
+        fixed + _FAR * np.array([far, -far]),
+    )
+
+
+def _tries(space: Unconstrained, rng: np.random.Generator) -> np.ndarray:
+    """Points around the initial one, whose distance to it has another magnitude in each try."""
+    shape = (_N_TRIES, space.n_dims)
+    sizes = np.exp(rng.uniform(np.log(0.02), np.log(2.0), size=shape))
+    signs = np.where(space.continuous, rng.choice([-1.0, 1.0], size=shape), 0.0)
+    tries: np.ndarray = space.start + signs * sizes
+    return tries
+
+
+def _reference(obs: Observations) -> Callable[[Draws], np.ndarray]:
+    """PyMC's potentials of all rows, (n_obs, n_points), by NumPy."""
+    function = numpy_function(list(obs.parameters.values()), [obs.reference])
+
+    def reference(draws: Draws) -> np.ndarray:
+        columns = []
+        for point in _each(draws, obs):
+            try:
+                [values] = function(*point)
+            except np.linalg.LinAlgError:  # a matrix that is singular far out
+                values = np.array(np.nan)
+            columns.append(np.broadcast_to(values, obs.n_obs))
+        return np.stack(columns, axis=1)
+
+    return reference
+
+
+def _each(draws: Draws, obs: Observations) -> list[list[np.ndarray]]:
+    return [
+        [np.asarray(draws.values[n][s], v.type.dtype) for n, v in obs.parameters.items()]
+        for s in range(draws.n_draws)
+    ]
+
+
+def _compare(
+    loglik: LogLikelihood,
+    draws: Draws,
+    reference: np.ndarray,
+    rows: np.ndarray,
+    *,
+    rtol: float,
+    atol: float,
+) -> None:
     # Where PyMC's check of one row's parameters fails, it makes all rows infinite.
-    comparable = np.isfinite(reference[rows])
-    wrong = comparable & ~np.isclose(values, reference[rows], rtol=1e-6, atol=1e-8)
+    finite = np.isfinite(reference)
+    used = np.flatnonzero(finite.any(axis=0))
+    if not used.size:
+        return
+    expected, finite = reference[np.ix_(rows, used)], finite[np.ix_(rows, used)]
+    values = loglik.matrix(draws.take(used), loglik.source.take(rows), finite=False)
+    near = np.isclose(values, expected, rtol=rtol, atol=atol)
+    vanished = np.isneginf(values) & (expected < _CANCELLED)
+    wrong = finite & ~near & ~vanished
     if wrong.any():
         n, s = np.argwhere(wrong)[0]
         raise UnsupportedModelError(
             f"The log-likelihood of observation {rows[n]} comes out as {values[n, s]}, but PyMC "
-            f"gives {reference[rows[n], s]}: its structure is not understood. Please report the "
-            "model. Writing the likelihood as a pm.Potential with one value per row may help."
+            f"gives {expected[n, s]}: the package does not understand this model. Please report "
+            "it. Writing the likelihood as a pm.Potential with one value per row may help."
         )
 
 
-def _reference(loglik: LogLikelihood, draws: Draws) -> np.ndarray:
-    """PyMC's potentials of all rows, (n_obs, n_points), by NumPy."""
+# -- rows and points without a finite log-likelihood -----------------------------------------------
+
+
+def _refuse_bad_rows(loglik: LogLikelihood, draws: Draws) -> None:
+    """Name the rows, and the data if they are the reason, where not all rows are to blame."""
     obs = loglik.observations
-    # Its stabilisations count: as written, log(1 - sigmoid(x)) is no reference for large x.
-    inputs = list(obs.parameters.values())
-    function = pytensor.function(inputs, obs.reference, mode=PLAIN_MODE, on_unused_input="ignore")
-    columns = []
-    for s in range(draws.n_draws):
-        point = [np.asarray(draws.values[n][s], v.type.dtype) for n, v in obs.parameters.items()]
-        with np.errstate(all="ignore"):  # of infinite data, which are about to be named
-            columns.append(np.broadcast_to(function(*point), obs.n_obs))
-    return np.stack(columns, axis=1)
-
-
-def _refuse_bad_rows(loglik: LogLikelihood, reference: np.ndarray) -> None:
-    bad = np.flatnonzero(~np.isfinite(reference).any(axis=1))
-    if not bad.size:
-        return
-    suspects = loglik.non_finite_data(loglik.source.take(bad[:1]))
-    found = f"The log-likelihood of {bad.size} observations is not finite, first of row {bad[0]}"
-    if suspects:
+    finite = np.isfinite(loglik.matrix(draws, finite=False))
+    for name, not_finite in _non_finite_data(obs).items():
+        bad = np.flatnonzero(not_finite & ~finite.all(axis=1))
+        if bad.size:
+            raise InvalidDataError(
+                f"The log-likelihood of {_named_rows(obs, bad)} is NaN or infinite, where the data "
+                f"are not finite in {name}. Leave these rows out, or impute them (a masked array "
+                "as observed=...)."
+            )
+    bad = np.flatnonzero(~finite.any(axis=1))
+    if 0 < bad.size < loglik.n_rows:
         raise InvalidDataError(
-            f"{found}, where the data are not finite in {suspects}. Leave these rows out, or "
-            "impute them (a masked array as observed=...)."
+            f"The log-likelihood of {_named_rows(obs, bad)} is NaN or infinite at the model's "
+            "initial point and near it. Give a better one (initval=...), scale the covariates, or "
+            "correct observations that are impossible under the model."
         )
-    raise InvalidDataError(
-        f"{found}, at the model's initial point and near it. Give a better one (initval=...), "
-        "scale the covariates, or correct observations that are impossible under the model."
+
+
+def _named_rows(obs: Observations, rows: np.ndarray, n_shown: int = 5) -> str:
+    positions = rows if obs.positions is None else obs.positions[rows]
+    shown = ", ".join(map(str, positions[:n_shown]))
+    if len(rows) == 1:
+        return f"row {shown}"
+    return f"{len(rows)} rows ({shown}{', ...' if len(rows) > n_shown else ''})"
+
+
+def _non_finite_data(obs: Observations) -> dict[str, np.ndarray]:
+    """Find the rows, (n_obs,) of bool, in which each array that is given with NaN or inf has it."""
+    used = set(graph_inputs([obs.loglik]))
+    found: dict[str, np.ndarray] = {}
+    for array in obs.rows:
+        if array.placeholder in used and _given_non_finite(array.source):
+            values = np.moveaxis(array.values, array.axis, 0).reshape(obs.n_obs, -1)
+            bad = ~np.isfinite(values).all(axis=1)
+            name = array.name if array.name == UNNAMED else repr(array.name)
+            found[name] = found.get(name, False) | bad
+    return found
+
+
+def _given_non_finite(source: Variable) -> bool:
+    """Whether any data that `source` is computed from are not finite: itself, it may well be."""
+    return any(
+        isinstance(v, TensorConstant) and v.type.ndim > 0 and not np.isfinite(v.data).all()
+        for v in ancestors([source])
+    )
+
+
+def _nowhere_finite(obs: Observations, space: Unconstrained) -> UnsupportedModelError:
+    """Say which of PyMC's parameter checks fails at the initial point, if it is one that does."""
+    function = numpy_function(
+        list(obs.parameters.values()), [obs.reference], Mode(linker="py", optimizer="None")
+    )
+    [start] = _each(space.constrain(space.start[None]), obs)
+    reason = ""
+    try:
+        function(*start)
+    except ParameterValueError as error:
+        reason = f" (PyMC's check {str(error)!r} fails)"
+    except np.linalg.LinAlgError as error:
+        reason = f" ({error})"
+    return UnsupportedModelError(
+        f"The log-likelihood of {[t.name for t in obs.terms]} is finite neither at the model's "
+        f"initial point{reason} nor at {_N_TRIES} points around it. Give a point where it is "
+        "(initval=...), or parametrise the model so that its parameters are valid everywhere."
     )
 
 
@@ -96,9 +222,9 @@ def verify_model(loglik: LogLikelihood, model: pm.Model, rows: Rows, weights: np
     Parameters
     ----------
     loglik : LogLikelihood
-        The potentials, which `verify` has found right.
+        The potentials, which `verify` has accepted.
     model : pm.Model
-        What `coreset_model` made of `rows` and `weights`.
+        The result of `coreset_model` for `rows` and `weights`.
     rows : Rows
     weights : ndarray of shape (size,)
 
@@ -123,8 +249,9 @@ def verify_model(loglik: LogLikelihood, model: pm.Model, rows: Rows, weights: np
     potential = model.compile_logp(vars=[model[POTENTIAL]], jacobian=False, mode=PLAIN_MODE)
     value = float(potential(space.point(space.start)))
     expected = float(weights @ loglik.matrix(space.constrain(space.start[None]), rows)[:, 0])
-    if not np.isclose(value, expected, rtol=1e-6, atol=1e-8 * weights.sum()):
+    atol = 1e-8 * weights.sum()
+    if not np.isclose(value, expected, rtol=1e-6, atol=atol, equal_nan=True):
         raise UnsupportedModelError(
             f"The coreset model has the log-likelihood {value} where the weighted rows give "
-            f"{expected}: its structure is not understood. Please report the model."
+            f"{expected}: the package does not understand this model. Please report it."
         )

@@ -1,4 +1,4 @@
-"""A PyMC model taken apart, and put together again on other rows.
+"""Take a PyMC model apart, and put it together again on other rows.
 
 What belongs here: likelihood terms and their observation axis, the push-down of a row selection
 with its rules, missing values, draws and the unconstrained space of the free variables, and the

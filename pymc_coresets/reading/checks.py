@@ -1,7 +1,7 @@
 """Make the parameter checks of a log-density hold row by row.
 
 PyMC guards a log-density with one check over all observations: a single bad row sends the whole
-vector to minus infinity.  For any few rows the check has to be a statement about these rows:
+vector to minus infinity.  For a few rows the check has to be about these rows alone:
 ``f_n = -inf`` exactly where a condition fails for row n.  The sum over all rows is unchanged.
 """
 
@@ -96,7 +96,7 @@ def _conjuncts(condition: Variable) -> Iterator[Variable]:
         for part in node.inputs:
             yield from _conjuncts(part)
     elif node is not None and isinstance(node.op, CAReduce) and condition.type.ndim == 0:
-        # All of all is all; any other reduction is a condition of its own.
+        # Nested `all` reductions are one; any other reduction is a condition in itself.
         if isinstance(node.op.scalar_op, AND):
             yield from _conjuncts(node.inputs[0])
         else:
@@ -118,14 +118,14 @@ def _always_true(condition: Variable) -> bool:
         return _computed_by(left, _NON_NEGATIVE) and bool(np.all(right.data <= 0))
     if isinstance(node.op.scalar_op, LE):
         return _computed_by(left, (Sigmoid,)) and bool(np.all(right.data >= 1))
-    # An underflow to zero of a positive function is no reason to reject a draw.
+    # A positive function that underflows to zero is no reason to reject a draw.
     if isinstance(node.op.scalar_op, GT):
         return _computed_by(left, (Exp, Softplus)) and bool(np.all(right.data <= 0))
     return False
 
 
 def _with_known_sums(condition: Variable) -> Variable:
-    """Replace the sum of a softmax by one: that it is a probability needs no check."""
+    """Replace the sum of a softmax by one: it needs no check that it adds up."""
     known: dict[Variable, Variable] = {
         v: pt.ones(v.type.shape)
         for v in ancestors([condition])

@@ -40,7 +40,7 @@ class Draws:
         return len(next(iter(self.values.values())))
 
     def take(self, positions: np.ndarray | slice) -> "Draws":
-        """Give some of the draws."""
+        """Return some of the draws."""
         return Draws({name: value[positions] for name, value in self.values.items()})
 
     def split(self, n_heldout: int, *, rng: np.random.Generator) -> tuple["Draws", "Draws"]:
@@ -59,7 +59,7 @@ class Draws:
             (or ``sample``) come first.  An array is of shape (n_draws, ...) or
             (n_chains, n_draws, ...).
         shapes : mapping of str to tuple of int
-            The free variables that are needed, and their shapes.
+            The free variables that are needed, with their shapes.
 
         Returns
         -------
@@ -108,7 +108,7 @@ def _flat(name: str, found: Mapping[str, np.ndarray], shape: tuple[int, ...]) ->
         raise InvalidDataError(f"The draws lack the free variable {name!r}.")
     value = found[name]
     if value.dtype.kind not in "biuf":
-        raise InvalidDataError(f"The draws of {name!r} are no numbers, but {value.dtype}.")
+        raise InvalidDataError(f"The draws of {name!r} are not numbers but {value.dtype}.")
     n_leading = value.ndim - len(shape)
     if n_leading not in (1, 2) or value.shape[n_leading:] != shape:
         raise InvalidDataError(

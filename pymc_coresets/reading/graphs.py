@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import replace_rvs_by_values
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.basic import MergeOptimizer
@@ -23,12 +23,15 @@ from pytensor.xtensor import as_xtensor
 from pytensor.xtensor.type import XTensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.reading.folding import evaluate
+
+_FEW = 10  # entries: more than an array has dimensions
 
 __all__ = ["has_randomness", "parameter_inputs", "plain_graphs"]
 
 
 def parameter_inputs(model: pm.Model) -> dict[str, TensorVariable]:
-    """Make an input of known shape for each free variable, on its own scale.
+    """Create an input of known shape for each free variable, on its constrained scale.
 
     Examples
     --------
@@ -146,25 +149,46 @@ def _constant(shared: SharedVariable) -> Variable:
 
 
 def _merged(graphs: Sequence[Variable]) -> list[Variable]:
-    """Make equal parts of the graphs one, so that their rows are kept once."""
+    """Merge equal parts of the graphs, so that their rows are kept only once."""
     fgraph = FunctionGraph(outputs=list(graphs), clone=False, features=[])
     MergeOptimizer().rewrite(fgraph)
     return list(fgraph.outputs)
 
 
 def _with_constant_shapes(graphs: Sequence[Variable]) -> list[Variable]:
-    """Fold shapes that are known, whatever the values are."""
+    """Fold shapes, and the lengths and positions computed from them, whatever the values are."""
+    while known := _known_shapes(graphs):
+        # Other shapes become known with these: each node is made anew.
+        graphs = clone_replace(list(graphs), known, rebuild_strict=False)
+    return list(graphs)
+
+
+def _known_shapes(graphs: Sequence[Variable]) -> dict[Variable, Variable]:
     known: dict[Variable, Variable] = {}
     for variable in ancestors(graphs):
         node = variable.owner
-        if node is None or not isinstance(node.op, Shape | Shape_i):
+        if node is None:
             continue
-        shape = node.inputs[0].type.shape
+        shape = node.inputs[0].type.shape if isinstance(node.op, Shape | Shape_i) else ()
         if isinstance(node.op, Shape_i) and shape[node.op.i] is not None:
             known[variable] = pt.constant(shape[node.op.i], dtype="int64")
         elif isinstance(node.op, Shape) and None not in shape:
             known[variable] = pt.constant(np.array(shape, dtype="int64"))
-    return clone_replace(list(graphs), known, rebuild_strict=False) if known else list(graphs)
+        elif _is_length(node):
+            [value] = evaluate([variable])
+            known[variable] = variable.type.constant_type(variable.type, value)
+    return known
+
+
+def _is_length(node: Apply) -> bool:
+    """Whether a node computes one integer from constants too short to be data."""
+    [output, *others] = node.outputs
+    return (
+        not others
+        and getattr(output.type, "dtype", None) == "int64"
+        and output.type.ndim == 0
+        and all(isinstance(i, Constant) and np.size(i.data) < _FEW for i in node.inputs)
+    )
 
 
 def _refuse_minibatch(observed: Sequence[Variable]) -> None:

@@ -1,4 +1,4 @@
-"""Index operations on the observation axis: what an index that is data does to the rows."""
+"""Index operations along the observation axis, where the index is data."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
@@ -20,7 +20,7 @@ type Depends = Callable[[Variable], bool]
 
 
 class IndexedAxis(NamedTuple):
-    """An axis of x that an index, which is data, walks along.
+    """An axis of x with an index along it that is data.
 
     Attributes
     ----------
@@ -31,7 +31,8 @@ class IndexedAxis(NamedTuple):
     positions : ndarray of int
         Where each row of the result comes from.
     by_label : bool
-        Whether x is looked up (``effect[group]``), not merely shortened by a mask or a slice.
+        Whether x is a table that rows are looked up in (``effect[group]``), and not just
+        shortened by a mask or a slice.
     """
 
     x: TensorVariable
@@ -41,7 +42,7 @@ class IndexedAxis(NamedTuple):
 
     @property
     def repeats(self) -> bool:
-        """Whether some row of x is used more than once."""
+        """Whether some row of x may be used more than once."""
         return self.positions.min(initial=0) < 0 or len(np.unique(self.positions)) < len(
             self.positions
         )
@@ -53,9 +54,9 @@ def indexed_axis(node: Apply, axis: int, depends: Depends) -> IndexedAxis | None
     Parameters
     ----------
     node : Apply
-        Of any Op.
+        The application of any Op.
     axis : int
-        Of its output.
+        An axis of its output.
     depends : callable
         Whether a variable depends on the parameters.
 
@@ -115,7 +116,7 @@ def _sliced_axis(
 
 
 def aligned_index(node: Apply, axis: int, depends: Depends) -> tuple[int, int] | None:
-    """Find the axis of x that ``x[arange(n), k]`` walks along, and which input counts the rows.
+    """Find the axis of x that ``arange(n)`` indexes in ``x[arange(n), k]``, and its input.
 
     Examples
     --------

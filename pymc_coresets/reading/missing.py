@@ -1,9 +1,10 @@
-"""Where the rows of a variable with missing values lie in the user's own data."""
+"""Positions, in the user's data, of the rows of a variable with missing values."""
 
 from collections.abc import Sequence
 
 import numpy as np
 import pymc as pm
+from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedIncSubtensor
 
@@ -16,9 +17,9 @@ _SUFFIX = "_observed"  # PyMC's name for the part of a variable that is not miss
 
 
 def common_positions(model: pm.Model, names: Sequence[str]) -> np.ndarray | None:
-    """Position of each observation in the user's data, where PyMC imputes missing values.
+    """Return each observation's position in the user's data, where PyMC imputes missing values.
 
-    PyMC splits a variable with missing values in an observed one, whose rows are numbered anew,
+    PyMC splits a variable with missing values into an observed one, whose rows are numbered anew,
     and a free one.
 
     Parameters
@@ -30,13 +31,13 @@ def common_positions(model: pm.Model, names: Sequence[str]) -> np.ndarray | None
     Returns
     -------
     ndarray of int64, or None
-        Sorted positions (in the raveled data, where single entries of rows are missing); ``None``
-        where no value is missing.
+        Sorted positions; those of single cells, in C order, where each cell of a matrix is an
+        observation.  ``None`` where all rows are observations, in their own order.
 
     Raises
     ------
     UnsupportedModelError
-        If the variables lack values in different rows.
+        If the variables lack values in different rows, or the positions cannot be found.
 
     Examples
     --------
@@ -64,21 +65,29 @@ def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
 
 def _positions(model: pm.Model, name: str) -> np.ndarray | None:
     whole = name.removesuffix(_SUFFIX)
-    if whole == name or f"{whole}_unobserved" not in model.named_vars:
+    unobserved = f"{whole}_unobserved"
+    if whole == name or whole not in model.named_vars or unobserved not in model.named_vars:
         return None
-    for variable in ancestors([model[whole]]):
+    part, above = model[name], set(ancestors([model[whole]]))
+    if part not in above:
+        return None  # names that the user chose
+    if isinstance(part.owner.op, PartialObservedRV) and part.owner.op.ndim_supp > 0:
+        return None  # a multivariate row stays an observation, with some of its entries imputed
+    for variable in above:
         node = variable.owner
         if node is not None and isinstance(node.op, AdvancedIncSubtensor):
-            _, part, *index = node.inputs
-            if part is model[name]:
-                indices = evaluate(index)
+            _, written, *index = node.inputs
+            if written is part:
                 shape = evaluate([model[whole].shape])[0]
-                return _flat_positions(indices, tuple(int(n) for n in shape))
-    return None
+                return _flat_positions(evaluate(index), tuple(int(n) for n in shape))
+    raise UnsupportedModelError(
+        f"{whole!r} joins {name!r} and {unobserved!r}, but not as PyMC does where it imputes "
+        "missing values: the positions of the observations in your data are unknown. Give "
+        f"{whole!r} a masked array as observed=..., or rename the variables."
+    )
 
 
 def _flat_positions(index: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
     if len(index) == 1 and index[0].dtype == bool:
         return np.flatnonzero(index[0])
-    n_indexed = len(index)
-    return np.ravel_multi_index(tuple(index), shape[:n_indexed])
+    return np.ravel_multi_index(tuple(index), shape[: len(index)])

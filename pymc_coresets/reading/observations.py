@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pymc as pm
-from pymc.model.core import modelcontext
-from pytensor.graph.traversal import ancestors
+from pymc.pytensorf import resolve_shapes
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import has_randomness, parameter_inputs, plain_graphs
 from pymc_coresets.reading.missing import common_positions
@@ -21,7 +23,7 @@ __all__ = ["Observations", "Term", "find_observations"]
 
 @dataclass(frozen=True)
 class Term:
-    """One likelihood term: an observed variable, or a potential with one value per row.
+    """One likelihood term: an observed variable, or a potential with one value for each row.
 
     Attributes
     ----------
@@ -40,16 +42,16 @@ class Term:
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """The observations of a model and what is needed to evaluate their potentials.
+    """The observations of a model, and all that is needed to evaluate their potentials.
 
     Attributes
     ----------
     model : pm.Model
         The user's model, never changed.
     terms : tuple of Term
-        What is summarised.
+        The likelihood terms to summarise.
     dim : str or None
-        Name of the observation dimension, where it has one.
+        Name of the observation dimension, if it has one.
     n_obs : int
         Number of observations N.
     parameters : mapping of str to TensorVariable
@@ -60,10 +62,10 @@ class Observations:
     n_rows : TensorVariable
         How many rows the placeholders hold.
     rows : tuple of RowArray
-        Every array that is indexed by the observation.
+        The arrays that are indexed by the observation.
     positions : ndarray of int or None
-        Position of each observation along the axis of the user's own data, where some of it is
-        left out (missing values); ``None`` where none is.
+        Position of each observation in the user's data, where missing values leave some of them
+        out; ``None`` otherwise.
     unselected : tuple of str
         Parts of the model whose cost grows with N for any number of rows, by name.
     local : tuple of str
@@ -111,7 +113,7 @@ def find_observations(
     Parameters
     ----------
     model : pm.Model, optional
-        Taken from the context where it is not given.
+        By default the model of the enclosing ``with`` block.
     observed : str or sequence of str, optional
         The observed variables (or potentials with one value per row) to summarise.  By default
         all that have the observation dimension.
@@ -128,8 +130,11 @@ def find_observations(
     Raises
     ------
     UnsupportedModelError
-        If the model has no observed variable, a scalar log-likelihood, observation axes of
-        different length, local latent variables, minibatches, or is part of another model.
+        If the model has no observed variable, a scalar log-likelihood, one that depends on no
+        free variable, observation axes of different length, local latent variables, minibatches,
+        or is part of another model.
+    InvalidOptionError
+        If `model` is not a model, or is left out where there is no enclosing ``with`` block.
 
     Examples
     --------
@@ -140,7 +145,7 @@ def find_observations(
     >>> find_observations(model).n_obs
     5
     """
-    model = modelcontext(model)
+    model = given_model(model)
     if model.parent is not None:
         raise UnsupportedModelError(
             f"The model {model.name!r} is part of another model. Build the coreset of the parent "
@@ -149,6 +154,7 @@ def find_observations(
     names = _term_names(model, observed, dim)
     parameters = parameter_inputs(model)
     graphs = plain_graphs(model, names, parameters)
+    _refuse_constant(names, graphs, parameters)
     terms = [_term(model, name, graphs[name], dim) for name in names]
     n_obs = _common_length(terms)
     return _select(model, terms, n_obs, dim, parameters, graphs, allow_local=allow_local)
@@ -161,26 +167,26 @@ def _term_names(
     model: pm.Model, observed: str | Sequence[str] | None, dim: str | None
 ) -> list[str]:
     dims = model.named_vars_to_dims
-    candidates = [v.name for v in (*model.observed_RVs, *model.potentials)]
+    available = [v.name for v in (*model.observed_RVs, *model.potentials)]
     if observed is not None:
         names = [observed] if isinstance(observed, str) else list(observed)
-        unknown = [name for name in names if name not in candidates]
+        unknown = [name for name in names if name not in available]
         if unknown or not names:
             raise UnsupportedModelError(
-                f"observed={names!r}: {unknown!r} is no observed variable or potential of the "
-                f"model. It has {candidates!r}."
+                f"observed={names!r}: {unknown!r} is not an observed variable or potential "
+                f"of the model. It has {available!r}."
             )
         return names
     if dim is not None:
         if dim not in model.coords:
             raise UnsupportedModelError(
-                f"dim={dim!r} is no dimension of the model. It has {list(model.coords)!r}."
+                f"dim={dim!r} is not a dimension of the model. It has {list(model.coords)!r}."
             )
-        names = [name for name in candidates if dim in dims.get(name, ())]
+        names = [name for name in available if dim in dims.get(name, ())]
         if not names:
             raise UnsupportedModelError(
                 f"No observed variable of the model has the dimension {dim!r}: give it to one "
-                f"(dims={dim!r}), or name the variables with observed=[...]. It has {candidates!r}."
+                f"(dims={dim!r}), or name the variables with observed=[...]. It has {available!r}."
             )
         return names
     names = [v.name for v in model.observed_RVs]
@@ -198,6 +204,21 @@ def _term_names(
     return names
 
 
+def _refuse_constant(
+    names: Sequence[str],
+    graphs: Mapping[str, TensorVariable],
+    parameters: Mapping[str, TensorVariable],
+) -> None:
+    inputs = set(graph_inputs([graphs[name] for name in names]))
+    if inputs.isdisjoint(parameters.values()):
+        has = f"only {list(parameters)!r}" if parameters else "none"
+        raise UnsupportedModelError(
+            f"The log-likelihood of {list(names)!r} depends on no free variable (the model has "
+            f"{has}): there is no posterior to approximate. Give a variable of the likelihood a "
+            "prior, or name other observed variables with observed=[...]."
+        )
+
+
 def _term(model: pm.Model, name: str, graph: TensorVariable, dim: str | None) -> Term:
     dims = model.named_vars_to_dims.get(name, ())
     if dim is not None and dims and dim not in dims:
@@ -212,11 +233,21 @@ def _term(model: pm.Model, name: str, graph: TensorVariable, dim: str | None) ->
             + " (as for a Gaussian process' marginal likelihood or a time series): it is no sum "
             "over observations, and a coreset cannot be chosen from it."
         )
-    length = graph.type.shape[axis]
-    if length is None:
-        [value] = evaluate([graph.shape[axis]])
-        length = int(value)
-    return Term(name, axis, length)
+    return Term(name, axis, _length(name, graph, axis))
+
+
+def _length(name: str, graph: TensorVariable, axis: int) -> int:
+    length: int | None = graph.type.shape[axis]
+    if length is not None:
+        return length
+    [shape] = resolve_shapes([graph.shape])
+    if any(v.owner is None and not isinstance(v, Constant) for v in graph_inputs([shape])):
+        raise UnsupportedModelError(
+            f"The number of observations of {name!r} depends on the values of free variables: "
+            "there are no rows to choose from. Give the data a fixed length."
+        )
+    [lengths] = evaluate([shape])
+    return int(lengths[axis])
 
 
 def _common_length(terms: Sequence[Term]) -> int:
@@ -279,7 +310,7 @@ def _select(
 
 
 def _sum_over_events(graphs: Sequence[tuple[TensorVariable, int]]) -> TensorVariable:
-    """Add up all that belongs to one observation."""
+    """Add up the terms, and within them the events, of each observation."""
     per_row = [
         graph.sum(axis=[i for i in range(graph.type.ndim) if i != axis])
         if graph.type.ndim > 1
@@ -322,7 +353,7 @@ def _views(
         name, graph = deterministic.name, graphs[deterministic.name]
         dims = model.named_vars_to_dims.get(name)
         axis = dims.index(dim) if dims and dim in dims else 0
-        # Without dims, only what the likelihood is computed from is known to be about rows.
+        # Without dims, length N means rows only in what the likelihood is computed from.
         has_axis = (
             dim in dims if dims else graph.type.shape[:1] == (n_obs,) and deterministic in used
         )

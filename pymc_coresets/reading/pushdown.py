@@ -32,7 +32,10 @@ from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.indexing import aligned_index, indexed_axis
 from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
 
-__all__ = ["Pushdown", "RowArray"]
+__all__ = ["UNNAMED", "Pushdown", "RowArray"]
+
+#: What messages call an array that neither has a name nor is computed from one that has.
+UNNAMED = "an unnamed array"
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +76,10 @@ class RowArray:
     def name(self) -> str:
         """The name of the array, or of the nearest named variable that it is computed from."""
         named = (v.name for v in ancestors([self.source]) if v.name)
-        return self.source.name or next(named, "an unnamed array")
+        return self.source.name or next(named, UNNAMED)
 
     def take(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Give the rows at the positions `rows` (a view for a slice)."""
+        """Return the rows at the positions `rows` (a view for a slice)."""
         index = (slice(None),) * self.axis + (rows,)
         return self.values[index]
 
@@ -101,7 +104,7 @@ class _Step(NamedTuple):
 
 
 class Pushdown:
-    """Select observations in graphs that share parameters and data.
+    """Select observations in graphs that share their parameters and data.
 
     Parameters
     ----------
@@ -134,7 +137,7 @@ class Pushdown:
         self._positions: dict[RowMap, TensorVariable] = {ALL_ROWS: pt.arange(n_obs)}
 
     def select(self, variable: TensorVariable, axis: int) -> TensorVariable:
-        """Give `variable` with the rows of the placeholders along `axis`, instead of all N."""
+        """Return `variable` with the rows of the placeholders along `axis`, instead of all N."""
         stack = [_Key(variable, axis, ALL_ROWS)]
         steps: dict[_Key, _Step] = {}
         while stack:
@@ -157,22 +160,24 @@ class Pushdown:
         arrays = []
         for key, placeholder in self._leaves.items():
             values, rows = self._value(key.variable), key.rows.positions
+            values = values.astype(placeholder.type.dtype, copy=False)
             if rows is not None:
                 values = np.take(values, rows, axis=key.axis)
             if values.shape[key.axis] != self.n_obs:
                 raise UnsupportedModelError(
                     f"{_describe(key.variable)} has {values.shape[key.axis]} entries where "
-                    f"{self.n_obs} observations were expected: the model is not understood."
+                    f"{self.n_obs} observations were expected: the package does not understand "
+                    "this model. Please report it."
                 )
             arrays.append(RowArray(placeholder, key.variable, values, key.axis))
         return arrays
 
     def taken_whole(self, selected: TensorVariable) -> list[str]:
-        """Name the row data that a selected graph uses as a whole, as for ``mu - mu.mean()``."""
+        """Name the row data that a selected graph needs as a whole, as in ``mu - mu.mean()``."""
         sources = {v for key in self._leaves for v in ancestors([key.variable])}
         constants = (v for v in ancestors([selected]) if isinstance(v, TensorConstant))
         whole = [c for c in constants if c in sources and self.n_obs in c.type.shape]
-        return [f"{c.name or 'an unnamed array'} (as a whole)" for c in whole]
+        return [f"{c.name or UNNAMED} (as a whole)" for c in whole]
 
     def depends(self, variable: Variable) -> bool:
         """Whether `variable` is computed from any parameter."""
@@ -229,7 +234,7 @@ class Pushdown:
         return _Step(needs, build)
 
     def _broadcasts(self, variable: Variable, axis: int) -> bool:
-        """Whether data have length 1 along an axis, though their type does not say so."""
+        """Whether data have length 1 along an axis although their type does not say so."""
         if variable.type.shape[axis] is not None or self.depends(variable):
             return False
         return bool(self._value(variable).shape[axis] == 1)
@@ -246,7 +251,7 @@ class Pushdown:
         found = [c for c in checks.conditions(node) if self.depends(c) or not self._holds(c)]
         length = guarded.variable.type.shape[key.axis] or self.n_obs
         axes = [checks.row_axis(c, guarded.variable, key.axis, length) for c in found]
-        # What has as many entries as there are rows may still be a parameter that all rows share.
+        # A condition with as many entries as rows may concern a parameter that all rows share.
         own = self._parameters_below(guarded.variable, key.axis)
         axes = [
             None if a is None or self._parameters_below(c, a) - own else a
@@ -271,7 +276,7 @@ class Pushdown:
             return None
         x = index.x
         if not index.by_label or not (index.repeats or self._parameters_below(x, index.axis)):
-            # It only leaves rows out, so it can go down together with the selection.
+            # The index only leaves rows out: the selection can pass through it.
             inner = _Key(x, index.axis, key.rows.compose(index.positions))
             return _Step((inner,), lambda built: built[0])
         if isinstance(node.op, AdvancedSubtensor):
@@ -280,7 +285,7 @@ class Pushdown:
         return _Step((positions,), lambda built: _take(self._whole(x), built[0], index.axis))
 
     def _parameters_below(self, variable: Variable, axis: int) -> set[Variable]:
-        """Find the parameters that a selection of rows of `variable` would arrive at."""
+        """Find the parameters that a selection of rows of `variable` would reach."""
         found: set[Variable] = set()
         seen: set[tuple[Variable, int]] = set()
         stack = [(variable, axis)]
@@ -343,19 +348,27 @@ class Pushdown:
 
     def _leaf(self, key: _Key) -> TensorVariable:
         shape = [None if i == key.axis else n for i, n in enumerate(key.variable.type.shape)]
-        placeholder = pt.tensor(dtype=key.variable.type.dtype, shape=tuple(shape))
+        placeholder = pt.tensor(dtype=_computable(key.variable), shape=tuple(shape))
         self._leaves[key] = placeholder
         return placeholder
 
     def _whole[V: Variable](self, variable: V) -> V:
-        """Fold a part that is taken whole and needs no parameter into a constant."""
-        if isinstance(variable, Constant):
+        """Turn a part that is taken whole and depends on no parameter into a constant."""
+        if isinstance(variable, Constant) and variable.type.dtype != "float16":
             return variable
         if self.depends(variable):
             return variable
         if variable not in self._folded:
-            self._folded[variable] = pt.as_tensor(self._value(variable), dtype=variable.type.dtype)
+            self._folded[variable] = pt.as_tensor(
+                self._value(variable), dtype=_computable(variable)
+            )
         return cast(V, self._folded[variable])
+
+
+def _computable(variable: Variable) -> str:
+    """Return the dtype to keep data in: Numba cannot compute in half precision."""
+    dtype: str = variable.type.dtype
+    return "float32" if dtype == "float16" else dtype
 
 
 def _describe(variable: TensorVariable) -> str:

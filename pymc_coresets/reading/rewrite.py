@@ -1,7 +1,6 @@
 """Build the model in which a weighted potential over a few rows stands for all observations."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,12 +43,12 @@ def coreset_model(
     initial values), the selected rows of the data, and one potential,
     ``sum(weights * f_n(theta))``.  Its cost does not depend on the number of observations N.
     A deterministic along the observations is computed for the selected rows, and named
-    ``..._coreset``: under its own name it would be taken for that of all rows in predictions.
+    ``..._coreset``: under its old name, predictions would take it for the one of all rows.
 
     Parameters
     ----------
     observations : Observations
-        What `find_observations` derived from the user's model, which is left as it is.
+        What `find_observations` derived from the user's model, which stays unchanged.
     rows : Rows
         The selected rows, with their data in the order of ``observations.rows``.
     weights : ndarray of shape (size,)
@@ -123,17 +122,16 @@ def replace_terms(observations: Observations, potential: TensorVariable, name: s
     """Replace the likelihood of all rows by another function of the parameters.
 
     The new model has the free variables of the old one, its other terms and data, and the
-    potential.  Nothing of the rows is left in it: data and deterministics along the observations
-    are gone.
+    potential.  Data and deterministics along the observations are left out.
 
     Parameters
     ----------
     observations : Observations
-        What `find_observations` derived from the user's model, which is left as it is.
+        What `find_observations` derived from the user's model, which stays unchanged.
     potential : TensorVariable
         A scalar graph of ``observations.parameters``, in nats.
     name : str
-        What the potential is called in the new model.
+        The potential's name in the new model.
 
     Returns
     -------
@@ -165,14 +163,13 @@ def replace_terms(observations: Observations, potential: TensorVariable, name: s
 
 
 class _Rewrite:
-    """One rewriting: the fgraph of the user's model, and what it is changed into."""
+    """The fgraph of the user's model, and the models that it can be turned into."""
 
     def __init__(self, obs: Observations, rows: Rows, weights: np.ndarray) -> None:
         self.obs, self.rows = obs, rows
         self.initial_values = _initial_values(obs.model)
         self.dims = {n: tuple(d) for n, d in obs.model.named_vars_to_dims.items() if d}
-        with _convertible(obs.model):
-            self.fgraph, memo = fgraph_from_model(obs.model)
+        self.fgraph, memo = fgraph_from_model(_convertible(obs.model))
         self.by_name = {v.name: memo[v] for v in obs.model.named_vars.values() if v in memo}
         self.weights = pytensor.shared(weights, name=WEIGHTS)
         self.dim = obs.dim
@@ -234,7 +231,7 @@ class _Rewrite:
             [(old, new) for old, new in used.items() if old in fgraph.variables],
             import_missing=True,
         )
-        # where PyMC looks for them
+        # `model_from_fgraph` reads these attributes.
         vars(fgraph).update(_coords=dict(coords), _dim_lengths=dict(lengths))
         model = model_from_fgraph(fgraph, mutate_fgraph=True)
         for name, value in self.initial_values.items():
@@ -242,7 +239,7 @@ class _Rewrite:
         return model
 
     def _kept_outputs(self) -> list[Variable]:
-        """All that stays as it is: not the terms, nor the deterministics that lose rows."""
+        """All that stays unchanged: neither the terms nor the deterministics along the rows."""
         terms = {t.name for t in self.obs.terms}
         removed = {v for v in self.fgraph.outputs if v.owner.op.name in terms}
         kept = [
@@ -275,7 +272,7 @@ class _Rewrite:
         return op.name in self.containers and not any(dims)
 
     def _coreset_dim(self, kept: Iterable[Variable]) -> str | None:
-        """Keep the name of the observation dimension, unless all its rows are still needed."""
+        """Return the coreset's dimension: the old one, unless all its rows are still in use."""
         if self.obs.dim is None:
             return None
         in_use = any(self.obs.dim in self.dims.get(v.owner.op.name, ()) for v in kept)
@@ -307,7 +304,7 @@ class _Rewrite:
     def _replacements(
         self, selected_data: Mapping[str, SharedVariable]
     ) -> dict[Variable, Variable]:
-        """Say what the parameters and rows of the pointwise graph are in the new model."""
+        """Map the parameters and rows of the pointwise graph to variables of the new model."""
         replacements: dict[Variable, Variable] = {self.obs.n_rows: self.weights.shape[0]}
         for name, variable in self.obs.parameters.items():
             free = self.by_name[name]
@@ -343,7 +340,7 @@ class _Rewrite:
 
 
 def _copies(graphs: Sequence[Variable]) -> list[Variable]:
-    """Copy graphs down to their inputs, which are about to be replaced in the copy."""
+    """Copy graphs but not their inputs, which are about to be replaced in the copies."""
     _, copies = clone(list(graph_inputs(graphs)), list(graphs), copy_inputs=False)
     return copies
 
@@ -381,19 +378,17 @@ def _row_containers(obs: Observations) -> dict[str, int]:
     return {name: numbers[0] for name, numbers in found.items() if len(numbers) == 1}
 
 
-@contextmanager
-def _convertible(model: pm.Model) -> Iterator[None]:
-    """Hide what PyMC's conversion refuses: initial values, and dims with unnamed entries.
+def _convertible(model: pm.Model) -> pm.Model:
+    """Return a view of the model without what PyMC's conversion refuses.
 
-    Both are carried over by name.
+    Those are initial values, and dims with unnamed entries; both are carried over by name.  The
+    view shares all else with the user's model, which other threads may be reading.
     """
-    values, dims = dict(model.rvs_to_initial_values), dict(model.named_vars_to_dims)
-    model.rvs_to_initial_values.update(dict.fromkeys(values))
-    for name, names in dims.items():
-        if names and None in names:
-            model.named_vars_to_dims.pop(name)
-    try:
-        yield
-    finally:
-        model.rvs_to_initial_values.update(values)
-        model.named_vars_to_dims.update(dims)
+    dims = model.named_vars_to_dims
+    view = object.__new__(type(model))
+    vars(view).update(
+        vars(model),
+        rvs_to_initial_values=dict.fromkeys(model.rvs_to_initial_values),
+        named_vars_to_dims={n: d for n, d in dims.items() if not d or None not in d},
+    )
+    return view

@@ -1,4 +1,4 @@
-"""One rule per Op: how a selection of rows passes from its output to its inputs.
+"""One rule for each Op: how a selection of rows passes from its output to its inputs.
 
 :func:`input_axes` says along which axis of each input row ``n`` of the output needs row ``n``
 alone, and :func:`rebuild` applies the Op again to inputs of which only some rows are left.
@@ -40,22 +40,22 @@ type InputAxes = Sequence[int | None]
 
 @singledispatch
 def input_axes(op: Op, node: Apply, axis: int) -> InputAxes | None:
-    """Say along which axis of each input row n of the output's `axis` needs row n alone.
+    """Return, for each input, the axis along which row n of the output needs only row n.
 
     Parameters
     ----------
     op : Op
-        The operation, which the rule is chosen by.
+        The operation; its type determines the rule.
     node : Apply
-        Where it is applied.
+        Its application.
     axis : int
         An axis of the output, not negative.
 
     Returns
     -------
     sequence of (int or None), or None
-        An axis of each input, or None for one that is needed whole.  None altogether where no
-        rule is known.
+        An axis of each input, or None for an input that is needed whole.  None instead of a
+        sequence where no rule is known.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def input_axes(op: Op, node: Apply, axis: int) -> InputAxes | None:
 
 
 def has_rule(op: Op) -> bool:
-    """Whether the rule for an Op is its own.
+    """Whether there is a rule for this type of Op.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def has_rule(op: Op) -> bool:
 
 
 def axis_before_integers(entries: Sequence[object], axis: int) -> int:
-    """Say which axis of x a basic index ``x[entries]`` leaves at output axis `axis`.
+    """Return the axis of x that becomes output axis `axis` of a basic index ``x[entries]``.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def _reduced(op: CAReduce | Argmax, node: Apply, axis: int) -> InputAxes | None:
 
 @input_axes.register
 def _(op: LogSumExp, node: Apply, axis: int) -> InputAxes | None:
-    # Its reduced axes may be kept with length 1: then they keep their places.
+    # With keepdims the axes keep their places.
     if node.inputs[0].type.ndim == node.outputs[0].type.ndim:
         return _other_axis(op, node, axis)
     return [_kept_axis(op.axis, node.inputs[0].type.ndim, axis)]
@@ -137,7 +137,7 @@ def _kept_axis(reduced: Collection[int] | None, ndim: int, axis: int) -> int:
 @input_axes.register(SortOp)
 @input_axes.register(ArgSortOp)
 def _other_axis(op: Op, node: Apply, axis: int) -> InputAxes | None:
-    """Rows are independent along every axis but the one that the Op works along."""
+    """Rows are independent along every axis except the one that the Op works along."""
     x, *options = node.inputs
     worked = getattr(op, "axis", None)
     if worked is None and options and isinstance(options[0], Constant):
@@ -199,7 +199,7 @@ def _(op: AdvancedSubtensor, node: Apply, axis: int) -> InputAxes | None:
 def _index_axes(
     inputs: Sequence[Variable], arrays: Mapping[int, Variable], from_end: int
 ) -> InputAxes:
-    """Select in index arrays, which broadcast against each other from the right."""
+    """Return the axes of index arrays, which broadcast against each other from the right."""
     return [
         i.type.ndim + from_end
         if any(i is a for a in arrays.values())
@@ -246,7 +246,7 @@ def _(op: SpecifyShape, node: Apply, axis: int) -> InputAxes | None:
 
 @input_axes.register
 def _(op: Reshape, node: Apply, axis: int) -> InputAxes | None:
-    """In C order an axis survives where it has the same length and as much before it."""
+    """In C order an axis survives if its length and the product of those before it stay."""
     x, out = node.inputs[0], node.outputs[0]
     if None in x.type.shape or None in out.type.shape:
         return None
@@ -276,7 +276,7 @@ def _(op: SplitDims, node: Apply, axis: int) -> InputAxes | None:
     return [axis if axis < op.axis else axis - n_new + 1, None]
 
 
-# -- rebuilding the Ops that know the length of their output ---------------------------------------
+# -- rebuilding the Ops that hold the length of their output ---------------------------------------
 
 
 @singledispatch
@@ -288,13 +288,13 @@ def rebuild(
     Parameters
     ----------
     op : Op
-        The operation, which the rule is chosen by.
+        The operation; its type determines the rule.
     node : Apply
-        Where it is applied to all rows.
+        Its application to all rows.
     inputs : sequence of Variable
-        The inputs, with the rows selected along what `input_axes` gave.
+        The inputs, with rows selected along the axes that `input_axes` returned.
     axis : int
-        The axis of the output that has the rows.
+        The observation axis of the output.
     n_rows : Variable
         How many rows are left.
 
@@ -318,7 +318,7 @@ def rebuild(
 def _(
     op: SymbolicOp, node: Apply, inputs: Sequence[Variable], axis: int, n_rows: Variable
 ) -> Sequence[Variable]:
-    # The inner graph of an instance is made for the shapes that it first saw.
+    # An instance holds an inner graph for the shapes of its first inputs.
     fresh = type(op)(**{name: getattr(op, name) for name in getattr(op, "__props__", ())})
     output = fresh(*inputs)
     return output if isinstance(output, list) else [output]

@@ -22,7 +22,7 @@ class Unconstrained:
     Parameters
     ----------
     model : pm.Model
-        All its free variables must be continuous where a gradient is asked for.
+        All its free variables must be continuous if a gradient is needed.
 
     Examples
     --------
@@ -46,17 +46,23 @@ class Unconstrained:
         return np.asarray(self._start.data, dtype=float)
 
     @property
+    def continuous(self) -> np.ndarray:
+        """Whether each coordinate belongs to a continuous variable, of shape (D,)."""
+        kinds = [(dtype.kind == "f", size) for _, _, size, dtype in self._start.point_map_info]
+        return np.repeat([k for k, _ in kinds], [size for _, size in kinds])
+
+    @property
     def n_dims(self) -> int:
         """Number of dimensions D."""
         return self.start.size
 
     def point(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Give the value of each value variable at `x`, of shape (D,)."""
+        """Return the value of each value variable at `x`, of shape (D,)."""
         values: dict[str, np.ndarray] = DictToArrayBijection.rmap(self.raveled(x))
         return values
 
     def raveled(self, x: np.ndarray) -> RaveledVars:
-        """Give the vector `x`, of shape (D,), as PyMC's step methods take it."""
+        """Return the vector `x`, of shape (D,), in the form that PyMC's step methods take."""
         return self._start._replace(data=x)
 
     @cached_property
@@ -72,7 +78,7 @@ class Unconstrained:
 
     @cached_property
     def density(self) -> Any:  # noqa: ANN401
-        """The same, compiled, as PyMC's step methods take it."""
+        """The same function, compiled, in the form that PyMC's step methods take."""
         function = self.model.logp_dlogp_function(ravel_inputs=True)
         function.set_extra_values({})
         function.trust_input = True
@@ -96,7 +102,7 @@ class Unconstrained:
             pt.as_tensor(rv, allow_xtensor_conversion=True)
             for rv in self.model.replace_rvs_by_values(self.model.free_RVs)
         ]
-        # A few small operations a draw: not worth a compilation.
+        # A few small operations for each draw: not worth compiling.
         plain = Mode(linker="py", optimizer="minimum_compile")
         function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
             self.model.value_vars, rvs, mode=plain, on_unused_input="ignore"

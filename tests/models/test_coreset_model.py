@@ -1,5 +1,7 @@
 """The coreset model is the user's model with a weighted potential over a few rows."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -168,3 +170,38 @@ def test_there_must_be_one_weight_for_each_row(weights):
     rows = loglik.source.take(np.arange(2))
     with pytest.raises(InvalidOptionError, match="one weight for each of the 2 rows"):
         coreset_model(loglik.observations, rows, np.array(weights))
+
+
+class WatchedDict(dict):
+    """A mapping that refuses to be changed."""
+
+    def _refuse(self, *args, **kwargs):
+        raise AssertionError("the user's model is written to")
+
+    __setitem__ = __delitem__ = update = pop = setdefault = clear = _refuse
+
+
+def test_the_user_s_model_is_not_touched_even_for_a_moment():
+    with pm.Model(coords={"obs": range(4)}) as model:
+        x = pm.Data("x", np.arange(8.0).reshape(4, 2), dims=("obs", None))
+        b = pm.Normal("b", initval=[0.5, 0.5], shape=2)
+        pm.Normal("y", x @ b, 1.0, observed=np.zeros(4), dims="obs")
+    loglik = LogLikelihood(find_observations(model))
+    rows = loglik.source.take(np.array([1, 3]))
+    for name in ("rvs_to_initial_values", "named_vars_to_dims", "rvs_to_values"):
+        setattr(model, name, WatchedDict(getattr(model, name)))
+    coreset = coreset_model(loglik.observations, rows, np.ones(2))
+    np.testing.assert_array_equal(coreset.initial_point()["b"], [0.5, 0.5])
+    assert coreset.named_vars_to_dims["x"] == ("obs", None)
+
+
+def test_coreset_models_of_several_threads():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("b", initval=0.5), 1.0, observed=np.zeros(4))
+    loglik = LogLikelihood(find_observations(model))
+    few = [loglik.source.take(np.array([n])) for n in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        models = pool.map(
+            lambda n: coreset_model(loglik.observations, few[n % 4], np.ones(1)), range(40)
+        )
+        assert all(m.initial_point()["b"] == 0.5 for m in models)

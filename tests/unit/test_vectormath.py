@@ -63,8 +63,13 @@ def test_powers_are_accurate_and_have_the_right_limits():
 
     x, y = np.exp(3 * RNG.normal(size=5_000)), 5 * RNG.normal(size=5_000)
     np.testing.assert_allclose(run(x, y), x**y, rtol=3e-14)
-    x, y = np.array([0.0, 0.0, 1.0, np.inf, np.inf, np.nan]), np.array([0.0, 2.0, np.inf, -1, 1, 1])
-    np.testing.assert_array_equal(run(x, y), x**y)
+    edges = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 2.0**53, 1e300, np.inf]
+    x, y = map(np.ravel, np.meshgrid(*2 * [np.r_[np.negative(edges), edges, np.nan]]))
+    with np.errstate(all="ignore"):
+        exact = x**y
+    np.testing.assert_allclose(run(x, y), exact, rtol=1e-13)
+    number = ~np.isnan(exact)
+    np.testing.assert_array_equal(np.signbit(run(x, y))[number], np.signbit(exact)[number])
 
 
 def loop(function):

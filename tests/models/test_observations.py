@@ -1,0 +1,146 @@
+"""What is found in models whose lengths, names and missing values are unusual."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.context import given_model
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.rewrite import coreset_model
+from tests.models.zoo import REAL, N, X
+
+pytestmark = pytest.mark.filterwarnings("ignore:Data in .* contains missing values")
+
+
+def without(values, *rows):
+    """Mask one row of some data, or single entries of them."""
+    mask = np.zeros(values.shape, dtype=bool)
+    for row in rows:
+        mask[row] = True
+    return np.ma.masked_array(values, mask)
+
+
+# -- the model ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["hello", 3, pm.Normal.dist(), pm.Model])
+def test_what_is_no_model_is_refused(model):
+    with pytest.raises(InvalidOptionError, match="is not a PyMC model"):
+        find_observations(model)
+
+
+def test_model_of_the_context():
+    with pm.Model() as model:
+        assert given_model(None) is model
+    with pytest.raises(InvalidOptionError, match="no model"):
+        given_model(None)
+
+
+# -- the length of the axis ------------------------------------------------------------------------
+
+
+def autoregression_of_free_order():
+    rho = pm.Normal("rho", dims="lag")
+    order = rho.shape[0]
+    series = pt.as_tensor(REAL)
+    mu = sum(rho[k] * series[1 - k : N - 1 - k] for k in range(2))
+    pm.Potential("y", pm.logp(pm.Normal.dist(mu, 1.0), series[order:]))
+
+
+def autoregression_of_sliced_starts():
+    starts, rho = pm.Normal("starts", dims="start"), pm.Normal("rho")
+    order = starts[:2].shape[0]
+    series = pt.as_tensor(REAL)
+    mu = rho * series[:-order] + starts[0]
+    pm.Potential("y", pm.logp(pm.Normal.dist(mu, 1.0), series[order:]))
+
+
+def broken_stick():
+    stick = pm.Beta("stick", 1.0, 2.0, dims="start")
+    rest = pt.concatenate([[1.0], pt.cumprod(1 - stick)[:-1]])
+    weights = pt.concatenate([stick * rest, [pt.prod(1 - stick)]])
+    components = pm.Normal.dist(pm.Normal("m", shape=5)[: weights.shape[0]], 1.0)
+    pm.Mixture("y", weights, components, observed=REAL[2:])
+
+
+@pytest.mark.parametrize(
+    "build", [autoregression_of_free_order, autoregression_of_sliced_starts, broken_stick]
+)
+def test_lengths_that_follow_free_variables(build):
+    with pm.Model(coords={"lag": range(2), "start": range(4)}) as model:
+        build()
+    observations = find_observations(model)
+    assert observations.n_obs == N - 2
+    draws = {name: np.full((1, *shape), 0.3) for name, shape in observations.shapes.items()}
+    values = LogLikelihood(observations).matrix(draws)[:, 0]
+    inputs = {v: draws[name][0] for name, v in observations.parameters.items()}
+    np.testing.assert_allclose(values, observations.reference.eval(inputs))
+
+
+def test_length_that_follows_free_values_is_refused():
+    with pm.Model() as model:
+        m = pm.Normal("m", shape=5)
+        pm.Potential("y", m[m > 0])
+    with pytest.raises(UnsupportedModelError, match=r"'y' depends on the values of free variables"):
+        find_observations(model)
+
+
+# -- likelihoods without parameters ----------------------------------------------------------------
+
+
+def test_model_without_free_variables_is_refused():
+    with pm.Model() as model:
+        pm.Normal("y", 0.0, 1.0, observed=REAL)
+    with pytest.raises(UnsupportedModelError, match=r"'y'.*no free variable.*has none.*prior"):
+        find_observations(model)
+
+
+def test_likelihood_without_free_variables_is_refused():
+    with pm.Model() as model:
+        first = pm.Normal("first", 0.0, 1.0, observed=without(REAL, 3, 4))
+        second = pm.Normal("second", first, 1.0, observed=without(REAL, 3, 8))
+        pm.Normal("third", second, 1.0, observed=REAL)
+    with pytest.raises(UnsupportedModelError, match=r"first_observed.*'second_unobserved'"):
+        find_observations(model, observed="first_observed")
+    with pytest.raises(UnsupportedModelError, match=r"'third' depends on the observed variables"):
+        coreset_model(find_observations(model, observed="second_observed"), [0], [1.0])
+    assert find_observations(model, observed="third").n_obs == N
+
+
+# -- missing values --------------------------------------------------------------------------------
+
+
+def test_rows_of_which_some_entries_are_missing_keep_their_positions():
+    with pm.Model() as model:
+        pm.MvNormal("y", pm.Normal("m", shape=3), np.eye(3), observed=without(X, (4, 1)))
+    observations = find_observations(model)
+    assert observations.n_obs == N
+    assert observations.positions is None
+
+
+def test_missing_rows_of_a_multivariate_variable():
+    with pm.Model() as model:
+        pm.MvNormal("y", pm.Normal("m", shape=3), np.eye(3), observed=without(X, 4))
+    positions = find_observations(model).positions
+    np.testing.assert_array_equal(positions, np.delete(np.arange(N), 4))
+
+
+def test_own_imputation_under_the_names_of_pymc_is_refused():
+    with pm.Model() as model:
+        m = pm.Normal("m")
+        seen = pm.Normal("y_observed", m, 1.0, observed=REAL)
+        unseen = pm.Normal("y_unobserved", m, 1.0, shape=2)
+        pm.Deterministic("y", pt.concatenate([seen, unseen]))
+    with pytest.raises(UnsupportedModelError, match=r"'y' joins 'y_observed' and 'y_unobserved'"):
+        find_observations(model)
+
+
+def test_names_like_those_of_an_imputation():
+    with pm.Model() as model:
+        m = pm.Normal("y_unobserved")
+        pm.Normal("y_observed", m, 1.0, observed=REAL)
+        pm.Deterministic("y", 2 * m)
+    assert find_observations(model).positions is None

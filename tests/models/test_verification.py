@@ -1,0 +1,174 @@
+"""The comparison with PyMC reaches signs and tails, and refuses no model for being what it is."""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.verification import verify
+from pymc_coresets.reading.observations import find_observations
+from tests.models.zoo import BINARY, GROUP, POSITIVE, REAL, N, X
+
+WIDE = np.linspace(-60, 60, N)
+
+
+def check(build, change=None):
+    with pm.Model() as model:
+        build()
+    observations = find_observations(model)
+    if change is not None:
+        loglik = change(observations.loglik, next(iter(observations.parameters.values())))
+        observations = replace(observations, loglik=loglik)
+    verify(LogLikelihood(observations), rng=np.random.default_rng(1))
+
+
+# -- models that are right -------------------------------------------------------------------------
+
+
+def power_of_any_sign():
+    pm.Normal("y", pm.Normal("b") ** np.resize([2.0, 3.0], N), 1.0, observed=REAL)
+
+
+def probability_of_large_logits():
+    pm.Bernoulli("y", p=pm.math.sigmoid(pm.Normal("b") + WIDE), observed=BINARY)
+
+
+def probability_that_is_data():
+    p = pm.math.sigmoid(pm.Data("x", WIDE))
+    pm.Bernoulli("y", p=p, observed=BINARY)
+    pm.Normal("z", pm.Normal("b"), 1.0, observed=REAL)
+
+
+def bounds_that_exclude_rows_far_out():
+    pm.Uniform("y", -5.0 - pm.LogNormal("low"), 5.0 + pm.Normal("high"), observed=REAL)
+
+
+def tails_of_a_distribution_function():
+    centre = pm.Normal.dist(pm.Normal("m"), 0.1)
+    pm.Censored("y", centre, lower=-1.0, upper=1.0, observed=np.clip(REAL, -1.0, 1.0))
+
+
+def free_labels():
+    pm.Normal("y", pm.Normal("m", shape=3)[pm.Categorical("z", np.ones(3) / 3)], 1.0, observed=REAL)
+
+
+def scale_that_is_zero_at_first():
+    scale = pm.Normal("a") + pm.Normal("b") * POSITIVE
+    pm.Normal("y", 0.0, scale, observed=REAL)
+
+
+def infinite_bounds():
+    upper = np.where(GROUP == 0, 3.0, np.inf)
+    pm.Truncated("y", pm.Normal.dist(pm.Normal("m"), 1.0), upper=upper, observed=REAL)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        power_of_any_sign,
+        probability_of_large_logits,
+        probability_that_is_data,
+        bounds_that_exclude_rows_far_out,
+        tails_of_a_distribution_function,
+        free_labels,
+        scale_that_is_zero_at_first,
+        infinite_bounds,
+    ],
+)
+def test_model_is_accepted(build):
+    check(build)
+
+
+def test_probabilities_that_are_data_are_stabilised():
+    with pm.Model() as model:
+        pm.Bernoulli("y", p=pm.math.sigmoid(pm.Data("x", WIDE)), observed=np.zeros(N, int))
+        pm.Normal("z", pm.Normal("b"), 1.0, observed=np.zeros(N))
+    values = LogLikelihood(find_observations(model)).matrix({"b": np.zeros(1)})[:, 0]
+    np.testing.assert_allclose(values, -np.logaddexp(0, WIDE) - np.log(2 * np.pi) / 2)
+
+
+# -- mistakes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda loglik, b: pt.switch(b < 0, loglik + 0.001, loglik),
+        lambda loglik, b: pt.switch(b > 0, loglik + 0.001, loglik),
+        lambda loglik, b: pt.switch(b < -0.75, loglik * 1.5, loglik),
+        lambda loglik, b: pt.switch(b > 0.75, np.nan, loglik),
+        lambda loglik, b: pt.switch(b > 0.75, np.inf, loglik),
+    ],
+    ids=["negative", "positive", "far below", "NaN far above", "infinite far above"],
+)
+def test_mistake_at_one_side_is_found(change):
+    def normal():
+        pm.Normal("y", pm.Normal("b"), 1.0, observed=REAL)
+
+    with pytest.raises(UnsupportedModelError, match=r"observation \d+ comes out as.*report"):
+        check(normal, change)
+
+
+# -- points and data without a log-likelihood ------------------------------------------------------
+
+
+def test_check_that_fails_everywhere_is_named():
+    def weights_that_do_not_add_up():
+        weights = pm.Beta("w", 1.0, 1.0, shape=2) / 3
+        pm.NormalMixture("y", weights, mu=pm.Normal("m", shape=2), sigma=1.0, observed=REAL)
+
+    with pytest.raises(UnsupportedModelError, match=r"'y'.*sum\(weights\) == 1.*fails.*initval"):
+        check(weights_that_do_not_add_up)
+
+
+def bernoulli(x, b):
+    pm.Bernoulli("y", logit_p=x @ b, observed=BINARY)
+
+
+def poisson(x, b):
+    pm.Poisson("y", pm.math.exp(x @ b), observed=BINARY)
+
+
+def normal_scale(x, b):
+    pm.Normal("y", b[0], pm.math.exp(x[:, 0] * b[1]), observed=REAL)
+
+
+@pytest.mark.parametrize("likelihood", [bernoulli, poisson, normal_scale])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_covariate_that_is_no_number_is_named_with_its_rows(likelihood, value):
+    with pm.Model() as model:
+        likelihood(pm.Data("x", X), pm.Normal("b", shape=3))
+    bad = X.copy()
+    bad[[4, 9, 30], 0] = value
+    with model:
+        pm.set_data({"x": bad})
+    loglik = LogLikelihood(find_observations(model))
+    with pytest.raises(InvalidDataError, match=r"of 3 rows \(4, 9, 30\).*not finite in 'x'"):
+        verify(loglik, rng=np.random.default_rng(1))
+
+
+def test_unnamed_covariate_that_is_no_number():
+    x = X.copy()
+    x[::2, 0] = np.nan
+    with pytest.raises(
+        InvalidDataError, match=r"24 rows \(0, 2, 4, 6, 8, \.\.\.\).*in an unnamed array"
+    ):
+        check(lambda: bernoulli(x, pm.Normal("b", shape=3)))
+
+
+@pytest.mark.parametrize("likelihood", [bernoulli, poisson])
+def test_covariates_that_overflow(likelihood):
+    with pytest.raises(InvalidDataError, match=r"rows \("):
+        check(
+            lambda: likelihood(pt.as_tensor(X * 3.0) * np.float64(1e308), pm.Normal("b", shape=3))
+        )
+
+
+def test_half_precision():
+    half = pytensor.shared(X.astype("float16"), name="half")
+    check(lambda: pm.Normal("y", half @ pm.Normal("b", shape=3), 1.0, observed=REAL))

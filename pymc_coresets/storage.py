@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import numpy as np
 import xarray as xr
-from pytensor.graph.traversal import graph_inputs
 
+from pymc_coresets.compat.pytensor_api import graph_inputs
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray

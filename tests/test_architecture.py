@@ -93,6 +93,15 @@ def test_only_the_packages_of_the_table_are_reached(name):
     assert reached(name) <= REACHABLE[room_of(name)]
 
 
+@pytest.mark.parametrize("name", [n for n in MODULES if room_of(n) != "compat"])
+def test_private_interfaces_are_used_in_one_place(name):
+    public = {"pymc", "pytensor", "pytensor.tensor", "pytensor.scalar", "numba.njit", "numba"}
+    libraries = {"pymc", "pytensor", "nutpie", "numba", "llvmlite"}
+    used = {n for n in imported(name) if n.split(".")[0] in libraries}
+    assert used <= public
+    assert not any(n.startswith(("arviz_stats.base", "arviz_base")) for n in imported(name))
+
+
 def test_rooms_are_small_and_say_what_belongs_in_them():
     for folder in (path for path in PACKAGE.rglob("*") if (path / "__init__.py").is_file()):
         assert len(list(folder.glob("*.py"))) - 1 <= MOST_MODULES

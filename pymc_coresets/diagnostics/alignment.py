@@ -4,9 +4,8 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 import xarray as xr
-from arviz_base import xarray_sel_iter
-from arviz_base.labels import BaseLabeller
 
+from pymc_coresets.compat.arviz_api import BaseLabeller, xarray_sel_iter
 from pymc_coresets.diagnostics.datatree import posterior_dataset
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import xarray as xr
-from arviz_stats.base import array_stats
 from scipy.stats import wasserstein_distance
 
+from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics import distances
 from pymc_coresets.diagnostics.alignment import common_draws, labelled_components
 from pymc_coresets.diagnostics.importance import Floats

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from arviz_stats.base import array_stats
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
+from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.exceptions import InvalidDataError
 
 __all__ = [

@@ -12,11 +12,14 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike
-from pytensor.graph.basic import Variable
-from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import graph_inputs
 from threadpoolctl import threadpool_limits
 
+from pymc_coresets.compat.pytensor_api import (
+    Variable,
+    compiled_by_numba,
+    graph_inputs,
+    vectorize_graph,
+)
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.potentials.vectormath import vector_mode
 from pymc_coresets.reading.draws import Draws, DrawsLike
@@ -244,8 +247,7 @@ class LogLikelihood:
         function = pytensor.function(
             inputs, [graph], mode=vector_mode(), on_unused_input="ignore", trust_input=True
         )
-        compiled: Callable[..., Sequence[np.ndarray]] = function.vm.jit_fn
-        return compiled
+        return compiled_by_numba(function)
 
     def non_finite_data(self, rows: Rows) -> list[str]:
         """Name the row arrays that hold NaN or infinite values in some rows."""

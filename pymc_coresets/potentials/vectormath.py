@@ -21,18 +21,27 @@ from typing import Any, cast
 
 import numpy as np
 import pytensor.scalar as ps
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
-from pytensor.compile.mode import Mode, get_mode
-from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
-from pytensor.link.numba.dispatch.basic import numba_njit
-from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
-from pytensor.link.numba.linker import NumbaLinker
-from pytensor.scalar.basic import Composite, ScalarOp, upgrade_to_float
-from pytensor.tensor.elemwise import Elemwise
+from numba import njit
+
+from pymc_coresets.compat.numba_api import bits_of, double_of
+from pymc_coresets.compat.pytensor_api import (
+    Apply,
+    Composite,
+    Constant,
+    Elemwise,
+    FunctionGraph,
+    Mode,
+    NumbaLinker,
+    ScalarOp,
+    Variable,
+    dfs_rewriter,
+    get_mode,
+    node_rewriter,
+    numba_funcify_Composite,
+    numba_njit,
+    register_scalar_funcify,
+    upgrade_to_float,
+)
 
 __all__ = [
     "vector_exp",
@@ -65,25 +74,6 @@ def _straight_line[F: Callable[..., object]](function: F) -> F:
     return cast(F, njit(fastmath=False, error_model="numpy", forceinline=True)(function))
 
 
-def _reinterpret(source: types.Type, target: types.Type, llvm: ir.Type) -> Callable[..., Any]:
-    """Return a function for compiled code that reads the bits of a number as another type."""
-
-    @intrinsic
-    def reinterpret(context: object, x: object) -> tuple[Any, Callable[..., ir.Value]]:
-        def codegen(
-            context: object, builder: ir.IRBuilder, signature: object, args: Sequence[ir.Value]
-        ) -> ir.Value:
-            return builder.bitcast(args[0], llvm)
-
-        return target(source), codegen
-
-    return cast(Callable[..., Any], reinterpret)
-
-
-_as_bits: Callable[[float], int] = _reinterpret(types.float64, types.int64, ir.IntType(64))
-_as_double: Callable[[int], float] = _reinterpret(types.int64, types.float64, ir.DoubleType())
-
-
 @_straight_line
 def vector_exp(x: float) -> float:
     """Compute exp(x) = 2**k exp(r), |r| <= log(2)/2."""
@@ -104,19 +94,19 @@ def vector_exp(x: float) -> float:
     p = p * r + 1.0 / 6.0
     p = p * r + 0.5
     p = p * r * r + r + 1.0
-    exponent = _as_bits(rounded) - _as_bits(_ROUND)
+    exponent = bits_of(rounded) - bits_of(_ROUND)
     half = exponent >> 1  # in two factors, to reach results below the smallest normal number
-    scaled = p * _as_double((half + _EXPONENT_BIAS) << 52)
-    y = scaled * _as_double((exponent - half + _EXPONENT_BIAS) << 52)
+    scaled = p * double_of((half + _EXPONENT_BIAS) << 52)
+    y = scaled * double_of((exponent - half + _EXPONENT_BIAS) << 52)
     return y if x == x else x  # noqa: PLR0124 (min and max lose NaN)
 
 
 @_straight_line
 def _log_parts(x: float) -> tuple[float, float, float, float]:
     """Split x = 2**k m, sqrt(1/2) <= m < sqrt(2), into k, f = m - 1, and log(1 + f) - f."""
-    bits = _as_bits(x) + (_ONE - _SQRT_HALF)
-    k = _as_double((bits >> 52) - _EXPONENT_BIAS + _as_bits(_ROUND)) - _ROUND
-    f = _as_double((bits & _MANTISSA) + _SQRT_HALF) - 1.0
+    bits = bits_of(x) + (_ONE - _SQRT_HALF)
+    k = double_of((bits >> 52) - _EXPONENT_BIAS + bits_of(_ROUND)) - _ROUND
+    f = double_of((bits & _MANTISSA) + _SQRT_HALF) - 1.0
     s = f / (2.0 + f)
     z = s * s
     w = z * z
@@ -179,7 +169,7 @@ def vector_power(x: float, y: float) -> float:
     magnitude = 1.0 if (y == 0.0) | (abs(x) == 1.0) else magnitude
     whole = np.floor(y) == y
     odd = whole & (np.floor(0.5 * y) != 0.5 * y)
-    power = -magnitude if odd & (_as_bits(x) < 0) else magnitude  # the sign bit: of -0.0 too
+    power = -magnitude if odd & (bits_of(x) < 0) else magnitude  # the sign bit: of -0.0 too
     return np.nan if (x < 0.0) & (x > -np.inf) & (not whole) else power
 
 

@@ -4,12 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pymc as pm
-from pymc.logprob.utils import ParameterValueError
-from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors, graph_inputs
-from pytensor.tensor.variable import TensorConstant
 
+from pymc_coresets.compat.pymc_api import ParameterValueError
+from pymc_coresets.compat.pytensor_api import (
+    Mode,
+    TensorConstant,
+    Variable,
+    ancestors,
+    graph_inputs,
+)
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws

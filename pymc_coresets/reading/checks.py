@@ -9,15 +9,32 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
-from pytensor.scalar import AND, GE, GT, LE, Abs, Exp, Sigmoid, Softplus, Sqr
-from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.math import Sum
-from pytensor.tensor.special import Softmax
-from pytensor.tensor.variable import TensorVariable
+
+from pymc_coresets.compat.pytensor_api import (
+    AND,
+    GE,
+    GT,
+    LE,
+    Abs,
+    Apply,
+    CAReduce,
+    Constant,
+    DimShuffle,
+    Elemwise,
+    Exp,
+    MakeVector,
+    ScalarFromTensor,
+    Sigmoid,
+    Softmax,
+    Softplus,
+    Sqr,
+    Sum,
+    TensorFromScalar,
+    TensorVariable,
+    Variable,
+    ancestors,
+    clone_replace,
+)
 
 __all__ = ["conditions", "guard", "row_axis"]
 

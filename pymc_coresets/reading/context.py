@@ -3,8 +3,8 @@
 from typing import Any
 
 import pymc as pm
-from pymc.model.core import modelcontext
 
+from pymc_coresets.compat.pymc_api import modelcontext
 from pymc_coresets.exceptions import InvalidOptionError
 
 __all__ = ["current_model", "given_model"]

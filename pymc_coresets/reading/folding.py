@@ -5,19 +5,24 @@ from typing import Any, cast
 
 import numpy as np
 import pytensor
-from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.db import RewriteDatabaseQuery
-from pytensor.graph.traversal import graph_inputs
+
+from pymc_coresets.compat.pytensor_api import (
+    Constant,
+    Mode,
+    RewriteDatabaseQuery,
+    Variable,
+    clone_replace,
+    graph_inputs,
+)
 
 __all__ = ["PLAIN_MODE", "evaluate", "numpy_function"]
 
 
 def _numpy_mode() -> Mode:
     rewrites = RewriteDatabaseQuery(include=["canonicalize", "stabilize", "specialize"])
-    plain: Mode = Mode(linker="py", optimizer=rewrites)
-    return plain.including("local_check_parameter_to_ninf_switch")
+    plain = Mode(linker="py", optimizer=rewrites)
+    mode: Mode = plain.including("local_check_parameter_to_ninf_switch")
+    return mode
 
 
 #: Evaluates a graph that is too cheap to compile with NumPy, to the values that PyMC gives it.

@@ -6,22 +6,27 @@ from typing import cast
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.logprob.basic import transformed_conditional_logp
-from pymc.logprob.utils import replace_rvs_by_values
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.basic import MergeOptimizer
-from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors, graph_inputs
-from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.type import TensorType
-from pytensor.tensor.variable import TensorVariable
-from pytensor.xtensor import as_xtensor
-from pytensor.xtensor.type import XTensorVariable
 
+from pymc_coresets.compat.pymc_api import replace_rvs_by_values, transformed_conditional_logp
+from pymc_coresets.compat.pytensor_api import (
+    Apply,
+    Constant,
+    FunctionGraph,
+    MergeOptimizer,
+    RandomType,
+    Shape,
+    Shape_i,
+    SharedVariable,
+    TensorType,
+    TensorVariable,
+    Variable,
+    XTensorVariable,
+    ancestors,
+    as_xtensor,
+    clone_replace,
+    graph_inputs,
+    rewrite_graph,
+)
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 

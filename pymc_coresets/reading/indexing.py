@@ -5,11 +5,16 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Variable
-from pytensor.tensor.extra_ops import Repeat
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, unflatten_index_variables
-from pytensor.tensor.variable import TensorVariable
 
+from pymc_coresets.compat.pytensor_api import (
+    AdvancedSubtensor,
+    Apply,
+    Repeat,
+    Subtensor,
+    TensorVariable,
+    Variable,
+    unflatten_index_variables,
+)
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.selection_rules import axis_before_integers
 

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pymc as pm
-from pymc.distributions.distribution import PartialObservedRV
-from pytensor.graph.traversal import ancestors
-from pytensor.tensor.subtensor import AdvancedIncSubtensor
 
+from pymc_coresets.compat.pymc_api import PartialObservedRV
+from pymc_coresets.compat.pytensor_api import AdvancedIncSubtensor, ancestors
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 

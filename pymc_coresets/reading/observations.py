@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pymc as pm
-from pymc.pytensorf import resolve_shapes
-from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import ancestors, graph_inputs
-from pytensor.tensor.variable import TensorVariable
 
+from pymc_coresets.compat.pymc_api import resolve_shapes
+from pymc_coresets.compat.pytensor_api import Constant, TensorVariable, ancestors, graph_inputs
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.folding import evaluate

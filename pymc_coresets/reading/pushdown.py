@@ -17,15 +17,21 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.logprob.utils import CheckParameterValue
-from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.rewriting import inline_ofg_node
-from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.traversal import ancestors, io_toposort
-from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.subtensor import AdvancedSubtensor
-from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+from pymc_coresets.compat.pymc_api import CheckParameterValue
+from pymc_coresets.compat.pytensor_api import (
+    AdvancedSubtensor,
+    Apply,
+    CheckAndRaise,
+    Constant,
+    OpFromGraph,
+    TensorConstant,
+    TensorVariable,
+    Variable,
+    ancestors,
+    inline_ofg_node,
+    io_toposort,
+)
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading import checks
 from pymc_coresets.reading.folding import evaluate

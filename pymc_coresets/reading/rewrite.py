@@ -6,22 +6,28 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
-from pymc.model.fgraph import (
+
+from pymc_coresets.compat.pymc_api import (
     ModelDeterministic,
     ModelNamed,
+    coords_of,
     fgraph_from_model,
     model_deterministic,
     model_from_fgraph,
     model_named,
     model_potential,
 )
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable, clone
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.traversal import ancestors, graph_inputs
-from pytensor.tensor.variable import TensorVariable
-from pytensor.xtensor.type import XTensorVariable
-
+from pymc_coresets.compat.pytensor_api import (
+    Constant,
+    FunctionGraph,
+    SharedVariable,
+    TensorVariable,
+    Variable,
+    XTensorVariable,
+    ancestors,
+    clone,
+    graph_inputs,
+)
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.rows.values import Rows
@@ -197,8 +203,7 @@ class _Rewrite:
     def replaced(self, potential: TensorVariable, name: str) -> pm.Model:
         [graph] = _copies([potential])
         outputs = [*self._kept_outputs(), model_potential(graph, name)]
-        state = vars(self.fgraph)
-        model = self._converted(outputs, {}, state["_coords"], state["_dim_lengths"])
+        model = self._converted(outputs, {}, *coords_of(self.fgraph))
         return self._with_unnamed_dims(model)
 
     def _with_unnamed_dims(self, model: pm.Model) -> pm.Model:
@@ -215,8 +220,7 @@ class _Rewrite:
         ]
         [loglik] = _copies([self.obs.loglik])
         outputs = [*random, model_potential((self.weights * loglik).sum(), POTENTIAL)]
-        state = vars(self.fgraph)
-        return self._converted(outputs, {}, state["_coords"], state["_dim_lengths"])
+        return self._converted(outputs, {}, *coords_of(self.fgraph))
 
     def _converted(
         self,
@@ -328,7 +332,7 @@ class _Rewrite:
         return tuple(self.dim if d is not None and d == self.obs.dim else d for d in dims)
 
     def _coords(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        coords, lengths = (dict(vars(self.fgraph)[name]) for name in ("_coords", "_dim_lengths"))
+        coords, lengths = coords_of(self.fgraph)
         if self.obs.dim is not None and self.dim is not None:
             labels = coords.get(self.obs.dim)
             size = len(self.rows)

@@ -11,24 +11,36 @@ from functools import singledispatch
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.compile.builders import SymbolicOp
-from pytensor.compile.ops import TypeCastingOp
-from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.op import Op
-from pytensor.tensor.basic import Alloc, Join
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.linalg.solvers.core import SolveBase
-from pytensor.tensor.math import Argmax, Dot
-from pytensor.tensor.reshape import JoinDims, SplitDims
-from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.sort import ArgSortOp, SortOp
-from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
-from pytensor.tensor.subtensor import (
+
+from pymc_coresets.compat.pytensor_api import (
     AdvancedSubtensor,
+    Alloc,
+    Apply,
+    Argmax,
+    ArgSortOp,
+    Blockwise,
+    CAReduce,
+    Constant,
+    CumOp,
+    DimShuffle,
+    Dot,
+    Elemwise,
     IncSubtensor,
+    Join,
+    JoinDims,
+    LogSoftmax,
+    LogSumExp,
+    Op,
+    Reshape,
+    Softmax,
+    SolveBase,
+    SortOp,
+    SpecifyShape,
+    SplitDims,
     Subtensor,
+    SymbolicOp,
+    TypeCastingOp,
+    Variable,
     unflatten_index_variables,
 )
 

@@ -8,9 +8,9 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pymc.blocking import DictToArrayBijection, RaveledVars
-from pytensor.compile.mode import Mode
 
+from pymc_coresets.compat.pymc_api import DictToArrayBijection, RaveledVars
+from pymc_coresets.compat.pytensor_api import Mode
 from pymc_coresets.reading.draws import Draws
 
 __all__ = ["Unconstrained"]

@@ -1,17 +1,20 @@
 """NUTS for one density whose data change: compiled once, and started where it ended before."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import pymc as pm
-from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator
-from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
-from pymc.step_methods.step_sizes import DualAverageAdaptation
-from pytensor.compile.sharedvalue import SharedVariable
 
+from pymc_coresets.compat.nutpie_api import compiled_model, sample_model, with_starts, with_values
+from pymc_coresets.compat.pymc_api import (
+    CpuLeapfrogIntegrator,
+    DualAverageAdaptation,
+    QuadPotentialDiagAdapt,
+)
+from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 
@@ -95,33 +98,20 @@ class NutpieNuts:
         rng: np.random.Generator,
     ) -> Run:
         """Draw with the given values of the model's shared variables."""
-        import nutpie  # noqa: PLC0415
-
-        used = {v.name for v in self._compiled.shared_var_keys}
-        model = self._compiled.with_data(**{n: v for n, v in values.items() if n in used})
+        compiled = with_values(self._compiled, values)
         settings = {}
         if last is not None:
-            points = last.positions
-            model = replace(model, initial_point_func=lambda seed: points[seed % len(points)])
+            compiled = with_starts(compiled, last.positions)
             settings["initial_step"] = last.step_size
-        sampling = nutpie.sample(
-            model,
+        idata = sample_model(
+            compiled,
             draws=-(-n_draws // N_CHAINS),
             tune=tune,
             chains=N_CHAINS,
             seed=int(rng.integers(2**31)),
-            progress_bar=False,
-            save_warmup=False,
-            store_unconstrained=True,
-            blocking=False,
             **settings,
         )
-        try:
-            idata = sampling.wait()
-        except BaseException:  # Ctrl-C above all, of which its own blocking way makes a short run
-            sampling.cancel()
-            raise
-        stats = idata["sample_stats"]
+        stats = idata["sample_stats"].to_dataset()
         positions = stats["unconstrained_draw"].to_numpy()
         return Run(
             draws=Draws.of(idata, self._shapes).take(slice(0, n_draws)),
@@ -132,9 +122,7 @@ class NutpieNuts:
 
     @cached_property
     def _compiled(self) -> Any:  # noqa: ANN401
-        import nutpie  # noqa: PLC0415
-
-        return nutpie.compile_pymc_model(self._model)
+        return compiled_model(self._model)
 
 
 class PyMCNuts:

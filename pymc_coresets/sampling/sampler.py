@@ -6,10 +6,9 @@ from typing import Literal
 
 import numpy as np
 import pymc as pm
-from pymc import exceptions
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.traversal import graph_inputs
 
+from pymc_coresets.compat.pymc_api import PyMCSamplingError
+from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
@@ -223,7 +222,7 @@ class CoresetSampler:
         tune = self._tune if last is None else self._tune // 2
         try:
             return self._nuts.run(values, n_draws, tune=tune, last=last, rng=rng)
-        except (ValueError, RuntimeError, FloatingPointError, exceptions.SamplingError) as error:
+        except (ValueError, RuntimeError, FloatingPointError, PyMCSamplingError) as error:
             self.n_failed_starts += 1
             raise SamplingError(f"NUTS failed on the posterior of a coreset: {error}") from error
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytensor
-from pymc.pytensorf import gradient
 
+from pymc_coresets.compat.pymc_api import gradient
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior

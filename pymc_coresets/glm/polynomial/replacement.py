@@ -6,12 +6,14 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
-from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor.variable import TensorVariable
 from scipy import sparse
 
+from pymc_coresets.compat.pytensor_api import (
+    TensorVariable,
+    Variable,
+    graph_inputs,
+    vectorize_graph,
+)
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials
 from pymc_coresets.glm.polynomial.multi_indices import monomial_levels

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from pytensor.graph.basic import Variable
 from scipy import sparse
+
+from pymc_coresets.compat.pytensor_api import Variable
 
 __all__ = ["Affine", "Matrix", "Operand", "joined"]
 

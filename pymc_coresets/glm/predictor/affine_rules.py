@@ -13,17 +13,24 @@ from functools import reduce, singledispatch
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.op import Op
-from pytensor.graph.traversal import ancestors, io_toposort
-from pytensor.sparse.math import Dot as SparseDot
-from pytensor.sparse.math import StructuredDot
-from pytensor.tensor.basic import Join
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
 from scipy import sparse
 
+from pymc_coresets.compat.pytensor_api import (
+    Apply,
+    Blockwise,
+    CAReduce,
+    Constant,
+    DimShuffle,
+    Dot,
+    Elemwise,
+    Join,
+    Op,
+    SparseDot,
+    StructuredDot,
+    Variable,
+    ancestors,
+    io_toposort,
+)
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import Affine, Operand
 from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph

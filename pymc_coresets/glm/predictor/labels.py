@@ -5,10 +5,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 import pymc as pm
-from pymc.logprob.utils import replace_rvs_by_values
-from pytensor.compile.ops import TypeCastingOp
-from pytensor.graph.basic import Variable, equal_computations
-from pytensor.graph.traversal import graph_inputs
+
+from pymc_coresets.compat.pymc_api import replace_rvs_by_values
+from pymc_coresets.compat.pytensor_api import (
+    TypeCastingOp,
+    Variable,
+    equal_computations,
+    graph_inputs,
+)
 
 __all__ = ["coefficient_names"]
 

@@ -7,10 +7,8 @@ from typing import cast
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor.variable import TensorVariable
 
+from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, graph_inputs
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.given import fix_variables
 from pymc_coresets.glm.golden import evenly_spread, spread_rows

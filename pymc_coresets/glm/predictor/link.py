@@ -8,11 +8,15 @@ from typing import Any, cast
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
-from pytensor.graph.replace import clone_replace, vectorize_graph
-from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor.variable import TensorVariable
 
+from pymc_coresets.compat.pytensor_api import (
+    TensorVariable,
+    Variable,
+    clone_replace,
+    compiled_by_numba,
+    graph_inputs,
+    vectorize_graph,
+)
 from pymc_coresets.potentials.vectormath import vector_mode
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
@@ -98,8 +102,7 @@ class Link:
         function = pytensor.function(
             inputs, [graph], mode=vector_mode(), on_unused_input="ignore", trust_input=True
         )
-        compiled: Callable[..., Sequence[np.ndarray]] = function.vm.jit_fn
-        return compiled
+        return compiled_by_numba(function)
 
     @cached_property
     def _plain(self) -> Callable[..., Sequence[np.ndarray]]:

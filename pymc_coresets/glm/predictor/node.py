@@ -4,13 +4,19 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.compile.ops import TypeCastingOp
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors, io_toposort
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.shape import Reshape, SpecifyShape
 
+from pymc_coresets.compat.pytensor_api import (
+    Constant,
+    DimShuffle,
+    Elemwise,
+    Reshape,
+    SharedVariable,
+    SpecifyShape,
+    TypeCastingOp,
+    Variable,
+    ancestors,
+    io_toposort,
+)
 from pymc_coresets.glm.predictor.row_graph import RowGraph, meeting_points
 from pymc_coresets.reading.observations import Observations
 

@@ -5,18 +5,26 @@ from typing import cast
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.compile.ops import TypeCastingOp
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import graph_inputs, io_toposort
-from pytensor.sparse.math import Dot as SparseDot
-from pytensor.sparse.math import StructuredDot
-from pytensor.tensor.basic import Alloc, Join
-from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.reshape import JoinDims, SplitDims
-from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
+from pymc_coresets.compat.pytensor_api import (
+    AdvancedSubtensor,
+    Alloc,
+    Constant,
+    DimShuffle,
+    Join,
+    JoinDims,
+    Reshape,
+    SparseDot,
+    SpecifyShape,
+    SplitDims,
+    StructuredDot,
+    Subtensor,
+    TypeCastingOp,
+    Variable,
+    clone_replace,
+    graph_inputs,
+    io_toposort,
+)
 from pymc_coresets.reading.folding import evaluate
 
 __all__ = ["MOVES", "RowGraph", "meeting_points"]

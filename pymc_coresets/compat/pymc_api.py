@@ -1,0 +1,83 @@
+"""All that is used of PyMC beyond what ``import pymc`` documents, in one place.
+
+PyMC may move or change these names in any release; `tests/unit/test_compat.py` says what broke.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pymc.blocking import DictToArrayBijection, RaveledVars
+from pymc.distributions.distribution import PartialObservedRV
+from pymc.exceptions import SamplingError as PyMCSamplingError
+from pymc.logprob.basic import transformed_conditional_logp
+from pymc.logprob.utils import CheckParameterValue, ParameterValueError, replace_rvs_by_values
+from pymc.model.core import modelcontext
+from pymc.model.fgraph import (
+    ModelDeterministic,
+    ModelNamed,
+    fgraph_from_model,
+    model_deterministic,
+    model_from_fgraph,
+    model_named,
+    model_potential,
+)
+from pymc.pytensorf import gradient, resolve_shapes
+from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator
+from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
+from pymc.step_methods.step_sizes import DualAverageAdaptation
+from pytensor.graph.fg import FunctionGraph
+
+__all__ = [
+    "CheckParameterValue",
+    "CpuLeapfrogIntegrator",
+    "DictToArrayBijection",
+    "DualAverageAdaptation",
+    "ModelDeterministic",
+    "ModelNamed",
+    "ParameterValueError",
+    "PartialObservedRV",
+    "PyMCSamplingError",
+    "QuadPotentialDiagAdapt",
+    "RaveledVars",
+    "coords_of",
+    "fgraph_from_model",
+    "gradient",
+    "model_deterministic",
+    "model_from_fgraph",
+    "model_named",
+    "model_potential",
+    "modelcontext",
+    "replace_rvs_by_values",
+    "resolve_shapes",
+    "set_coords",
+    "transformed_conditional_logp",
+]
+
+
+def coords_of(fgraph: FunctionGraph) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the coords and the lengths of dims that PyMC keeps with a model's graph.
+
+    Examples
+    --------
+    >>> with pm.Model(coords={"city": ["Bern", "Oslo"]}) as model:
+    ...     effect = pm.Normal("effect", dims="city")
+    >>> coords_of(fgraph_from_model(model)[0])[0]
+    {'city': ('Bern', 'Oslo')}
+    """
+    kept = vars(fgraph)
+    return dict(kept["_coords"]), dict(kept["_dim_lengths"])
+
+
+def set_coords(
+    fgraph: FunctionGraph, coords: Mapping[str, Any], lengths: Mapping[str, Any]
+) -> None:
+    """Put coords and lengths of dims where `model_from_fgraph` looks for them.
+
+    Examples
+    --------
+    >>> graph = FunctionGraph(outputs=[], clone=False)
+    >>> set_coords(graph, {"city": ("Bern",)}, {})
+    >>> coords_of(graph)[0]
+    {'city': ('Bern',)}
+    """
+    vars(fgraph).update(_coords=dict(coords), _dim_lengths=dict(lengths))

@@ -1,0 +1,154 @@
+"""All that is used of PyTensor beyond ``pytensor`` and ``pytensor.tensor``, in one place.
+
+The rules of this package are about PyTensor's operations, so there are many.  PyTensor may move or
+change these names in any release; `tests/unit/test_compat.py` says what broke.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from pytensor.compile.builders import OpFromGraph, SymbolicOp
+from pytensor.compile.mode import Mode, get_mode
+from pytensor.compile.ops import TypeCastingOp
+from pytensor.compile.rewriting import inline_ofg_node
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant, Variable, clone, equal_computations
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
+from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.rewriting.basic import MergeOptimizer, dfs_rewriter, node_rewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.link.numba.dispatch.basic import numba_njit
+from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
+from pytensor.link.numba.linker import NumbaLinker
+from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar import AND, GE, GT, LE, Abs, Exp, Sigmoid, Softplus, Sqr
+from pytensor.scalar.basic import Composite, ScalarOp, upgrade_to_float
+from pytensor.sparse.math import Dot as SparseDot
+from pytensor.sparse.math import StructuredDot
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp, Repeat
+from pytensor.tensor.linalg.solvers.core import SolveBase
+from pytensor.tensor.math import Argmax, Dot, Sum
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.sort import ArgSortOp, SortOp
+from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+    unflatten_index_variables,
+)
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorConstant, TensorVariable
+from pytensor.xtensor import as_xtensor
+from pytensor.xtensor.type import XTensorVariable
+
+__all__ = [
+    "AND",
+    "GE",
+    "GT",
+    "LE",
+    "Abs",
+    "AdvancedIncSubtensor",
+    "AdvancedSubtensor",
+    "Alloc",
+    "Apply",
+    "ArgSortOp",
+    "Argmax",
+    "Blockwise",
+    "CAReduce",
+    "CheckAndRaise",
+    "Composite",
+    "Constant",
+    "CumOp",
+    "DimShuffle",
+    "Dot",
+    "Elemwise",
+    "Exp",
+    "FunctionGraph",
+    "IncSubtensor",
+    "Join",
+    "JoinDims",
+    "LogSoftmax",
+    "LogSumExp",
+    "MakeVector",
+    "MergeOptimizer",
+    "Mode",
+    "NumbaLinker",
+    "Op",
+    "OpFromGraph",
+    "RandomType",
+    "Repeat",
+    "Reshape",
+    "RewriteDatabaseQuery",
+    "ScalarFromTensor",
+    "ScalarOp",
+    "Shape",
+    "Shape_i",
+    "SharedVariable",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
+    "SolveBase",
+    "SortOp",
+    "SparseDot",
+    "SpecifyShape",
+    "SplitDims",
+    "Sqr",
+    "StructuredDot",
+    "Subtensor",
+    "Sum",
+    "SymbolicOp",
+    "TensorConstant",
+    "TensorFromScalar",
+    "TensorType",
+    "TensorVariable",
+    "TypeCastingOp",
+    "Variable",
+    "XTensorVariable",
+    "ancestors",
+    "as_xtensor",
+    "clone",
+    "clone_replace",
+    "compiled_by_numba",
+    "dfs_rewriter",
+    "equal_computations",
+    "get_mode",
+    "graph_inputs",
+    "inline_ofg_node",
+    "io_toposort",
+    "node_rewriter",
+    "numba_funcify_Composite",
+    "numba_njit",
+    "register_scalar_funcify",
+    "rewrite_graph",
+    "unflatten_index_variables",
+    "upgrade_to_float",
+    "vectorize_graph",
+]
+
+
+def compiled_by_numba(function: Any) -> Callable[..., Sequence[np.ndarray]]:  # noqa: ANN401
+    """Return the function that Numba compiled for a PyTensor function, without its wrapping.
+
+    It takes and returns arrays of exactly the right types, and may run in several threads.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> double = compiled_by_numba(pytensor.function([x], [2 * x], mode="NUMBA"))
+    >>> double(np.array([1.0, 2.0]))[0]
+    array([2., 4.])
+    """
+    compiled: Callable[..., Sequence[np.ndarray]] = function.vm.jit_fn
+    return compiled

@@ -1,0 +1,165 @@
+"""What the package relies on in other libraries beyond their promises: each test says what broke."""
+
+import ast
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import genpareto
+
+import pymc_coresets.compat
+from pymc_coresets.compat import arviz_api, nutpie_api, pymc_api, pytensor_api
+from pymc_coresets.compat.pytensor_api import Apply, Constant
+
+FOLDER = Path(pymc_coresets.compat.__file__).parent
+NAMES = [
+    (node.module, alias.name)
+    for path in sorted(FOLDER.glob("*_api.py"))
+    for node in ast.parse(path.read_text()).body
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
+]
+
+
+@pytest.mark.parametrize(("module", "name"), NAMES)
+def test_name_is_still_there(module, name):
+    assert hasattr(import_module(module), name), f"{module} has no {name} any more"
+
+
+@pytest.mark.parametrize("module", [arviz_api, nutpie_api, pymc_api, pytensor_api])
+def test_modules_export_what_they_have(module):
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+# -- PyMC ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pm.Model(coords={"obs": range(3)}) as model:
+        x = pm.Data("x", [1.0, 2.0, 3.0], dims="obs")
+        pm.Normal("y", pm.Normal("b") * x, pm.HalfNormal("s"), observed=np.ones(3), dims="obs")
+    return model
+
+
+def test_graph_of_a_model_has_operations_with_names_and_the_coords(model):
+    fgraph, memo = pymc_api.fgraph_from_model(model)
+    assert {v.owner.op.name for v in fgraph.outputs} == {"x", "b", "s", "y"}
+    assert memo[model["b"]].owner.op.name == "b"
+    coords, lengths = pymc_api.coords_of(fgraph)
+    assert coords == {"obs": (0, 1, 2)}
+    assert set(lengths) == {"obs"}
+    assert pymc_api.model_from_fgraph(fgraph, mutate_fgraph=True).coords == {"obs": (0, 1, 2)}
+
+
+def test_log_densities_end_in_a_check_whose_conditions_follow_the_value():
+    logp = pm.logp(pm.Normal.dist(0.0, pt.dscalar("s")), pt.dvector("y"))
+    checked = logp.owner
+    assert isinstance(checked.op, pymc_api.CheckParameterValue)
+    assert len(checked.inputs) == 2
+
+
+def test_conditional_log_densities_are_elementwise(model):
+    y, values = model["y"], dict(model.rvs_to_values)
+    [logp] = pymc_api.transformed_conditional_logp(
+        [y], rvs_to_values=values, rvs_to_transforms=dict.fromkeys(values), jacobian=False
+    )
+    assert logp.type.ndim == 1
+    [replaced] = pymc_api.replace_rvs_by_values([model["b"]], rvs_to_values=values)
+    assert replaced is values[model["b"]]
+
+
+def test_points_are_raveled_and_back():
+    point = {"a": np.array([1.0, 2.0]), "b": np.array(3.0)}
+    raveled = pymc_api.DictToArrayBijection.map(point)
+    moved = pymc_api.DictToArrayBijection.rmap(raveled._replace(data=raveled.data + 1))
+    np.testing.assert_array_equal(moved["a"], [2.0, 3.0])
+    assert moved["b"] == 4.0
+
+
+def test_nuts_can_be_stepped_by_hand(model):
+    step = pm.NUTS(model=model)
+    assert {"potential", "integrator", "step_adapt"} <= set(dir(step))
+    for method in ("reset", "setup_chain", "astep", "stop_tuning"):
+        assert callable(getattr(step, method)), method
+    metric = pymc_api.QuadPotentialDiagAdapt(2, np.zeros(2), np.ones(2), 10, rng=1)
+    assert "rng" in signature(type(metric).__init__).parameters
+    adaptation = pymc_api.DualAverageAdaptation(0.1, 0.8, 0.05, 0.75, 10)
+    assert adaptation.current(tune=False) > 0
+
+
+# -- PyTensor --------------------------------------------------------------------------------------
+
+
+def test_a_function_in_numba_s_mode_has_the_compiled_one_in_it():
+    x = pt.dvector("x")
+    function = pytensor.function([x], [2 * x], mode="NUMBA", trust_input=True)
+    [doubled] = pytensor_api.compiled_by_numba(function)(np.array([1.0, 2.0]))
+    np.testing.assert_array_equal(doubled, [2.0, 4.0])
+
+
+def test_indices_can_be_read_back_from_an_operation():
+    x = pt.dmatrix("x")
+    node = x[1:, 0].owner
+    assert isinstance(node, Apply)
+    rows, column = pytensor_api.unflatten_index_variables(node.inputs[1:], node.op.idx_list)
+    assert isinstance(rows, slice)
+    assert isinstance(column, Constant)
+
+
+def test_operations_say_along_which_axis_they_work():
+    x = pt.dmatrix("x")
+    assert pt.sum(x, axis=1).owner.op.axis == (1,)
+    assert x.T.owner.op.new_order == (1, 0)
+    assert pt.concatenate([x, x], axis=1).owner.op.axis % 2 == 1
+    assert pt.special.softmax(x, axis=1).owner.op.axis == 1
+
+
+def test_graphs_are_vectorised_over_new_leading_axes():
+    b, draws = pt.dvector("b", shape=(3,)), pt.dmatrix("draws", shape=(None, 3))
+    graph = pytensor_api.vectorize_graph(b.sum(), {b: draws})
+    assert graph.type.ndim == 1
+
+
+# -- ArviZ -----------------------------------------------------------------------------------------
+
+
+def test_importance_weights_are_smoothed_from_minus_the_log_ratios():
+    ratios = genpareto.rvs(0.5, size=4_000, random_state=1)
+    log_weights, khat = arviz_api.array_stats.psislw(-np.log(ratios), r_eff=1.0)
+    assert logsumexp(log_weights) == pytest.approx(0.0, abs=1e-9)
+    # The estimate from a tail of 190 draws has a standard error of about 0.1.
+    assert abs(khat - 0.5) < 0.5
+    assert np.corrcoef(log_weights, np.log(ratios))[0, 1] > 0.99
+
+
+def test_effective_sizes_and_errors_of_means_on_arrays():
+    draws = np.random.default_rng(1).normal(size=(4, 500))
+    assert 1_000 < arviz_api.array_stats.ess(draws, method="mean") < 4_000
+    error = arviz_api.array_stats.mcse(draws, method="mean")
+    assert error == pytest.approx(2_000**-0.5, rel=0.3)
+
+
+# -- nutpie ----------------------------------------------------------------------------------------
+
+
+def test_nutpie_takes_other_values_and_starts():
+    pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
+    with pm.Model() as model:
+        centre = pytensor.shared(np.array(0.0), name="centre", shape=())
+        pm.Normal("b", centre, 0.01)
+    compiled = nutpie_api.compiled_model(model)
+    assert nutpie_api.shared_names(compiled) == {"centre"}
+    moved = nutpie_api.with_values(compiled, {"centre": np.array(5.0), "other": np.zeros(2)})
+    started = nutpie_api.with_starts(moved, np.full((1, 1), 5.0))
+    idata = nutpie_api.sample_model(started, draws=50, tune=50, chains=1, seed=1)
+    # Fifty draws of N(5, 0.01): ten standard errors.
+    assert float(idata["posterior"]["b"].mean()) == pytest.approx(5.0, abs=0.1 * 50**-0.5)
+    stats = idata["sample_stats"]
+    assert {"unconstrained_draw", "step_size_bar", "diverging"} <= set(stats.data_vars)

@@ -1,4 +1,4 @@
-"""What the package relies on in other libraries beyond their promises: each test says what broke."""
+"""What the package needs of other libraries beyond their promises: each test says what broke."""
 
 import ast
 from importlib import import_module

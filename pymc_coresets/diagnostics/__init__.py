@@ -1,6 +1,6 @@
-"""Judging a coreset posterior: from its own draws, against the full posterior, and in pictures.
+"""Judge a coreset posterior: from its own draws, against the full posterior, and in plots.
 
-The plots need matplotlib, which is loaded when the first of them is asked for.
+The plots need matplotlib, which is loaded when the first of them is used.
 """
 
 from importlib import import_module

@@ -17,7 +17,7 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-full test test-all test-processors mutants coverage lint types format bench wheel clean
+.PHONY: help setup demo demo-full test test-all test-processors test-lowest mutants coverage lint types format bench wheel clean
 
 help: ## show this list
 	@echo "Targets (each sets up .venv first where it needs it):"
@@ -51,6 +51,9 @@ test-processors: $(READY) ## the tests as other processors compute, and the stat
 			tests/statistical tests/properties $(TEST_FLAGS) \
 			|| exit 1; \
 	done
+
+test-lowest: $(READY) ## build, sample and check with the lowest versions that pyproject.toml allows
+	@sh scripts/try_lowest.sh $(VENV)
 
 mutants: $(READY) ## planted bugs that the tests must catch, as many as MUTANTS_SECONDS allow
 	@$(RUN) -m tests.mutants

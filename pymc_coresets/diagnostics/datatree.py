@@ -1,4 +1,4 @@
-"""Checking and re-weighting draws of a coreset posterior: DataTree in, words or DataTree out."""
+"""Check and re-weight the draws of a coreset posterior that a DataTree holds."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ _REMEDY = "Build a larger coreset, or one with a weighting distribution closer t
 
 
 def ratios_by_chain(idata: xr.DataTree, log_ratios: Floats, *, impossible: str) -> Floats:
-    """Arrange the log-ratios of all draws by chains, if all are possible under the full data.
+    """Arrange the log-ratios of all draws by chain; refuse draws that the full data exclude.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def ratios_by_chain(idata: xr.DataTree, log_ratios: Floats, *, impossible: str) 
     log_ratios : ndarray of shape (n_chains * n_draws,)
         Log of full over approximate posterior density at these draws, in nats.
     impossible : str
-        What it means where a draw has no density under the full data, and what to do.
+        What it means if a draw has zero density under the full data, and what to do.
 
     Returns
     -------
@@ -64,8 +64,8 @@ def ratios_by_chain(idata: xr.DataTree, log_ratios: Floats, *, impossible: str) 
 def check_draws(idata: xr.DataTree, log_ratios: ArrayLike | xr.DataArray) -> Check:
     """Judge draws of a coreset posterior without a run of the full posterior.
 
-    Costs some passes over the draws; the log-ratios are what was expensive (one pass over the
-    data for all draws).
+    Costs a few passes over the draws; the expensive part, one pass over the data for all draws,
+    went into the log-ratios.
 
     Parameters
     ----------
@@ -111,8 +111,8 @@ def reweight_draws(
     """Turn draws of the coreset posterior into draws of the full posterior by resampling.
 
     Draws are repeated in proportion to their Pareto-smoothed importance weights (systematic
-    resampling, in random order). ArviZ takes the result for independent draws: the number that
-    counts is the attribute ``psis_ess`` of its posterior.
+    resampling, in random order). ArviZ takes the result for independent draws; their effective
+    sample size is the attribute ``psis_ess`` of the posterior.
 
     Parameters
     ----------
@@ -129,14 +129,14 @@ def reweight_draws(
     Returns
     -------
     xarray.DataTree
-        As many chains as `idata`. Groups along the same draws are resampled alike, groups without
-        draws (data) are kept, others (warm-up) left out. The posterior's attributes hold
-        ``pareto_khat``, ``psis_ess`` and ``resampling``.
+        As many chains as in `idata`. Groups with the same draws are resampled alike, groups
+        without draws (data) are kept, and others (warm-up) are left out. The posterior has the
+        attributes ``pareto_khat``, ``psis_ess`` and ``resampling``.
 
     Warns
     -----
     CoresetWarning
-        If the weights cannot be relied on and the two posteriors differ noticeably.
+        If the weights are unreliable and the two posteriors differ noticeably.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def reweight_draws(
 
 
 def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
-    """Posterior draws of a DataTree, or a Dataset of draws itself, with the draws' dims checked.
+    """Return the posterior draws of a DataTree, or a Dataset of draws, with their dims checked.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def _check(
 
 
 def _numbers(statistic: Callable[[xr.Dataset], xr.Dataset], posterior: xr.Dataset) -> list[float]:
-    """Values of a statistic for all components that have one: constants have no R-hat."""
+    """Return a statistic of all components for which it is defined; constants have no R-hat."""
     with np.errstate(divide="ignore", invalid="ignore"):
         values = statistic(posterior)
     arrays = (values[name].values for name in values.data_vars)

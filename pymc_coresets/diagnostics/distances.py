@@ -1,8 +1,8 @@
 """How far apart two sets of draws are: joint and per-variable distances, and their noise.
 
-Draws are arrays of shape (n_draws, n_dims), or (n_draws,) for a single variable. Each distance
-between draws of the *same* distribution is positive too, by Monte Carlo error alone; the functions
-whose names end in ``_noise`` give the level to be expected then.
+Draws are arrays of shape (n_draws, n_dims), or (n_draws,) for a single variable. Monte Carlo error
+makes every distance positive, even between draws of the *same* distribution; the functions whose
+names end in ``_noise`` return the level to be expected then.
 """
 
 from typing import Protocol
@@ -17,7 +17,7 @@ from pymc_coresets.exceptions import InvalidDataError
 type Floats = NDArray[np.float64]
 
 MAX_PAIR_DRAWS = 4000
-"""Draws of either set that distances over all pairs use; more are thinned evenly to that number."""
+"""Most draws of either set that distances over all pairs use; larger sets are thinned evenly."""
 
 _BLOCK = 512  # rows of the pair matrix held at a time: 512 x 4000 numbers are 16 MB
 _RELATIVE_RANK = 1e-10
@@ -72,20 +72,20 @@ def cubic_kernel(x: Floats, y: Floats) -> Floats:
 
 
 def gaussian_kl(x: ArrayLike, y: ArrayLike) -> float:
-    """KL divergence from one set of draws to another as if both were Gaussian, in nats.
+    """Return the KL divergence of two sets of draws as if both were Gaussian, in nats.
 
-    Only means and covariances enter. Costs O(n d**2 + d**3).
+    Only means and covariances matter. Costs O(n d**2 + d**3).
 
     Parameters
     ----------
     x, y : array_like of shape (n_x, n_dims), (n_y, n_dims)
-        More draws than dimensions each. :func:`independent_coordinates` removes dimensions that
-        depend on others linearly.
+        Each with more draws than dimensions. :func:`independent_coordinates` removes dimensions
+        that depend linearly on others.
 
     Returns
     -------
     float
-        KL(x || y) >= 0; ``inf`` where one of the covariances is singular.
+        KL(x || y) >= 0; ``inf`` if one of the covariances is singular.
 
     Raises
     ------
@@ -157,7 +157,7 @@ def independent_coordinates(x: ArrayLike, y: ArrayLike) -> tuple[Floats, Floats]
 def kernel_distance(
     x: ArrayLike, y: ArrayLike, kernel: Kernel, *, max_draws: int = MAX_PAIR_DRAWS
 ) -> float:
-    """Maximum mean discrepancy of two sets of draws for a kernel (the biased, never negative one).
+    """Return the maximum mean discrepancy of two sets of draws (the biased estimate, >= 0).
 
     Exact over all pairs of draws, in blocks: O(n**2 d) time, O(n) memory. Sets with more than
     `max_draws` draws are thinned evenly to that number first.
@@ -202,7 +202,7 @@ def kernel_distance(
 def kernel_noise(
     x: ArrayLike, kernel: Kernel, inverse_ess: float, *, max_draws: int = MAX_PAIR_DRAWS
 ) -> float:
-    """Kernel distance that two independent runs of the same distribution would show.
+    """Return the kernel distance to expect between two runs of the same distribution.
 
     Parameters
     ----------
@@ -232,9 +232,9 @@ def kernel_noise(
 
 
 def energy_distance(x: ArrayLike, y: ArrayLike, *, max_draws: int = MAX_PAIR_DRAWS) -> float:
-    """Energy distance of two sets of draws; zero for equal distributions only.
+    """Return the energy distance of two sets of draws, zero for equal distributions only.
 
-    Costs O(n**2 d) time in blocks. Scale the variables first: the distance has their units.
+    Costs O(n**2 d) time, in blocks. Scale the variables first: the distance has their units.
 
     Parameters
     ----------
@@ -266,10 +266,10 @@ def energy_distance(x: ArrayLike, y: ArrayLike, *, max_draws: int = MAX_PAIR_DRA
 
 
 def polynomial_mmd(x: ArrayLike, y: ArrayLike, *, max_draws: int = MAX_PAIR_DRAWS) -> float:
-    """Maximum mean discrepancy for the kernel ``(1 + x'y/d)**3``: moments up to the third.
+    """Return the maximum mean discrepancy for the kernel ``(1 + x'y/d)**3``.
 
-    The measure of quality of Huggins et al. (2016, 2017). Standardise the variables first.
-    Costs O(n**2 d) time in blocks.
+    It compares moments up to the third, and is the measure of quality of Huggins et al. (2016,
+    2017). Standardise the variables first. Costs O(n**2 d) time, in blocks.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def polynomial_mmd(x: ArrayLike, y: ArrayLike, *, max_draws: int = MAX_PAIR_DRAW
     Returns
     -------
     float
-        Zero where all moments up to the third agree.
+        Zero if all moments up to the third agree.
 
     Raises
     ------
@@ -301,7 +301,7 @@ def polynomial_mmd(x: ArrayLike, y: ArrayLike, *, max_draws: int = MAX_PAIR_DRAW
 
 
 def quantile_shifts(x: ArrayLike, y: ArrayLike, probabilities: ArrayLike) -> Floats:
-    """How far quantiles lie higher in `y` than in `x`.
+    """Return the quantiles of `y` minus those of `x`.
 
     Parameters
     ----------
@@ -323,7 +323,7 @@ def quantile_shifts(x: ArrayLike, y: ArrayLike, probabilities: ArrayLike) -> Flo
 
 
 def wasserstein_noise(x: ArrayLike, inverse_ess: float) -> float:
-    """Wasserstein-1 distance that two independent runs of the same distribution would show.
+    """Return the Wasserstein-1 distance to expect between two runs of the same distribution.
 
     Parameters
     ----------
@@ -335,8 +335,8 @@ def wasserstein_noise(x: ArrayLike, inverse_ess: float) -> float:
     Returns
     -------
     float
-        Expected distance. The distance is the integral of ``|F_x - F_y|``, whose value at t is the
-        modulus of a Gaussian of variance ``F(1 - F) inverse_ess`` in the limit of many draws.
+        Expected distance. The distance is the integral of ``|F_x - F_y|``, where for many draws
+        ``F_x - F_y`` is Gaussian with variance ``F(1 - F) inverse_ess`` at each point.
 
     Examples
     --------

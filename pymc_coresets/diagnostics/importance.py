@@ -1,10 +1,10 @@
 """Importance ratios of a coreset posterior: Pareto smoothing and Kullback-Leibler divergences.
 
 Everything here works on the log-ratios ``log r_s = sum_n (u_n - w_n) f_n(theta_s)`` at draws
-``theta_s`` of the coreset posterior. Up to a constant they are the log of full posterior over
-coreset posterior, so they say how far apart the two are without a run of the full posterior. What
-the draws never visit they cannot see: a mode that the coreset posterior lacks altogether leaves no
-trace in them.
+``theta_s`` of the coreset posterior. Up to a constant they are the logarithm of the full posterior
+density over that of the coreset, so they say how far apart the two are without a run of the full
+posterior. They cannot see what the draws never visit: a mode that the coreset posterior lacks
+altogether leaves no trace in them.
 """
 
 from dataclasses import dataclass
@@ -32,18 +32,18 @@ KHAT_RELIABLE = 0.7
 """Pareto k-hat below which importance weights are reliable, given enough draws."""
 
 KHAT_USELESS = 1.0
-"""Pareto k-hat from which on importance weights are useless: the ratios have no mean."""
+"""Pareto k-hat from which on importance weights are useless: the ratios have no finite mean."""
 
 EFFECTIVE_SHARE = 0.25
-"""Effective sample size over the draws, below which re-weighted draws are too few to go on with."""
+"""Smallest effective sample size, as a share of the draws, at which re-weighted draws will do."""
 
 MIN_DRAWS = 30
-"""Fewest draws to fit a tail to: the tail is a fifth of them, and six points are its minimum."""
+"""Fewest draws to fit a tail to: a fifth of them, six points, form the tail."""
 
 EQUAL_RATIOS = 1e-4
-"""Range of the log-ratios (nats) below which they differ by nothing but rounding errors."""
+"""Range of log-ratios (nats) below which they are equal but for rounding errors."""
 
-_MIN_DRAWS_PER_CHAIN = 4  # ArviZ's minimum for an effective sample size
+_MIN_DRAWS_PER_CHAIN = 4  # ArviZ needs as many for an effective sample size
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,8 +55,8 @@ class SmoothedWeights:
     log_weights : ndarray of shape (n_chains, n_draws)
         Logarithms of the smoothed weights, normalised: their exponentials sum to one.
     log_mean_ratio : float
-        Logarithm of the mean of the smoothed ratios, in nats. It estimates the log of the two
-        posteriors' normalising constants' ratio, up to the constant that the log-ratios omit.
+        Logarithm of the mean of the smoothed ratios, in nats. It estimates the logarithm of the
+        ratio of the two normalising constants, up to the constant that the log-ratios omit.
     pareto_khat : float
         Shape of the tail. ``-inf`` where all ratios of the tail are equal, so that the ratios are
         bounded; ``inf`` where no tail could be fitted because a few draws carry all the weight.
@@ -84,9 +84,10 @@ class SmoothedWeights:
 
     @property
     def sound(self) -> bool:
-        """Whether the draws can stand for the other posterior's.
+        """Whether the weighted draws can replace draws of the other posterior.
 
-        Pareto k-hat is at most 0.7, and the effective sample size at least a quarter of the draws.
+        They can if Pareto k-hat is at most 0.7 and the effective sample size at least a quarter of
+        the number of draws.
         """
         enough = EFFECTIVE_SHARE * self.log_weights.size
         return self.pareto_khat <= KHAT_RELIABLE and self.ess >= enough
@@ -102,11 +103,11 @@ class Divergences:
         KL(coreset || full) and its Monte Carlo standard error.
     symmetrised_kl, symmetrised_kl_mcse : float
         Variance of the log-ratios: the held-out objective J(w), to first order equal to
-        KL(coreset || full) + KL(full || coreset). It needs no importance weights, so it stands
-        where their tail is heavy.
+        KL(coreset || full) + KL(full || coreset). It needs no importance weights, so it is valid
+        where their tail is heavy, too.
     weighted_symmetrised_kl, weighted_symmetrised_kl_mcse : float
-        The same sum without the approximation, from importance weights; NaN where the tail does
-        not allow it (Pareto k-hat of 0.7 or more).
+        The same sum without the approximation, from importance weights; NaN where their tail is
+        too heavy for it (Pareto k-hat of 0.7 or more).
 
     Examples
     --------
@@ -124,7 +125,7 @@ class Divergences:
 
 
 def khat_threshold(n_draws: int) -> float:
-    """Pareto k-hat up to which importance weights of so many draws are reliable.
+    """Return the Pareto k-hat up to which importance weights of so many draws are reliable.
 
     Parameters
     ----------
@@ -150,7 +151,7 @@ def khat_threshold(n_draws: int) -> float:
 
 
 def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
-    """Importance weights that turn draws of the coreset posterior into draws of the full one.
+    """Return weights that turn draws of the coreset posterior into draws of the full one.
 
     The largest ratios are replaced by the expected order statistics of a generalised Pareto
     distribution that is fitted to them; its shape k-hat says whether the weights can be trusted.
@@ -160,7 +161,7 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
     ----------
     log_ratios : array_like of shape (n_chains, n_draws)
         Log of full over coreset posterior density at the draws, in nats, up to a constant. At
-        least 30 draws in all and 4 a chain.
+        least 30 draws in all and 4 per chain.
 
     Returns
     -------
@@ -174,10 +175,10 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
 
     Notes
     -----
-    The length of the tail depends on the relative efficiency of the chains, which is that of the
-    log-ratios here: the ratios themselves may have no variance. A tail whose log-ratios lie within
-    1e-4 nats of each other counts as one of equal ratios (k-hat ``-inf``), since the shape of
-    rounding errors means nothing.
+    The length of the tail depends on the relative efficiency of the chains, which is taken from
+    the log-ratios because the ratios themselves may have no variance. A tail whose log-ratios lie
+    within 1e-4 nats of each other counts as one of equal ratios (k-hat ``-inf``), since the shape
+    of rounding errors means nothing.
 
     References
     ----------
@@ -195,7 +196,7 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
     log_r = _validated(log_ratios)
     efficiency = min(_ess_mean(log_r) / log_r.size, 1.0)
     log_weights, khat = _fit_tail(log_r, efficiency)
-    # Smoothing leaves four fifths of the ratios alone, so the median difference is exactly the
+    # Smoothing leaves four fifths of the ratios as they are, so the median difference is the
     # logarithm of the sum by which the smoothed ratios were divided.
     log_sum = float(np.median(log_r - log_weights))
     return SmoothedWeights(
@@ -209,17 +210,17 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
 def estimate_divergences(
     log_ratios: ArrayLike, smoothed: SmoothedWeights | None = None
 ) -> Divergences:
-    """Divergences between coreset posterior and full posterior, from draws of the coreset's only.
+    """Estimate KL divergences between coreset and full posterior from draws of the former.
 
-    Costs a few passes over the ratios. The estimates are blind to regions that the coreset
-    posterior does not visit.
+    Costs a few passes over the ratios. The estimates cannot see regions that the draws do not
+    visit.
 
     Parameters
     ----------
     log_ratios : array_like of shape (n_chains, n_draws)
         Log of full over coreset posterior density at the draws, in nats, up to a constant.
     smoothed : SmoothedWeights, optional
-        Result of :func:`pareto_smooth` for the same ratios, where it is at hand already.
+        Result of :func:`pareto_smooth` for the same ratios, if it has been computed already.
 
     Returns
     -------
@@ -266,7 +267,7 @@ def estimate_divergences(
     mean_full = float(np.sum(smoothed.weights * centred))
     usable = smoothed.pareto_khat < KHAT_RELIABLE
     return Divergences(
-        # Smoothing may push an estimate that is zero but for rounding below it.
+        # Smoothing may push an estimate near zero below it.
         kl=max(smoothed.log_mean_ratio - float(log_r.mean()), 0.0),
         kl_mcse=_mcse_mean(relative - centred),
         symmetrised_kl=float(np.var(log_r, ddof=1)),
@@ -313,7 +314,7 @@ def systematic_resample(
     """
     cumulative = np.cumsum(np.asarray(weights, dtype=np.float64))
     positions = (rng.uniform() + np.arange(size)) / size * cumulative[-1]
-    # Rounding may lift the last position onto the total, where no index answers to it.
+    # Rounding may lift the last position onto the total, beyond the last index of positive weight.
     indices = np.searchsorted(cumulative, positions, side="right")
     return rng.permutation(np.minimum(indices, np.flatnonzero(np.diff(cumulative, prepend=0))[-1]))
 
@@ -345,13 +346,13 @@ def _validated(log_ratios: ArrayLike) -> Floats:
     log_r = np.asarray(log_ratios, dtype=np.float64)
     if log_r.ndim != 2:
         raise InvalidDataError(
-            f"log_ratios has shape {log_r.shape}, but (n_chains, n_draws) is wanted: put draws of "
-            "a single chain into one row."
+            f"log_ratios has shape {log_r.shape}, but (n_chains, n_draws) is wanted: put the draws "
+            "of a single chain into one row."
         )
     if log_r.size < MIN_DRAWS or log_r.shape[1] < _MIN_DRAWS_PER_CHAIN:
         raise InvalidDataError(
             f"log_ratios has {log_r.shape[0]} chains of {log_r.shape[1]} draws, but at least "
-            f"{MIN_DRAWS} draws in all and {_MIN_DRAWS_PER_CHAIN} a chain are needed to judge "
+            f"{MIN_DRAWS} draws in all and {_MIN_DRAWS_PER_CHAIN} per chain are needed to judge "
             "their tail: sample more draws from the coreset posterior."
         )
     invalid = np.argwhere(~np.isfinite(log_r))
@@ -359,7 +360,7 @@ def _validated(log_ratios: ArrayLike) -> Floats:
         chain, draw = invalid[0]
         raise InvalidDataError(
             f"log_ratios has {len(invalid)} values that are not finite, the first of them "
-            f"{log_r[chain, draw]} in chain {chain}, draw {draw}: see which observation's "
+            f"{log_r[chain, draw]} in chain {chain}, draw {draw}: find the observation whose "
             "log-likelihood is not finite at that draw, or leave such draws out."
         )
     return log_r

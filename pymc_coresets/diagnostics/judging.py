@@ -8,9 +8,9 @@ from pymc_coresets.diagnostics.importance import KHAT_USELESS, khat_threshold
 from pymc_coresets.display import facts_html, facts_text
 
 KL_NEGLIGIBLE = 0.01
-"""KL divergence (nats) below which the draws serve as they are.
+"""KL divergence (nats) below which the draws can be used as they are.
 
-By Pinsker's inequality no probability is off by more than ``sqrt(0.01 / 2)`` = 0.07 then, and the
+By Pinsker's inequality no probability is then off by more than ``sqrt(0.01 / 2)`` = 0.07, and the
 mean of a Gaussian by no more than 0.14 standard deviations.
 """
 
@@ -18,8 +18,7 @@ RHAT_CONVERGED = 1.01
 """R-hat above which the chains disagree (Vehtari et al. 2021)."""
 
 MIN_ESS = 100.0
-"""Effective sample size below which means are off by more than a tenth of a standard deviation."""
-
+"""Effective sample size at which the standard error of a mean is a tenth of its variable's sd."""
 
 _TITLE = "Check of a coreset posterior"
 
@@ -31,8 +30,8 @@ class Check:
     Parameters
     ----------
     pareto_khat : float
-        Shape of the tail of the importance ratios: below 0.7 they are reliable (a little less for
-        few draws), from 1 on useless. ``-inf`` for an exact coreset.
+        Shape of the tail of the importance ratios: they are reliable below 0.7 (a little less for
+        few draws) and useless from 1 on. ``-inf`` for an exact coreset.
     ess : float
         Effective sample size of the draws once re-weighted to the full posterior.
     n_draws : int
@@ -46,15 +45,15 @@ class Check:
     ess_bulk : float
         Smallest bulk effective sample size over the variables.
     n_divergences : int or None
-        Divergent transitions of the sampler; None where they were not recorded.
+        Divergent transitions of the sampler; None if they were not recorded.
 
     Notes
     -----
-    In this order: chains that have not converged cannot be judged. A divergence that is negligible
-    by both estimates makes the draws reliable *as they are*, whatever the tail: a heavy tail of
-    ratios that are all close to one does no harm (rounding errors have heavy tails). Otherwise
-    Pareto k-hat decides whether *re-weighting* reaches the full posterior. No number here can see
-    a mode that the coreset posterior misses altogether.
+    The verdict takes three things in this order. Chains that have not converged cannot be judged.
+    A KL divergence that is negligible by both estimates makes the draws reliable *as they are*,
+    whatever the tail: a heavy tail of ratios that are all close to one does no harm (rounding
+    errors have heavy tails). Otherwise Pareto k-hat decides whether *re-weighting* reaches the
+    full posterior. No number here can see a mode that the coreset posterior misses altogether.
 
     Examples
     --------
@@ -84,7 +83,7 @@ class Check:
 
     @property
     def negligible(self) -> bool:
-        """Whether both estimates of KL(coreset || full) lie below 0.01 nats, errors included."""
+        """Whether both estimates of KL(coreset || full) plus two errors lie below 0.01 nats."""
         direct = self.kl + 2 * self.kl_mcse
         from_variance = (self.symmetrised_kl + 2 * self.symmetrised_kl_mcse) / 2
         return max(direct, from_variance) < KL_NEGLIGIBLE
@@ -96,7 +95,7 @@ class Check:
 
     @property
     def reliable(self) -> bool:
-        """Whether the draws serve for the full posterior, re-weighted where they need it."""
+        """Whether the draws can stand for the full posterior, re-weighted if necessary."""
         if not self.converged:
             return False
         weights_serve = self.pareto_khat < khat_threshold(self.n_draws) and self.ess >= MIN_ESS
@@ -104,14 +103,14 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        """What to make of it and what to do, in words."""
+        """What the numbers mean and what to do, in words."""
         sentences = [self._judgement()]
         if np.isnan(self.rhat):
             sentences.append("A single chain cannot show whether it converged: sample two or more.")
         if self.n_divergences:
             sentences.append(
-                f"The sampler reported {self.n_divergences} divergences: see whether the model "
-                "should be reparametrised or target_accept raised."
+                f"The sampler reported {self.n_divergences} divergences: reparametrise the model, "
+                "or raise target_accept."
             )
         return " ".join(sentences)
 
@@ -129,8 +128,8 @@ class Check:
             )
         if self.negligible:
             return (
-                "Reliable: the draws serve as they are, they differ from the full posterior's by "
-                f"less than {KL_NEGLIGIBLE} nats."
+                "Reliable: the draws can be used as they are; their posterior differs from the "
+                f"full one by less than {KL_NEGLIGIBLE} nats."
             )
         if self.reliable:
             return (
@@ -139,8 +138,8 @@ class Check:
             )
         if self.pareto_khat < khat_threshold(self.n_draws):
             return (
-                f"Doubtful: only {self.ess:.0f} of the draws count after re-weighting. Sample "
-                "more draws, or build a larger coreset."
+                f"Doubtful: the re-weighted draws have an effective sample size of only "
+                f"{self.ess:.0f}. Sample more draws, or build a larger coreset."
             )
         return (
             "Doubtful: the importance weights have a heavy tail, so re-weighting improves the "

@@ -19,9 +19,9 @@ NAMES = {
     "exp": "expm1", "log": "log1p", "cumsum": "cumprod", "left": "right", "row_stack": "hstack",
 }  # fmt: skip
 UNTESTED_CALLS = {"_log"}  # what is logged is no result
-COSMETIC = {
+COSMETIC = {  # and what only guards against mistakes that nobody makes
     "alpha", "color", "ec", "figsize", "frameon", "ha", "label", "layout", "ls", "lw", "marker",
-    "ms", "ncols", "steps", "textcoords", "xycoords", "xytext",
+    "ms", "ncols", "steps", "strict", "textcoords", "xycoords", "xytext",
 }  # fmt: skip
 
 

@@ -196,7 +196,6 @@ PLANTED = [
         ("<= EQUAL_RATIOS:", "< -1:"),
         ("int(3 * (n_draws / efficiency) ** 0.5)", "int(3 * n_draws**0.5)"),
         ("- float(np.log(log_r.size))", "- float(np.log(log_r.shape[1]))"),
-        ("np.isnan(log_weights).any()", "np.isnan(log_weights).all()"),
         ("return rng.permutation(np.minimum(", "return (np.minimum("),
     ),
     *plant(

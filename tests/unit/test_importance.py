@@ -227,6 +227,14 @@ def test_systematic_resampling_is_unbiased():
     np.testing.assert_allclose(share, weights, atol=5 * 0.5 / np.sqrt(12_000))
 
 
+def test_any_part_of_a_systematic_resample_is_a_sample_too():
+    rng = np.random.default_rng(1)
+    weights = np.array([0.1, 0.2, 0.3, 0.4])
+    first = [importance.systematic_resample(weights, 10, rng=rng)[0] for _ in range(4000)]
+    error = np.sqrt(weights * (1 - weights) / 4000)
+    assert np.all(np.abs(np.bincount(first, minlength=4) / 4000 - weights) < 5 * error)
+
+
 def test_systematic_resampling_never_picks_a_trailing_zero_weight():
     rng = np.random.default_rng(1)
     weights = np.append(np.full(10, 0.1), 0.0)

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Install the lowest versions that pyproject.toml allows into an environment beside $1, and use them.
+set -eu
+venv=$1
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+"$venv/bin/python" -m uv venv --quiet --python "$venv/bin/python" "$place/venv"
+"$venv/bin/python" -m uv pip install --quiet --python "$place/venv/bin/python" \
+    --resolution lowest-direct --only-binary :all: --no-binary pymc-coresets .
+cp scripts/smoke_test.py "$place"
+cd "$place"
+venv/bin/python smoke_test.py

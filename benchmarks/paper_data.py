@@ -47,7 +47,7 @@ def load(name: str, folder: Path) -> Regression:
 
 def gaussian_mean(rng: np.random.Generator) -> Location:
     """Campbell and Beronov (2019), Section 5.1: d = 200, N = 1000."""
-    return Location(data=rng.normal(size=(1000, 200)))
+    return Location(rng.normal(size=(1000, 200)))
 
 
 def radial_basis(rng: np.random.Generator) -> LinearRegression:
@@ -58,8 +58,8 @@ def radial_basis(rng: np.random.Generator) -> LinearRegression:
     centres[-1] = places.mean(axis=0)
     squares = np.square(places[:, None, :] - centres).sum(axis=2)
     return LinearRegression(
-        basis=np.exp(-squares / (2 * scales**2)),
-        response=log_prices,
+        np.exp(-squares / (2 * scales**2)),
+        log_prices,
         prior_mean=float(log_prices.mean()),
         prior_variance=float(np.square(log_prices).mean()),
         noise_variance=float(log_prices.var()),

@@ -121,7 +121,7 @@ def flights(n_draws: int) -> tuple[LogLikelihood, dict[str, Array], Callable[[],
     draws = {n: 0.3 * rng.normal(size=(n_draws, *shape)) for n, shape in loglik.shapes.items()}
     data = {name: model[name].get_value() for name in model.named_vars if name.endswith("_index")}
     features = np.c_[
-        np.ones(loglik.n_obs), model["log_distance"].get_value(), model["hour_spline"].get_value()
+        np.ones(loglik.n_rows), model["log_distance"].get_value(), model["hour_spline"].get_value()
     ]
     coefficients = np.c_[draws["intercept"], draws["distance_slope"], draws["hour_effect"]]
     groups = [(draws[f"{g}_effect"], data[f"{g}_index"]) for g in ("carrier", "origin", "month")]
@@ -140,9 +140,9 @@ def against_hand(console: Console, n_obs: int, n_draws: int, repeats: int) -> No
         theirs = median_seconds(hand, repeats)
         table.add_row(
             name,
-            f"{loglik.n_obs:,}",
+            f"{loglik.n_rows:,}",
             f"{ours:.2f}",
-            f"{1e9 * ours / loglik.n_obs / n_draws:.2f}",
+            f"{1e9 * ours / loglik.n_rows / n_draws:.2f}",
             f"{theirs:.2f}",
             f"{ours / theirs:.2f}",
             f"{difference:.0e}",
@@ -243,7 +243,8 @@ def of_the_coreset_model(console: Console, size: int) -> None:
     for n_obs in (10_000, 100_000, 1_000_000):
         loglik, _, _ = logistic(n_obs, 2)
         obs = loglik.observations
-        small = coreset_model(obs, np.arange(size), np.full(size, n_obs / size))
+        rows = loglik.source.take(slice(0, size))
+        small = coreset_model(obs, rows, np.full(size, n_obs / size))
         seconds = [call_seconds(small, size), call_seconds(obs.model, n_obs)]
         table.add_row(
             f"{n_obs:,}",

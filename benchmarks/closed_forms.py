@@ -22,18 +22,18 @@ class Gaussian:
     precision: Array
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> Array:
-        """Draws of shape (n_draws, n_dims): ``mean + L^-T z`` for precision ``L L^T``."""
+        """Return draws ``mean + L^-T z``, (n_draws, n_dims), where the precision is ``L L^T``."""
         root = np.linalg.cholesky(self.precision)
         noise = rng.normal(size=(len(self.mean), n_draws))
         draws: Array = self.mean + solve_triangular(root, noise, lower=True, trans="T").T
         return draws
 
     def kl(self, other: "Gaussian") -> float:
-        """KL(self || other) in nats, accurate for near-equal precisions too."""
+        """Return KL(self || other) in nats, accurate even where the precisions are nearly equal."""
         root = np.linalg.cholesky(self.precision)
         relative = solve_triangular(root, other.precision - self.precision, lower=True)
         excess = np.linalg.eigvalsh(solve_triangular(root, relative.T, lower=True))
-        excess = np.maximum(excess, np.nextafter(-1, 0))  # what rounding may cross
+        excess = np.maximum(excess, np.nextafter(-1, 0))  # rounding errors may cross this bound
         shift = other.mean - self.mean
         return float((excess - np.log1p(excess)).sum() + shift @ other.precision @ shift) / 2
 

@@ -1,4 +1,4 @@
-"""How close coreset posteriors come to the full one from fixed draws of it, on six data sets."""
+"""Coresets from fixed draws of the full posterior: how close they come to it, on six data sets."""
 
 import numpy as np
 

@@ -24,7 +24,7 @@ from pymc_coresets.sampling.sampler import CoresetSampler
 
 SIZES = (100, 300, 1_000, 3_000, 10_000, 20_000)
 UNIFORM, SENSITIVITY, AUTO = "uniform", "sensitivity", "auto"
-BARE = "uniform, weights of 1"  # a subset as it is, not scaled up to all rows
+BARE = "uniform, weights of 1"  # a subset that is not scaled up to all rows
 METHOD = Sensitivity(n_clusters=4)  # the authors' choice for these data sets
 N_DRAWS, N_REFERENCE, N_TEST = 1_000, 4_000, 100
 NUTS_DRAWS = 2_000  # in two chains, after 300 tuning steps each

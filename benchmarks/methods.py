@@ -128,7 +128,7 @@ def measure_uniform(problem: Problem, size: int) -> Measurement:
 
 
 def measure(name: str, problem: Problem, size: int) -> Measurement:
-    """Run one method on a problem whose norms are not known yet."""
+    """Run one method on a problem whose norms have not been computed yet."""
     fresh = replace(problem)
     rng, original = np.random.default_rng(1), TangentSpace.project
     with patch.object(TangentSpace, "project", autospec=True, side_effect=original) as project:

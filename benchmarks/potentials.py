@@ -1,6 +1,6 @@
-"""What potentials and coreset models cost: ``python -m benchmarks.potentials [--n --draws]``.
+"""The cost of potentials and of coreset models: ``python -m benchmarks.potentials [--n --draws]``.
 
-Three tables, each with its comparison in the same run:
+Three tables, each compared within the same run:
 
 1. the N x S matrix of a 20-column logistic regression and of the flights model, against the
    fastest kernel written by hand for each (BLAS product or gathers, and a fused, threaded,
@@ -8,7 +8,7 @@ Three tables, each with its comparison in the same run:
 2. small models of many kinds, against ``pm.compute_log_likelihood``;
 3. one evaluation of the coreset model's log-density and gradient, for N from 10^4 to 10^6.
 
-Times are medians of repeated runs after a warm-up, which also compiles.
+Times are medians of repeated runs, after a first one that compiles.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def by_hand(
     groups: list[tuple[Array, NDArray[np.integer]]],
     y: Array,
 ) -> Array:
-    """Potentials (n_draws, n_obs) of a logistic regression with varying intercepts."""
+    """Return potentials (n_draws, n_obs) of a logistic regression with varying intercepts."""
     sign = np.where(y > 0, 1.0, -1.0)
     out = np.empty((len(coefficients), len(y)))
 
@@ -85,7 +85,7 @@ def by_hand(
         log_sigmoid_in_place(eta, sign[rows])
         out[:, rows] = eta
 
-    # As in the package: threads over blocks, and not within the matrix products as well.
+    # As in the package: threads work on blocks, and matrix products use no further threads.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(work, range(0, len(y), BLOCK)))
     return out
@@ -112,7 +112,7 @@ def logistic(
 
 
 def flights(n_draws: int) -> tuple[LogLikelihood, dict[str, Array], Callable[[], Array]]:
-    import_module("benchmarks.example_models")  # makes the examples findable
+    import_module("benchmarks.example_models")  # puts the examples on the path
     example = import_module("flights")
 
     model = example.build_model(example.load_flights())
@@ -195,7 +195,7 @@ def small_models(n_obs: int) -> dict[str, pm.Model]:
 
 
 def as_tree(draws: Mapping[str, Array]) -> xr.DataTree:
-    """One chain of draws in the form that PyMC reads."""
+    """Return one chain of draws in the form that PyMC reads."""
     variables = {
         name: (("chain", "draw", *(f"{name}_{i}" for i in range(values.ndim - 1))), values[None])
         for name, values in draws.items()
@@ -229,7 +229,7 @@ def against_pymc(console: Console, n_obs: int, n_draws: int, repeats: int) -> No
 
 
 def call_seconds(model: pm.Model, n_rows: int) -> float:
-    """Seconds of one evaluation of the log-density and its gradient."""
+    """Measure the seconds of one evaluation of the log-density and its gradient."""
     space = Unconstrained(model)
     evaluate, start = space.logp_and_gradient, space.start
     calls = max(3, 300_000 // n_rows)

@@ -11,7 +11,7 @@ from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
 
 LOWEST = -500.0  # linear predictor; below it rates underflow, and poor posteriors reach that far
-SLACK = 1e-12  # of a log-density, by which rounding may lower it
+SLACK = 1e-12  # share of a log-density by which rounding may lower it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Regression:
 
 
 def logistic(features: Array, y: Array) -> Regression:
-    """Logistic regression with y in {-1, 1} (or {0, 1})."""
+    """Return a logistic regression with y in {-1, 1} (or {0, 1})."""
 
     def potential(eta: Array, sign: Array) -> Array:
         return np.asarray(-np.logaddexp(0, -(sign * eta.T).T))
@@ -97,7 +97,7 @@ def logistic(features: Array, y: Array) -> Regression:
 
 
 def poisson(features: Array, y: Array) -> Regression:
-    """Poisson regression with rate ``log(1 + exp(eta))``."""
+    """Return a Poisson regression with rate ``log(1 + exp(eta))``."""
 
     def potential(eta: Array, y: Array) -> Array:
         rate = np.logaddexp(0, np.maximum(eta, LOWEST))

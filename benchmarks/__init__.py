@@ -1,1 +1,1 @@
-"""What the package costs and how good its coresets are: one module a question."""
+"""What the package costs and how good its coresets are: one module for each question."""

@@ -1,8 +1,8 @@
-"""Run the benchmarks, one after another: ``python -m benchmarks``, half an hour and more.
+"""Run the benchmarks one after another, for half an hour or more: ``python -m benchmarks``.
 
-These are ``potentials``, ``methods`` and ``papers`` (as without options: not its parts that take
-hours). Two more are long, and run only when named: ``python -m benchmarks.models`` (real models,
-NUTS on all rows as the judge) and ``python -m benchmarks.glm`` (generalised linear models).
+They are ``potentials``, ``methods`` and ``papers`` (without its longest part). Two others take long
+and run only by name: ``python -m benchmarks.models`` (real models, judged by NUTS on all rows) and
+``python -m benchmarks.glm`` (generalised linear models).
 """
 
 import runpy

@@ -1,14 +1,15 @@
 """Models whose coreset posteriors are Gaussian, so that divergences are known exactly."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from pymc_coresets.methods.posterior import CoresetPosterior, Indices
+from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
+from pymc_coresets.rows.source import Look
+from pymc_coresets.rows.values import Rows
 
 type Array = NDArray[np.float64]
 
@@ -21,158 +22,143 @@ class Gaussian:
     precision: Array
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> Array:
-        """Draws of shape (n_draws, n_dims): ``mean + L^-T z`` for precision ``L L^T``."""
+        """Return draws ``mean + L^-T z``, (n_draws, n_dims), where the precision is ``L L^T``."""
         root = np.linalg.cholesky(self.precision)
         noise = rng.normal(size=(len(self.mean), n_draws))
         draws: Array = self.mean + solve_triangular(root, noise, lower=True, trans="T").T
         return draws
 
     def kl(self, other: "Gaussian") -> float:
-        """KL(self || other) in nats, accurate for near-equal precisions too."""
+        """Return KL(self || other) in nats, accurate even where the precisions are nearly equal."""
         root = np.linalg.cholesky(self.precision)
         relative = solve_triangular(root, other.precision - self.precision, lower=True)
         excess = np.linalg.eigvalsh(solve_triangular(root, relative.T, lower=True))
-        excess = np.maximum(excess, np.nextafter(-1, 0))  # what rounding may cross
+        excess = np.maximum(excess, np.nextafter(-1, 0))  # rounding errors may cross this bound
         shift = other.mean - self.mean
         return float((excess - np.log1p(excess)).sum() + shift @ other.precision @ shift) / 2
 
 
-class Experiment(CoresetPosterior[Array], Protocol):
-    """A coreset posterior that is, or is taken for, a Gaussian."""
+class Experiment(InMemoryPotentials[Array], ABC):
+    """Coreset posteriors that are Gaussian, or are approximated by Gaussians."""
 
-    @property
-    def n_dims(self) -> int:
-        """Number of parameters."""
+    @abstractmethod
+    def gaussian(self, rows: Rows, weights: Array) -> Gaussian:
+        """Return the posterior of the rows with these weights."""
 
-    def gaussian(self, weights: Array) -> Gaussian:
-        """The posterior of all rows with these weights."""
-
+    @abstractmethod
     def potentials(self, parameters: Array) -> Array:
-        """Potentials of all rows at parameters of shape (n_draws, n_dims)."""
+        """Evaluate the potentials of all rows at parameters of shape (n_draws, n_dims)."""
+
+    @abstractmethod
+    def total(self, draws: Array) -> Array:
+        """Return the sum of the potentials of all rows at each draw, as fast as possible."""
+
+    @abstractmethod
+    def draw(self, rows: Rows, weights: Array, n_draws: int, *, rng: np.random.Generator) -> Array:
+        """Draw from the posterior of the rows with these weights."""
+
+    def rough_draw(
+        self, rows: Rows, weights: Array, n_draws: int, *, rng: np.random.Generator
+    ) -> Array:
+        return self.draw(rows, weights, n_draws, rng=rng)
+
+    def look(
+        self, draws: Array, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
+    ) -> Look:
+        """Read the rows one by one only where candidates are wanted."""
+        if n_candidates:
+            return super().look(draws, n_candidates=n_candidates, scale=scale, key=key)
+        total, nothing = self.total(draws), self.source.take(slice(0, 0))
+        return Look(total=total - total.mean(), norm_total=0.0, candidates=nothing)
 
 
 def full_and_prior(experiment: Experiment) -> tuple[Gaussian, Gaussian]:
-    """The posterior of all rows, and of none."""
-    everything = experiment.base_weights
-    return experiment.gaussian(everything), experiment.gaussian(0 * everything)
+    """Return the posterior of all rows, and that of none."""
+    rows, nothing = experiment.source.all, experiment.source.take(slice(0, 0))
+    full = experiment.gaussian(rows, rows.base_weights)
+    return full, experiment.gaussian(nothing, nothing.base_weights)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Location:
-    """``theta ~ N(0, I)``, ``x_n ~ N(theta, I)``."""
+class Location(Experiment):
+    """``theta ~ N(0, I)``, ``x_n ~ N(theta, I)``; draws are parameters, (n_draws, n_dims)."""
 
-    data: Array
+    def __init__(self, data: Array) -> None:
+        super().__init__(InMemoryRows([data]), data.shape[1], self._loglik)
+        self._sum: Array = data.sum(axis=0)
 
-    @property
-    def n_obs(self) -> int:
-        return len(self.data)
-
-    @property
-    def n_dims(self) -> int:
-        return int(self.data.shape[1])
-
-    @property
-    def base_weights(self) -> Array:
-        return np.ones(self.n_obs)
-
-    def gaussian(self, weights: Array) -> Gaussian:
+    def gaussian(self, rows: Rows, weights: Array) -> Gaussian:
         precision = 1 + weights.sum()
-        mean = weights @ self.data / precision
+        mean = weights @ rows.arrays[0] / precision
         return Gaussian(mean=mean, precision=precision * np.eye(len(mean)))
 
-    def potentials(self, parameters: Array) -> Array:
-        return self.loglik(parameters)
-
-    def draw(
-        self, indices: Indices, weights: Array, n_draws: int, *, rng: np.random.Generator
-    ) -> Array:
+    def draw(self, rows: Rows, weights: Array, n_draws: int, *, rng: np.random.Generator) -> Array:
+        """Draw without the matrices, which are multiples of the identity."""
         precision = 1 + weights.sum()
-        mean = weights @ self.data[indices] / precision
+        mean = weights @ rows.arrays[0] / precision
         draws: Array = mean + rng.normal(size=(n_draws, len(mean))) / np.sqrt(precision)
         return draws
 
-    def loglik(self, draws: Array, rows: Indices | None = None) -> Array:
-        """Up to ``-|x_n|^2 / 2``, a constant."""
-        data = self.data if rows is None else self.data[rows]
-        potentials: Array = data @ draws.T - np.square(draws).sum(axis=1) / 2
-        return potentials
-
-    def total(self, draws: Array) -> Array:
-        total: Array = draws @ self._sum
-        return total - self.n_obs * np.square(draws).sum(axis=1) / 2
-
-    def moments(self, draws: Array) -> tuple[Array, Array]:
-        return self.total(draws), self.loglik(draws).std(axis=1)
-
-    @cached_property
-    def _sum(self) -> Array:
-        total: Array = self.data.sum(axis=0)
-        return total
-
-
-@dataclass(frozen=True, kw_only=True)
-class LinearRegression:
-    """``alpha ~ N(mu_0, sigma_0^2 I)``, ``y_n ~ N(b_n alpha, sigma^2)``, all scales known."""
-
-    basis: Array
-    response: Array
-    prior_mean: float
-    prior_variance: float
-    noise_variance: float
-
-    @property
-    def n_obs(self) -> int:
-        return len(self.response)
-
-    @property
-    def n_dims(self) -> int:
-        return int(self.basis.shape[1])
-
-    @property
-    def base_weights(self) -> Array:
-        return np.ones(self.n_obs)
-
-    def gaussian(self, weights: Array) -> Gaussian:
-        rows = np.flatnonzero(weights)
-        return self._posterior(rows, weights[rows])
-
     def potentials(self, parameters: Array) -> Array:
-        return self.loglik(parameters)
-
-    def draw(
-        self, indices: Indices, weights: Array, n_draws: int, *, rng: np.random.Generator
-    ) -> Array:
-        return self._posterior(indices, weights).draw(n_draws, rng=rng)
-
-    def loglik(self, draws: Array, rows: Indices | None = None) -> Array:
-        chosen: Any = slice(None) if rows is None else rows
-        missed = self.response[chosen, None] - self.basis[chosen] @ draws.T
-        potentials: Array = np.square(missed) / (-2 * self.noise_variance)
-        return potentials
+        return self.loglik(parameters, self.source.all)
 
     def total(self, draws: Array) -> Array:
-        """From the sufficient statistics, expanded about the least-squares fit."""
-        gram, fit, smallest = self._statistics
-        away = draws - fit
-        squares: Array = smallest + np.einsum("sk,sk->s", away @ gram, away)
-        return squares / (-2 * self.noise_variance)
+        """Sum from the sufficient statistics, up to the constant that `_loglik` omits."""
+        total: Array = draws @ self._sum
+        return total - self.n_rows * np.square(draws).sum(axis=1) / 2
 
-    def moments(self, draws: Array) -> tuple[Array, Array]:
-        return self.total(draws), self.loglik(draws).std(axis=1)
+    @staticmethod
+    def _loglik(draws: Array, rows: Rows) -> Array:
+        """Evaluate the potentials without ``-|x_n|^2 / 2``, which is constant."""
+        potentials: Array = rows.arrays[0] @ draws.T - np.square(draws).sum(axis=1) / 2
+        return potentials
 
-    def _posterior(self, rows: Indices, weights: Array) -> Gaussian:
-        basis = self.basis[rows]
+
+class LinearRegression(Experiment):
+    """``alpha ~ N(mu_0, sigma_0^2 I)``, ``y_n ~ N(b_n alpha, sigma^2)``, all scales known.
+
+    Draws are parameters, of shape (n_draws, n_dims).
+    """
+
+    def __init__(
+        self,
+        basis: Array,
+        response: Array,
+        *,
+        prior_mean: float,
+        prior_variance: float,
+        noise_variance: float,
+    ) -> None:
+        super().__init__(InMemoryRows([basis, response]), basis.shape[1], self._loglik)
+        self.prior_mean, self.prior_variance = prior_mean, prior_variance
+        self.noise_variance = noise_variance
+        self._gram, self._fit = basis.T @ basis, np.linalg.lstsq(basis, response)[0]
+        missed = response - basis @ self._fit
+        self._smallest = float(missed @ missed)
+
+    def gaussian(self, rows: Rows, weights: Array) -> Gaussian:
+        basis, response = rows.arrays
         weighted = basis.T * (weights / self.noise_variance)
         precision = weighted @ basis
         diagonal = np.diag_indices_from(precision)
         rounding = len(precision) * np.finfo(float).eps * np.max(precision[diagonal], initial=0)
         precision[diagonal] += 1 / self.prior_variance + rounding  # positive definite in floats too
-        slope = weighted @ self.response[rows] + self.prior_mean / self.prior_variance
+        slope = weighted @ response + self.prior_mean / self.prior_variance
         return Gaussian(mean=np.linalg.solve(precision, slope), precision=precision)
 
-    @cached_property
-    def _statistics(self) -> tuple[Array, Array, float]:
-        """Gram matrix of the basis, least-squares fit, and its sum of squares."""
-        fit = np.linalg.lstsq(self.basis, self.response)[0]
-        missed = self.response - self.basis @ fit
-        return self.basis.T @ self.basis, fit, float(missed @ missed)
+    def potentials(self, parameters: Array) -> Array:
+        return self.loglik(parameters, self.source.all)
+
+    def draw(self, rows: Rows, weights: Array, n_draws: int, *, rng: np.random.Generator) -> Array:
+        return self.gaussian(rows, weights).draw(n_draws, rng=rng)
+
+    def total(self, draws: Array) -> Array:
+        """Expand the sum of squares about the least-squares fit."""
+        away = draws - self._fit
+        squares: Array = self._smallest + np.einsum("sk,sk->s", away @ self._gram, away)
+        return squares / (-2 * self.noise_variance)
+
+    def _loglik(self, draws: Array, rows: Rows) -> Array:
+        basis, response = rows.arrays
+        missed = response[:, None] - basis @ draws.T
+        potentials: Array = np.square(missed) / (-2 * self.noise_variance)
+        return potentials

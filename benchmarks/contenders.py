@@ -1,4 +1,4 @@
-"""The methods of the papers' comparison: each gives a coreset, and its seconds, at every size."""
+"""The methods of the papers' comparison: each yields a coreset of every size, and its seconds."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,40 +9,41 @@ import numpy as np
 
 from benchmarks.closed_forms import Array, Experiment, Gaussian, full_and_prior
 from benchmarks.curves import PUBLISHED, PURSUIT, SPARSE_VI, Point
-from pymc_coresets.methods.adaptive import AdaptiveMethod, solve_adaptively
+from pymc_coresets.methods.adaptive import SteppingMethod, solve_adaptively
 from pymc_coresets.methods.giga import GIGA
-from pymc_coresets.methods.posterior import Indices
 from pymc_coresets.methods.quasi_newton import QuasiNewton
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.methods.sparse_vi import SparseVI
-from pymc_coresets.methods.uniform import sample_uniform
+from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.loop import solve
 from pymc_coresets.solving.problem import Problem
 
 type Sizes = tuple[int, ...]
 type Contender = Callable[[Experiment, Sizes, np.random.Generator], Iterator["Stage"]]
-type Run = Callable[[Experiment, int, np.random.Generator], tuple[Indices, Array]]
+type Run = Callable[[Experiment, int, np.random.Generator], tuple[Rows, Array]]
 
 PROJECTIONS = 100  # draws for GIGA, as in the paper
 NOISE = 0.75  # of the realistic guess of the posterior, as in the paper
-ROUNDED = 1e-12  # nats: so small a tolerance that only the size limits
+ROUNDED = 1e-12  # nats: a tolerance below rounding errors, so that only the size is a limit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stage:
-    """What a method has at one of the sizes asked for, after so many seconds of the processor."""
+    """A method's coreset at one of the sizes that were asked for, and its processor seconds."""
 
     size: int
+    rows: Rows
     weights: Array
     seconds: float
 
 
 def contenders(schedule: str, n_steps: int, printed_step: float) -> dict[str, Contender]:
-    """What is compared; a further method is a further entry.
+    """Return the methods to compare, by label.
 
-    The paper's schedule is SparseVI's, with the printed step, the Adam steps of the authors'
-    published code, and ours; the short one has a fraction of the updates, our step, and every
-    method.
+    The paper's schedule runs SparseVI with the step as printed, with the Adam steps of the authors'
+    published code, and with ours; the short one has a fraction of the updates, only our step, and
+    every other method.
     """
     fixed: dict[str, Contender] = {
         "uniform": each_size(uniform),
@@ -63,7 +64,7 @@ def contenders(schedule: str, n_steps: int, printed_step: float) -> dict[str, Co
         **fixed,
         SPARSE_VI: following(SparseVI(n_steps=n_steps)),
         "sparse_vi, single": following(SparseVI(update="single", n_steps=n_steps)),
-        "sparse_vi, quadratic": following(SparseVI(update="quadratic", n_draws=200, n_steps=3)),
+        "sparse_vi, quadratic": following(SparseVI(update="quadratic", draws=200, n_steps=3)),
         "sparse_vi, l1": some_sizes(SparseVI(update="l1", n_steps=n_steps)),
         "quasi_newton": some_sizes(QuasiNewton()),
         **ours,
@@ -73,13 +74,13 @@ def contenders(schedule: str, n_steps: int, printed_step: float) -> dict[str, Co
 def points_of(
     contender: Contender, experiment: Experiment, sizes: Sizes, rng: np.random.Generator
 ) -> list[Point]:
-    """Judge a method's coreset at every size: the judging is not in its seconds."""
+    """Judge a method's coreset at every size; its seconds do not include the judging."""
     full, _ = full_and_prior(experiment)
     return [
         Point(
             size=stage.size,
-            support=int(np.count_nonzero(stage.weights)),
-            kl=experiment.gaussian(stage.weights).kl(full),
+            support=len(stage.rows),
+            kl=experiment.gaussian(stage.rows, stage.weights).kl(full),
             seconds=stage.seconds,
         )
         for stage in contender(experiment, sizes, rng)
@@ -89,7 +90,10 @@ def points_of(
 def at_support(
     sparse: list[Point], experiment: Experiment, sizes: Sizes, rng: np.random.Generator
 ) -> list[Point]:
-    """Riemannian pursuit where SparseVI's coresets end, for it may select rows repeatedly."""
+    """Run Riemannian pursuit with as many rows as SparseVI ended with.
+
+    SparseVI may select a row repeatedly, and so end with fewer rows than its size.
+    """
     return [
         replace(point, size=ended.size)
         for ended in sparse
@@ -102,26 +106,24 @@ def at_support(
 
 
 def each_size(run: Run) -> Contender:
-    """A run for every size."""
+    """Run a method anew for every size."""
 
     def stages(experiment: Experiment, sizes: Sizes, rng: np.random.Generator) -> Iterator[Stage]:
         for size in sizes:
             began = time.process_time()
-            indices, chosen = run(experiment, size, rng)
+            rows, weights = run(experiment, size, rng)
             seconds = time.process_time() - began
-            weights = np.zeros(experiment.n_obs)
-            weights[indices] = chosen
-            yield Stage(size=size, weights=weights, seconds=seconds)
+            yield Stage(size=size, rows=rows, weights=weights, seconds=seconds)
 
     return stages
 
 
-def some_sizes(method: AdaptiveMethod[Any]) -> Contender:
-    """A run for every other size from the largest down to 10: for methods that do not grow."""
+def some_sizes(method: SteppingMethod[Any]) -> Contender:
+    """Run anew for every other size from the largest down to 10: for methods that do not grow."""
 
-    def run(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Indices, Array]:
+    def run(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Rows, Array]:
         solution = solve_adaptively(method, experiment, size, rng=rng)
-        return solution.indices, solution.weights
+        return solution.rows, solution.weights
 
     every = each_size(run)
     return lambda experiment, sizes, rng: every(
@@ -129,8 +131,8 @@ def some_sizes(method: AdaptiveMethod[Any]) -> Contender:
     )
 
 
-def following(method: AdaptiveMethod[Any]) -> Contender:
-    """One run to the largest size, looked at after as many selections as every size has.
+def following(method: SteppingMethod[Any]) -> Contender:
+    """Run once to the largest size, and record the coreset after as many steps as each size has.
 
     A run ends early where weights grow so large that the posterior's precision is numerically
     singular.
@@ -150,7 +152,8 @@ def following(method: AdaptiveMethod[Any]) -> Contender:
                 ended = ended or state.status is not None
                 seconds += time.process_time() - began
             if n_steps in sizes:
-                yield Stage(size=n_steps, weights=state.weights, seconds=seconds)
+                weights = state.weights[state.weights > 0]
+                yield Stage(size=n_steps, rows=state.support, weights=weights, seconds=seconds)
 
     return stages
 
@@ -158,18 +161,19 @@ def following(method: AdaptiveMethod[Any]) -> Contender:
 # -- methods ---------------------------------------------------------------------------------------
 
 
-def uniform(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Indices, Array]:
-    return sample_uniform(experiment.base_weights, size, rng=rng)
+def uniform(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Rows, Array]:
+    scan = experiment.scan(size, key=random_key(rng))
+    return scan.rows, scan.weights
 
 
 def giga(guess: Callable[[Experiment, np.random.Generator], Gaussian]) -> Run:
-    """GIGA as published, with draws from the guess of the posterior; these are in its time."""
+    """Run GIGA as published, with draws from the guess of the posterior; its time includes them."""
 
-    def run(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Indices, Array]:
+    def run(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Rows, Array]:
         parameters = guess(experiment, rng).draw(PROJECTIONS, rng=rng)
         problem = Problem.from_loglik(experiment.potentials(parameters))
-        solution = solve(GIGA(polish=False), problem, size, rng=rng)
-        return solution.indices, solution.weights
+        selection = solve(GIGA(polish=False), problem, size, rng=rng)
+        return experiment.source.take(selection.indices), selection.weights
 
     return run
 
@@ -179,7 +183,7 @@ def optimal(experiment: Experiment, _: np.random.Generator) -> Gaussian:
 
 
 def realistic(experiment: Experiment, rng: np.random.Generator) -> Gaussian:
-    """A random point between prior and posterior, with 75 % relative noise."""
+    """Return a Gaussian at random between prior and posterior, with 75 % relative noise."""
     (full, prior), share = full_and_prior(experiment), rng.uniform()
     mean = share * full.mean + (1 - share) * prior.mean
     covariance = share * np.linalg.inv(full.precision)
@@ -190,10 +194,8 @@ def realistic(experiment: Experiment, rng: np.random.Generator) -> Gaussian:
     return Gaussian(mean=mean, precision=np.linalg.inv(scale * covariance))
 
 
-def riemannian(
-    experiment: Experiment, size: int, rng: np.random.Generator
-) -> tuple[Indices, Array]:
-    """From a uniform coreset of a tenth of the rows, and to rounding: only the size limits it."""
-    method = RiemannianPursuit(tolerance=ROUNDED, start_size=experiment.n_obs // 10)
+def riemannian(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Rows, Array]:
+    """Start from a uniform coreset of a tenth of the rows; nothing but the size is a limit."""
+    method = RiemannianPursuit(tolerance=ROUNDED, start_size=experiment.n_rows // 10)
     solution = method.construct(experiment, size, rng=rng)
-    return solution.indices, solution.weights
+    return solution.rows, solution.weights

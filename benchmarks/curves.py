@@ -1,4 +1,4 @@
-"""Results of the papers' comparison: kept as CSV, summed up as tables, and judged."""
+"""Results of the papers' comparison: saved as CSV, summarised in tables, and judged."""
 
 import csv
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ IN_TABLES = (10, 20, 50, 100, 200, 300)
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A method's coreset at one size, and the seconds of the processor to get there.
+    """A method's coreset at one size, and the processor seconds that it took.
 
     ``support`` is the number of positive weights, ``kl`` is KL(coreset || full) in nats.
     """
@@ -29,7 +29,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """A point with where it comes from; ``prior_kl`` is KL(prior || full) in nats."""
+    """A point and the run that it belongs to; ``prior_kl`` is KL(prior || full) in nats."""
 
     experiment: str
     dimension: int
@@ -45,7 +45,7 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """Medians and quartiles over the trials, one column a size: shape (3, n_sizes)."""
+    """Quartiles over the trials, medians in the middle row; one column per size: (3, n_sizes)."""
 
     method: str
     sizes: Array
@@ -55,13 +55,13 @@ class Curve:
     n_trials: int
 
     def at(self, size: int) -> tuple[float, float]:
-        """Median divergence and seconds at a size."""
+        """Return the median divergence and the median seconds at a size."""
         column = int(np.flatnonzero(self.sizes == size)[0])
         return float(self.kl[1, column]), float(self.seconds[1, column])
 
 
 def write(path: Path, records: Iterable[Record]) -> Iterator[Record]:
-    """Pass the records on, and write each to the file as it comes."""
+    """Pass the records on, and write each to the file as it arrives."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(f.name for f in fields(Record))
@@ -72,7 +72,7 @@ def write(path: Path, records: Iterable[Record]) -> Iterator[Record]:
 
 
 def read(path: Path) -> list[Record]:
-    """Read what `write` wrote."""
+    """Read the records that `write` saved."""
     with path.open(newline="") as file:
         return [
             Record(**{f.name: f.type(row[f.name]) for f in fields(Record)})  # type: ignore[operator]
@@ -81,7 +81,10 @@ def read(path: Path) -> list[Record]:
 
 
 def curves_of(records: list[Record], *, relative: bool) -> list[Curve]:
-    """One curve a method, in the order of the records; relative to the prior's divergence."""
+    """Return one curve per method, in the order of the records.
+
+    Divergences are relative to that of the prior if `relative`, and in nats otherwise.
+    """
     curves = []
     for method in dict.fromkeys(r.method for r in records):
         own = [r for r in records if r.method == method]
@@ -110,14 +113,14 @@ def _quartiles(values: list[list[float]]) -> Array:
 
 
 def markdown(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table."""
+    """Return a table in Markdown."""
     columns = list(headings)
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def table_of(curves: list[Curve]) -> str:
-    """Medians and quartiles of the divergence at the sizes of the tables, and the cost."""
+    """Return a table of medians and quartiles of the divergence, rows of the coreset, and cost."""
     sizes = sorted({int(s) for c in curves for s in c.sizes} & set(IN_TABLES))
     rows = []
     for curve in curves:
@@ -137,7 +140,7 @@ def _cell(curve: Curve, size: int) -> str:
 
 
 def brief(value: float) -> str:
-    """One digit, and as short an exponent as there is: 5e-5, 0.3, 20."""
+    """Format with one significant digit, and with the shortest exponent: 5e-5, 0.3, 20."""
     if 0.01 <= abs(value) < 95:
         return f"{float(f'{value:.0e}'):g}"
     digit, exponent = f"{value:.0e}".split("e")
@@ -158,9 +161,10 @@ class Gain:
 
 
 def gains_of(records: list[Record], experiments: Iterable[str], pursuit: str) -> list[Gain]:
-    """Ratios of medians, SparseVI's over those of Riemannian pursuit under one of its labels.
+    """Return SparseVI's medians over those of Riemannian pursuit, for each experiment.
 
-    SparseVI is that of the published code where it was run, and as many rows are those of ours.
+    `pursuit` is a label.  Runs of equal size are compared with SparseVI as in the published code,
+    where that was run; runs with equal numbers of rows are compared with our SparseVI.
     """
     gains = []
     for name in experiments:
@@ -182,7 +186,7 @@ def gains_of(records: list[Record], experiments: Iterable[str], pursuit: str) ->
 
 
 def judged(gains: list[Gain]) -> str:
-    """The gains, and whether they are what is asked for."""
+    """Return a table of the gains, and verdicts on the targets."""
     rows = [[g.experiment, brief(g.at_50), brief(g.at_100), f"{g.time:.0f}"] for g in gains]
     headings = ["data", "KL, M = 50", "KL, M = 100", "seconds, M = 100"]
     lines = [
@@ -195,7 +199,7 @@ def judged(gains: list[Gain]) -> str:
 
 
 def verdict(what: str, met: list[bool], *, needed: int | None = None) -> str:
-    """A line that says pass or fail."""
+    """Return a line that says pass or fail."""
     enough = sum(met) >= (len(met) if needed is None else needed)
     asked = f" ({needed} needed)" if needed is not None else ""
     return f"- {'pass' if enough else 'FAIL'}: {what}: {sum(met)} of {len(met)}{asked}"

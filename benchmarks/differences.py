@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from pymc_coresets.diagnostics.comparison import Comparison
 
-CONFIDENCE = 0.95  # that no component of equal posteriors is said to differ
+CONFIDENCE = 0.95  # probability that no component of two equal posteriors is reported as different
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,16 +31,19 @@ class Difference:
 
 
 def largest_by_noise(noise: pd.Series) -> float:
-    """What the largest of independent normal errors exceeds with probability 5 %."""
+    """Return what the largest of independent normal errors exceeds with probability 5 %."""
     sds = noise[noise > 0].to_numpy()
     if not len(sds):
         return 0.0
 
-    def log_probability(limit: float) -> float:  # that all errors lie within it
+    def log_probability(limit: float) -> float:  # that all errors lie within the limit
         return float(np.log1p(-2 * norm.sf(limit / sds)).sum())
 
     tail = (1 - CONFIDENCE) / 2
-    ends = sds.max(), 2 * sds.max() * norm.isf(tail / len(sds))  # exceeded too often; too seldom
+    ends = (
+        sds.max(),
+        2 * sds.max() * norm.isf(tail / len(sds)),
+    )  # exceeded too often, and too seldom
     return float(brentq(lambda x: log_probability(x) - math.log(CONFIDENCE), *ends))
 
 

@@ -1,4 +1,4 @@
-"""The models of ``examples/``, and what those scripts have in common."""
+"""The models of ``examples/``, and what these scripts share."""
 
 import sys
 from collections.abc import Callable
@@ -30,7 +30,7 @@ IMPROPER = "mixture_two_noises_improper"
 
 
 def available(*, flights: bool) -> dict[str, Callable[[], pm.Model]]:
-    """Every example's models, by name."""
+    """Return the models of all examples, by name."""
     scripts = (*SCRIPTS, "flights") if flights else SCRIPTS
     models = {name: make for s in scripts for name, make in import_module(s).MODELS.items()}
     mixture = import_module("mixture").make_model

@@ -1,4 +1,4 @@
-"""How close coreset posteriors come to the full one from fixed draws of it, on six data sets."""
+"""Coresets from fixed draws of the full posterior: how close they come to it, on six data sets."""
 
 import numpy as np
 
@@ -7,16 +7,20 @@ from benchmarks.curves import brief, markdown
 from benchmarks.paper_data import DATA_SETS, load, needed_folder
 from benchmarks.regressions import Laplace, Regression
 from pymc_coresets.methods.register import METHODS
+from pymc_coresets.methods.uniform import Uniform
+from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.loop import solve
 from pymc_coresets.solving.problem import Problem
 
 SIZES = (10, 20, 50, 100)
+NAMES = ("uniform", "frank_wolfe", "giga", "pursuit", "iht")
 
 
 def relative_kl(
     model: Regression, methods: tuple[str, ...], sizes: tuple[int, ...], *, n_draws: int, seed: int
 ) -> Array:
-    """KL of every method and size over the prior's, shape (len(methods), len(sizes))."""
+    """Return KL over that of the prior for each method and size, (len(methods), len(sizes))."""
     experiment = Laplace(model)
     full, prior = full_and_prior(experiment)
     rng = np.random.default_rng(seed)
@@ -24,23 +28,30 @@ def relative_kl(
     table = np.empty((len(methods), len(sizes)))
     for row, name in enumerate(methods):
         for column, size in enumerate(sizes):
-            solution = solve(METHODS[name](), problem, size, rng=rng)
-            weights = np.zeros(experiment.n_obs)
-            weights[solution.indices] = solution.weights
-            table[row, column] = experiment.gaussian(weights).kl(full) / prior.kl(full)
+            chosen = _chosen(name, experiment, problem, size, rng)
+            table[row, column] = experiment.gaussian(*chosen).kl(full) / prior.kl(full)
     return table
 
 
+def _chosen(
+    name: str, experiment: Laplace, problem: Problem, size: int, rng: np.random.Generator
+) -> tuple[Rows, Array]:
+    if name == Uniform.name:
+        scan = experiment.scan(size, key=random_key(rng))
+        return scan.rows, scan.weights
+    selection = solve(METHODS[name](), problem, size, rng=rng)
+    return experiment.source.take(selection.indices), selection.weights
+
+
 def fixed_table(*, n_draws: int, n_seeds: int) -> str:
-    """Medians over the seeds, for every data set and method."""
-    folder, methods, rows = needed_folder(), tuple(METHODS), []
+    """Return a table of medians over the seeds, for every data set and method."""
+    folder, rows = needed_folder(), []
     for name in DATA_SETS:
         model = load(name, folder)
         results = [
-            relative_kl(model, methods, SIZES, n_draws=n_draws, seed=seed)
-            for seed in range(n_seeds)
+            relative_kl(model, NAMES, SIZES, n_draws=n_draws, seed=seed) for seed in range(n_seeds)
         ]
-        for method, medians in zip(methods, np.median(results, axis=0), strict=True):
-            label = f"{name} ({model.n_dims})" if method == methods[0] else ""
+        for method, medians in zip(NAMES, np.median(results, axis=0), strict=True):
+            label = f"{name} ({model.n_dims})" if method == NAMES[0] else ""
             rows.append([label, method, *(brief(value) for value in medians)])
     return markdown(["data (D)", "method", *(f"M = {size}" for size in SIZES)], rows)

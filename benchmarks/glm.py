@@ -4,10 +4,10 @@ Four parts, all by default. ``--quality``: coresets of the papers' synthetic log
 (Huggins, Campbell and Broderick 2016), by uniform sampling, by sensitivities and by the default
 method, against the full posterior. ``--methods``: PASS-LR2 (Huggins, Adams and Broderick 2017)
 against Laplace's approximation, NUTS on all rows, the default coreset and the mode. ``--one-pass``:
-what PASS-GLM's pass over the data costs beside ``X.T @ X``; X of the default size takes 4 GB.
-``--failing``: data that PASS-LR2 is not for. ``--figures`` draws the first two.
+what PASS-GLM's pass over the data costs compared with ``X.T @ X``; X takes 4 GB by default.
+``--failing``: data that PASS-LR2 is not suited to. ``--figures`` draws the first two parts.
 
-Seconds are the processor's, over all threads, so that a busy machine does not count. They contain
+Seconds are processor seconds of all threads, so that other programs do not count. They include
 the compilation of models.
 """
 

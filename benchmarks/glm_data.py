@@ -1,4 +1,4 @@
-"""Logistic regressions for the comparison of methods: made as in the papers, or read."""
+"""Logistic regressions for the comparison of methods: simulated as in the papers, or read."""
 
 import sys
 from dataclasses import dataclass, field
@@ -50,16 +50,16 @@ class DataSet:
 
     @cached_property
     def _kinds(self) -> NDArray[np.int64] | None:
-        """A number for each kind of row, where the rows are of few kinds."""
+        """A number for each row, shared by equal rows; None where few rows are equal."""
         if self.name not in BINARY:
             return None
         powers = 2 ** np.arange(1, self.features.shape[1] + 1)
         return self.features.astype(np.int64) @ powers + self.y
 
     def weighted(self, rows: NDArray[Any], weights: Array) -> tuple[Regression, Array]:
-        """The model of some rows, whose prior is N(0, I), with equal rows merged: that is exact.
+        """Return the model of some rows with a prior N(0, I), and weights; equal rows are merged.
 
-        Its parameters are those of this data set over the prior's standard deviation.
+        Its parameters are those of this data set, divided by the prior's standard deviation.
         """
         if self._kinds is not None:
             _, first, kind = np.unique(self._kinds[rows], return_index=True, return_inverse=True)
@@ -67,12 +67,12 @@ class DataSet:
         return logistic(PRIOR_SD * self.features[rows], self.y[rows]), weights
 
     def n_kinds(self) -> int:
-        """Number of distinct rows."""
+        """Count the distinct rows."""
         return self.n_obs if self._kinds is None else len(np.unique(self._kinds))
 
 
 def synthetic(name: str, n_obs: int, n_test: int, *, rng: np.random.Generator) -> DataSet:
-    """Make one of the sets of Huggins, Campbell and Broderick (2016)."""
+    """Simulate one of the data sets of Huggins, Campbell and Broderick (2016)."""
     n = n_obs + n_test
     if name == "MIXTURE":
         y = rng.integers(0, 2, n)
@@ -86,14 +86,14 @@ def synthetic(name: str, n_obs: int, n_test: int, *, rng: np.random.Generator) -
 
 
 def flights(n_obs: int, n_test: int, *, rng: np.random.Generator) -> DataSet:
-    """Make rows of some of the flights of 2013 from New York; y says whether they were late."""
-    sys.path.insert(0, str(EXAMPLES))  # scripts, which import one another by name
+    """Draw some of the flights of 2013 from New York; y says whether they were late."""
+    sys.path.insert(0, str(EXAMPLES))  # the scripts import one another by name
     from flights import load_flights, spline_basis  # noqa: PLC0415
 
     table = load_flights()
     chosen = rng.permutation(len(table))[: n_obs + n_test]
     table = table.iloc[chosen]
-    hours = spline_basis(table["time"].to_numpy())[:, 1:]  # the intercept stands for the first
+    hours = spline_basis(table["time"].to_numpy())[:, 1:]  # the first is the baseline
     distance = np.log(table["distance"].to_numpy() / 1000)
     origins = [(table["origin"] == airport).to_numpy() for airport in ("Kennedy", "LaGuardia")]
     features = np.column_stack([np.ones(len(table)), distance, hours, *origins]).astype(float)
@@ -102,7 +102,7 @@ def flights(n_obs: int, n_test: int, *, rng: np.random.Generator) -> DataSet:
 
 
 def fair(*, rng: np.random.Generator) -> DataSet:
-    """Read statsmodels' `fair`; y says whether there was an affair.  A tenth is for the test."""
+    """Read statsmodels' `fair`; y says whether there was an affair.  A tenth is the test set."""
     table: pd.DataFrame = sm.datasets.fair.load_pandas().data
     table = table.iloc[rng.permutation(len(table))]
     covariates = table.drop(columns="affairs")
@@ -113,7 +113,7 @@ def fair(*, rng: np.random.Generator) -> DataSet:
 
 
 def out_of_reach(n_obs: int, *, share: float, rng: np.random.Generator) -> DataSet:
-    """Make rows of which a share has a linear predictor beyond 4, PASS-LR2's radius."""
+    """Simulate rows of which a share has a linear predictor beyond 4, PASS-LR2's radius."""
     effects = np.array([1.0, -2.0, 0.5, 1.5])
     effects *= 4 / norm.isf(share / 2) / np.linalg.norm(effects)
     features = rng.standard_normal((n_obs, len(effects)))

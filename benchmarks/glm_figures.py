@@ -14,7 +14,7 @@ MARKERS = "osD^vP"
 
 
 def draw_quality(results: Results, path: Path) -> None:
-    """MMD and test loss against the number of rows drawn, a column for each data set."""
+    """Draw MMD and test loss against the number of rows drawn, with a column for each data set."""
     names = [r.data for r in results.references]
     figure = Figure(figsize=(3.6 * len(names), 7.5), layout="constrained")
     axes = figure.subplots(3, len(names), sharex=True, squeeze=False)
@@ -55,7 +55,7 @@ def _curve(axis: Axes, results: Results, which: tuple[str, str, str], colour: st
 
 
 def draw_methods(methods: Methods, path: Path) -> None:
-    """Above |eta| of all rows, below the error of the means against seconds."""
+    """Draw |eta| of all rows above, and below it the error of the means against seconds."""
     figure = Figure(figsize=(3.2 * len(methods.predictors), 6), layout="constrained")
     axes = figure.subplots(2, len(methods.predictors), sharey="row", squeeze=False)
     for (above, below), found in zip(axes.T, methods.predictors, strict=True):

@@ -1,7 +1,7 @@
-"""Draws of posteriors by importance sampling, and how far they are from the full posterior's.
+"""Draws of posteriors by importance sampling, and their distance from the full posterior's.
 
-The judge samples nothing by Markov chains: it draws from Student-t distributions about the mode,
-matched to the posterior where needed, and says how well that went (Pareto k-hat).
+The judge uses no Markov chains: it draws from Student-t distributions about the mode, which are
+matched to the posterior where needed, and reports how well that worked (Pareto k-hat).
 """
 
 import time
@@ -27,7 +27,7 @@ _ENTRIES = 2**22  # of a block of potentials
 
 
 def seconds_of[T](run: Callable[[], T]) -> tuple[float, T]:
-    """Seconds of the processor, over all threads: a busy machine does not count."""
+    """Measure processor seconds, over all threads, so that other programs do not count."""
     began = time.process_time()
     result = run()
     return time.process_time() - began, result
@@ -50,10 +50,10 @@ def sample_weighted(
     rng: np.random.Generator,
     total: Callable[[Array], Array] | None = None,
 ) -> Sample:
-    """Draw from a posterior; `total` gives the weighted log-likelihood faster, if there is a way.
+    """Draw from a posterior; `total` evaluates the weighted log-likelihood in a faster way.
 
-    A proposal that does not do is replaced by one with the mean and covariance of its own
-    re-weighted draws.
+    A proposal that does not cover the posterior is replaced by one with the mean and the covariance
+    of its own re-weighted draws.
     """
     laplace = regression.laplace(weights, precise=1e-8)
     mean, covariance = laplace.mean, np.linalg.inv(laplace.precision)
@@ -90,7 +90,7 @@ def _moments(draws: Array, shares: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Judge:
-    """Knows the full posterior of a data set."""
+    """The full posterior of a data set, and distances from it."""
 
     data: DataSet
     full: Sample
@@ -104,7 +104,7 @@ class Judge:
         return np.asarray(self.full.draws.std(axis=0))
 
     def mmd(self, draws: Array, *, standard: bool, max_draws: int) -> float:
-        """Polynomial MMD, of the coefficients in units of the full posterior or in their own."""
+        """Return the polynomial MMD, in standard deviations of the full posterior or as it is."""
         return polynomial_mmd(
             self._scaled(draws, standard=standard),
             self._scaled(self.full.draws, standard=standard),
@@ -112,7 +112,7 @@ class Judge:
         )
 
     def mmd_noise(self, n_draws: int, *, standard: bool) -> float:
-        """What two sets of so many independent draws of the full posterior would show."""
+        """Return the MMD of two sets of so many independent draws of the full posterior."""
         draws = self._scaled(self.full.draws, standard=standard)
         return kernel_noise(draws, cubic_kernel, 2 / n_draws, max_draws=1_000)
 
@@ -120,7 +120,7 @@ class Judge:
         return (draws - self.mean) / self.sd if standard else draws
 
     def negative_test_loglik(self, draws: Array) -> float:
-        """Minus the log predictive density of a test row, in nats, averaged over the rows."""
+        """Return minus the mean log predictive density of the test rows, in nats."""
         signs = np.where(self.data.test_y > 0, 1.0, -1.0)
         signed, draws = signs[:, None] * self.data.test_features, np.atleast_2d(draws)
         step = max(1, _ENTRIES // len(draws))
@@ -138,7 +138,7 @@ def judge_of(
     rng: np.random.Generator,
     total: Callable[[Array], Array] | None = None,
 ) -> Judge:
-    """Draw the full posterior: that of the distinct rows and their counts, where they are few."""
+    """Draw the full posterior, from distinct rows and their counts where there are few of them."""
     everything: NDArray[np.int64] = np.arange(data.n_obs)
     regression, weights = data.weighted(everything, np.ones(data.n_obs))
     full = sample_weighted(regression, weights, n_draws, rng=rng, total=total)

@@ -1,4 +1,4 @@
-"""PASS-LR2 and other ways to the posterior of a logistic regression: error against seconds."""
+"""Logistic regressions by PASS-LR2 and by other methods: error against seconds."""
 
 import sys
 import warnings
@@ -25,7 +25,7 @@ LEVELS = (0.5, 0.9, 0.99, 0.999)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Outcome:
-    """Draws of the coefficients, (n_draws, p), and what `check` says of them, if there is one."""
+    """Draws of the coefficients, (n_draws, p), and the verdict of `check`, if there is one."""
 
     draws: Array
     khat: float = np.nan
@@ -36,8 +36,8 @@ class Outcome:
 class Compared:
     """One method on one data set, against the full posterior.
 
-    Errors of the means are in posterior standard deviations, the largest and the root of the mean
-    square; variances are over those of the full posterior, the smallest and the largest.
+    Errors of the means are in posterior standard deviations: the largest, and the root mean square.
+    Variances are relative to those of the full posterior: the smallest and the largest.
     """
 
     data: str
@@ -71,7 +71,7 @@ class Methods:
 
 
 # -- methods ---------------------------------------------------------------------------------------
-# Each gives its result, which is timed, and says afterwards what the result is, which is not.
+# Each call is timed.  It returns a function that draws from and checks the result, untimed.
 
 type Ask = Callable[[], Outcome]
 
@@ -175,7 +175,7 @@ def run_methods(n_obs: int) -> Methods:
 
 def _compared(judge: Judge, method: str, run: Callable[[pm.Model], Ask]) -> Compared:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of few draws and of few rows: the errors are measured
+        warnings.simplefilter("ignore")  # few draws, few rows: the errors are measured here
         seconds, ask = seconds_of(lambda: run(judge.data.model()))
         outcome = ask()
     errors = (outcome.draws.mean(axis=0) - judge.mean) / judge.sd
@@ -243,16 +243,16 @@ def _predictor_table(methods: Methods) -> str:
 
 
 def _verdicts(methods: Methods) -> list[str]:
-    """PASS-LR2 must be the fastest, or say that it cannot be relied on where it is far off."""
+    """Judge that PASS-LR2 is the fastest, and that its check warns wherever it is far off."""
     by_data: dict[str, list[Compared]] = {}
     for c in methods.compared:
         by_data.setdefault(c.data, []).append(c)
-    fastest, honest = [], []
+    fastest, accurate = [], []
     for own in by_data.values():
         summary = next(c for c in own if c.method == PASS)
         fastest.append(all(summary.seconds <= c.seconds for c in own))
-        honest.append(summary.largest < 0.5 or summary.reliable is False or summary.khat < 0.7)
+        accurate.append(summary.largest < 0.5 or summary.reliable is False or summary.khat < 0.7)
     return [
         verdict("PASS-LR2 takes the least time", fastest),
-        verdict("PASS-LR2 is within half an sd, or check() says what it is", honest),
+        verdict("PASS-LR2 is within half an sd, or check() warns", accurate),
     ]

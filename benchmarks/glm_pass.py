@@ -1,4 +1,4 @@
-"""What the pass of PASS-GLM over the data costs, and data that it is not for."""
+"""The cost of PASS-GLM's pass over the data, and data that it is not suited to."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,13 +24,13 @@ _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def one_pass_report(n_obs: int, n_columns: int) -> str:
-    """Time a pass over the rows of a logistic regression beside ``X.T @ X``, and its memory."""
+    """Compare time and memory of a pass over a logistic regression's rows with ``X.T @ X``."""
     model = _model(n_obs, n_columns)
     features = model["x"].get_value(borrow=True)
     found = find_linear_predictor(find_observations(model))
     same = isinstance(found.design, np.ndarray) and np.shares_memory(found.design, features)
     products, passes, memory = [], [], []
-    for _ in range(REPEATS):  # in turn, for what else the machine does
+    for _ in range(REPEATS):  # in turn, so that other programs slow both alike
         products.append(seconds_of(lambda: features.T @ features)[0])
         extra, seconds = extra_memory(
             lambda: seconds_of(
@@ -58,7 +58,7 @@ def one_pass_report(n_obs: int, n_columns: int) -> str:
 
 
 def _model(n_obs: int, n_columns: int) -> pm.Model:
-    """Give a model whose data PyMC copied: X is in memory once when it is made."""
+    """Return a model whose data PyMC copied; X is in memory only once afterwards."""
     features, y = _made(n_obs, n_columns)
     with pm.Model() as model:
         x = pm.Data("x", features)
@@ -68,7 +68,7 @@ def _model(n_obs: int, n_columns: int) -> pm.Model:
 
 
 def _made(n_obs: int, n_columns: int) -> tuple[Array, Array]:
-    """Make a logistic regression, in place."""
+    """Simulate the data of a logistic regression, in place."""
     rng = np.random.default_rng(8)
     features, y = np.empty((n_obs, n_columns)), np.empty(n_obs, dtype=np.int8)
     effects = np.linspace(-1, 1, n_columns) / np.sqrt(n_columns)
@@ -80,8 +80,8 @@ def _made(n_obs: int, n_columns: int) -> tuple[Array, Array]:
 
 
 def extra_memory[T](run: Callable[[], T]) -> tuple[float, T]:
-    """Bytes that the process had at its peak beyond what it began with (Linux)."""
-    _CLEAR.write_text("5")  # the peak starts anew
+    """Measure the memory at the peak beyond that at the start, in bytes (Linux)."""
+    _CLEAR.write_text("5")  # resets the peak
     before = _resident("VmRSS")
     result = run()
     return _resident("VmHWM") - before, result
@@ -93,7 +93,7 @@ def _resident(what: str) -> float:
 
 
 def failing_report() -> str:
-    """Say what `check` makes of rows of which many lie beyond the radius."""
+    """Report what `check` says where many rows lie beyond the radius."""
     data = out_of_reach(FAILING_ROWS, share=FAILING_SHARE, rng=np.random.default_rng(9))
     summary = build_pass_glm(data.model(), random_seed=1)
     check = summary.check(random_seed=1)
@@ -104,6 +104,6 @@ def failing_report() -> str:
         repr(check),
         "```",
         "",
-        verdict("check() says that it cannot be relied on", [not check.reliable]),
+        verdict("check() says that it is not reliable", [not check.reliable]),
     ]
     return "\n".join(lines)

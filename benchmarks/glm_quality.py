@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,18 +11,21 @@ from benchmarks.curves import brief, markdown, verdict
 from benchmarks.glm_data import BINARY, PRIOR_SD, SYNTHETIC, DataSet, synthetic
 from benchmarks.glm_judge import Judge, judge_of, sample_weighted, seconds_of
 from pymc_coresets import Sensitivity, build_coreset
-from pymc_coresets.glm.logistic.sensitivity import bound_sensitivities, sample_by_sensitivity
+from pymc_coresets.glm.logistic.bounds import bound_sensitivities
+from pymc_coresets.glm.logistic.sensitivity import sample_by_sensitivity
 from pymc_coresets.glm.logistic.signed_rows import LogisticRows, find_centers
-from pymc_coresets.methods.posterior import Indices
-from pymc_coresets.methods.uniform import sample_uniform
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.source import Scan
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 SIZES = (100, 300, 1_000, 3_000, 10_000, 20_000)
 UNIFORM, SENSITIVITY, AUTO = "uniform", "sensitivity", "auto"
-BARE = "uniform, weights of 1"  # a subset as it is, not scaled up to all rows
-METHOD = Sensitivity(n_clusters=4)  # as the authors have it for these sets
+BARE = "uniform, weights of 1"  # a subset that is not scaled up to all rows
+METHOD = Sensitivity(n_clusters=4)  # the authors' choice for these data sets
 N_DRAWS, N_REFERENCE, N_TEST = 1_000, 4_000, 100
 NUTS_DRAWS = 2_000  # in two chains, after 300 tuning steps each
 TIMED_SIZE = 1_000
@@ -93,7 +96,8 @@ def run_quality(n_obs: int, n_repeats: int, n_auto: int) -> Results:
         )
         results.references.append(_reference(judge))
         for repeat in range(n_repeats):
-            results.qualities.extend(_sampled(judge, np.random.default_rng([3, i, repeat])))
+            rng = np.random.default_rng([3, i, repeat])
+            results.qualities.extend(_sampled(judge, loglik.source, rng))
         results.shares.extend(_shares(data, loglik))
         print(f"{name}: {n_repeats} repeats done", file=sys.stderr)
         for repeat in range(n_auto):
@@ -103,9 +107,8 @@ def run_quality(n_obs: int, n_repeats: int, n_auto: int) -> Results:
 
 
 def _all_rows(loglik: LogLikelihood) -> Callable[[Array], Array]:
-    """Log-likelihood of all rows, at parameters in units of the prior."""
-    ones = np.ones(loglik.n_obs)
-    return lambda draws: loglik.moments({"theta": PRIOR_SD * draws}, ones).total
+    """Return the log-likelihood of all rows up to a constant, by parameters in prior units."""
+    return lambda draws: loglik.look({"theta": PRIOR_SD * draws}).total
 
 
 def _reference(judge: Judge) -> Reference:
@@ -120,16 +123,16 @@ def _reference(judge: Judge) -> Reference:
     )
 
 
-def _sampled(judge: Judge, rng: np.random.Generator) -> Iterator[Quality]:
-    """Coresets of all sizes by the two methods that sample rows."""
-    data, ones = judge.data, np.ones(judge.data.n_obs)
+def _sampled(judge: Judge, source: InMemoryRows, rng: np.random.Generator) -> Iterator[Quality]:
+    """Judge coresets of all sizes by the two methods that sample rows."""
+    data = judge.data
     seconds, values = seconds_of(lambda: _sensitivities(data, rng))
     for size in SIZES:
-        chosen = sample_uniform(ones, size, rng=rng)
+        chosen = source.scan(size, key=random_key(rng))
         yield _judged(judge, UNIFORM, size, chosen, 0.0, rng)
-        bare = chosen[0], chosen[1] * size / data.n_obs
+        bare = replace(chosen, weights=chosen.weights * size / data.n_obs)
         yield _judged(judge, BARE, size, bare, 0.0, rng)
-        chosen = sample_by_sensitivity(values, ones, size, rng=rng)
+        chosen = sample_by_sensitivity(values, source, size, key=random_key(rng))
         yield _judged(judge, SENSITIVITY, size, chosen, seconds, rng)
 
 
@@ -144,18 +147,18 @@ def _judged(
     judge: Judge,
     method: str,
     size: int,
-    chosen: tuple[Indices, Array],
+    chosen: Scan,
     seconds: float,
     rng: np.random.Generator,
 ) -> Quality:
-    regression, weights = judge.data.weighted(*chosen)
+    regression, weights = judge.data.weighted(chosen.rows.positions, chosen.weights)
     n_draws = N_REFERENCE if method == AUTO else N_DRAWS
     sample = sample_weighted(regression, weights, n_draws, rng=rng)
     return Quality(
         data=judge.data.name,
         method=method,
         size=size,
-        rows=len(chosen[0]),
+        rows=len(chosen.rows),
         mmd=judge.mmd(sample.draws, standard=True, max_draws=n_draws),
         own_mmd=judge.mmd(sample.draws, standard=False, max_draws=n_draws),
         test=judge.negative_test_loglik(sample.draws),
@@ -165,10 +168,10 @@ def _judged(
 
 
 def _by_default(judge: Judge, *, seed: int) -> Quality:
-    """The default method, which decides on the size itself."""
+    """Judge a coreset of the default method, which decides on the size itself."""
     model = judge.data.model()
     seconds, coreset = seconds_of(lambda: build_coreset(model, random_seed=seed, progressbar=False))
-    chosen = coreset.indices, coreset.weights
+    chosen = Scan(rows=Rows(coreset.indices, np.ones(coreset.size)), weights=coreset.weights)
     rng = np.random.default_rng([4, seed])
     return _judged(judge, AUTO, coreset.size, chosen, seconds, rng)
 
@@ -181,14 +184,16 @@ def _shares(data: DataSet, loglik: LogLikelihood) -> Iterator[Share]:
             model, method=METHOD, size=TIMED_SIZE, random_seed=1, progressbar=False
         )
     )
-    rng, ones = np.random.default_rng(5), np.ones(data.n_obs)
+    rng, source = np.random.default_rng(5), loglik.source
     bounds, values = seconds_of(lambda: _sensitivities(data, rng))
-    sampler = CoresetSampler(loglik, ones)
+    sampler = CoresetSampler(loglik)
     for _ in range(2):  # a Laplace approximation, and the compilation of NUTS
-        sampler.draw(coreset.indices, coreset.weights, 100, rng=rng)
+        sampler.draw(source.at(coreset.indices), coreset.weights, 100, rng=rng)
     for size in SIZES:
-        chosen = sample_by_sensitivity(values, ones, size, rng=rng)
-        sample, _ = seconds_of(lambda chosen=chosen: sampler.draw(*chosen, NUTS_DRAWS, rng=rng))
+        chosen = sample_by_sensitivity(values, source, size, key=random_key(rng))
+        sample, _ = seconds_of(
+            lambda chosen=chosen: sampler.draw(chosen.rows, chosen.weights, NUTS_DRAWS, rng=rng)
+        )
         yield Share(data=data.name, size=size, build=build, bounds=bounds, sample=sample)
 
 
@@ -196,7 +201,7 @@ def _shares(data: DataSet, loglik: LogLikelihood) -> Iterator[Share]:
 
 
 def medians(results: Results, data: str, method: str, what: str) -> list[float]:
-    """Medians over the repeats, one for each size."""
+    """Return the medians over the repeats, one for each size."""
     own = [q for q in results.qualities if (q.data, q.method) == (data, method)]
     sizes = sorted({q.size for q in own})
     return [float(np.median([getattr(q, what) for q in own if q.size == s])) for s in sizes]
@@ -208,7 +213,7 @@ def quality_report(results: Results) -> str:
     for what, title in (
         ("mmd", "Polynomial MMD, coefficients in units of the full posterior"),
         ("own_mmd", "Polynomial MMD, coefficients on their own scale"),
-        ("test", "Negative test log-likelihood, nats a row"),
+        ("test", "Negative test log-likelihood, nats per row"),
     ):
         rows = [
             [name, method, *(_cell(value, what) for value in medians(results, name, method, what))]
@@ -274,7 +279,7 @@ def _share_table(results: Results) -> str:
 
 
 def gains(results: Results, data: str, what: str, over: str) -> list[float]:
-    """How many times lower the sensitivities' median distance is than that of another method."""
+    """Return how many times lower the sensitivities' median distance is than another method's."""
     ours, theirs = (medians(results, data, m, what) for m in (SENSITIVITY, over))
     return [their / our for their, our in zip(theirs, ours, strict=True)]
 

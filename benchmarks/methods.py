@@ -1,9 +1,9 @@
 """What the Hilbert methods cost: ``python -m benchmarks.methods [--n --draws --size]``.
 
-Every method on the same problem, against a plain GIGA that follows the paper's formulas, in the
-same process. A pass reads the whole matrix once. The share of bandwidth compares the bytes of
-these passes (one more for the row norms) per second with what a streaming read, a plain
-matrix-vector product, reaches on the same matrix.
+Every method runs on the same problem, and so does a plain GIGA that follows the paper's formulas.
+A pass reads the whole matrix once. The share of bandwidth compares the bytes per second of these
+passes, and of the one for the row norms, with those of a plain matrix-vector product on the same
+matrix. Uniform sampling does not read the matrix.
 """
 
 import argparse
@@ -22,16 +22,15 @@ from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
-from pymc_coresets.methods.uniform import Uniform
-from pymc_coresets.solving.loop import Method, solve
+from pymc_coresets.rows.memory import multinomial_sample
+from pymc_coresets.solving.loop import GreedyMethod, solve
 from pymc_coresets.solving.problem import Problem
 from pymc_coresets.solving.space import TangentSpace
 
 type Array = NDArray[np.floating[Any]]
 
-PLAIN = "plain GIGA"
-RUNS: dict[str, Method[Any]] = {
-    "uniform": Uniform(),
+PLAIN, UNIFORM = "plain GIGA", "uniform"
+RUNS: dict[str, GreedyMethod[Any]] = {
     "frank_wolfe": FrankWolfe(),
     "giga": GIGA(),
     "giga, polish=False": GIGA(polish=False),
@@ -41,7 +40,7 @@ RUNS: dict[str, Method[Any]] = {
 
 
 def plain_giga(vectors: Array, target: Array, size: int) -> Array:
-    """Algorithm 2 of Campbell and Broderick (2018) as it is written; returns the weights."""
+    """Return the weights of Algorithm 2 of Campbell and Broderick (2018), as it is written."""
     norms = np.linalg.norm(vectors, axis=1)
     units = vectors / norms[:, None]
     ell = (target / np.linalg.norm(target)).astype(vectors.dtype)
@@ -65,7 +64,7 @@ def plain_giga(vectors: Array, target: Array, size: int) -> Array:
 
 
 def make_loglik(n_obs: int, n_draws: int, *, rng: np.random.Generator) -> Array:
-    """Logistic regression in 20 parameters at draws near its mode."""
+    """Evaluate a logistic regression in 20 parameters at draws near its mode."""
     features = rng.normal(size=(n_obs, 20)) * np.linspace(2, 0.2, 20)
     draws = 0.3 + rng.normal(size=(20, n_draws)) * (20 / np.sqrt(n_obs))
     signs = np.where(rng.uniform(size=n_obs) < 0.5, -1.0, 1.0)
@@ -83,14 +82,14 @@ def seconds_of[T](run: Callable[[], T]) -> tuple[float, T]:
 
 
 def bandwidth(vectors: Array) -> float:
-    """Bytes per second of the best of several streaming reads."""
+    """Measure the bytes per second of the best of several streaming reads."""
     direction = np.ones(vectors.shape[1], vectors.dtype)
     return vectors.nbytes / min(seconds_of(lambda: vectors @ direction)[0] for _ in range(7))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One run: passes do not include the one for the row norms."""
+    """One run; its passes do not include the one for the row norms."""
 
     name: str
     seconds: float
@@ -113,26 +112,42 @@ def measure_plain(problem: Problem, size: int) -> Measurement:
     )
 
 
+def measure_uniform(problem: Problem, size: int) -> Measurement:
+    seconds, (chosen, weights) = seconds_of(
+        lambda: multinomial_sample(problem.base_weights, size, key=1)
+    )
+    residual = problem.target - weights @ problem.vectors[chosen]
+    return Measurement(
+        name=UNIFORM,
+        seconds=seconds,
+        passes=0,
+        steps=0,
+        points=len(chosen),
+        objective=float(residual @ residual),
+    )
+
+
 def measure(name: str, problem: Problem, size: int) -> Measurement:
-    """Run one method on a problem whose norms are not known yet."""
+    """Run one method on a problem whose norms have not been computed yet."""
     fresh = replace(problem)
     rng, original = np.random.default_rng(1), TangentSpace.project
     with patch.object(TangentSpace, "project", autospec=True, side_effect=original) as project:
-        seconds, solution = seconds_of(lambda: solve(RUNS[name], fresh, size, rng=rng))
+        seconds, selection = seconds_of(lambda: solve(RUNS[name], fresh, size, rng=rng))
     polished = getattr(RUNS[name], "polish", name == "iht")
     return Measurement(
         name=name,
         seconds=seconds,
         passes=project.call_count,
-        steps=len(solution.history.size) - 1 - polished,
-        points=len(solution.indices),
-        objective=float(solution.history.objective[-1]),
+        steps=len(selection.history.size) - 1 - polished,
+        points=len(selection.indices),
+        objective=float(selection.history.objective[-1]),
     )
 
 
 def compare(problem: Problem, size: int) -> tuple[float, list[Measurement]]:
-    """The best bandwidth seen between the runs, and the runs, the plain one first."""
+    """Return the best bandwidth seen between the runs, and the runs, the plain one first."""
     peaks, runs = [bandwidth(problem.vectors)], [measure_plain(problem, size)]
+    runs.append(measure_uniform(problem, size))
     for name in RUNS:
         peaks.append(bandwidth(problem.vectors))
         runs.append(measure(name, problem, size))
@@ -148,7 +163,7 @@ def main() -> None:
     table = Table(title=f"V of {options.n} x {options.draws}, size {options.size}")
     for heading in ("matrix", "method"):
         table.add_column(heading)
-    for heading in ("seconds", "/ plain", "passes a step", "bandwidth", "points", "J / J(0)"):
+    for heading in ("seconds", "/ plain", "passes per step", "bandwidth", "points", "J / J(0)"):
         table.add_column(heading, justify="right")
     loglik = make_loglik(options.n, options.draws, rng=np.random.default_rng(1))
     for dtype in (np.float64, np.float32):
@@ -162,8 +177,8 @@ def main() -> None:
                 run.name,
                 f"{run.seconds:.2f}",
                 f"{run.seconds / runs[0].seconds:.2f}",
-                f"{run.passes / run.steps:.2f}",
-                f"{read / run.seconds / peak:.0%}",
+                f"{run.passes / run.steps:.2f}" if run.passes else "",
+                f"{read / run.seconds / peak:.0%}" if run.passes else "",
                 f"{run.points}",
                 f"{run.objective / (problem.target @ problem.target):.0e}",
             )

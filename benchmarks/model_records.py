@@ -1,4 +1,4 @@
-"""What the benchmark of real models records, and its tables."""
+"""Records of the benchmark of real models, and their tables."""
 
 import json
 import math
@@ -15,13 +15,13 @@ RATIO = "all rows / (build + sample)"
 
 
 def within(whole: str, part: str) -> str:
-    """Name of a part of a part."""
+    """Return the name of a part within another part."""
     return f"{whole}: {part}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One model: its coreset, what it cost, and how it compares."""
+    """One model: its coreset, what that cost, and how it compares with the full posterior."""
 
     name: str
     n_obs: int
@@ -50,17 +50,17 @@ class Record:
 
     @property
     def ratio(self) -> float:
-        """How many times as long the full run took, from the model to the posterior."""
+        """Seconds of the full run over those to build and sample the coreset."""
         return _ratio(self.seconds)
 
     @property
     def processor_ratio(self) -> float:
-        """The same by the seconds of the processor."""
+        """The same ratio of processor seconds."""
         return _ratio(self.processor)
 
     @property
     def shortfalls(self) -> list[str]:
-        """Where the coreset falls short, in words; empty where it does not."""
+        """Where the coreset falls short, in words; empty where it does not fall short."""
         found = []
         if self.symmetrised_kl > TOLERANCE:
             found.append(f"KL {self.symmetrised_kl:.2g} above {TOLERANCE:g}")
@@ -83,7 +83,7 @@ def _ratio(seconds: dict[str, float]) -> float:
 
 
 def read(path: Path) -> list[Record]:
-    """Records that ``--json`` kept."""
+    """Read the records that ``--json`` saved."""
     return [
         Record(**kept | {k: kept[k] and Difference(**kept[k]) for k in ("before", "after")})
         for kept in json.loads(path.read_text())
@@ -106,7 +106,10 @@ def differences(difference: Difference | None) -> list[str]:
 
 
 def quality_table(records: list[Record]) -> str:
-    """How near the coresets come; in brackets what noise alone exceeds in one of 20 tables."""
+    """Return a table of differences from the full posterior.
+
+    In brackets is what noise alone exceeds in one of 20 tables.
+    """
     headings = ["model", "N", "D", "rows", "rounds", "KL, both ways", "k-hat"]
     headings += ["mean shift / sd", "log sd ratio", "reweighted: mean shift / sd", "log sd ratio"]
     headings += ["all rows / coreset", "falls short"]
@@ -130,7 +133,7 @@ def quality_table(records: list[Record]) -> str:
 
 
 def timing_table(records: list[Record]) -> str:
-    """Seconds by the clock / of the processor, parts below their whole; * of an earlier run."""
+    """Return a table of wall time / processor time in seconds; * marks those of an earlier run."""
     names = list(dict.fromkeys(part for r in records for part in r.seconds))
     rows = []
     for whole in (name for name in names if name.count(": ") == 1):

@@ -1,12 +1,12 @@
-"""Real models, full NUTS as the judge: ``python -m benchmarks.models [names...]``.
+"""Real models, judged by NUTS on all rows: ``python -m benchmarks.models [names...]``.
 
 Every model of ``examples/`` is fitted twice: by `build_coreset()` without options and NUTS on the
 coreset, and by NUTS on all rows with the same settings. ``mixture_two_noises_improper`` is there
-because coresets fail at it: see the limits in the README. All but the flights take half an hour;
-``--flights`` adds those, whose full run takes an hour on one core. ``--cache DIR`` keeps the full
-runs for the next time, whose times are then those of the earlier run (empty it when a model
-changes); ``--coresets-only`` leaves the full runs out. ``--json FILE`` keeps the results, ``--load
-FILE ...`` prints kept ones. Tables are markdown.
+because coresets fail for it: see the limits in the README. All but the flights take half an hour;
+``--flights`` adds the flights, whose full run takes an hour on one core. ``--cache DIR`` saves the
+full runs with their times and uses them again (empty it when a model changes); ``--coresets-only``
+leaves the full runs out. ``--json FILE`` saves the results, and ``--load FILE ...`` prints saved
+ones. Tables are in Markdown.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from benchmarks.model_records import Record, read, report, within
 from pymc_coresets import Coreset, CoresetWarning, compare
 
 REWEIGHT = "coreset: reweight"
-NUTS_ALONE = "of it NUTS"  # nearly all of the rest of the sampling is compilation
+NUTS_ALONE = "of it NUTS"  # the rest of the sampling is nearly all compilation
 
 
 # One model
@@ -47,9 +47,10 @@ NUTS_ALONE = "of it NUTS"  # nearly all of the rest of the sampling is compilati
 
 @dataclass
 class ProcessorWatch(Stopwatch):
-    """Seconds of each part by the clock, and by the processor, which other programs do not slow.
+    """Wall time of each part, and processor time, which does not depend on other programs.
 
-    Those of all threads and of compilers are added up: two chains at once count twice.
+    Processor time is the sum over threads and child processes, among them compilers: two chains at
+    once count twice.
     """
 
     processor: dict[str, float] = field(default_factory=dict)
@@ -73,7 +74,7 @@ def recorded() -> Iterator[list[str]]:
 
 
 def parts_of(coreset: Coreset) -> dict[str, float]:
-    """Seconds of the parts of building, which its total includes."""
+    """Return the seconds of the parts of building, which are included in its total."""
     history = coreset.history
     last = history.isel(step=-1)
     drawing, evaluating = (float(last[f"seconds_{part}"]) for part in ("drawing", "evaluating"))
@@ -125,7 +126,7 @@ def measure_coreset(name: str, model: pm.Model, *, draws: int, seed: int) -> tup
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FullRun:
-    """Draws of the full posterior, and what they cost, now or in an earlier run."""
+    """Draws of the full posterior, and their cost, from this run or an earlier one."""
 
     idata: xr.DataTree
     seconds: float
@@ -133,7 +134,7 @@ class FullRun:
     cached: bool = False
 
     def keep(self, path: Path) -> None:
-        """Write it to a file."""
+        """Save it to a file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = xr.DataTree.from_dict({"posterior": self.idata["posterior"].to_dataset()})
         kept.attrs |= {"seconds": self.seconds, "processor": self.processor}
@@ -141,7 +142,7 @@ class FullRun:
 
     @classmethod
     def kept_in(cls, path: Path) -> Self:
-        """Read what `keep` wrote."""
+        """Read what `keep` saved."""
         with xr.open_datatree(path, engine="h5netcdf") as kept:
             idata = kept.load()
         costs = {name: float(idata.attrs[name]) for name in ("seconds", "processor")}
@@ -149,7 +150,7 @@ class FullRun:
 
 
 def full_run(name: str, model: pm.Model, *, draws: int, seed: int, cache: Path | None) -> FullRun:
-    """Sample the full posterior, unless the cache has it."""
+    """Sample the full posterior, or read it from the cache."""
     path = None if cache is None else cache / f"{name}-{draws}-{seed}.nc"
     if path is not None and path.exists():
         return FullRun.kept_in(path)
@@ -197,17 +198,19 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("names", nargs="*", help="models; all but the flights by default")
     parser.add_argument("--flights", action="store_true", help="the flights too (slow)")
-    parser.add_argument("--draws", type=int, default=1000, help="draws a chain (%(default)s)")
+    parser.add_argument("--draws", type=int, default=1000, help="draws per chain (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="random seed (%(default)s)")
     parser.add_argument("--json", type=Path, help="save the records here")
-    parser.add_argument("--cache", type=Path, help="keep, and use, full runs in this directory")
+    parser.add_argument(
+        "--cache", type=Path, help="save full runs in this directory, and use those that are there"
+    )
     parser.add_argument("--coresets-only", action="store_true", help="no full runs")
     parser.add_argument("--load", type=Path, nargs="+", help="print the records saved here")
     return parser.parse_args()
 
 
 def run_all(options: argparse.Namespace) -> Iterator[Record]:
-    """One model after another."""
+    """Measure one model after another."""
     models = available(flights=options.flights or "flights" in options.names)
     unknown = set(options.names) - set(models)
     if unknown:

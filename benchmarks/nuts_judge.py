@@ -1,7 +1,7 @@
-"""Coresets of PyMC models with NUTS draws, and how far their posteriors really are.
+"""Coresets of PyMC models, and the true divergences of their posteriors.
 
-The judge knows nothing of the construction: it integrates by importance sampling, with fresh draws
-of Student-t distributions about the modes, under each posterior by itself.
+The judge does not depend on the construction: it integrates by importance sampling, with fresh
+draws of Student-t distributions about the modes, under each posterior separately.
 """
 
 import sys
@@ -26,7 +26,7 @@ DEGREES, N_BATCHES, BATCH = 8, 20, 5_000
 
 
 def pymc_model(name: str, regression: Regression) -> pm.Model:
-    """The same model for PyMC."""
+    """Return the same model in PyMC."""
     with pm.Model() as model:
         theta = pm.Normal("theta", 0, 1, shape=regression.n_dims)
         eta = regression.features @ theta
@@ -39,7 +39,7 @@ def pymc_model(name: str, regression: Regression) -> pm.Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Integrals:
-    """Importance sampling under one posterior, one entry a batch of draws.
+    """Integrals under one posterior by importance sampling, one entry per batch of draws.
 
     ``log_norm`` is the log of the normaliser, ``mean`` the posterior mean of log r, where r is the
     likelihood of all rows over that of the coreset, and ``log_mean`` the log of the mean of r, or
@@ -82,7 +82,7 @@ def _batch(
     draws: Array,
     proposal: multivariate_t,
 ) -> tuple[Array, Array, Array, Array]:
-    """Log-likelihoods of the coreset and of all rows, log-densities of prior and proposal."""
+    """Return log-likelihoods of coreset and all rows, and log-densities of prior and proposal."""
     draws = draws.reshape(BATCH, -1)
     loglik = regression.loglik(draws)
     dimension = draws.shape[1]
@@ -109,8 +109,8 @@ class Estimate:
 class Truth:
     """KL(coreset || full), the same with normalisers of separate draws, and KL(full || coreset).
 
-    The first has the smaller error where the two posteriors are close, the second where they are
-    not, for a ratio of normalisers from the draws of one posterior needs its tails.
+    The first is more precise where the two posteriors are close.  Elsewhere the second is, for the
+    tails of one posterior seldom yield the ratio of the two normalisers.
     """
 
     kl: Estimate
@@ -119,7 +119,7 @@ class Truth:
 
 
 def true_divergences(regression: Regression, weights: Array, *, rng: np.random.Generator) -> Truth:
-    """Divergences between the posterior of the weighted rows and that of all, in nats."""
+    """Return the divergences between the posteriors of the weighted rows and of all, in nats."""
     ours = integrate(regression, weights, under_coreset=True, rng=rng)
     full = integrate(regression, weights, under_coreset=False, rng=rng)
     return Truth(
@@ -161,7 +161,7 @@ def nuts_table() -> str:
 
 
 def _build(model: pm.Model, tolerance: float) -> tuple[Coreset, float, bool]:
-    """Coreset, seconds of wall time, and whether it warned that the tolerance was not met."""
+    """Return the coreset, its wall time in seconds, and whether it missed the tolerance."""
     began = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CoresetWarning)

@@ -1,4 +1,4 @@
-"""The data of the papers' experiments: read, or made to the same shape."""
+"""The data of the papers' experiments: read, or simulated in the same shape."""
 
 import os
 from pathlib import Path
@@ -14,14 +14,14 @@ POISSON = ("synth_poiss", "biketrips", "airportdelays")
 DATA_SETS = LOGISTIC + POISSON
 
 SCALES = (0.2, 0.4, 0.8, 1.2, 1.6, 2.0)  # degrees
-BASES_A_SCALE = 50
+BASES_PER_SCALE = 50
 WIDEST = 100.0
 
 
 def data_folder() -> Path | None:
-    """Folder of the six data sets, or None where it is absent.
+    """Return the folder of the six data sets, or None where it is absent.
 
-    The one that the environment variable PYMC_CORESETS_DATA names, else ../shared/data.
+    It is named by the environment variable PYMC_CORESETS_DATA, and is ../shared/data by default.
     """
     beside = Path(__file__).parents[2] / "shared" / "data"
     folder = Path(os.environ.get("PYMC_CORESETS_DATA", beside))
@@ -31,7 +31,7 @@ def data_folder() -> Path | None:
 def needed_folder() -> Path:
     folder = data_folder()
     if folder is None:
-        raise SystemExit("No data: let PYMC_CORESETS_DATA name the folder with synth_lr.npz etc.")
+        raise SystemExit("No data: set PYMC_CORESETS_DATA to the folder with synth_lr.npz etc.")
     return folder
 
 
@@ -46,20 +46,20 @@ def load(name: str, folder: Path) -> Regression:
 
 
 def gaussian_mean(rng: np.random.Generator) -> Location:
-    """Campbell and Beronov (2019), Section 5.1: d = 200, N = 1000."""
-    return Location(data=rng.normal(size=(1000, 200)))
+    """Simulate the data of Campbell and Beronov (2019), Section 5.1: d = 200, N = 1000."""
+    return Location(rng.normal(size=(1000, 200)))
 
 
 def radial_basis(rng: np.random.Generator) -> LinearRegression:
-    """Section 5.2: 301 radial basis functions of the place, on a stand-in for the house prices."""
+    """Simulate Section 5.2: 301 radial basis functions of the place, and made-up house prices."""
     places, log_prices = house_prices(10_000, rng=rng)
-    scales = np.repeat([*SCALES, WIDEST], [*[BASES_A_SCALE] * len(SCALES), 1])
+    scales = np.repeat([*SCALES, WIDEST], [*[BASES_PER_SCALE] * len(SCALES), 1])
     centres = places[rng.choice(len(places), len(scales))]
     centres[-1] = places.mean(axis=0)
     squares = np.square(places[:, None, :] - centres).sum(axis=2)
     return LinearRegression(
-        basis=np.exp(-squares / (2 * scales**2)),
-        response=log_prices,
+        np.exp(-squares / (2 * scales**2)),
+        log_prices,
         prior_mean=float(log_prices.mean()),
         prior_variance=float(np.square(log_prices).mean()),
         noise_variance=float(log_prices.var()),
@@ -67,7 +67,7 @@ def radial_basis(rng: np.random.Generator) -> LinearRegression:
 
 
 def house_prices(n_obs: int, *, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Make places (latitude, longitude) and log prices of the shape of the UK's house sales.
+    """Simulate places (latitude, longitude) and log prices that resemble the UK's house sales.
 
     Places cluster in 80 towns of very different size between 50 and 56 degrees north and 5 west
     and 1 east. Log prices rise towards one city in the south-east, differ by town, and have a

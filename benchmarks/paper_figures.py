@@ -7,7 +7,7 @@ from benchmarks.closed_forms import Array
 from benchmarks.curves import MATCHED, Curve, Record, curves_of
 from benchmarks.paper_data import DATA_SETS
 
-FLOOR = 1e-17  # relative: what is drawn for a divergence that rounds to 0
+FLOOR = 1e-17  # relative divergence at which those that round to 0 are drawn
 STYLES: dict[str, dict[str, Any]] = {
     "uniform": {"color": "0.6"},
     "giga, optimal": {"color": "tab:blue"},
@@ -24,7 +24,7 @@ STYLES: dict[str, dict[str, Any]] = {
 
 
 def draw_figures(records: list[Record], folder: Path) -> None:
-    """Two figures for every schedule: the closed forms, and the six regressions."""
+    """Draw two figures for each schedule: the closed forms, and the six regressions."""
     folder.mkdir(parents=True, exist_ok=True)
     for schedule in dict.fromkeys(r.schedule for r in records):
         own = [r for r in records if r.schedule == schedule]
@@ -40,7 +40,7 @@ def draw_figures(records: list[Record], folder: Path) -> None:
 
 
 def _draw(experiments: dict[str, list[Record]], path: Path) -> None:
-    """A row an experiment: against the number of rows, and against seconds."""
+    """Draw a line of panels for each experiment: against rows, and against seconds."""
     import matplotlib as mpl  # noqa: PLC0415 - only figures need it
 
     mpl.use("Agg")

@@ -1,15 +1,16 @@
-"""The comparisons of Campbell and Beronov (2019), and what is asked of Riemannian pursuit.
+"""The comparisons of Campbell and Beronov (2019), and the targets for Riemannian pursuit.
 
-``python -m benchmarks.papers --all`` runs the four parts that take an hour of a processor:
-``--gaussian``, ``--rbf``, ``--regressions``, ``--fixed``. Tables are markdown: medians over the
-trials, and quartiles. The first two parts are Sections 5.1 and 5.2: posteriors known in closed
-form, KL(coreset posterior || full posterior) in nats. The third is Section 5.3: six regressions,
-Laplace approximations, the same over KL(prior || full posterior). ``--fixed`` compares the methods
-that never draw from a coreset's posterior. A fifth part, ``--nuts``, builds coresets of PyMC models
-and finds out how far they really are. ``--schedule paper`` gives SparseVI the printed number of
-weight updates, and takes hours with ten trials; ``--methods`` runs some of the methods only.
-``--save`` keeps the results of the first three parts, ``--load`` shows saved ones instead of
-running, and ``--figures`` draws them.
+``python -m benchmarks.papers --all`` runs four parts, which take an hour of processor time:
+``--gaussian``, ``--rbf``, ``--regressions``, ``--fixed``. Tables are in Markdown, with medians and
+quartiles over the trials. The first two parts are Sections 5.1 and 5.2, where posteriors are known
+in closed form: KL(coreset posterior || full posterior) in nats. The third is Section 5.3, six
+regressions by Laplace approximations: the same divergence over KL(prior || full posterior).
+``--fixed`` compares the methods that never draw from a coreset's posterior. A fifth part,
+``--nuts``, builds coresets of PyMC models and estimates their true divergences. ``--schedule
+paper`` lets SparseVI update its weights as often as the paper does, and takes hours with ten
+trials; ``--methods`` runs only the methods that are named. ``--save`` saves the results of the
+first three parts, ``--load`` shows saved results instead of running, and ``--figures`` draws
+them.
 """
 
 import argparse
@@ -52,7 +53,7 @@ TITLES = {
     "gaussian": "Gaussian mean, d = 200, N = 1 000: KL in nats",
     "rbf": "301 radial basis functions, N = 10 000, made-up house prices: KL in nats",
 }
-# Updates of SparseVI's weights a step, and the numerator of the printed step.
+# Weight updates of SparseVI per selection, and the numerator of the printed step.
 SCHEDULES: dict[str, tuple[dict[str, int], float]] = {
     "gaussian": ({"short": 30, "paper": 100}, 1.0),
     "rbf": ({"short": 10, "paper": 100}, 1.0),
@@ -63,7 +64,7 @@ PARTS = ("gaussian", "rbf", "regressions")
 
 
 def experiment_of(name: str, trial: int) -> Experiment:
-    """Made-up data are made anew for every trial."""
+    """Return an experiment; simulated data are simulated anew for every trial."""
     rng = np.random.default_rng([1, trial])
     if name == "gaussian":
         return gaussian_mean(rng)
@@ -71,7 +72,7 @@ def experiment_of(name: str, trial: int) -> Experiment:
 
 
 def run(name: str, trial: int, schedule: str, methods: Collection[str] = ()) -> Iterator[Record]:
-    """Some methods, by default all, on one experiment."""
+    """Run some methods, by default all, on one experiment."""
     experiment, sizes = experiment_of(name, trial), SIZES.get(name, SMALL)
     full, prior = full_and_prior(experiment)
     updates, printed_step = SCHEDULES[name if name in SIZES else "regressions"]
@@ -97,7 +98,7 @@ def run(name: str, trial: int, schedule: str, methods: Collection[str] = ()) -> 
 def run_all(
     parts: list[str], trials: int, schedule: str, methods: Collection[str]
 ) -> Iterator[Record]:
-    """The parts' experiments, one trial of each after another."""
+    """Run one trial of all experiments of the parts after another."""
     names = [n for p in parts for n in (DATA_SETS if p == "regressions" else (p,))]
     for trial in range(trials):
         for name in names:
@@ -135,8 +136,8 @@ def parsed() -> argparse.Namespace:
         parser.add_argument(f"--{part}", action="store_true")
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--schedule", choices=("short", "paper"), default="short")
-    parser.add_argument("--methods", nargs="+", default=(), help="as in the tables (all)")
-    parser.add_argument("--save", type=Path, metavar="CSV", help="keep the results here")
+    parser.add_argument("--methods", nargs="+", default=(), help="names as in the tables (all)")
+    parser.add_argument("--save", type=Path, metavar="CSV", help="save the results here")
     parser.add_argument("--load", type=Path, nargs="+", metavar="CSV", help="show these results")
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw the results there")
     return parser.parse_args()

@@ -1,6 +1,6 @@
-"""What potentials and coreset models cost: ``python -m benchmarks.potentials [--n --draws]``.
+"""The cost of potentials and of coreset models: ``python -m benchmarks.potentials [--n --draws]``.
 
-Three tables, each with its comparison in the same run:
+Three tables, each compared within the same run:
 
 1. the N x S matrix of a 20-column logistic regression and of the flights model, against the
    fastest kernel written by hand for each (BLAS product or gathers, and a fused, threaded,
@@ -8,7 +8,7 @@ Three tables, each with its comparison in the same run:
 2. small models of many kinds, against ``pm.compute_log_likelihood``;
 3. one evaluation of the coreset model's log-density and gradient, for N from 10^4 to 10^6.
 
-Times are medians of repeated runs after a warm-up, which also compiles.
+Times are medians of repeated runs, after a first one that compiles.
 """
 
 import argparse
@@ -73,7 +73,7 @@ def by_hand(
     groups: list[tuple[Array, NDArray[np.integer]]],
     y: Array,
 ) -> Array:
-    """Potentials (n_draws, n_obs) of a logistic regression with varying intercepts."""
+    """Return potentials (n_draws, n_obs) of a logistic regression with varying intercepts."""
     sign = np.where(y > 0, 1.0, -1.0)
     out = np.empty((len(coefficients), len(y)))
 
@@ -85,7 +85,7 @@ def by_hand(
         log_sigmoid_in_place(eta, sign[rows])
         out[:, rows] = eta
 
-    # As in the package: threads over blocks, and not within the matrix products as well.
+    # As in the package: threads work on blocks, and matrix products use no further threads.
     with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(work, range(0, len(y), BLOCK)))
     return out
@@ -112,7 +112,7 @@ def logistic(
 
 
 def flights(n_draws: int) -> tuple[LogLikelihood, dict[str, Array], Callable[[], Array]]:
-    import_module("benchmarks.example_models")  # makes the examples findable
+    import_module("benchmarks.example_models")  # puts the examples on the path
     example = import_module("flights")
 
     model = example.build_model(example.load_flights())
@@ -121,7 +121,7 @@ def flights(n_draws: int) -> tuple[LogLikelihood, dict[str, Array], Callable[[],
     draws = {n: 0.3 * rng.normal(size=(n_draws, *shape)) for n, shape in loglik.shapes.items()}
     data = {name: model[name].get_value() for name in model.named_vars if name.endswith("_index")}
     features = np.c_[
-        np.ones(loglik.n_obs), model["log_distance"].get_value(), model["hour_spline"].get_value()
+        np.ones(loglik.n_rows), model["log_distance"].get_value(), model["hour_spline"].get_value()
     ]
     coefficients = np.c_[draws["intercept"], draws["distance_slope"], draws["hour_effect"]]
     groups = [(draws[f"{g}_effect"], data[f"{g}_index"]) for g in ("carrier", "origin", "month")]
@@ -140,9 +140,9 @@ def against_hand(console: Console, n_obs: int, n_draws: int, repeats: int) -> No
         theirs = median_seconds(hand, repeats)
         table.add_row(
             name,
-            f"{loglik.n_obs:,}",
+            f"{loglik.n_rows:,}",
             f"{ours:.2f}",
-            f"{1e9 * ours / loglik.n_obs / n_draws:.2f}",
+            f"{1e9 * ours / loglik.n_rows / n_draws:.2f}",
             f"{theirs:.2f}",
             f"{ours / theirs:.2f}",
             f"{difference:.0e}",
@@ -195,7 +195,7 @@ def small_models(n_obs: int) -> dict[str, pm.Model]:
 
 
 def as_tree(draws: Mapping[str, Array]) -> xr.DataTree:
-    """One chain of draws in the form that PyMC reads."""
+    """Return one chain of draws in the form that PyMC reads."""
     variables = {
         name: (("chain", "draw", *(f"{name}_{i}" for i in range(values.ndim - 1))), values[None])
         for name, values in draws.items()
@@ -229,7 +229,7 @@ def against_pymc(console: Console, n_obs: int, n_draws: int, repeats: int) -> No
 
 
 def call_seconds(model: pm.Model, n_rows: int) -> float:
-    """Seconds of one evaluation of the log-density and its gradient."""
+    """Measure the seconds of one evaluation of the log-density and its gradient."""
     space = Unconstrained(model)
     evaluate, start = space.logp_and_gradient, space.start
     calls = max(3, 300_000 // n_rows)
@@ -243,7 +243,8 @@ def of_the_coreset_model(console: Console, size: int) -> None:
     for n_obs in (10_000, 100_000, 1_000_000):
         loglik, _, _ = logistic(n_obs, 2)
         obs = loglik.observations
-        small = coreset_model(obs, np.arange(size), np.full(size, n_obs / size))
+        rows = loglik.source.take(slice(0, size))
+        small = coreset_model(obs, rows, np.full(size, n_obs / size))
         seconds = [call_seconds(small, size), call_seconds(obs.model, n_obs)]
         table.add_row(
             f"{n_obs:,}",

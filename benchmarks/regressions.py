@@ -6,20 +6,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit, gammaln
 
-from benchmarks.closed_forms import Array, Gaussian
-from pymc_coresets.methods.posterior import Indices
+from benchmarks.closed_forms import Array, Experiment, Gaussian
+from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.values import Rows
 
-LOWEST = (
-    -500.0
-)  # linear predictor: a posterior that missed the data may reach where rates underflow
-SLACK = 1e-12  # of a log-density, by which rounding may lower it
+LOWEST = -500.0  # linear predictor; below it rates underflow, and poor posteriors reach that far
+SLACK = 1e-12  # share of a log-density by which rounding may lower it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """Log-likelihoods of responses y at linear predictors eta, of shape (n_obs, ...).
 
-    ``derivatives`` gives the first and the second by eta.
+    ``derivatives`` returns the first and the second derivative with respect to eta.
     """
 
     potential: Callable[[Array, Array], Array]
@@ -45,24 +44,25 @@ class Regression:
         return self.family.derivatives(eta, self.response)
 
     def loglik(self, draws: Array) -> Array:
-        """Pointwise log-likelihoods, shape (n_obs, n_draws)."""
+        """Evaluate the pointwise log-likelihoods, of shape (n_obs, n_draws)."""
         return self.potential(self.features @ draws.T)
 
     def logp(self, theta: Array, weights: Array) -> float:
-        """Weighted log-posterior up to the prior's constant."""
+        """Return the weighted log-posterior up to the prior's constant."""
         return float(weights @ self.potential(self.features @ theta) - theta @ theta / 2)
 
-    def rows(self, rows: Indices) -> "Regression":
-        """The model of some rows."""
-        return replace(self, features=self.features[rows], response=self.response[rows])
+    def of(self, features: Array, response: Array) -> "Regression":
+        """Return the same model of other rows."""
+        return replace(self, features=features, response=response)
 
     def laplace(
         self, weights: Array, *, start: Array | None = None, precise: float = 1e-12
     ) -> Gaussian:
-        """Laplace approximation of the weighted posterior, by damped Newton steps."""
+        """Approximate the weighted posterior about its mode, found by damped Newton steps."""
         support = np.flatnonzero(weights)
         if len(support) < len(weights):
-            return self.rows(support).laplace(weights[support], start=start, precise=precise)
+            few = self.of(self.features[support], self.response[support])
+            return few.laplace(weights[support], start=start, precise=precise)
         theta = np.zeros(self.n_dims) if start is None else start
         value = self.logp(theta, weights)
         for _ in range(200):
@@ -84,7 +84,7 @@ class Regression:
 
 
 def logistic(features: Array, y: Array) -> Regression:
-    """Logistic regression with y in {-1, 1} (or {0, 1})."""
+    """Return a logistic regression with y in {-1, 1} (or {0, 1})."""
 
     def potential(eta: Array, sign: Array) -> Array:
         return np.asarray(-np.logaddexp(0, -(sign * eta.T).T))
@@ -97,7 +97,7 @@ def logistic(features: Array, y: Array) -> Regression:
 
 
 def poisson(features: Array, y: Array) -> Regression:
-    """Poisson regression with rate ``log(1 + exp(eta))``."""
+    """Return a Poisson regression with rate ``log(1 + exp(eta))``."""
 
     def potential(eta: Array, y: Array) -> Array:
         rate = np.logaddexp(0, np.maximum(eta, LOWEST))
@@ -113,40 +113,32 @@ def poisson(features: Array, y: Array) -> Regression:
     return Regression(features=features, response=y, family=family)
 
 
-class Laplace:
+class Laplace(Experiment):
     """Coreset posteriors of a regression, drawn from and judged as Laplace approximations.
 
-    Its draws are the potentials of all rows at parameters drawn, for every method needs their sum.
-    The search for a mode starts from the last one.
+    Its draws are matrices (n_obs, n_draws) of the potentials of all rows at the parameters that
+    were drawn: every method needs their sum and some of them, and they are evaluated once.  The
+    search for a mode starts from the last mode.
     """
 
     def __init__(self, model: Regression) -> None:
+        source = InMemoryRows([model.features, model.response])
+        super().__init__(source, model.n_dims, lambda draws, rows: draws[rows.positions])
         self._model = model
         self._mode = np.zeros(model.n_dims)
-        self.n_dims = model.n_dims
-        self.n_obs = len(model.features)
-        self.base_weights = np.ones(self.n_obs)
 
-    def gaussian(self, weights: Array) -> Gaussian:
-        return self._model.laplace(weights)
+    def gaussian(self, rows: Rows, weights: Array) -> Gaussian:
+        return self._model.of(*rows.arrays).laplace(weights)
 
     def potentials(self, parameters: Array) -> Array:
         return self._model.loglik(parameters)
 
-    def draw(
-        self, indices: Indices, weights: Array, n_draws: int, *, rng: np.random.Generator
-    ) -> Array:
-        few = self._model.rows(indices)
+    def draw(self, rows: Rows, weights: Array, n_draws: int, *, rng: np.random.Generator) -> Array:
+        few = self._model.of(*rows.arrays)
         approximation = few.laplace(weights, start=self._mode, precise=1e-6)
         self._mode = approximation.mean
         return self.potentials(approximation.draw(n_draws, rng=rng))
 
-    def loglik(self, draws: Array, rows: Indices | None = None) -> Array:
-        return draws if rows is None else draws[rows]
-
     def total(self, draws: Array) -> Array:
         total: Array = draws.sum(axis=0)
         return total
-
-    def moments(self, draws: Array) -> tuple[Array, Array]:
-        return self.total(draws), draws.std(axis=1)

@@ -1,7 +1,7 @@
 """Which flights arrive late? A hierarchical logistic regression of 327 346 flights, by coreset.
 
-Every flight that left New York's three airports in 2013: was it more than fifteen minutes late?
-The model is an ordinary PyMC model of all flights. A coreset of a few hundred weighted
+Which of the flights that left New York's three airports in 2013 were more than fifteen minutes
+late? The model is an ordinary PyMC model of all flights. A coreset of a few hundred weighted
 flights stands in for them while NUTS runs, and is then checked against all of them.
 
     python examples/flights.py                  # the coreset's posterior, checked
@@ -45,7 +45,7 @@ def load_flights() -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row a flight: ``late`` (0 or 1: more than 15 minutes late on arrival), ``time``
+        One row per flight: ``late`` (0 or 1: more than 15 minutes late on arrival), ``time``
         (scheduled departure, hours since midnight), ``hour`` (its whole part), ``distance``
         (miles), and the categories ``carrier`` (16), ``origin`` (3) and ``month`` (12). Left out
         are the 9 430 flights that were cancelled, diverted or have no recorded arrival delay.
@@ -75,14 +75,14 @@ def load_flights() -> pd.DataFrame:
 
 
 def spline_basis(hours: np.ndarray) -> np.ndarray:
-    """Cubic B-splines of the departure time, shape (n_flights, 6): each row sums to one."""
+    """Return cubic B-splines of the departure time, (n_flights, 6); each row sums to one."""
     knots = np.r_[[5.0] * 4, 11.0, 17.0, [24.0] * 4]
     basis: np.ndarray = BSpline.design_matrix(hours, knots, k=3).toarray()
     return basis
 
 
 def build_model(flights: pd.DataFrame) -> pm.Model:
-    """Logistic regression of lateness with partially pooled carriers, origins and months."""
+    """Return a logistic regression of lateness, with pooled carriers, origins and months."""
     coords = {
         "flight": flights.index,
         "spline": np.arange(6),
@@ -102,7 +102,7 @@ def build_model(flights: pd.DataFrame) -> pm.Model:
         intercept = pm.Normal("intercept", -1, 1)
         distance_slope = pm.Normal("distance_slope", 0, 0.5)
 
-        # Effects that sum to zero leave the overall level to the intercept alone. A gamma prior
+        # As effects sum to zero, the intercept alone sets the overall level. A gamma prior
         # has no mass at zero, where a standard deviation and its effects form a funnel.
         carrier_sd = pm.Gamma("carrier_sd", 2, 5)
         origin_sd = pm.Gamma("origin_sd", 2, 5)
@@ -133,7 +133,7 @@ MODELS = {"flights": lambda: build_model(load_flights())}
 def late_rate_by_hour(
     idata: xr.DataTree, model: pm.Model, flights: pd.DataFrame, *, n_draws: int, random_seed: int
 ) -> pd.DataFrame:
-    """Posterior predictive share of late flights in each hour: mean and 95 % interval."""
+    """Return the posterior predictive share of late flights by hour: mean and 95 % interval."""
     draws = idata["posterior"].to_dataset().stack(sample=("chain", "draw"))
     chosen = np.linspace(0, draws.sizes["sample"] - 1, n_draws).astype(int)
     thinned = draws.isel(sample=chosen).drop_vars(["sample", "chain", "draw"])
@@ -151,7 +151,7 @@ def late_rate_by_hour(
 
 
 def effect_summary(idata: xr.DataTree, name: str) -> pd.DataFrame:
-    """Mean, sd and 95 % interval of each element of a variable, indexed by its label."""
+    """Return mean, sd and 95 % interval of each element of a variable, indexed by its label."""
     draws = idata["posterior"][name].stack(sample=("chain", "draw")).transpose("sample", ...)
     values = draws.to_numpy().reshape(draws.sizes["sample"], -1)
     low, high = np.quantile(values, [0.025, 0.975], axis=0)
@@ -270,7 +270,7 @@ def draw_figure(
 
 
 def coefficient_table(idata: xr.DataTree, full: xr.DataTree | None) -> Table:
-    """Mean ± sd by coreset, beside the 95 % interval or, where there is one, the full posterior."""
+    """Return mean ± sd by coreset, and the 95 % interval or, if sampled, the full posterior."""
     headings = ["95 % interval"] if full is None else ["all flights", "difference / sd"]
     table = Table("coefficient", title="Log-odds of a late arrival", title_justify="left")
     for heading in ["coreset", *headings]:
@@ -297,7 +297,7 @@ def report(
     watch: Stopwatch,
     coefficients: Table,
 ) -> None:
-    """Print what was done, what it cost, whether to believe it, and what it says."""
+    """Print what was done, what it cost, whether it is reliable, and what it says."""
     console.rule("[bold]Late arrivals from New York, 2013")
     console.print(
         f"{len(flights):,} flights, {flights['late'].mean():.1%} of them late; "
@@ -312,9 +312,9 @@ def report(
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, help="most rows of the coreset (as many as it takes)")
+    parser.add_argument("--size", type=int, help="largest number of rows in the coreset")
     parser.add_argument("--seed", type=int, default=2013, help="random seed (%(default)s)")
-    parser.add_argument("--draws", type=int, default=1000, help="draws a chain (%(default)s)")
+    parser.add_argument("--draws", type=int, default=1000, help="draws per chain (%(default)s)")
     parser.add_argument("--full", action="store_true", help="also sample the model of all flights")
     parser.add_argument(
         "--figure",
@@ -354,7 +354,9 @@ def main() -> None:
         ours = watch.total("build the coreset", "sample the coreset's posterior")
         ratio = watch.total("sample the posterior of all flights") / ours
         console.out(repr(compare(full=full, approximation=idata)), highlight=False)  # not wrapped
-        console.print(f"[bold]{ratio:.1f} times faster[/bold], from the model to the posterior")
+        console.print(
+            f"Building and sampling the coreset was [bold]{ratio:.1f} times faster[/bold]"
+        )
     console.print(f"Figure: {options.figure}")
 
 

@@ -1,8 +1,8 @@
-"""Two regressions in one data set: which row follows which is not known.
+"""Two regressions in one data set, where the regression of each row is unknown.
 
 50 000 simulated rows, each from one of two linear regressions, which have intercepts and slopes of
-their own and their noise in common. The memberships are summed out, so that every row keeps a
-likelihood of its own; ordered intercepts say which of the two regressions is called the first.
+their own and share their noise. The memberships are summed out, so that every row keeps a
+likelihood of its own; the order of the intercepts says which regression is the first.
 
     python examples/mixture.py                  # the coreset's posterior, checked
     python examples/mixture.py --full           # and the posterior of all rows
@@ -21,7 +21,7 @@ TRUE_NOISE = 0.8
 
 
 def simulate(*, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Covariates (n_rows, 2), and outcomes of either regression."""
+    """Return covariates (n_rows, 2), and outcomes of either regression."""
     x = rng.normal(size=(N_ROWS, TRUE_SLOPES.shape[1]))
     member = (rng.uniform(size=N_ROWS) > TRUE_SHARE).astype(int)
     mean = TRUE_INTERCEPTS[member] + np.sum(x * TRUE_SLOPES[member], axis=1)
@@ -29,10 +29,10 @@ def simulate(*, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_model(*, common_noise: bool = True) -> pm.Model:
-    """Mixture of two linear regressions, identified by the order of their intercepts.
+    """Return a mixture of two linear regressions, identified by the order of their intercepts.
 
-    With a noise of its own, a regression may shrink onto a single row of the coreset, where the
-    coreset's posterior is improper: not for use, but a benchmark keeps an eye on it.
+    Without a common noise, a regression may shrink onto a single row of the coreset, whose
+    posterior is then improper: such a model is only for the benchmark that shows this.
     """
     features, outcomes = simulate(rng=np.random.default_rng(12))
     coords = {"regression": ["lower", "upper"], "covariate": ["x0", "x1"]}
@@ -58,5 +58,5 @@ def make_model(*, common_noise: bool = True) -> pm.Model:
 MODELS = {"mixture": make_model}
 
 if __name__ == "__main__":
-    # workflow.py has the rest, the same for every model: build_coreset(), .sample(), .check().
+    # workflow.py does the rest for every model: build_coreset(), .sample(), .check().
     run(MODELS, ["share", "intercepts", "slopes", "noise"], about=__doc__)

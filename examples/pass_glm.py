@@ -1,11 +1,11 @@
-"""Three ways to one posterior: PASS-GLM, a coreset and all rows, on the visits to the doctor.
+"""Visits to the doctor: the same posterior by PASS-GLM, by a coreset, and by all rows.
 
 The Poisson regression of `randhie.py`: 20 190 person-years of the RAND Health Insurance Experiment.
 PASS-GLM replaces the log-likelihood of all rows by a polynomial in the coefficients, in one pass
-over the data; a coreset replaces the rows by a few weighted ones. Each is checked without the
-posterior of all rows, which is then sampled too, and drawn beside them.
+over the data; a coreset replaces the rows by a few weighted ones. Both are checked without the
+posterior of all rows, which is sampled afterwards for comparison.
 
-An exponential is no quadratic: for Poisson regressions the usual degree 2 will not do, as its
+An exponential is far from quadratic: for Poisson regressions the usual degree 2 is too low, as its
 check says, and degree 8 is used.
 
     python examples/pass_glm.py                                       # the posteriors, compared
@@ -44,7 +44,7 @@ COLOURS = {PASS: GREEN, CORESET: BLUE, ALL: ORANGE}
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Approximation:
-    """A summary, draws of its posterior, and what to make of them."""
+    """A summary, draws of its posterior, and their check."""
 
     summary: PolynomialSummary
     idata: xr.DataTree
@@ -66,7 +66,7 @@ def fit_polynomial(model: pm.Model, watch: Stopwatch, *, draws: int, seed: int) 
 
 
 def summarised(idata: xr.DataTree) -> pd.DataFrame:
-    """Mean, sd and 95 % interval of every coefficient."""
+    """Return mean, sd and 95 % interval of every coefficient."""
     found = az.summary(
         idata, var_names=NAMES, kind="stats", ci_kind="eti", ci_prob=0.95, round_to="none"
     )
@@ -76,7 +76,7 @@ def summarised(idata: xr.DataTree) -> pd.DataFrame:
 
 
 def quadratic_means(summary: PolynomialSummary) -> np.ndarray:
-    """Means of the coefficients by the degree that has a closed form, in the order of `NAMES`."""
+    """Return the means of the coefficients by degree 2, in the order of `NAMES`."""
     means = summary.closed_form()["mean"]
     intercept = means.coefficient == "intercept"
     ordered: np.ndarray = np.r_[means[intercept], means[~intercept]]
@@ -84,7 +84,7 @@ def quadratic_means(summary: PolynomialSummary) -> np.ndarray:
 
 
 def comparison(found: dict[str, pd.DataFrame], quadratic: np.ndarray) -> Table:
-    """Mean ± sd by all rows, and how far the others are from that."""
+    """Return mean ± sd by all rows, and the differences of the others in sds."""
     full = found[ALL]
     title = f"Log rate of visits: {ALL}, and differences of {PASS} by degree and of the {CORESET}"
     table = Table("", title=title, title_justify="left")
@@ -107,7 +107,7 @@ def style(axes: Axes, title: str) -> None:
 
 
 def draw_slopes(axes: Axes, found: dict[str, pd.DataFrame], quadratic: np.ndarray) -> None:
-    """Draw all but the intercept, which is far from the slopes."""
+    """Draw the slopes, without the intercept, which is far from them."""
     rows = np.arange(len(quadratic) - 1)[::-1]
     axes.axvline(0, color=GREY, lw=0.8)
     for shift, (name, colour) in zip((0.22, 0.0, -0.22), COLOURS.items(), strict=True):
@@ -124,7 +124,7 @@ def draw_slopes(axes: Axes, found: dict[str, pd.DataFrame], quadratic: np.ndarra
 
 
 def draw_rate(axes: Axes, predictors: np.ndarray) -> None:
-    """Draw the rate, its polynomials, and where the rows are."""
+    """Draw the rate, its polynomials, and the distribution of the rows."""
     eta = np.linspace(-RADIUS, RADIUS, 200)
     rows = axes.twinx()
     rows.hist(predictors, bins=60, color=GREY, alpha=0.35)
@@ -158,9 +158,9 @@ def draw_figure(
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, help="most rows of the coreset (as many as it takes)")
+    parser.add_argument("--size", type=int, help="largest number of rows in the coreset")
     parser.add_argument("--seed", type=int, default=2013, help="random seed (%(default)s)")
-    parser.add_argument("--draws", type=int, default=1000, help="draws a chain (%(default)s)")
+    parser.add_argument("--draws", type=int, default=1000, help="draws per chain (%(default)s)")
     parser.add_argument(
         "--figure",
         type=Path,

@@ -1,9 +1,9 @@
 """Who visits the doctor? Poisson and negative binomial regressions of the RAND health experiment.
 
-The RAND Health Insurance Experiment gave families insurance plans at random, with different
-shares of the bill to pay themselves. 20 190 person-years of outpatient visits, as
-`statsmodels` ships them. The counts vary far more than a Poisson distribution allows, so that
-its posterior is much too narrow; the negative binomial's dispersion is estimated.
+The RAND Health Insurance Experiment assigned insurance plans to families at random; the share of
+the bill that families paid themselves differed. The data, 20 190 person-years of outpatient visits,
+come with `statsmodels`. The counts vary far more than a Poisson distribution allows, so that its
+posterior is much too narrow; the negative binomial's dispersion is estimated.
 
     python examples/randhie.py                  # both coreset posteriors, checked
     python examples/randhie.py --full           # and the posteriors of all rows
@@ -33,14 +33,14 @@ COVARIATES = {
 
 
 def load_visits() -> tuple[np.ndarray, pd.DataFrame]:
-    """Number of visits of each person-year, and its covariates in standard units."""
+    """Return the number of visits in each person-year, and standardised covariates."""
     data = sm.datasets.randhie.load_pandas().data
     raw = data[list(COVARIATES)].rename(columns=COVARIATES)
     return data["mdvis"].to_numpy(), (raw - raw.mean()) / raw.std()
 
 
 def make_model(*, overdispersed: bool) -> pm.Model:
-    """Log-linear regression of the number of visits."""
+    """Return a log-linear regression of the number of visits."""
     visits, covariates = load_visits()
     coords = {"person_year": covariates.index, "covariate": covariates.columns}
     with pm.Model(coords=coords) as model:
@@ -49,7 +49,7 @@ def make_model(*, overdispersed: bool) -> pm.Model:
         slopes = pm.Normal("slopes", 0, 1, dims="covariate")
         rate = pm.math.exp(intercept + x @ slopes)
         if overdispersed:
-            # The variance is rate + dispersion * rate**2: none at all for a Poisson distribution.
+            # The variance is rate + dispersion * rate**2; a Poisson distribution has dispersion 0.
             dispersion = pm.HalfNormal("dispersion", 2)
             pm.NegativeBinomial(
                 "visits", mu=rate, alpha=1 / dispersion, observed=visits, dims="person_year"
@@ -65,5 +65,5 @@ MODELS = {
 }
 
 if __name__ == "__main__":
-    # workflow.py has the rest, the same for every model: build_coreset(), .sample(), .check().
+    # workflow.py does the rest for every model: build_coreset(), .sample(), .check().
     run(MODELS, ["intercept", "slopes", "dispersion"], about=__doc__)

@@ -1,7 +1,8 @@
-"""A regression that outliers do not bend: Student-t errors of unknown scale and tails.
+"""A regression that is robust to outliers: Student-t errors of unknown scale and tails.
 
-100 000 simulated rows. A Student-t likelihood gives rows that lie far off little say: how little,
-the degrees of freedom decide, which are estimated with the coefficients and the scale.
+100 000 simulated rows. With a Student-t likelihood, rows that lie far off have little influence.
+How little depends on the degrees of freedom, which are estimated with the coefficients and the
+scale.
 
     python examples/robust.py                   # the coreset's posterior, checked
     python examples/robust.py --full            # and the posterior of all rows
@@ -17,7 +18,7 @@ TRUE_INTERCEPT, TRUE_SCALE, TRUE_FREEDOM = 2.0, 0.8, 3.5
 
 
 def simulate(*, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Correlated covariates (n_rows, 6), and outcomes with heavy-tailed errors."""
+    """Return correlated covariates (n_rows, 6), and outcomes with heavy-tailed errors."""
     shared = rng.normal(size=(N_ROWS, 1))
     x = 0.6 * shared + 0.8 * rng.normal(size=(N_ROWS, len(TRUE_SLOPES)))
     errors = TRUE_SCALE * rng.standard_t(TRUE_FREEDOM, size=N_ROWS)
@@ -25,7 +26,7 @@ def simulate(*, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def make_model() -> pm.Model:
-    """Linear regression with Student-t errors."""
+    """Return a linear regression with Student-t errors."""
     features, outcomes = simulate(rng=np.random.default_rng(11))
     with pm.Model(coords={"covariate": [f"x{k}" for k in range(len(TRUE_SLOPES))]}) as model:
         x = pm.Data("x", features, dims=("row", "covariate"))
@@ -42,5 +43,5 @@ def make_model() -> pm.Model:
 MODELS = {"robust": make_model}
 
 if __name__ == "__main__":
-    # workflow.py has the rest, the same for every model: build_coreset(), .sample(), .check().
+    # workflow.py does the rest for every model: build_coreset(), .sample(), .check().
     run(MODELS, ["intercept", "slopes", "scale", "freedom"], about=__doc__)

@@ -1,11 +1,11 @@
 """A hundred groups, each with its own line: varying intercepts and slopes, partially pooled.
 
 60 000 simulated rows. Each of 100 groups has an intercept and a slope of its own, drawn from a
-common distribution: more than 200 free parameters in all. With hundreds of rows a group, the data
-say much more about a group's line than the common distribution does; then NUTS samples the lines
-themselves (centred) better than standardised departures from the common one. The outcome is a
-measurement (normal errors) in one model and a yes or no (logistic) in the other. NUTS fits the
-first to all rows in seconds: there a coreset is good, but does not pay.
+common distribution: more than 200 free parameters in all. With hundreds of rows per group, the data
+say much more about a group's line than the common distribution does; NUTS then samples the lines
+themselves (centred) better than standardised deviations from the common one. The outcome is a
+measurement (normal errors) in one model, and yes or no (logistic) in the other. NUTS samples the
+first with all rows in seconds: a coreset is accurate there, but saves no time.
 
     python examples/varying_slopes.py           # both coreset posteriors, checked
     python examples/varying_slopes.py --full    # and the posteriors of all rows
@@ -24,7 +24,7 @@ TRUE_NOISE = 1.2
 
 
 def simulate(*, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Each row's group, covariate, and height of the group's line; group sizes differ widely."""
+    """Return each row's group, covariate, and point on the group's line; group sizes differ."""
     shares = rng.dirichlet(np.full(N_GROUPS, 3.0))
     group = rng.choice(N_GROUPS, size=N_ROWS, p=shares)
     x = rng.normal(size=N_ROWS)
@@ -33,7 +33,7 @@ def simulate(*, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def make_model(*, binary: bool) -> pm.Model:
-    """Regression with an intercept and a slope for each group."""
+    """Return a regression with an intercept and a slope for each group."""
     rng = np.random.default_rng(13)
     groups, covariate, heights = simulate(rng=rng)
     with pm.Model(coords={"group": np.arange(N_GROUPS)}) as model:
@@ -60,5 +60,5 @@ MODELS = {
 }
 
 if __name__ == "__main__":
-    # workflow.py has the rest, the same for every model: build_coreset(), .sample(), .check().
+    # workflow.py does the rest for every model: build_coreset(), .sample(), .check().
     run(MODELS, ["mean", "sd", "noise"], about=__doc__)

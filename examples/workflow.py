@@ -1,6 +1,6 @@
-"""What the examples have in common: build a coreset, sample and check it, and say what came out.
+"""What the examples share: build a coreset, sample and check it, and report the results.
 
-Not an example itself: each of the others defines its data and its models, and calls `run`.
+Not an example itself: each example defines its data and its models, and calls `run`.
 """
 
 import argparse
@@ -30,7 +30,7 @@ BUILD, SAMPLE, CHECK, FULL = (
 
 @dataclass
 class Stopwatch:
-    """Seconds of each named part, in the order in which they ran."""
+    """Seconds of each named part, in the order of the run."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fit:
-    """A model's coreset, draws of its posterior, and how far they can be trusted."""
+    """A model's coreset, draws of its posterior, and their check."""
 
     coreset: Coreset
     idata: xr.DataTree
@@ -85,7 +85,7 @@ def timing_table(watch: Stopwatch) -> Table:
 
 
 def coefficient_table(idata: xr.DataTree, names: Sequence[str]) -> Table:
-    """Mean, sd and 95 % interval of every element of the named variables."""
+    """Return mean, sd and 95 % interval of every element of the named variables."""
     table = Table("coefficient", title="Posterior, by coreset", title_justify="left")
     for heading in ("mean", "sd", "95 % interval"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -101,7 +101,7 @@ def coefficient_table(idata: xr.DataTree, names: Sequence[str]) -> Table:
 
 
 def run(models: Mapping[str, Callable[[], pm.Model]], names: Sequence[str], *, about: str) -> None:
-    """Fit each model by coreset, and with ``--full`` by all of its rows; print what came out.
+    """Fit each model by coreset, and with ``--full`` by all of its rows; print the results.
 
     Parameters
     ----------
@@ -113,9 +113,9 @@ def run(models: Mapping[str, Callable[[], pm.Model]], names: Sequence[str], *, a
         The script's docstring; its first line heads the command's help.
     """
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
-    parser.add_argument("--size", type=int, help="most rows of the coreset (as many as it takes)")
+    parser.add_argument("--size", type=int, help="largest number of rows in the coreset")
     parser.add_argument("--seed", type=int, default=2013, help="random seed (%(default)s)")
-    parser.add_argument("--draws", type=int, default=1000, help="draws a chain (%(default)s)")
+    parser.add_argument("--draws", type=int, default=1000, help="draws per chain (%(default)s)")
     parser.add_argument("--full", action="store_true", help="also sample the model of all rows")
     options = parser.parse_args()
     console = Console()
@@ -129,7 +129,7 @@ def run(models: Mapping[str, Callable[[], pm.Model]], names: Sequence[str], *, a
         console.print(fit.coreset, table, fit.check, sep="\n\n")
         if options.full:
             full = fit_full(model, watch, draws=options.draws, seed=options.seed)
-            # `out` does not wrap: the table is aligned already.
+            # `out` does not wrap lines, so that the table stays aligned.
             console.out(repr(compare(full=full, approximation=fit.idata)), highlight=False)
         console.print(timing_table(watch))
         if options.full:

@@ -1,4 +1,4 @@
-"""The benchmark of real models: what noise explains, the records, and the tables."""
+"""The benchmark of real models: differences that noise explains, records, and tables."""
 
 import json
 import time
@@ -26,7 +26,7 @@ RECORD = Record(
 
 
 def draws(seed, shift=0.0, scale=1.0):
-    """Draws of five independent components; the last one is shifted and scaled."""
+    """Return draws of five independent components; the last one is shifted and scaled."""
     values = np.random.default_rng(seed).normal(size=(2, 400, 5))
     values[..., -1] = shift + scale * values[..., -1]
     return xr.Dataset({"beta": (("chain", "draw", "k"), values)})

@@ -71,8 +71,8 @@ def row_axis(condition: Variable, x: Variable, axis: int, length: int) -> int | 
     0
     """
     surplus = condition.type.ndim - x.type.ndim
-    candidates = (axis, axis + surplus) if surplus > 0 else (axis + surplus,)
-    for candidate in candidates:
+    axes = (axis, axis + surplus) if surplus > 0 else (axis + surplus,)
+    for candidate in axes:
         if candidate >= 0 and condition.type.shape[candidate] == length:
             return candidate
     return None

@@ -196,7 +196,7 @@ def test_rows_are_compared_where_a_formula_as_written_would_overflow():
         b = pm.Normal("b", initval=1.0)
         pm.Potential("y", pm.math.log(1 - pm.math.sigmoid(b * np.array([1.0, 800.0]))))
     loglik = LogLikelihood(find_observations(model))
-    found = _reference(loglik, Draws({"b": np.array([1.0])}))
+    found = _reference(loglik.observations)(Draws({"b": np.array([1.0])}))
     np.testing.assert_allclose(found[:, 0], [-np.log1p(np.e), -800.0])
 
 
@@ -228,7 +228,7 @@ def test_impossible_observation_is_named():
 def test_bad_option(options, message):
     with pytest.raises(InvalidOptionError, match=message):
         build_coreset(
-            built(linear), **{"size": 5, "weighting": "prior", "progressbar": False} | options
+            built(linear), **{"size": 5, "method": "pursuit", "progressbar": False} | options
         )
 
 
@@ -253,7 +253,14 @@ B = np.random.default_rng(2).normal(size=(100, 3))
 )
 def test_bad_draws(draws, message):
     with pytest.raises(InvalidDataError, match=message):
-        build_coreset(built(linear), size=5, weighting=draws, random_seed=1, progressbar=False)
+        build_coreset(
+            built(linear),
+            size=5,
+            method="pursuit",
+            weighting=draws,
+            random_seed=1,
+            progressbar=False,
+        )
 
 
 def test_draws_of_different_length():

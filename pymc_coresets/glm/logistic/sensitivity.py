@@ -35,7 +35,7 @@ class Sensitivity:
     Use it where a guarantee on the log-likelihood is wanted, or where the data are so many that
     only a few passes over them are possible.  Posteriors from `RiemannianPursuit` are far closer
     at the same size.  Two passes over the data, O(n_obs n_clusters) distances and memory for a
-    few numbers a row.
+    few numbers per row.
 
     Parameters
     ----------

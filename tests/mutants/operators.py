@@ -134,7 +134,7 @@ def change_constant(node: ast.AST) -> Iterator[str]:
         if isinstance(node.value, bool):
             yield str(not node.value)
         elif isinstance(node.value, int | float):
-            yield repr(node.value + 1)
+            yield repr(node.value + 1 if abs(node.value) < 10 else 2 * node.value)
 
 
 def negate_condition(node: ast.AST) -> Iterator[str]:

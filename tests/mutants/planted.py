@@ -212,14 +212,15 @@ PLANTED = [
 ]
 
 
-def planted(module: str, text: str) -> list[Mutant]:
-    """The planted bugs of a module; raises where one of them no longer fits its text."""
+def planted(module: str, text: str, stale: list[str]) -> list[Mutant]:
+    """The planted bugs of a module; those that no longer fit its text are added to `stale`."""
     mutants = []
     for where, right, wrong in PLANTED:
         if where != module:
             continue
         if text.count(right) != 1:
-            raise SystemExit(f"{module} must contain {right!r} exactly once: adapt the planted bug")
+            stale.append(f"{module}: {right!r}")
+            continue
         start = text.index(right)
         mutants.append(Mutant(module, start, start + len(right), wrong))
     return mutants

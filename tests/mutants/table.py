@@ -62,10 +62,10 @@ TESTS = {
 }
 
 
-def tests_of(module: str) -> tuple[str, ...]:
+def files_for(module: str) -> tuple[str, ...]:
     """Test files of a module, given by its path in the package.
 
-    >>> tests_of("glm/logistic/clustering.py")[0]
+    >>> files_for("glm/logistic/clustering.py")[0]
     'tests/unit/test_sensitivity.py'
     """
     return TESTS[max((key for key in TESTS if module.startswith(key)), key=len)]

@@ -101,6 +101,13 @@ def test_constant_components_do_not_differ_up_to_rounding():
     assert found.largest_mean_shift.name == found.largest_sd_change.name == "mu"
 
 
+def test_rounding_errors_of_a_large_negative_constant_are_no_spread():
+    zero = np.zeros((4, 500))
+    row = compare(dataset(c=zero), dataset(c=-1e6 + 1e-9 * normal(1))).table.loc["c"]
+    assert row["sd_ratio"] == 1
+    assert row["delta_mean_sd"] == -np.inf
+
+
 def test_a_constant_that_changed_is_infinitely_far():
     one = np.ones((4, 500))
     found = compare(dataset(one=one, mu=normal(1)), dataset(one=0 * one, mu=normal(1)))

@@ -60,9 +60,7 @@ class Coreset(StandIn[Check]):
     random_seed : int or None
         The seed that it was built from, if that was a number.
     history : xarray.Dataset
-        For each step: ``size``, ``objective`` on the draws that chose the weights and
-        ``heldout_objective`` on others (nats), and ``seconds`` since the method started; the
-        attributes hold the seconds that each part of the construction took.
+        How the construction went, see Notes.
     settings : dict
         How the observations were found in the model: ``observed``, ``dim``, ``allow_local``.
     loglikelihood : LogLikelihood or None
@@ -70,6 +68,33 @@ class Coreset(StandIn[Check]):
         model.
     built_from : Fingerprints, optional
         Digests of the data that it was built from, if the coreset was read from a file.
+
+    Notes
+    -----
+    `history` has one entry along the dimension ``step`` for the start and for each step (of
+    ``method="auto"``: for each coreset that was measured), and none for methods that draw rows at
+    random.  Its variables:
+
+    ==================  =======================================================================
+    size                rows with positive weight
+    objective           nats: ``|L - L(w)|^2`` on the draws that chose the weights
+    heldout_objective   nats: the same on draws that chose nothing; nan where there are none
+    seconds             wall time since the method's start
+    pareto_khat         shape of the tail of the importance ratios, full posterior over coreset's
+    kl                  nats: KL(coreset || full), by these ratios
+    reverse_kl          nats: KL(full || coreset); nan where the tail is too heavy
+    n_passes            passes over all rows so far
+    n_evaluations       log-likelihoods so far, each of one row at one draw
+    seconds_drawing     wall time so far in the sampler
+    seconds_evaluating  wall time so far in log-likelihoods
+    ==================  =======================================================================
+
+    The last seven are nan or 0 for methods that do not draw from the coreset's posterior.  The
+    attributes hold the wall time of each part in seconds (``seconds rounds``, ...) and counts:
+    ``n_sampler_runs``, ``n_sampler_draws``, ``n_corrected_laplace`` (runs that were answered by
+    corrected Laplace draws), ``n_divergences``, ``n_failed_starts``, ``n_not_finite`` (draws at
+    which the log-likelihood of all rows is not finite) and ``n_reused`` (runs that were answered
+    by earlier draws).  `Sensitivity` adds what its guarantee rests on.
 
     Examples
     --------

@@ -20,8 +20,8 @@ NAMES = {
 }  # fmt: skip
 UNTESTED_CALLS = {"_log"}  # what is logged is no result
 COSMETIC = {  # and what only guards against mistakes that nobody makes
-    "alpha", "color", "ec", "figsize", "fill", "frameon", "ha", "label", "layout", "ls", "lw", "marker",
-    "ms", "ncols", "steps", "strict", "textcoords", "xycoords", "xytext",
+    "alpha", "color", "ec", "figsize", "fill", "frameon", "ha", "label", "layout", "ls", "lw",
+    "marker", "ms", "ncols", "steps", "strict", "textcoords", "xycoords", "xytext",
 }  # fmt: skip
 
 

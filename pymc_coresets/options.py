@@ -1,7 +1,6 @@
 """Checks of what users pass: whole numbers, positive numbers, flags, names, seeds."""
 
 import math
-import sys
 from collections.abc import Collection, Sequence
 from numbers import Real
 from operator import index
@@ -97,11 +96,15 @@ def positive_number(name: str, value: Any, *, below: float = math.inf) -> float:
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: tolerance=nan must be a positive, finite number.
     """
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (number and 0 < value < below and value <= sys.float_info.max):
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    try:
+        number = float(value) if is_number else math.nan
+    except OverflowError:
+        number = math.nan
+    if not 0 < number < below:
         kind = "positive, finite number" if below == math.inf else f"number between 0 and {below:g}"
         raise InvalidOptionError(f"{name}={value!r} must be a {kind}.")
-    return float(value)
+    return number
 
 
 def flag(name: str, value: Any) -> bool:  # noqa: ANN401

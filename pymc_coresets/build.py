@@ -18,7 +18,15 @@ from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.posterior import CoresetPosterior
 from pymc_coresets.methods.register import METHODS
-from pymc_coresets.options import generator, positive_number, whole_number
+from pymc_coresets.options import (
+    flag,
+    generator,
+    name_or_none,
+    names_of,
+    one_of,
+    positive_number,
+    whole_number,
+)
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import verify, verify_model
 from pymc_coresets.progress import Reporter
@@ -149,11 +157,15 @@ def build_coreset(  # noqa: PLR0913
     weights_from = _weighting(weighting)
     _check_nuts_sampler(nuts_sampler)
     rng = generator(random_seed)
-    names = observed if observed is None or isinstance(observed, str) else list(observed)
-    settings: Settings = {"observed": names, "dim": dim, "allow_local": allow_local}
+    collapse, show = flag("collapse", collapse), flag("progressbar", progressbar)
+    settings: Settings = {
+        "observed": names_of("observed", observed),
+        "dim": name_or_none("dim", dim),
+        "allow_local": flag("allow_local", allow_local),
+    }
     started = time.perf_counter()
     model = _full_model(model)
-    with Reporter(show=progressbar) as report:
+    with Reporter(show=show) as report:
         with report.part("reading the model"):
             observations = find_observations(model, **settings)
             if size is not None:
@@ -265,10 +277,7 @@ def _methods_that_accept(option: str) -> str:
 
 
 def _check_nuts_sampler(nuts_sampler: str) -> None:
-    if nuts_sampler not in _NUTS_SAMPLERS:
-        raise InvalidOptionError(
-            f"nuts_sampler={nuts_sampler!r} must be one of {list(_NUTS_SAMPLERS)!r}."
-        )
+    one_of("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
     if nuts_sampler == "nutpie" and find_spec("nutpie") is None:
         raise InvalidOptionError(
             "nuts_sampler='nutpie' needs the package nutpie: pip install \"pymc-coresets[nutpie]\"."
@@ -288,7 +297,14 @@ def _weighting(weighting: str | Weighting | DrawsLike | None) -> Weighting:
                 f"weighting={weighting!r} is unknown: use one of {list(WEIGHTINGS)!r}, or draws."
             )
         return WEIGHTINGS[weighting]()
-    return cast(Weighting, weighting) if hasattr(weighting, "draw") else UserDraws(weighting)
+    if isinstance(weighting, Draws | xr.DataTree | xr.Dataset | Mapping):
+        return UserDraws(weighting)
+    if not callable(getattr(weighting, "draw", None)):
+        raise InvalidOptionError(
+            f"weighting={weighting!r} must be one of {list(WEIGHTINGS)!r}, an option object such "
+            "as Subsample(), or draws: a DataTree, a Dataset, or a mapping of names to arrays."
+        )
+    return weighting
 
 
 def _named(option: Any) -> str:  # noqa: ANN401

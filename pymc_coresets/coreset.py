@@ -1,6 +1,7 @@
 """The result: a few weighted rows, and the model in which they stand for all of them."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ import xarray as xr
 from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError, InvalidDataError, warn_user
+from pymc_coresets.options import flag, name_or_none, names_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.observations import find_observations
@@ -254,14 +256,14 @@ class Coreset(StandIn[Check]):
         >>> Coreset.from_netcdf("nowhere.nc")
         Traceback (most recent call last):
         pymc_coresets.exceptions.InvalidDataError: nowhere.nc cannot be read: [Errno 2] No such file
-        or directory: 'nowhere.nc'
+        or directory: 'nowhere.nc'.
         """
+        model = current_model() if model is None else given_model(model)
         groups = read_netcdf(path)
         try:
             stored = _stored_fields(groups[GROUP], groups["history"])
         except (KeyError, ValueError, TypeError) as error:
-            raise InvalidDataError(f"{path} is no file of a coreset: {error!r}") from error
-        model = current_model() if model is None else given_model(model)
+            raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
         if model is None:
             return cls(**stored, loglikelihood=None)
         loglik = LogLikelihood(find_observations(model, **stored["settings"]))
@@ -347,9 +349,11 @@ class Coreset(StandIn[Check]):
 def _stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
     """Arguments of `Coreset` from the groups of its file."""
     attrs = dataset.attrs
+    indices, weights = dataset["indices"].to_numpy(), dataset["weights"].to_numpy()
+    _check_rows(indices, weights)
     return {
-        "indices": dataset["indices"].to_numpy(),
-        "weights": dataset["weights"].to_numpy(),
+        "indices": indices,
+        "weights": weights,
         "n_observations": int(attrs["n_observations"]),
         "n_distinct": int(attrs["n_distinct"]),
         "method": attrs["method"],
@@ -358,8 +362,25 @@ def _stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
         "objective": float(attrs["objective"]),
         "random_seed": None if attrs["random_seed"] == "" else int(attrs["random_seed"]),
         "history": history,
-        "settings": json.loads(attrs["settings"]),
+        "settings": _stored_settings(json.loads(attrs["settings"])),
         "built_from": Fingerprints(selected=attrs["selected"], every=attrs["every"])
         if "selected" in attrs
         else None,
+    }
+
+
+def _check_rows(indices: np.ndarray, weights: np.ndarray) -> None:
+    if indices.ndim != 1 or indices.dtype.kind != "i" or (np.diff(indices, prepend=-1) <= 0).any():
+        raise ValueError("its indices are no positions in increasing order")
+    if weights.shape != indices.shape or weights.dtype.kind != "f":
+        raise ValueError("it has not one weight for each index")
+    if not (np.isfinite(weights) & (weights > 0)).all():
+        raise ValueError("its weights are not positive and finite")
+
+
+def _stored_settings(found: Mapping[str, Any]) -> Settings:
+    return {
+        "observed": names_of("observed", found["observed"]),
+        "dim": name_or_none("dim", found["dim"]),
+        "allow_local": flag("allow_local", found["allow_local"]),
     }

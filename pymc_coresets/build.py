@@ -45,7 +45,7 @@ def build_coreset(  # noqa: PLR0913
     method: str | Method = "auto",
     weighting: str | Weighting | DrawsLike | None = None,
     observed: str | Sequence[str] | None = None,
-    dim: str | None = None,
+    dim: str | Sequence[str] | None = None,
     collapse: bool = False,
     allow_local: bool = False,
     time_budget: float | None = None,
@@ -90,8 +90,9 @@ def build_coreset(  # noqa: PLR0913
         them, choose their own draws and refuse it.
     observed : str or sequence of str, optional
         Observed variables to summarise; the others stay in the model as they are.
-    dim : str, optional
+    dim : str or sequence of str, optional
         Name of the observation dimension; the leading axis of the observed variables by default.
+        With several, such as ``("item", "person")``, each cell of an observed matrix is a row.
     collapse : bool, default False
         First merge rows that are identical in all their data.  Exact.
     allow_local : bool, default False
@@ -150,7 +151,8 @@ def build_coreset(  # noqa: PLR0913
     _check_nuts_sampler(nuts_sampler)
     rng = generator(random_seed)
     names = observed if observed is None or isinstance(observed, str) else list(observed)
-    settings: Settings = {"observed": names, "dim": dim, "allow_local": allow_local}
+    dims = dim if dim is None or isinstance(dim, str) else list(dim)
+    settings: Settings = {"observed": names, "dim": dims, "allow_local": allow_local}
     started = time.perf_counter()
     model = _full_model(model)
     with Reporter(show=progressbar) as report:

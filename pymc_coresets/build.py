@@ -21,7 +21,6 @@ from pymc_coresets.methods.register import METHODS
 from pymc_coresets.options import (
     flag,
     generator,
-    name_or_none,
     names_of,
     one_of,
     positive_number,
@@ -53,7 +52,7 @@ def build_coreset(  # noqa: PLR0913
     method: str | Method = "auto",
     weighting: str | Weighting | DrawsLike | None = None,
     observed: str | Sequence[str] | None = None,
-    dim: str | None = None,
+    dim: str | Sequence[str] | None = None,
     collapse: bool = False,
     allow_local: bool = False,
     time_budget: float | None = None,
@@ -98,8 +97,9 @@ def build_coreset(  # noqa: PLR0913
         them, choose their own draws and refuse it.
     observed : str or sequence of str, optional
         Observed variables to summarise; the others stay in the model as they are.
-    dim : str, optional
+    dim : str or sequence of str, optional
         Name of the observation dimension; the leading axis of the observed variables by default.
+        With several, such as ``("item", "person")``, each cell of an observed matrix is a row.
     collapse : bool, default False
         First merge rows that are identical in all their data.  Exact.
     allow_local : bool, default False
@@ -160,21 +160,15 @@ def build_coreset(  # noqa: PLR0913
     collapse, show = flag("collapse", collapse), flag("progressbar", progressbar)
     settings: Settings = {
         "observed": names_of("observed", observed),
-        "dim": name_or_none("dim", dim),
+        "dim": names_of("dim", dim),
         "allow_local": flag("allow_local", allow_local),
     }
     started = time.perf_counter()
     model = _full_model(model)
     with Reporter(show=show) as report:
         with report.part("reading the model"):
-            observations = find_observations(model, **settings)
-            if size is not None:
-                size = whole_number("size", size, least=1, most=observations.n_obs)
-            loglik = LogLikelihood(observations)
-            verify(loglik, rng=rng.spawn(1)[0])
-            loglik = loglik.collapsed() if collapse else loglik
-            _verify_form(loglik)
-        limit = chosen.default_size(loglik.n_dims, loglik.n_rows) if size is None else size
+            loglik = _read(model, settings, size=size, collapse=collapse, rng=rng)
+        limit = chosen.default_size(loglik.n_dims, loglik.n_rows) if size is None else int(size)
         limit = min(limit, loglik.n_rows)
         samplers = _Samplers(loglik, nuts_sampler)
         job = Job(
@@ -192,14 +186,15 @@ def build_coreset(  # noqa: PLR0913
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     wanted = _limit(chosen, asked=tolerance is not None or size is None)
-    for message in limitations(
-        solution, observations, size=limit, tolerance=wanted, counts=report.counts
-    ):
+    limits = limitations(
+        solution, loglik.observations, size=limit, tolerance=wanted, counts=report.counts
+    )
+    for message in limits:
         warn_user(message)
     return Coreset(
         indices=solution.rows.positions,
         weights=solution.weights,
-        n_observations=observations.n_obs,
+        n_observations=loglik.observations.n_obs,
         n_distinct=loglik.n_rows,
         method=_named(method),
         weighting=chosen.draws_from or ("subsample" if weighting is None else _named(weighting)),
@@ -224,8 +219,27 @@ def _full_model(model: pm.Model | None) -> pm.Model:
     return found
 
 
+def _read(
+    model: pm.Model,
+    settings: Settings,
+    *,
+    size: int | None,
+    collapse: bool,
+    rng: np.random.Generator,
+) -> LogLikelihood:
+    """Take the model apart, and compare what comes of it with PyMC before any work is done."""
+    observations = find_observations(model, **settings)
+    if size is not None:
+        whole_number("size", size, least=1, most=observations.n_obs)
+    loglik = LogLikelihood(observations)
+    verify(loglik, rng=rng.spawn(1)[0])
+    loglik = loglik.collapsed() if collapse else loglik
+    _verify_form(loglik)
+    return loglik
+
+
 def _verify_form(loglik: LogLikelihood) -> None:
-    """Compare the coreset's model with PyMC on one row, before any work is done."""
+    """Compare the coreset's model with PyMC on one row."""
     rows, weights = loglik.source.take(slice(0, 1)), np.array([2.0])
     verify_model(loglik, coreset_model(loglik.observations, rows, weights), rows, weights)
 

@@ -32,7 +32,7 @@ class Settings(TypedDict):
     """How the observations were found in the model: arguments of `find_observations`."""
 
     observed: str | list[str] | None
-    dim: str | None
+    dim: str | list[str] | None
     allow_local: bool
 
 

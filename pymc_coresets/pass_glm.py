@@ -64,7 +64,7 @@ def build_pass_glm(
     radius: float | str = 4.0,
     given: Mapping[str, ArrayLike] | None = None,
     observed: str | Sequence[str] | None = None,
-    dim: str | None = None,
+    dim: str | Sequence[str] | None = None,
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool = True,
 ) -> PolynomialSummary:
@@ -98,8 +98,9 @@ def build_pass_glm(
         Values to fix free variables at, such as a noise scale: ``{"sigma": 1.0}``.
     observed : str or sequence of str, optional
         Observed variables to summarise; the others stay in the model as they are.
-    dim : str, optional
+    dim : str or sequence of str, optional
         Name of the observation dimension; the leading axis of the observed variables by default.
+        With several, such as ``("item", "person")``, each cell of an observed matrix is a row.
     random_seed : int or Generator, optional
         For comparing with PyMC's own log-likelihood at random points, and for ``radius="auto"``.
     progressbar : bool, default True

@@ -37,6 +37,7 @@ from pytensor.tensor.linalg.solvers.core import SolveBase
 from pytensor.tensor.math import Argmax, Dot, Sum
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.rewriting.elemwise import local_dimshuffle_lift
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
@@ -126,6 +127,7 @@ __all__ = [
     "graph_inputs",
     "inline_ofg_node",
     "io_toposort",
+    "local_dimshuffle_lift",
     "node_rewriter",
     "numba_funcify_Composite",
     "numba_njit",

@@ -89,7 +89,10 @@ def plain_graphs(
     >>> plain_graphs(model, ["y"], inputs)["y"].eval({inputs["mu"]: 0.0}).round(3)
     array([-0.919, -1.419])
     """
-    free = {rv: _like(rv, parameters[rv.name]) for rv in model.free_RVs}
+    # What was built on a variable has types that may know less than its input's: it is made anew.
+    stand_ins = {rv: TensorType(rv.type.dtype, shape=rv.type.shape)() for rv in model.free_RVs}
+    inputs: dict[Variable, Variable] = {v: parameters[rv.name] for rv, v in stand_ins.items()}
+    free = {rv: _like(rv, stand_in) for rv, stand_in in stand_ins.items()}
     values = {rv: free.get(rv, model.rvs_to_values[rv]) for rv in model.basic_RVs}
     terms = [model[name] for name in names]
     observed = [v for v in terms if v in values]
@@ -108,7 +111,7 @@ def plain_graphs(
             "contains random draws, register their distribution under a name of its own."
         ) from error
     replaced = replace_rvs_by_values(others, rvs_to_values=values) if others else []
-    graphs = _with_constant_data([_plain_tensor(g) for g in [*logps, *replaced]])
+    graphs = _with_constant_data([_plain_tensor(g) for g in [*logps, *replaced]], inputs)
     named = dict(zip([v.name for v in (*observed, *others)], graphs, strict=True))
     _refuse_randomness({name: named[name] for name in names})
     return named
@@ -136,11 +139,16 @@ def _plain_tensor(graph: Variable) -> TensorVariable:
     return cast(TensorVariable, rewrite_graph(tensor, include=("lower_xtensor",), clone=True))
 
 
-def _with_constant_data(graphs: Sequence[TensorVariable]) -> list[TensorVariable]:
-    """Replace data containers by constants (sharing their memory), so that shapes are known."""
+def _with_constant_data(
+    graphs: Sequence[TensorVariable], inputs: dict[Variable, Variable]
+) -> list[TensorVariable]:
+    """Replace stand-ins by `inputs`, and data containers by constants that share their memory.
+
+    So all shapes are known.
+    """
     shared = [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
-    constants: dict[Variable, Variable] = {v: _constant(v) for v in shared}
-    known = clone_replace(list(graphs), constants, rebuild_strict=False)
+    known_types = inputs | {v: _constant(v) for v in shared}
+    known = clone_replace(list(graphs), known_types, rebuild_strict=False)
     return cast(list[TensorVariable], _merged(_with_constant_shapes(known)))
 
 

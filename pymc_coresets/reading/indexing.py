@@ -18,7 +18,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.selection_rules import axis_before_integers
 
-__all__ = ["IndexedAxis", "aligned_index", "indexed_axis"]
+__all__ = ["IndexedAxis", "IndexedCells", "aligned_index", "indexed_axis", "indexed_cells"]
 
 #: Whether a variable is computed from any parameter.
 type Depends = Callable[[Variable], bool]
@@ -151,3 +151,51 @@ def _counts(index: Variable, from_end: int, length: int, depends: Depends) -> bo
     [positions] = evaluate([index])
     only_axis = positions.size == positions.shape[from_end]
     return only_axis and length > 1 and np.array_equal(positions.ravel(), np.arange(length))
+
+
+class IndexedCells(NamedTuple):
+    """Consecutive axes of x that are indexed together by data.
+
+    Attributes
+    ----------
+    x : TensorVariable
+        What is indexed.
+    lengths : tuple of int
+        Length of each of the axes.
+    positions : tuple of ndarray of int
+        Where each row of the result comes from, along each of the axes.
+    """
+
+    x: TensorVariable
+    lengths: tuple[int, ...]
+    positions: tuple[np.ndarray, ...]
+
+
+def indexed_cells(node: Apply, axis: int, depends: Depends) -> IndexedCells | None:
+    """Find the cells of x that are the rows of ``x[mask]`` or ``x[i, j]`` along `axis`.
+
+    Examples
+    --------
+    >>> x = pt.matrix("x", shape=(2, 2))
+    >>> picked = x[np.array([[True, False], [True, True]])]
+    >>> indexed_cells(picked.owner, 0, lambda v: v is x).positions
+    (array([0, 1, 1]), array([0, 0, 1]))
+    """
+    if not isinstance(node.op, AdvancedSubtensor):
+        return None
+    entries = unflatten_index_variables(node.inputs[1:], node.op.idx_list)
+    arrays = {i: entry for i, entry in enumerate(entries) if not isinstance(entry, slice)}
+    plain = all(e == slice(None) for e in entries if isinstance(e, slice))
+    if not plain or min(arrays) != axis or any(depends(e) for e in arrays.values()):
+        return None
+    values = evaluate(list(arrays.values()))
+    if len(values) == 1 and values[0].dtype == bool:
+        values = list(np.nonzero(values[0]))
+    elif list(arrays) != list(range(axis, axis + len(arrays))):
+        return None
+    x = cast(TensorVariable, node.inputs[0])
+    lengths = x.type.shape[axis : axis + len(values)]
+    if len(values) < 2 or None in lengths or any(v.ndim != 1 or v.dtype == bool for v in values):
+        return None
+    positions = tuple(v % n for v, n in zip(values, lengths, strict=True))
+    return IndexedCells(x, tuple(lengths), positions)

@@ -10,7 +10,7 @@ from pymc_coresets.compat.pytensor_api import AdvancedIncSubtensor, ancestors
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 
-__all__ = ["common_positions"]
+__all__ = ["common_positions", "dims_of_data"]
 
 _SUFFIX = "_observed"  # PyMC's name for the part of a variable that is not missing
 
@@ -54,6 +54,22 @@ def common_positions(model: pm.Model, names: Sequence[str]) -> np.ndarray | None
                 "form one observation together. Summarise one of them with observed=[...]."
             )
     return first
+
+
+def dims_of_data(model: pm.Model, name: str) -> tuple[str | None, ...]:
+    """Return the dims of the data of an observed variable, where values may be missing from them.
+
+    Examples
+    --------
+    >>> with pm.Model(coords={"dog": range(2)}) as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.ones(2), dims="dog")
+    >>> dims_of_data(model, "y")
+    ('dog',)
+    """
+    dims = model.named_vars_to_dims
+    if name not in dims and _positions(model, name) is not None:
+        name = name.removesuffix(_SUFFIX)
+    return tuple(dims.get(name) or ())
 
 
 def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:

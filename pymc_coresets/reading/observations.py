@@ -1,41 +1,35 @@
 """Find a model's observations: its likelihood terms, their axis, and a pointwise log-likelihood."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.compat.pymc_api import resolve_shapes
-from pymc_coresets.compat.pytensor_api import Constant, TensorVariable, ancestors, graph_inputs
+from pymc_coresets.compat.pytensor_api import (
+    TensorVariable,
+    Variable,
+    ancestors,
+)
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import has_randomness, parameter_inputs, plain_graphs
-from pymc_coresets.reading.missing import common_positions
+from pymc_coresets.reading.matrices import long_terms
+from pymc_coresets.reading.missing import common_positions, dims_of_data
 from pymc_coresets.reading.pushdown import Pushdown, RowArray
+from pymc_coresets.reading.terms import (
+    Term,
+    as_names,
+    common_length,
+    refuse_constant,
+    row_term,
+    term_names,
+)
 
-__all__ = ["Observations", "Term", "find_observations"]
-
-
-@dataclass(frozen=True)
-class Term:
-    """One likelihood term: an observed variable, or a potential with one value for each row.
-
-    Attributes
-    ----------
-    name : str
-        Name of the variable in the model.
-    axis : int
-        Its observation axis.
-    length : int
-        Its number of observations.
-    """
-
-    name: str
-    axis: int
-    length: int
+__all__ = ["Observations", "find_observations"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +42,9 @@ class Observations:
         The user's model, never changed.
     terms : tuple of Term
         The likelihood terms to summarise.
-    dim : str or None
-        Name of the observation dimension, if it has one.
+    dim : str, tuple of str, or None
+        Name of the observation dimension, if it has one; names, where each cell of a matrix is an
+        observation.
     n_obs : int
         Number of observations N.
     parameters : mapping of str to TensorVariable
@@ -76,7 +71,7 @@ class Observations:
 
     model: pm.Model
     terms: tuple[Term, ...]
-    dim: str | None
+    dim: str | tuple[str, ...] | None
     n_obs: int
     parameters: Mapping[str, TensorVariable]
     loglik: TensorVariable
@@ -87,6 +82,11 @@ class Observations:
     local: tuple[str, ...]
     views: Mapping[str, TensorVariable]
     reference: TensorVariable
+
+    @property
+    def dims(self) -> tuple[str, ...]:
+        """Names of the dimensions whose entries, or cells, are the observations."""
+        return as_names(self.dim)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -103,7 +103,7 @@ def find_observations(
     model: pm.Model | None = None,
     *,
     observed: str | Sequence[str] | None = None,
-    dim: str | None = None,
+    dim: str | Sequence[str] | None = None,
     allow_local: bool = False,
 ) -> Observations:
     """Derive the pointwise log-likelihood of a model for any of its rows.
@@ -115,8 +115,9 @@ def find_observations(
     observed : str or sequence of str, optional
         The observed variables (or potentials with one value per row) to summarise.  By default
         all that have the observation dimension.
-    dim : str, optional
+    dim : str or sequence of str, optional
         Name of the observation dimension.  By default the leading axis of the observed variables.
+        Several names make each cell of an observed matrix an observation, numbered in C order.
     allow_local : bool, default False
         Accept free variables that have the observation axis themselves.  They stay in the coreset
         model in full, so that its cost still grows with N.
@@ -149,119 +150,72 @@ def find_observations(
             f"The model {model.name!r} is part of another model. Build the coreset of the parent "
             "model, which holds its variables too."
         )
-    names = _term_names(model, observed, dim)
+    dims = as_names(dim)
+    names = term_names(model, observed, dims)
     parameters = parameter_inputs(model)
     graphs = plain_graphs(model, names, parameters)
-    _refuse_constant(names, graphs, parameters)
-    terms = [_term(model, name, graphs[name], dim) for name in names]
-    n_obs = _common_length(terms)
-    return _select(model, terms, n_obs, dim, parameters, graphs, allow_local=allow_local)
+    refuse_constant(names, graphs, parameters)
+    if len(dims) > 1:
+        layout = _layout_of_cells(model, names, dims, graphs, parameters)
+    else:
+        layout = _layout_of_rows(model, names, dims[0] if dims else None, graphs)
+    return _select(model, layout, parameters, allow_local=allow_local)
 
 
-# -- which terms ----------------------------------------------------------------------------------
+# -- how the observations lie in the terms ---------------------------------------------------------
 
 
-def _term_names(
-    model: pm.Model, observed: str | Sequence[str] | None, dim: str | None
-) -> list[str]:
-    dims = model.named_vars_to_dims
-    available = [v.name for v in (*model.observed_RVs, *model.potentials)]
-    if observed is not None:
-        names = [observed] if isinstance(observed, str) else list(observed)
-        unknown = [name for name in names if name not in available]
-        if unknown or not names:
-            raise UnsupportedModelError(
-                f"observed={names!r}: {unknown!r} is not an observed variable or potential "
-                f"of the model. It has {available!r}."
-            )
-        return names
-    if dim is not None:
-        if dim not in model.coords:
-            raise UnsupportedModelError(
-                f"dim={dim!r} is not a dimension of the model. It has {list(model.coords)!r}."
-            )
-        names = [name for name in available if dim in dims.get(name, ())]
-        if not names:
-            raise UnsupportedModelError(
-                f"No observed variable of the model has the dimension {dim!r}: give it to one "
-                f"(dims={dim!r}), or name the variables with observed=[...]. It has {available!r}."
-            )
-        return names
-    names = [v.name for v in model.observed_RVs]
-    axis_dims = {dims[name][0] for name in names if dims.get(name)}
-    names += [
-        p.name
-        for p in model.potentials
-        if p.type.ndim and (not names or dims.get(p.name, (None,))[0] in axis_dims)
-    ]
-    if not names:
-        raise UnsupportedModelError(
-            "The model has no observed variable, and no potential with one value per observation: "
-            "there is no likelihood to summarise. Give a variable its data with observed=..."
-        )
-    return names
+class _Layout(NamedTuple):
+    """Graphs with the observations along one axis each."""
+
+    terms: Sequence[Term]
+    dim: str | tuple[str, ...] | None
+    n_obs: int
+    graphs: Mapping[str, TensorVariable]  # of the terms
+    views: Mapping[str, tuple[TensorVariable, int]]  # deterministics, and their axes
+    reference: TensorVariable
+    positions: np.ndarray | None
+    unselected: Sequence[str] = ()
+    local: Collection[Variable] = ()
 
 
-def _refuse_constant(
+def _layout_of_rows(
+    model: pm.Model, names: Sequence[str], dim: str | None, graphs: Mapping[str, TensorVariable]
+) -> _Layout:
+    terms = [row_term(model, name, graphs[name], dim) for name in names]
+    n_obs = common_length(terms)
+    dim = dim or _dim_of(model, terms)
+    return _Layout(
+        terms=terms,
+        dim=dim,
+        n_obs=n_obs,
+        graphs=graphs,
+        views=_views(model, terms, n_obs, dim, graphs),
+        reference=_sum_over_events([(graphs[t.name], t.axis) for t in terms]),
+        positions=common_positions(model, names),
+    )
+
+
+def _layout_of_cells(
+    model: pm.Model,
     names: Sequence[str],
+    dim: tuple[str, ...],
     graphs: Mapping[str, TensorVariable],
     parameters: Mapping[str, TensorVariable],
-) -> None:
-    inputs = set(graph_inputs([graphs[name] for name in names]))
-    if inputs.isdisjoint(parameters.values()):
-        has = f"only {list(parameters)!r}" if parameters else "none"
-        raise UnsupportedModelError(
-            f"The log-likelihood of {list(names)!r} depends on no free variable (the model has "
-            f"{has}): there is no posterior to approximate. Give a variable of the likelihood a "
-            "prior, or name other observed variables with observed=[...]."
-        )
-
-
-def _term(model: pm.Model, name: str, graph: TensorVariable, dim: str | None) -> Term:
-    dims = model.named_vars_to_dims.get(name, ())
-    if dim is not None and dims and dim not in dims:
-        raise UnsupportedModelError(
-            f"{name!r} has the dimensions {dims!r}, not {dim!r}. Leave it out of observed=[...]."
-        )
-    axis = dims.index(dim) if dim is not None and dims else 0
-    if axis >= graph.type.ndim:
-        raise UnsupportedModelError(
-            f"The log-likelihood of {name!r} is "
-            + ("one number" if graph.type.ndim == 0 else f"not split along {dim!r}")
-            + " (as for a Gaussian process' marginal likelihood or a time series): it is no sum "
-            "over observations, and a coreset cannot be chosen from it."
-        )
-    return Term(name, axis, _length(name, graph, axis))
-
-
-def _length(name: str, graph: TensorVariable, axis: int) -> int:
-    length: int | None = graph.type.shape[axis]
-    if length is not None:
-        return length
-    [shape] = resolve_shapes([graph.shape])
-    if any(v.owner is None and not isinstance(v, Constant) for v in graph_inputs([shape])):
-        raise UnsupportedModelError(
-            f"The number of observations of {name!r} depends on the values of free variables: "
-            "there are no rows to choose from. Give the data a fixed length."
-        )
-    [lengths] = evaluate([shape])
-    return int(lengths[axis])
-
-
-def _common_length(terms: Sequence[Term]) -> int:
-    lengths = {term.name: term.length for term in terms}
-    if len(set(lengths.values())) > 1:
-        raise UnsupportedModelError(
-            f"The observed variables have different numbers of observations: {lengths}. Name the "
-            "ones to summarise with observed=[...] (or their dimension with dim=...); the others "
-            "stay in the model as they are."
-        )
-    n_obs = terms[0].length
-    if n_obs < 2:
-        raise UnsupportedModelError(
-            f"{terms[0].name!r} has {n_obs} observation: there is nothing to choose from."
-        )
-    return n_obs
+) -> _Layout:
+    long = long_terms(model, names, dim, graphs, parameters)
+    terms = [Term(name, 0, long.n_cells) for name in names]
+    return _Layout(
+        terms=terms,
+        dim=dim,
+        n_obs=common_length(terms),
+        graphs=long.terms,
+        views={name: (graph, 0) for name, graph in long.views.items()},
+        reference=_sum_over_events([(graph, 0) for graph in long.references.values()]),
+        positions=long.positions,
+        unselected=long.unselected,
+        local=long.local,
+    )
 
 
 # -- selection -------------------------------------------------------------------------------------
@@ -269,42 +223,70 @@ def _common_length(terms: Sequence[Term]) -> int:
 
 def _select(
     model: pm.Model,
-    terms: Sequence[Term],
-    n_obs: int,
-    dim: str | None,
+    layout: _Layout,
     parameters: Mapping[str, TensorVariable],
-    graphs: Mapping[str, TensorVariable],
     *,
     allow_local: bool,
 ) -> Observations:
-    pushdown = Pushdown(parameters.values(), n_obs)
-    loglik = _sum_over_events([(pushdown.select(graphs[t.name], t.axis), t.axis) for t in terms])
-    local = tuple(sorted(str(v.name) for v in pushdown.local))
+    pushdown = Pushdown(parameters.values(), layout.n_obs)
+    loglik = _sum_over_events(
+        [(pushdown.select(layout.graphs[t.name], t.axis), t.axis) for t in layout.terms]
+    )
+    local = tuple(sorted(str(v.name) for v in {*pushdown.local, *layout.local}))
     if local and not allow_local:
-        raise UnsupportedModelError(
-            f"The free variables {list(local)!r} have one value per observation. A coreset cannot "
-            "leave them out: marginalise them (pm.Censored, pm.Mixture, an overdispersed "
-            "likelihood, pymc_extras.marginalize, ...), or keep them all with allow_local=True."
-        )
-    unselected = tuple(dict.fromkeys([*pushdown.unselected, *pushdown.taken_whole(loglik)]))
-    dim = dim or _dim_of(model, terms)
-    views = _views(model, terms, n_obs, dim, graphs, pushdown)
-    reference = _sum_over_events([(graphs[t.name], t.axis) for t in terms])
+        _refuse_local(model, layout, local)
+    unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]
+    views = _selected_views(layout, pushdown)
     return Observations(
         model=model,
-        terms=tuple(terms),
-        dim=dim,
-        n_obs=n_obs,
+        terms=tuple(layout.terms),
+        dim=layout.dim,
+        n_obs=layout.n_obs,
         parameters=parameters,
         loglik=loglik,
         n_rows=pushdown.n_rows,
-        rows=tuple(pushdown.row_arrays()),
-        positions=common_positions(model, [t.name for t in terms]),
-        unselected=unselected,
-        local=local,
         views=views,
-        reference=reference,
+        rows=tuple(pushdown.row_arrays()),
+        positions=layout.positions,
+        unselected=tuple(dict.fromkeys(unselected)),
+        local=local,
+        reference=layout.reference,
     )
+
+
+def _refuse_local(model: pm.Model, layout: _Layout, local: Sequence[str]) -> NoReturn:
+    raise UnsupportedModelError(
+        f"The free variables {list(local)!r} have one value per observation. A coreset cannot "
+        "leave them out: marginalise them (pm.Censored, pm.Mixture, an overdispersed "
+        "likelihood, pymc_extras.marginalize, ...), or keep them all with allow_local=True."
+        + _advice_on_cells(model, layout, local)
+    )
+
+
+def _advice_on_cells(model: pm.Model, layout: _Layout, local: Sequence[str]) -> str:
+    """Suggest that each cell be a row, where the variables are shared by cells of a matrix."""
+    for term in layout.terms:
+        dims = dims_of_data(model, term.name)
+        lengths = evaluate([model.dim_lengths[d] for d in dims if d is not None])
+        shapes = [model[name].type.ndim for name in local]
+        if len(lengths) > 1 and None not in dims and max(shapes) < len(dims):
+            return (
+                f" If each cell of {term.name!r} is an observation, give dim={dims!r}: these "
+                "variables then are shared by several."
+            )
+    return ""
+
+
+def _selected_views(layout: _Layout, pushdown: Pushdown) -> dict[str, TensorVariable]:
+    """Select the deterministics that have the observations and no local variable."""
+    views = {}
+    for name, (graph, axis) in layout.views.items():
+        local_before = set(pushdown.local)
+        selected = pushdown.select(graph, axis)
+        if pushdown.local == local_before:
+            views[name] = selected
+        pushdown.local = local_before
+    return views
 
 
 def _sum_over_events(graphs: Sequence[tuple[TensorVariable, int]]) -> TensorVariable:
@@ -342,9 +324,8 @@ def _views(
     n_obs: int,
     dim: str | None,
     graphs: Mapping[str, TensorVariable],
-    pushdown: Pushdown,
-) -> dict[str, TensorVariable]:
-    """Select the deterministics that have the observation axis and no local variable."""
+) -> dict[str, tuple[TensorVariable, int]]:
+    """Find the deterministics that have the observation axis, and where."""
     views = {}
     used = set(ancestors([model[t.name] for t in terms]))
     for deterministic in model.deterministics:
@@ -355,11 +336,6 @@ def _views(
         has_axis = (
             dim in dims if dims else graph.type.shape[:1] == (n_obs,) and deterministic in used
         )
-        if not has_axis or has_randomness(graph):
-            continue
-        local_before = set(pushdown.local)
-        selected = pushdown.select(graph, axis)
-        if pushdown.local == local_before:
-            views[name] = selected
-        pushdown.local = local_before
+        if has_axis and not has_randomness(graph):
+            views[name] = (graph, axis)
     return views

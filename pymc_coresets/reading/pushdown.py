@@ -30,12 +30,11 @@ from pymc_coresets.compat.pytensor_api import (
     Variable,
     ancestors,
     inline_ofg_node,
-    io_toposort,
 )
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading import checks
-from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.indexing import aligned_index, indexed_axis
+from pymc_coresets.reading.known import Known, describe
 from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
 
 __all__ = ["UNNAMED", "Pushdown", "RowArray"]
@@ -109,7 +108,7 @@ class _Step(NamedTuple):
     build: Callable[[list[TensorVariable]], TensorVariable]
 
 
-class Pushdown:
+class Pushdown(Known):
     """Select observations in graphs that share their parameters and data.
 
     Parameters
@@ -130,13 +129,11 @@ class Pushdown:
     """
 
     def __init__(self, parameters: Iterable[Variable], n_obs: int) -> None:
-        self.parameters = frozenset(parameters)
+        super().__init__(parameters)
         self.n_obs = n_obs
         self.n_rows = pt.lscalar("n_rows")
         self.unselected: list[str] = []
         self.local: set[Variable] = set()
-        self._dependent: dict[Variable, bool] = {}
-        self._values: dict[Variable, np.ndarray] = {}
         self._folded: dict[Variable, Variable] = {}
         self._memo: dict[_Key, TensorVariable] = {}
         self._leaves: dict[_Key, TensorVariable] = {}
@@ -165,13 +162,13 @@ class Pushdown:
         """Evaluate the row arrays that the selections so far depend on."""
         arrays = []
         for key, placeholder in self._leaves.items():
-            values, rows = self._value(key.variable), key.rows.positions
+            values, rows = self.value(key.variable), key.rows.positions
             values = values.astype(placeholder.type.dtype, copy=False)
             if rows is not None:
                 values = np.take(values, rows, axis=key.axis)
             if values.shape[key.axis] != self.n_obs:
                 raise UnsupportedModelError(
-                    f"{_describe(key.variable)} has {values.shape[key.axis]} entries where "
+                    f"{describe(key.variable)} has {values.shape[key.axis]} entries where "
                     f"{self.n_obs} observations were expected: the package does not understand "
                     "this model. Please report it."
                 )
@@ -184,18 +181,6 @@ class Pushdown:
         constants = (v for v in ancestors([selected]) if isinstance(v, TensorConstant))
         whole = [c for c in constants if c in sources and self.n_obs in c.type.shape]
         return [f"{c.name or UNNAMED} (as a whole)" for c in whole]
-
-    def depends(self, variable: Variable) -> bool:
-        """Whether `variable` is computed from any parameter."""
-        if variable not in self._dependent:
-            if variable.owner is None:
-                self._dependent[variable] = variable in self.parameters
-            for node in io_toposort([], [variable]):
-                known = any(
-                    self._dependent.setdefault(i, i in self.parameters) for i in node.inputs
-                )
-                self._dependent |= dict.fromkeys(node.outputs, known)
-        return self._dependent[variable]
 
     # -- planning ------------------------------------------------------------------------------
 
@@ -218,14 +203,14 @@ class Pushdown:
         if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
             inlined = _key(inline_ofg_node(node)[node.outputs.index(variable)], axis, rows)
             return _Step((inlined,), lambda built: built[0])
-        self.unselected.append(_describe(variable))
+        self.unselected.append(describe(variable))
         return self._take_here(key)
 
     def _descend(self, key: _Key, node: Apply, axes: InputAxes) -> _Step:
         selected = {
             i: a
             for i, a in enumerate(axes)
-            if a is not None and not self._broadcasts(node.inputs[i], a)
+            if a is not None and not self.broadcasts(node.inputs[i], a)
         }
         needs = tuple(_key(node.inputs[i], a, key.rows) for i, a in selected.items())
 
@@ -234,27 +219,16 @@ class Pushdown:
             inputs = [
                 chosen[i] if i in chosen else self._whole(v) for i, v in enumerate(node.inputs)
             ]
-            outputs = rebuild(node.op, node, inputs, key.axis, self.n_rows)
+            outputs = rebuild(node.op, node, inputs, {key.axis: self.n_rows})
             return cast(TensorVariable, outputs[node.outputs.index(key.variable)])
 
         return _Step(needs, build)
-
-    def _broadcasts(self, variable: Variable, axis: int) -> bool:
-        """Whether data have length 1 along an axis although their type does not say so."""
-        if variable.type.shape[axis] is not None or self.depends(variable):
-            return False
-        return bool(self._value(variable).shape[axis] == 1)
-
-    def _value(self, variable: Variable) -> np.ndarray:
-        if variable not in self._values:
-            [self._values[variable]] = evaluate([variable])
-        return self._values[variable]
 
     def _plan_check(self, key: _Key, node: Apply) -> _Step:
         guarded = _key(node.inputs[0], key.axis, key.rows)
         if not isinstance(node.op, CheckParameterValue):
             return _Step((guarded,), lambda built: built[0])
-        found = [c for c in checks.conditions(node) if self.depends(c) or not self._holds(c)]
+        found = [c for c in checks.conditions(node) if self.depends(c) or not self.holds(c)]
         length = guarded.variable.type.shape[key.axis] or self.n_obs
         axes = [checks.row_axis(c, guarded.variable, key.axis, length) for c in found]
         # A condition with as many entries as rows may concern a parameter that all rows share.
@@ -271,9 +245,6 @@ class Pushdown:
             return checks.guard(built[0], key.axis, [*selected, *whole])
 
         return _Step((guarded, *(_key(c, a, key.rows) for c, a in by_row)), build)
-
-    def _holds(self, condition: Variable) -> bool:
-        return bool(np.all(self._value(condition)))
 
     def _plan_index(self, key: _Key, node: Apply) -> _Step | None:
         """Follow ``x[index]`` where the observation axis is one that is indexed."""
@@ -365,9 +336,7 @@ class Pushdown:
         if self.depends(variable):
             return variable
         if variable not in self._folded:
-            self._folded[variable] = pt.as_tensor(
-                self._value(variable), dtype=_computable(variable)
-            )
+            self._folded[variable] = pt.as_tensor(self.value(variable), dtype=_computable(variable))
         return cast(V, self._folded[variable])
 
 
@@ -375,12 +344,6 @@ def _computable(variable: Variable) -> str:
     """Return the dtype to keep data in: Numba cannot compute in half precision."""
     dtype: str = variable.type.dtype
     return "float32" if dtype == "float16" else dtype
-
-
-def _describe(variable: TensorVariable) -> str:
-    named = (v.name for v in ancestors([variable]) if v.name and v.owner is not None)
-    operation = variable.owner.op if variable.owner else "data"
-    return f"{operation} (in {variable.name or next(named, 'the log-likelihood')!r})"
 
 
 def _take(x: TensorVariable, positions: TensorVariable, axis: int) -> TensorVariable:

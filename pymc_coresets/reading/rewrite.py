@@ -29,6 +29,7 @@ from pymc_coresets.compat.pytensor_api import (
     graph_inputs,
 )
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.reading.containers import chosen_rows, row_containers
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.rows.values import Rows
 
@@ -178,8 +179,8 @@ class _Rewrite:
         self.fgraph, memo = fgraph_from_model(_convertible(obs.model))
         self.by_name = {v.name: memo[v] for v in obs.model.named_vars.values() if v in memo}
         self.weights = pytensor.shared(weights, name=WEIGHTS)
-        self.dim = obs.dim
-        self.containers = _row_containers(obs)
+        self.dim = "_".join(obs.dims) or None
+        self.containers = row_containers(obs)
 
     def model(self) -> pm.Model:
         kept = self._kept_outputs()
@@ -271,16 +272,20 @@ class _Rewrite:
         if not isinstance(op, ModelNamed):
             return False
         dims = self.dims.get(op.name, ())
-        if self.obs.dim is not None and self.obs.dim in dims:
+        if self._has_rows(dims):
             return True
         return op.name in self.containers and not any(dims)
 
+    def _has_rows(self, dims: Sequence[str | None]) -> bool:
+        return bool(self.obs.dims) and set(self.obs.dims) <= set(dims)
+
     def _coreset_dim(self, kept: Iterable[Variable]) -> str | None:
         """Return the coreset's dimension: the old one, unless all its rows are still in use."""
-        if self.obs.dim is None:
+        if not self.obs.dims:
             return None
-        in_use = any(self.obs.dim in self.dims.get(v.owner.op.name, ()) for v in kept)
-        return f"{self.obs.dim}{_SUFFIX}" if in_use else self.obs.dim
+        in_use = any(self._has_rows(self.dims.get(v.owner.op.name, ())) for v in kept)
+        name = "_".join(self.obs.dims)
+        return f"{name}{_SUFFIX}" if in_use or len(self.obs.dims) > 1 else name
 
     def _selected_data(self, kept: Iterable[Variable]) -> dict[str, SharedVariable]:
         kept_names = {v.owner.op.name for v in kept}
@@ -292,13 +297,14 @@ class _Rewrite:
             if name in self.containers:
                 number = self.containers[name]
                 row = self.obs.rows[number]
-                axis, values, rows = row.axis, row.values, self._data(number)
+                axis, rows, shape = row.axis, self._data(number), row.values.shape
             else:
-                axis = self.dims[name].index(self.obs.dim)
                 values = variable.get_value(borrow=True)
-                rows = np.take(values, self.rows.positions, axis=axis)
-            shape = [None if i == axis else n for i, n in enumerate(np.shape(values))]
-            selected[name] = _shared_rows(rows, shape, name)
+                axes = [self.dims[name].index(d) for d in self.obs.dims]
+                axis, rows = chosen_rows(values, axes, self.rows.positions)
+                shape = rows.shape
+            known = [None if i == axis else n for i, n in enumerate(shape)]
+            selected[name] = _shared_rows(rows, known, name)
         return selected
 
     def _data(self, number: int) -> np.ndarray:
@@ -329,18 +335,25 @@ class _Rewrite:
         return wrap(variable, name + suffix, *(() if None in dims else dims))
 
     def _renamed(self, dims: Sequence[str | None]) -> tuple[str | None, ...]:
-        return tuple(self.dim if d is not None and d == self.obs.dim else d for d in dims)
+        if not self._has_rows(dims):
+            return tuple(dims)
+        if len(self.obs.dims) == 1:
+            return tuple(self.dim if d in self.obs.dims else d for d in dims)
+        return (self.dim, *(d for d in dims if d not in self.obs.dims))
 
     def _coords(self) -> tuple[dict[str, Any], dict[str, Any]]:
         coords, lengths = coords_of(self.fgraph)
-        if self.obs.dim is not None and self.dim is not None:
-            labels = coords.get(self.obs.dim)
-            size = len(self.rows)
-            coords[self.dim] = (
-                None if labels is None else tuple(np.asarray(labels)[self.rows.positions])
-            )
-            lengths[self.dim] = pytensor.shared(np.array(size), name=self.dim)
+        if self.dim is not None:
+            coords[self.dim] = self._labels(coords)
+            lengths[self.dim] = pytensor.shared(np.array(len(self.rows)), name=self.dim)
         return coords, lengths
+
+    def _labels(self, coords: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """Return the labels of the rows; those of cells are their positions."""
+        if len(self.obs.dims) > 1:
+            return tuple(self.rows.positions.tolist())
+        labels = coords.get(self.obs.dims[0])
+        return None if labels is None else tuple(np.asarray(labels)[self.rows.positions])
 
 
 def _copies(graphs: Sequence[Variable]) -> list[Variable]:
@@ -369,17 +382,6 @@ def _initial_values(model: pm.Model) -> dict[str, Any]:
         if value is not None:
             values[rv.name] = value
     return values
-
-
-def _row_containers(obs: Observations) -> dict[str, int]:
-    """Return the number of the row array that a data container is, where it is just one."""
-    names = {v.name for v in obs.model.data_vars}
-    found: dict[str, list[int]] = {}
-    for number, row in enumerate(obs.rows):
-        name = row.source.name
-        if row.source.owner is None and name is not None and name in names:
-            found.setdefault(name, []).append(number)
-    return {name: numbers[0] for name, numbers in found.items() if len(numbers) == 1}
 
 
 def _convertible(model: pm.Model) -> pm.Model:

@@ -44,10 +44,13 @@ from pymc_coresets.compat.pytensor_api import (
     unflatten_index_variables,
 )
 
-__all__ = ["InputAxes", "axis_before_integers", "has_rule", "input_axes", "rebuild"]
+__all__ = ["InputAxes", "Lengths", "axis_before_integers", "has_rule", "input_axes", "rebuild"]
 
 #: For each input of a node: the axis to select along, or None where it is taken whole.
 type InputAxes = Sequence[int | None]
+
+#: How many rows are left along each axis of an output along which rows were selected.
+type Lengths = Mapping[int, Variable]
 
 
 @singledispatch
@@ -293,7 +296,7 @@ def _(op: SplitDims, node: Apply, axis: int) -> InputAxes | None:
 
 @singledispatch
 def rebuild(
-    op: Op, node: Apply, inputs: Sequence[Variable], axis: int, n_rows: Variable
+    op: Op, node: Apply, inputs: Sequence[Variable], lengths: Lengths
 ) -> Sequence[Variable]:
     """Apply the Op of `node` again, to inputs with fewer rows.
 
@@ -305,21 +308,19 @@ def rebuild(
         Its application to all rows.
     inputs : sequence of Variable
         The inputs, with rows selected along the axes that `input_axes` returned.
-    axis : int
-        The observation axis of the output.
-    n_rows : Variable
-        How many rows are left.
+    lengths : mapping of int to Variable
+        For each axis of the output along which rows were selected: how many are left.
 
     Returns
     -------
     sequence of Variable
-        The outputs, with `n_rows` rows along `axis`.
+        The outputs, with these lengths along these axes.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
     >>> node = pt.ones(5).owner
-    >>> [few] = rebuild(node.op, node, node.inputs, axis=0, n_rows=pt.constant(2))
+    >>> [few] = rebuild(node.op, node, node.inputs, {0: pt.constant(2)})
     >>> few.eval()
     array([1., 1.])
     """
@@ -328,7 +329,7 @@ def rebuild(
 
 @rebuild.register
 def _(
-    op: SymbolicOp, node: Apply, inputs: Sequence[Variable], axis: int, n_rows: Variable
+    op: SymbolicOp, node: Apply, inputs: Sequence[Variable], lengths: Lengths
 ) -> Sequence[Variable]:
     # An instance holds an inner graph for the shapes of its first inputs.
     fresh = type(op)(**{name: getattr(op, name) for name in getattr(op, "__props__", ())})
@@ -337,26 +338,20 @@ def _(
 
 
 @rebuild.register
-def _(
-    op: Alloc, node: Apply, inputs: Sequence[Variable], axis: int, n_rows: Variable
-) -> Sequence[Variable]:
+def _(op: Alloc, node: Apply, inputs: Sequence[Variable], lengths: Lengths) -> Sequence[Variable]:
     value, *shape = inputs
-    shape[axis] = n_rows
-    return [pt.broadcast_to(value, shape)]
+    return [pt.broadcast_to(value, [lengths.get(i, n) for i, n in enumerate(shape)])]
 
 
 @rebuild.register
 def _(
-    op: SpecifyShape, node: Apply, inputs: Sequence[Variable], axis: int, n_rows: Variable
+    op: SpecifyShape, node: Apply, inputs: Sequence[Variable], lengths: Lengths
 ) -> Sequence[Variable]:
-    known = [None if i == axis else n for i, n in enumerate(node.outputs[0].type.shape)]
+    known = [None if i in lengths else n for i, n in enumerate(node.outputs[0].type.shape)]
     return [pt.specify_shape(inputs[0], known)]
 
 
 @rebuild.register
-def _(
-    op: Reshape, node: Apply, inputs: Sequence[Variable], axis: int, n_rows: Variable
-) -> Sequence[Variable]:
-    shape = list(node.outputs[0].type.shape)
-    shape[axis] = n_rows
+def _(op: Reshape, node: Apply, inputs: Sequence[Variable], lengths: Lengths) -> Sequence[Variable]:
+    shape = [lengths.get(i, n) for i, n in enumerate(node.outputs[0].type.shape)]
     return [pt.reshape(inputs[0], shape)]

@@ -11,14 +11,14 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.values import Rows
-from tests.models import zoo_families, zoo_likelihoods, zoo_structures
+from tests.models import zoo_cells, zoo_families, zoo_likelihoods, zoo_structures
 from tests.models.reference import Reference
 from tests.models.zoo import CASES, Case
 
 # Where there is no BLAS for C code (which we do not use), looking for one warns.
 pytensor.config.blas__ldflags = ""
 
-assert all(module.__name__ for module in (zoo_families, zoo_likelihoods, zoo_structures))
+assert all(module.__name__ for module in (zoo_cells, zoo_families, zoo_likelihoods, zoo_structures))
 
 
 #: Long to compile, and close to others that are not.

@@ -84,8 +84,12 @@ class Reference:
 
     def _of_rows(self, name: str, logp: Any) -> Any:
         dims = self.model.named_vars_to_dims.get(name, ())
-        axis = dims.index(self.dim) if self.dim in dims else 0
-        return logp.sum(axis=[i for i in range(logp.type.ndim) if i != axis])
+        wanted = (self.dim,) if isinstance(self.dim, str) else self.dim or ()
+        axes = [dims.index(d) for d in wanted if d in dims] or [0]
+        others = [i for i in range(logp.type.ndim) if i not in axes]
+        return (
+            logp.dimshuffle(*axes, *others).sum(axis=list(range(len(axes), logp.type.ndim))).ravel()
+        )
 
 
 def density(model: pm.Model) -> Any:

@@ -66,12 +66,22 @@ def test_variables_keep_dims_and_selected_labels(specimen):
     for name, dims in coreset.named_vars_to_dims.items():
         if name in model.named_vars:
             bare = [d if d is None else d.removesuffix("_coreset") for d in dims]
-            assert bare == list(model.named_vars_to_dims[name])
+            dims_before = list(model.named_vars_to_dims[name])
+            assert bare in (dims_before, _with_joined(dims_before, dim))
+    if isinstance(dim, tuple):  # a cell is named by its position
+        labels["_".join(dim)] = tuple(specimen.rows.positions)
     for name, values in coreset.coords.items():
         expected = labels.get(name.removesuffix("_coreset"))
         if dim in (name, name.removesuffix("_coreset")) and len(values) != len(expected):
             expected = [expected[i] for i in specimen.indices]
         assert values == (None if expected is None else tuple(expected))
+
+
+def _with_joined(dims, dim):
+    """Join the dims of the cells, in front of the others, where a variable has them all."""
+    if not isinstance(dim, tuple) or not set(dim) <= set(dims):
+        return list(dims)
+    return ["_".join(dim), *(d for d in dims if d not in dim)]
 
 
 def test_the_observed_variables_become_one_potential(specimen):
@@ -105,6 +115,9 @@ DETERMINISTICS = {
     "several outputs": {"mu"},
     "dims model": {"mu"},
     "as many coefficients as rows": set(),
+    "cells, with covariates of the dog and of the trial": {"eta"},
+    "cells, growth curves": {"mu"},
+    "cells, in another order than the data": {"mu"},
 }
 
 
@@ -118,8 +131,18 @@ def test_deterministics_are_those_of_the_rows(specimen):
     renamed = {name: f"{name}_coreset" if name in of_rows else name for name in full}
     assert coreset.keys() == set(renamed.values())
     for name, value in full.items():
-        rows = specimen.indices if name in of_rows else ...
-        assert_allclose(coreset[renamed[name]], value[rows], err_msg=name)
+        expected = _rows_of(specimen, name, value) if name in of_rows else value
+        assert_allclose(coreset[renamed[name]], expected, err_msg=name)
+
+
+def _rows_of(specimen, name, value):
+    """Select rows, or cells, of a variable's value."""
+    dim = specimen.observations.dim
+    if not isinstance(dim, tuple):
+        return value[specimen.indices]
+    dims = specimen.model.named_vars_to_dims[name]
+    cells = np.moveaxis(value, [dims.index(d) for d in dim], range(len(dim)))
+    return cells.reshape(-1, *cells.shape[len(dim) :])[specimen.rows.positions]
 
 
 def _deterministics(model, point):
@@ -138,6 +161,9 @@ CONTAINERS = {
     "container of mutable shape": {"x"},
     "integer labels": {"x"},
     "dims model": {"x", "group_of"},
+    "cells, with a covariate of both, counted in the data": {"shocked", "avoided"},
+    "cells, in another order than the data": {"x"},
+    "cells, with covariates in matrices": {"x"},
 }
 
 
@@ -145,9 +171,8 @@ CONTAINERS = {
 def test_data_containers_hold_the_selected_rows(specimen):
     kept = {v.name: v for v in specimen.coreset.data_vars}
     for name in CONTAINERS[specimen.case.name]:
-        assert_array_equal(
-            kept[name].get_value(), specimen.model[name].get_value()[specimen.indices]
-        )
+        value = specimen.model[name].get_value()
+        assert_array_equal(kept[name].get_value(), _rows_of(specimen, name, value))
 
 
 def test_another_set_of_data_changes_the_density():

@@ -1,0 +1,169 @@
+"""Terms of which each cell is an observation, such as ``y[dog, trial]``, as terms of rows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import pymc as pm
+
+from pymc_coresets.compat.pytensor_api import TensorVariable, Variable
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.graphs import has_randomness
+from pymc_coresets.reading.long_format import Cells, LongFormat, without_length_one
+from pymc_coresets.reading.missing import common_positions, dims_of_data
+
+__all__ = ["LongTerms", "long_terms"]
+
+
+@dataclass(frozen=True, eq=False)
+class LongTerms:
+    """A model's terms with one row for each cell.
+
+    Attributes
+    ----------
+    n_cells : int
+        Number of cells that are observed.
+    positions : ndarray of int or None
+        Position of each cell in C order, where some are missing; ``None`` otherwise.
+    terms : mapping of str to TensorVariable
+        The potentials of each term, with the cells along the first axis.
+    references : mapping of str to TensorVariable
+        The same, from PyMC's own graph of all cells.
+    views : mapping of str to TensorVariable
+        Deterministics of the cells, with these along the first axis.
+    unselected : tuple of str
+        Parts that can only be computed for all cells at once, by name.
+    local : frozenset of Variable
+        Free variables with one value for each cell.
+    """
+
+    n_cells: int
+    positions: np.ndarray | None
+    terms: Mapping[str, TensorVariable]
+    references: Mapping[str, TensorVariable]
+    views: Mapping[str, TensorVariable]
+    unselected: tuple[str, ...]
+    local: frozenset[Variable]
+
+
+def long_terms(
+    model: pm.Model,
+    names: Sequence[str],
+    dim: tuple[str, ...],
+    graphs: Mapping[str, TensorVariable],
+    parameters: Mapping[str, TensorVariable],
+) -> LongTerms:
+    """Write terms and deterministics with one row for each cell, in C order of the dims.
+
+    Parameters
+    ----------
+    model : pm.Model
+    names : sequence of str
+        The terms.
+    dim : tuple of str
+        The dims whose cells are the observations; the last is the fastest.
+    graphs : mapping of str to TensorVariable
+        Of the terms and deterministics, as `plain_graphs` makes them.
+    parameters : mapping of str to TensorVariable
+
+    Returns
+    -------
+    LongTerms
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a term is not split into these cells.
+
+    Examples
+    --------
+    >>> from pymc_coresets.reading.graphs import parameter_inputs, plain_graphs
+    >>> with pm.Model(coords={"dog": range(2), "trial": range(3)}) as model:
+    ...     a = pm.Normal("a", dims="dog")
+    ...     y = pm.Normal("y", a[:, None], 1.0, observed=np.ones((2, 3)), dims=("dog", "trial"))
+    >>> inputs = parameter_inputs(model)
+    >>> graphs = plain_graphs(model, ["y"], inputs)
+    >>> long_terms(model, ["y"], ("dog", "trial"), graphs, inputs).terms["y"].type.shape
+    (6,)
+    """
+    positions = common_positions(model, names)
+    axes = {name: _axes(model, name, graphs[name], dim) for name in names}
+    lengths = tuple(int(n) for n in evaluate([model.dim_lengths[d] for d in dim]))
+    n_cells = int(np.prod(lengths)) if positions is None else len(positions)
+    cells = Cells.all_of(lengths) if positions is None else Cells.at(positions, lengths)
+    # What is left after the missing cells are taken out has one row for each cell already.
+    of_terms = cells if positions is None else Cells.all_of((n_cells,))
+    long = LongFormat(parameters.values())
+    terms = [long.of(graphs[name], axes[name], of_terms) for name in names]
+    local, unselected = frozenset(long.local), tuple(dict.fromkeys(long.unselected))
+    views = _views(model, dim, graphs, long, cells)
+    simple = without_length_one([*terms, *views.values()])
+    return LongTerms(
+        n_cells=n_cells,
+        positions=positions,
+        terms=dict(zip(names, simple[: len(names)], strict=True)),
+        references={name: _flat(graphs[name], axes[name]) for name in names},
+        views=dict(zip(views, simple[len(names) :], strict=True)),
+        unselected=unselected,
+        local=local,
+    )
+
+
+def _axes(
+    model: pm.Model, name: str, graph: TensorVariable, dim: tuple[str, ...]
+) -> tuple[int, ...]:
+    """Find the axes of a term's potentials that have the dims."""
+    own, of_data = model.named_vars_to_dims.get(name), dims_of_data(model, name)
+    lacking = [d for d in dim if d not in of_data]
+    if lacking:
+        raise UnsupportedModelError(
+            f"{name!r} has the dimensions {of_data!r}, not {lacking!r}. Leave it out of "
+            "observed=[...], or give it these dims."
+        )
+    if own is None and of_data:
+        if of_data != dim:
+            raise UnsupportedModelError(
+                f"{name!r} has missing values, and its cells are numbered along {of_data!r}: "
+                f"give dim={of_data!r}, not {dim!r}."
+            )
+        return (0,)
+    axes = tuple(of_data.index(d) for d in dim)
+    if max(axes) >= graph.type.ndim:
+        raise UnsupportedModelError(
+            f"The log-likelihood of {name!r} is not split along {dim[axes.index(max(axes))]!r} "
+            "(as for a multivariate distribution): it is no sum over the cells. Leave that "
+            "dimension out of dim=..."
+        )
+    return axes
+
+
+def _flat(graph: TensorVariable, axes: Sequence[int]) -> TensorVariable:
+    """Return the potentials of all cells in one row, straight from PyMC's graph."""
+    others = [i for i in range(graph.type.ndim) if i not in axes]
+    flat: TensorVariable = graph.dimshuffle(*axes, *others)
+    if others:
+        flat = flat.sum(axis=list(range(len(axes), graph.type.ndim)))
+    return cast(TensorVariable, flat.flatten())
+
+
+def _views(
+    model: pm.Model,
+    dim: tuple[str, ...],
+    graphs: Mapping[str, TensorVariable],
+    long: LongFormat,
+    cells: Cells,
+) -> dict[str, TensorVariable]:
+    """Find the deterministics that have all the dims, and no local variable beside the terms'."""
+    views = {}
+    for deterministic in model.deterministics:
+        name, dims = deterministic.name, model.named_vars_to_dims.get(deterministic.name) or ()
+        if not set(dim) <= set(dims) or has_randomness(graphs[name]):
+            continue
+        local_before = set(long.local)
+        view = long.of(graphs[name], [dims.index(d) for d in dim], cells)
+        if long.local == local_before:
+            views[name] = view
+        long.local = local_before
+    return views

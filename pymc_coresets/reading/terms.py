@@ -1,0 +1,212 @@
+"""A model's likelihood terms, their observation axis and its length."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pymc as pm
+
+from pymc_coresets.compat.pymc_api import resolve_shapes
+from pymc_coresets.compat.pytensor_api import Constant, TensorVariable, graph_inputs
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.missing import dims_of_data
+
+__all__ = ["Term", "as_names", "common_length", "refuse_constant", "row_term", "term_names"]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One likelihood term: an observed variable, or a potential with one value for each row.
+
+    Attributes
+    ----------
+    name : str
+        Name of the variable in the model.
+    axis : int
+        Its observation axis.
+    length : int
+        Its number of observations.
+    """
+
+    name: str
+    axis: int
+    length: int
+
+
+def as_names(dim: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names in ``dim=``: none, one, or several that differ.
+
+    Examples
+    --------
+    >>> as_names("obs"), as_names(["dog", "trial"]), as_names(None)
+    (('obs',), ('dog', 'trial'), ())
+    """
+    names = () if dim is None else (dim,) if isinstance(dim, str) else tuple(dim)
+    if len(set(names)) < len(names) or (dim is not None and not names):
+        raise InvalidOptionError(f"dim={dim!r} must be a name, or several that differ.")
+    return names
+
+
+def term_names(
+    model: pm.Model, observed: str | Sequence[str] | None, dim: tuple[str, ...]
+) -> list[str]:
+    """Name the terms to summarise: those asked for, those with the dims, or all.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If there are none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0))
+    >>> term_names(model, None, ())
+    ['y']
+    """
+    dims = model.named_vars_to_dims
+    available = [v.name for v in (*model.observed_RVs, *model.potentials)]
+    if observed is not None:
+        names = [observed] if isinstance(observed, str) else list(observed)
+        unknown = [name for name in names if name not in available]
+        if unknown or not names:
+            raise UnsupportedModelError(
+                f"observed={names!r}: {unknown!r} is not an observed variable or potential "
+                f"of the model. It has {available!r}."
+            )
+        return names
+    if dim:
+        return _with_dims(model, available, dim)
+    names = [v.name for v in model.observed_RVs]
+    axis_dims = {dims[name][0] for name in names if dims.get(name)}
+    names += [
+        p.name
+        for p in model.potentials
+        if p.type.ndim and (not names or dims.get(p.name, (None,))[0] in axis_dims)
+    ]
+    if not names:
+        raise UnsupportedModelError(
+            "The model has no observed variable, and no potential with one value per observation: "
+            "there is no likelihood to summarise. Give a variable its data with observed=..."
+        )
+    return names
+
+
+def _with_dims(model: pm.Model, available: Sequence[str], dim: tuple[str, ...]) -> list[str]:
+    for name in dim:
+        if name not in model.coords:
+            raise UnsupportedModelError(
+                f"dim={name!r} is not a dimension of the model. It has {list(model.coords)!r}."
+            )
+    one = len(dim) == 1
+    own = model.named_vars_to_dims
+    found = {n: own.get(n) or () if one else dims_of_data(model, n) for n in available}
+    names = [name for name, dims in found.items() if set(dim) <= set(dims)]
+    if not names:
+        wanted = f"dimension {dim[0]!r}" if one else f"dimensions {dim!r}"
+        raise UnsupportedModelError(
+            f"No observed variable of the model has the {wanted}: give {'it' if one else 'them'} "
+            f"to one (dims={dim[0] if one else dim!r}), or name the variables with "
+            f"observed=[...]. It has {list(available)!r}."
+        )
+    return names
+
+
+def refuse_constant(
+    names: Sequence[str],
+    graphs: Mapping[str, TensorVariable],
+    parameters: Mapping[str, TensorVariable],
+) -> None:
+    """Refuse terms whose potentials depend on no parameter.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> mu = pt.scalar("mu")
+    >>> refuse_constant(["y"], {"y": pt.constant([1.0, 2.0])}, {"mu": mu})
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.UnsupportedModelError: The log-likelihood of ['y'] depends on no free
+    variable (the model has only ['mu']): there is no posterior to approximate. Give a variable of
+    the likelihood a prior, or name other observed variables with observed=[...].
+    """
+    inputs = set(graph_inputs([graphs[name] for name in names]))
+    if inputs.isdisjoint(parameters.values()):
+        has = f"only {list(parameters)!r}" if parameters else "none"
+        raise UnsupportedModelError(
+            f"The log-likelihood of {list(names)!r} depends on no free variable (the model has "
+            f"{has}): there is no posterior to approximate. Give a variable of the likelihood a "
+            "prior, or name other observed variables with observed=[...]."
+        )
+
+
+def row_term(model: pm.Model, name: str, graph: TensorVariable, dim: str | None) -> Term:
+    """Find the observation axis of a term's potentials, and its length.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the potentials have no such axis, or one whose length depends on free variables.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> row_term(pm.Model(), "y", pt.zeros((5, 3)), None)
+    Term(name='y', axis=0, length=5)
+    """
+    dims = model.named_vars_to_dims.get(name, ())
+    if dim is not None and dims and dim not in dims:
+        raise UnsupportedModelError(
+            f"{name!r} has the dimensions {dims!r}, not {dim!r}. Leave it out of observed=[...]."
+        )
+    axis = dims.index(dim) if dim is not None and dims else 0
+    if axis >= graph.type.ndim:
+        raise UnsupportedModelError(
+            f"The log-likelihood of {name!r} is "
+            + ("one number" if graph.type.ndim == 0 else f"not split along {dim!r}")
+            + " (as for a Gaussian process' marginal likelihood or a time series): it is no sum "
+            "over observations, and a coreset cannot be chosen from it."
+        )
+    return Term(name, axis, _length(name, graph, axis))
+
+
+def _length(name: str, graph: TensorVariable, axis: int) -> int:
+    length: int | None = graph.type.shape[axis]
+    if length is not None:
+        return length
+    [shape] = resolve_shapes([graph.shape])
+    if any(v.owner is None and not isinstance(v, Constant) for v in graph_inputs([shape])):
+        raise UnsupportedModelError(
+            f"The number of observations of {name!r} depends on the values of free variables: "
+            "there are no rows to choose from. Give the data a fixed length."
+        )
+    [lengths] = evaluate([shape])
+    return int(lengths[axis])
+
+
+def common_length(terms: Sequence[Term]) -> int:
+    """Return the number of observations, which all terms must share.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If they differ, or there is just one.
+
+    Examples
+    --------
+    >>> common_length([Term("x", 0, 5), Term("y", 1, 5)])
+    5
+    """
+    lengths = {term.name: term.length for term in terms}
+    if len(set(lengths.values())) > 1:
+        raise UnsupportedModelError(
+            f"The observed variables have different numbers of observations: {lengths}. Name the "
+            "ones to summarise with observed=[...] (or their dimension with dim=...); the others "
+            "stay in the model as they are."
+        )
+    n_obs = terms[0].length
+    if n_obs < 2:
+        raise UnsupportedModelError(
+            f"{terms[0].name!r} has {n_obs} observation: there is nothing to choose from."
+        )
+    return n_obs

@@ -14,7 +14,7 @@ import xarray as xr
 from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError, InvalidDataError, warn_user
-from pymc_coresets.options import flag, name_or_none, names_of
+from pymc_coresets.options import flag, names_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.observations import find_observations
@@ -381,6 +381,6 @@ def _check_rows(indices: np.ndarray, weights: np.ndarray) -> None:
 def _stored_settings(found: Mapping[str, Any]) -> Settings:
     return {
         "observed": names_of("observed", found["observed"]),
-        "dim": name_or_none("dim", found["dim"]),
+        "dim": names_of("dim", found["dim"]),
         "allow_local": flag("allow_local", found["allow_local"]),
     }

@@ -13,7 +13,6 @@ from pymc_coresets.exceptions import InvalidOptionError
 __all__ = [
     "flag",
     "generator",
-    "name_or_none",
     "names_of",
     "one_of",
     "positive_number",
@@ -169,36 +168,6 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> str:  # noqa: ANN
     return value
 
 
-def name_or_none(name: str, value: Any) -> str | None:  # noqa: ANN401
-    """Return ``value``, if it is a name or None.
-
-    Parameters
-    ----------
-    name : str
-        Name of the option, for the message.
-    value : object
-        What the user passed.
-
-    Returns
-    -------
-    str or None
-
-    Raises
-    ------
-    InvalidOptionError
-        If it is anything else.
-
-    Examples
-    --------
-    >>> name_or_none("dim", 0)
-    Traceback (most recent call last):
-    pymc_coresets.exceptions.InvalidOptionError: dim=0 must be a name, or None.
-    """
-    if value is not None and not isinstance(value, str):
-        raise InvalidOptionError(f"{name}={value!r} must be a name, or None.")
-    return value
-
-
 def names_of(name: str, value: Any) -> str | list[str] | None:  # noqa: ANN401
     """Return the name or the names of variables, or None.
 
@@ -224,16 +193,13 @@ def names_of(name: str, value: Any) -> str | list[str] | None:  # noqa: ANN401
     ['y', 'z']
     >>> names_of("observed", 1)
     Traceback (most recent call last):
-    pymc_coresets.exceptions.InvalidOptionError: observed=1 must be the name of a variable, or a
-    list of names.
+    pymc_coresets.exceptions.InvalidOptionError: observed=1 must be a name, or a list of names.
     """
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, Sequence) and all(isinstance(item, str) for item in value):
         return list(value)
-    raise InvalidOptionError(
-        f"{name}={value!r} must be the name of a variable, or a list of names."
-    )
+    raise InvalidOptionError(f"{name}={value!r} must be a name, or a list of names.")
 
 
 def generator(

@@ -32,7 +32,6 @@ from pymc_coresets.glm.predictor.linear import LinearPredictor, find_linear_pred
 from pymc_coresets.options import (
     flag,
     generator,
-    name_or_none,
     names_of,
     positive_number,
     whole_number,
@@ -168,7 +167,7 @@ def build_pass_glm(
     """
     degree = whole_number("degree", degree, least=1, most=MAX_DEGREE)
     fixed_radius = _radius(radius)
-    names, dim = names_of("observed", observed), name_or_none("dim", dim)
+    names, dim = names_of("observed", observed), names_of("dim", dim)
     rng, show_bars = generator(random_seed), flag("progressbar", progressbar)
     model = given_model(model)
     if POLYNOMIAL in model.named_vars:

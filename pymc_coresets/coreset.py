@@ -273,6 +273,7 @@ class Coreset(StandIn[Check]):
                 f"has {loglik.observations.n_obs}: give the model that it was built from."
             )
         coreset = cls(**stored, loglikelihood=loglik)
+        coreset._rows()  # which refuses positions that the data do not have
         coreset._compare_with(fingerprints(loglik.observations, coreset._positions()))
         return coreset
 
@@ -351,6 +352,9 @@ def _stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
     attrs = dataset.attrs
     indices, weights = dataset["indices"].to_numpy(), dataset["weights"].to_numpy()
     _check_rows(indices, weights)
+    for name in {"method", "weighting", "status", "selected", "every"} & attrs.keys():
+        if not isinstance(attrs[name], str):
+            raise TypeError(f"its {name} is {attrs[name]!r}, and no word")
     return {
         "indices": indices,
         "weights": weights,

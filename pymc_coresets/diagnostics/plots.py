@@ -1,5 +1,6 @@
 """Plots of a coreset: its weights, its construction, and its posterior beside the full one."""
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
@@ -13,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from pymc_coresets.diagnostics.alignment import common_draws
+from pymc_coresets.diagnostics.alignment import common_draws, labelled_components
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import one_of
 
@@ -79,7 +80,7 @@ def plot_comparison(
     InvalidOptionError
         If a variable of `var_names` is not in both, or `kind` is unknown.
     InvalidDataError
-        If the posteriors have no variable in common.
+        If the posteriors have no variable in common, or draws are not finite.
 
     Examples
     --------
@@ -90,6 +91,8 @@ def plot_comparison(
     """
     one_of("kind", kind, ["dist", "forest"])
     pair = common_draws(full, approximation, var_names)[:2]
+    for draws in pair:
+        deque(labelled_components(draws), maxlen=0)  # refuses draws that are not finite
     n_draws = min(draws.sizes["chain"] * draws.sizes["draw"] for draws in pair)
     trees = {
         label: xr.DataTree.from_dict({"posterior": _thinned(draws, n_draws)})

@@ -224,3 +224,18 @@ def test_energy_distance_notices_a_change_of_dependence():
     x = np.stack([z[..., 0], 0.8 * z[..., 0] + 0.6 * z[..., 1]], axis=-1)
     joint = compare(dataset(b=x), dataset(b=x * [1, -1])).joint
     assert (joint["value"] > 3 * joint["noise"]).iloc[:3].all()
+
+
+@pytest.mark.parametrize("spoiled", ["full", "approximation"])
+def test_draws_that_cannot_be_compared_are_named(spoiled):
+    good = xr.Dataset({"mu": (("chain", "draw"), np.random.default_rng(1).normal(size=(2, 50)))})
+    bad = {
+        "no draws": good.isel(chain=slice(0)),
+        "at least 4": good.isel(draw=slice(3)),
+        "beyond 1e\\+150": good * 1e200,
+        "none of them in common": good.astype(str),
+    }
+    for message, draws in bad.items():
+        pair = {"full": good, "approximation": good} | {spoiled: draws}
+        with pytest.raises(InvalidDataError, match=message):
+            compare(**pair)

@@ -27,6 +27,7 @@ from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import AND, GE, GT, LE, Abs, Exp, Sigmoid, Softplus, Sqr
 from pytensor.scalar.basic import Composite, ScalarOp, upgrade_to_float
+from pytensor.scalar.math import Log1mexp
 from pytensor.sparse.math import Dot as SparseDot
 from pytensor.sparse.math import StructuredDot
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
@@ -79,6 +80,7 @@ __all__ = [
     "IncSubtensor",
     "Join",
     "JoinDims",
+    "Log1mexp",
     "LogSoftmax",
     "LogSumExp",
     "MakeVector",

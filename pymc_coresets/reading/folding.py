@@ -5,23 +5,45 @@ from typing import Any, cast
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 
 from pymc_coresets.compat.pytensor_api import (
+    Apply,
     Constant,
+    Elemwise,
+    FunctionGraph,
+    Log1mexp,
     Mode,
     RewriteDatabaseQuery,
+    Softplus,
     Variable,
     clone_replace,
+    dfs_rewriter,
     graph_inputs,
+    node_rewriter,
 )
 
 __all__ = ["PLAIN_MODE", "evaluate", "numpy_function"]
 
 
+@node_rewriter([Elemwise])
+def _as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
+    """Write functions by others that NumPy has: PyTensor would call Python for each number."""
+    x = node.inputs[0]
+    if isinstance(node.op.scalar_op, Softplus):
+        return [pt.maximum(x, 0) + pt.log1p(pt.exp(-pt.abs(x)))]
+    if isinstance(node.op.scalar_op, Log1mexp):
+        near_zero = pt.log(-pt.expm1(pt.maximum(x, -1)))
+        return [pt.switch(x > -np.log(2), near_zero, pt.log1p(-pt.exp(x)))]
+    return None
+
+
 def _numpy_mode() -> Mode:
     rewrites = RewriteDatabaseQuery(include=["canonicalize", "stabilize", "specialize"])
     plain = Mode(linker="py", optimizer=rewrites)
-    mode: Mode = plain.including("local_check_parameter_to_ninf_switch")
+    mode: Mode = plain.including("local_check_parameter_to_ninf_switch").register(
+        (dfs_rewriter(_as_ufuncs), 48.0)  # after the rewrites that would undo it
+    )
     return mode
 
 

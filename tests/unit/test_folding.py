@@ -1,0 +1,32 @@
+"""Graphs that NumPy evaluates: stable, and never one number at a time."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pymc_coresets.compat.pytensor_api import Elemwise
+from pymc_coresets.reading.folding import PLAIN_MODE, numpy_function
+
+X = np.array([-800.0, -40.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 40.0, 800.0])
+FUNCTIONS = {
+    "log of a probability": (lambda x: pt.log(pt.sigmoid(x)), -np.logaddexp(0, -X)),
+    "log of its complement": (lambda x: pt.log1p(-pt.sigmoid(x)), -np.logaddexp(0, X)),
+    "softplus": (pt.softplus, np.logaddexp(0, X)),
+    "log1mexp": (
+        lambda x: pt.log1mexp(-pt.abs(x) - 1e-9),
+        np.log(-np.expm1(-np.abs(X) - 1e-9)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_are_stable_and_come_from_ufuncs(name):
+    function, expected = FUNCTIONS[name]
+    x = pt.dvector("x")
+    [found] = numpy_function([x], [function(x)])(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+    compiled = pytensor.function([x], function(x), mode=PLAIN_MODE)
+    for node in compiled.maker.fgraph.apply_nodes:
+        if isinstance(node.op, Elemwise):
+            assert node.op.nfunc_spec is not None or node.op.scalar_op.nfunc_spec, node

@@ -25,6 +25,7 @@ TESTS = {
     "exceptions": (*unit("warnings"), ERRORS),
     "rows/": (*unit("rows", "candidates"), BUILD),
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
+    "reading/cells/": (*unit("long_format"), "tests/models/test_cells.py"),
     "reading/draws": unit("draws"),
     "reading/unconstrained": (*unit("weighting"), SAMPLER),
     "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),

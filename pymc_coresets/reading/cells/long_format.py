@@ -220,7 +220,8 @@ class LongFormat(Known):
             own = self._reached[key] = self._reached[guarded]
             guards = []
             for need, cells in zip(needs, built[1:], strict=True):
-                # A condition as long as an axis may concern a parameter that all cells share.
+                # A condition that is as long as an axis may concern a parameter that all cells
+                # share, such as the probabilities of as many categories: then it is no cell's own.
                 shared = not need.selected or self._reached[need] - own
                 guards.append((need.variable, None) if shared else (cells, 0))
             return checks.guard(built[0], 0, guards)

@@ -87,7 +87,7 @@ def by_laplace(model: pm.Model) -> Ask:
 
 
 def by_pass(model: pm.Model) -> Ask:
-    summary = build_pass_glm(model, radius=RADIUS, random_seed=1)
+    summary = build_pass_glm(model, radius=RADIUS, random_seed=1, progressbar=False)
     found = summary.closed_form()
 
     def outcome() -> Outcome:
@@ -99,7 +99,7 @@ def by_pass(model: pm.Model) -> Ask:
 
 
 def by_degree_6(model: pm.Model) -> Ask:
-    summary = build_pass_glm(model, degree=6, radius="auto", random_seed=1)
+    summary = build_pass_glm(model, degree=6, radius="auto", random_seed=1, progressbar=False)
     idata = summary.sample(**SAMPLING)
 
     def outcome() -> Outcome:

@@ -40,7 +40,7 @@ def one_pass_report(n_obs: int, n_columns: int) -> str:
         passes.append(seconds)
         memory.append(extra)
     extra, (whole, _) = extra_memory(
-        lambda: seconds_of(lambda: build_pass_glm(model, random_seed=1))
+        lambda: seconds_of(lambda: build_pass_glm(model, random_seed=1, progressbar=False))
     )
     product, least = min(products), min(passes)
     which = "X itself" if same else "a copy of X"
@@ -95,7 +95,7 @@ def _resident(what: str) -> float:
 def failing_report() -> str:
     """Report what `check` says where many rows lie beyond the radius."""
     data = out_of_reach(FAILING_ROWS, share=FAILING_SHARE, rng=np.random.default_rng(9))
-    summary = build_pass_glm(data.model(), random_seed=1)
+    summary = build_pass_glm(data.model(), random_seed=1, progressbar=False)
     check = summary.check(random_seed=1)
     lines = [
         f"N = {data.n_obs:,}, {FAILING_SHARE:.0%} of the rows with |eta| > 4",

@@ -163,7 +163,7 @@ def main() -> None:
     table = Table(title=f"V of {options.n} x {options.draws}, size {options.size}")
     for heading in ("matrix", "method"):
         table.add_column(heading)
-    for heading in ("seconds", "/ plain", "passes per step", "bandwidth", "points", "J / J(0)"):
+    for heading in ("seconds", "/ plain", "passes / step", "bandwidth", "points", "J / J(0)"):
         table.add_column(heading, justify="right")
     loglik = make_loglik(options.n, options.draws, rng=np.random.default_rng(1))
     for dtype in (np.float64, np.float32):

@@ -18,7 +18,14 @@ from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.posterior import CoresetPosterior
 from pymc_coresets.methods.register import METHODS
-from pymc_coresets.options import generator, positive_number, whole_number
+from pymc_coresets.options import (
+    flag,
+    generator,
+    names_of,
+    one_of,
+    positive_number,
+    whole_number,
+)
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import verify, verify_model
 from pymc_coresets.progress import Reporter
@@ -150,21 +157,18 @@ def build_coreset(  # noqa: PLR0913
     weights_from = _weighting(weighting)
     _check_nuts_sampler(nuts_sampler)
     rng = generator(random_seed)
-    names = observed if observed is None or isinstance(observed, str) else list(observed)
-    dims = dim if dim is None or isinstance(dim, str) else list(dim)
-    settings: Settings = {"observed": names, "dim": dims, "allow_local": allow_local}
+    collapse, show = flag("collapse", collapse), flag("progressbar", progressbar)
+    settings: Settings = {
+        "observed": names_of("observed", observed),
+        "dim": names_of("dim", dim),
+        "allow_local": flag("allow_local", allow_local),
+    }
     started = time.perf_counter()
     model = _full_model(model)
-    with Reporter(show=progressbar) as report:
+    with Reporter(show=show) as report:
         with report.part("reading the model"):
-            observations = find_observations(model, **settings)
-            if size is not None:
-                size = whole_number("size", size, least=1, most=observations.n_obs)
-            loglik = LogLikelihood(observations)
-            verify(loglik, rng=rng.spawn(1)[0])
-            loglik = loglik.collapsed() if collapse else loglik
-            _verify_form(loglik)
-        limit = chosen.default_size(loglik.n_dims, loglik.n_rows) if size is None else size
+            loglik = _read(model, settings, size=size, collapse=collapse, rng=rng)
+        limit = chosen.default_size(loglik.n_dims, loglik.n_rows) if size is None else int(size)
         limit = min(limit, loglik.n_rows)
         samplers = _Samplers(loglik, nuts_sampler)
         job = Job(
@@ -182,14 +186,15 @@ def build_coreset(  # noqa: PLR0913
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     wanted = _limit(chosen, asked=tolerance is not None or size is None)
-    for message in limitations(
-        solution, observations, size=limit, tolerance=wanted, counts=report.counts
-    ):
+    limits = limitations(
+        solution, loglik.observations, size=limit, tolerance=wanted, counts=report.counts
+    )
+    for message in limits:
         warn_user(message)
     return Coreset(
         indices=solution.rows.positions,
         weights=solution.weights,
-        n_observations=observations.n_obs,
+        n_observations=loglik.observations.n_obs,
         n_distinct=loglik.n_rows,
         method=_named(method),
         weighting=chosen.draws_from or ("subsample" if weighting is None else _named(weighting)),
@@ -214,8 +219,27 @@ def _full_model(model: pm.Model | None) -> pm.Model:
     return found
 
 
+def _read(
+    model: pm.Model,
+    settings: Settings,
+    *,
+    size: int | None,
+    collapse: bool,
+    rng: np.random.Generator,
+) -> LogLikelihood:
+    """Take the model apart, and compare what comes of it with PyMC before any work is done."""
+    observations = find_observations(model, **settings)
+    if size is not None:
+        whole_number("size", size, least=1, most=observations.n_obs)
+    loglik = LogLikelihood(observations)
+    verify(loglik, rng=rng.spawn(1)[0])
+    loglik = loglik.collapsed() if collapse else loglik
+    _verify_form(loglik)
+    return loglik
+
+
 def _verify_form(loglik: LogLikelihood) -> None:
-    """Compare the coreset's model with PyMC on one row, before any work is done."""
+    """Compare the coreset's model with PyMC on one row."""
     rows, weights = loglik.source.take(slice(0, 1)), np.array([2.0])
     verify_model(loglik, coreset_model(loglik.observations, rows, weights), rows, weights)
 
@@ -267,10 +291,7 @@ def _methods_that_accept(option: str) -> str:
 
 
 def _check_nuts_sampler(nuts_sampler: str) -> None:
-    if nuts_sampler not in _NUTS_SAMPLERS:
-        raise InvalidOptionError(
-            f"nuts_sampler={nuts_sampler!r} must be one of {list(_NUTS_SAMPLERS)!r}."
-        )
+    one_of("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
     if nuts_sampler == "nutpie" and find_spec("nutpie") is None:
         raise InvalidOptionError(
             "nuts_sampler='nutpie' needs the package nutpie: pip install \"pymc-coresets[nutpie]\"."
@@ -290,7 +311,14 @@ def _weighting(weighting: str | Weighting | DrawsLike | None) -> Weighting:
                 f"weighting={weighting!r} is unknown: use one of {list(WEIGHTINGS)!r}, or draws."
             )
         return WEIGHTINGS[weighting]()
-    return cast(Weighting, weighting) if hasattr(weighting, "draw") else UserDraws(weighting)
+    if isinstance(weighting, Draws | xr.DataTree | xr.Dataset | Mapping):
+        return UserDraws(weighting)
+    if not callable(getattr(weighting, "draw", None)):
+        raise InvalidOptionError(
+            f"weighting={weighting!r} must be one of {list(WEIGHTINGS)!r}, an option object such "
+            "as Subsample(), or draws: a DataTree, a Dataset, or a mapping of names to arrays."
+        )
+    return weighting
 
 
 def _named(option: Any) -> str:  # noqa: ANN401

@@ -1,6 +1,7 @@
 """The result: a few weighted rows, and the model in which they stand for all of them."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ import xarray as xr
 from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError, InvalidDataError, warn_user
+from pymc_coresets.options import flag, names_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.observations import find_observations
@@ -60,9 +62,7 @@ class Coreset(StandIn[Check]):
     random_seed : int or None
         The seed that it was built from, if that was a number.
     history : xarray.Dataset
-        For each step: ``size``, ``objective`` on the draws that chose the weights and
-        ``heldout_objective`` on others (nats), and ``seconds`` since the method started; the
-        attributes hold the seconds that each part of the construction took.
+        How the construction went, see Notes.
     settings : dict
         How the observations were found in the model: ``observed``, ``dim``, ``allow_local``.
     loglikelihood : LogLikelihood or None
@@ -70,6 +70,33 @@ class Coreset(StandIn[Check]):
         model.
     built_from : Fingerprints, optional
         Digests of the data that it was built from, if the coreset was read from a file.
+
+    Notes
+    -----
+    `history` has one entry along the dimension ``step`` for the start and for each step (of
+    ``method="auto"``: for each coreset that was measured), and none for methods that draw rows at
+    random.  Its variables:
+
+    ==================  =======================================================================
+    size                rows with positive weight
+    objective           nats: ``|L - L(w)|^2`` on the draws that chose the weights
+    heldout_objective   nats: the same on draws that chose nothing; nan where there are none
+    seconds             wall time since the method's start
+    pareto_khat         shape of the tail of the importance ratios, full posterior over coreset's
+    kl                  nats: KL(coreset || full), by these ratios
+    reverse_kl          nats: KL(full || coreset); nan where the tail is too heavy
+    n_passes            passes over all rows so far
+    n_evaluations       log-likelihoods so far, each of one row at one draw
+    seconds_drawing     wall time so far in the sampler
+    seconds_evaluating  wall time so far in log-likelihoods
+    ==================  =======================================================================
+
+    The last seven are nan or 0 for methods that do not draw from the coreset's posterior.  The
+    attributes hold the wall time of each part in seconds (``seconds rounds``, ...) and counts:
+    ``n_sampler_runs``, ``n_sampler_draws``, ``n_corrected_laplace`` (runs that were answered by
+    corrected Laplace draws), ``n_divergences``, ``n_failed_starts``, ``n_not_finite`` (draws at
+    which the log-likelihood of all rows is not finite) and ``n_reused`` (runs that were answered
+    by earlier draws).  `Sensitivity` adds what its guarantee rests on.
 
     Examples
     --------
@@ -229,14 +256,14 @@ class Coreset(StandIn[Check]):
         >>> Coreset.from_netcdf("nowhere.nc")
         Traceback (most recent call last):
         pymc_coresets.exceptions.InvalidDataError: nowhere.nc cannot be read: [Errno 2] No such file
-        or directory: 'nowhere.nc'
+        or directory: 'nowhere.nc'.
         """
+        model = current_model() if model is None else given_model(model)
         groups = read_netcdf(path)
         try:
             stored = _stored_fields(groups[GROUP], groups["history"])
         except (KeyError, ValueError, TypeError) as error:
-            raise InvalidDataError(f"{path} is no file of a coreset: {error!r}") from error
-        model = current_model() if model is None else given_model(model)
+            raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
         if model is None:
             return cls(**stored, loglikelihood=None)
         loglik = LogLikelihood(find_observations(model, **stored["settings"]))
@@ -246,6 +273,7 @@ class Coreset(StandIn[Check]):
                 f"has {loglik.observations.n_obs}: give the model that it was built from."
             )
         coreset = cls(**stored, loglikelihood=loglik)
+        coreset._rows()  # which refuses positions that the data do not have
         coreset._compare_with(fingerprints(loglik.observations, coreset._positions()))
         return coreset
 
@@ -322,9 +350,14 @@ class Coreset(StandIn[Check]):
 def _stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
     """Arguments of `Coreset` from the groups of its file."""
     attrs = dataset.attrs
+    indices, weights = dataset["indices"].to_numpy(), dataset["weights"].to_numpy()
+    _check_rows(indices, weights)
+    for name in {"method", "weighting", "status", "selected", "every"} & attrs.keys():
+        if not isinstance(attrs[name], str):
+            raise TypeError(f"its {name} is {attrs[name]!r}, and no word")
     return {
-        "indices": dataset["indices"].to_numpy(),
-        "weights": dataset["weights"].to_numpy(),
+        "indices": indices,
+        "weights": weights,
         "n_observations": int(attrs["n_observations"]),
         "n_distinct": int(attrs["n_distinct"]),
         "method": attrs["method"],
@@ -333,8 +366,25 @@ def _stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
         "objective": float(attrs["objective"]),
         "random_seed": None if attrs["random_seed"] == "" else int(attrs["random_seed"]),
         "history": history,
-        "settings": json.loads(attrs["settings"]),
+        "settings": _stored_settings(json.loads(attrs["settings"])),
         "built_from": Fingerprints(selected=attrs["selected"], every=attrs["every"])
         if "selected" in attrs
         else None,
+    }
+
+
+def _check_rows(indices: np.ndarray, weights: np.ndarray) -> None:
+    if indices.ndim != 1 or indices.dtype.kind != "i" or (np.diff(indices, prepend=-1) <= 0).any():
+        raise ValueError("its indices are no positions in increasing order")
+    if weights.shape != indices.shape or weights.dtype.kind != "f":
+        raise ValueError("it has not one weight for each index")
+    if not (np.isfinite(weights) & (weights > 0)).all():
+        raise ValueError("its weights are not positive and finite")
+
+
+def _stored_settings(found: Mapping[str, Any]) -> Settings:
+    return {
+        "observed": names_of("observed", found["observed"]),
+        "dim": names_of("dim", found["dim"]),
+        "allow_local": flag("allow_local", found["allow_local"]),
     }

@@ -1,7 +1,7 @@
-"""Checks of what users pass: whole numbers, positive numbers, seeds."""
+"""Checks of what users pass: whole numbers, positive numbers, flags, names, seeds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from numbers import Real
 from operator import index
 from typing import Any
@@ -10,10 +10,19 @@ import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
 
-__all__ = ["generator", "positive_number", "whole_number"]
+__all__ = [
+    "flag",
+    "generator",
+    "names_of",
+    "one_of",
+    "positive_number",
+    "whole_number",
+]
+
+_MOST = 2**31 - 1
 
 
-def whole_number(name: str, value: Any, *, least: int, most: int | None = None) -> int:  # noqa: ANN401
+def whole_number(name: str, value: Any, *, least: int, most: int = _MOST) -> int:  # noqa: ANN401
     """Return ``value`` as an int between ``least`` and ``most``.
 
     Parameters
@@ -24,7 +33,7 @@ def whole_number(name: str, value: Any, *, least: int, most: int | None = None) 
         What the user passed.  True and False are no numbers, and neither is 2.0.
     least : int
         Smallest value that is allowed.
-    most : int, optional
+    most : int, default 2**31 - 1
         Largest value that is allowed.
 
     Returns
@@ -50,14 +59,14 @@ def whole_number(name: str, value: Any, *, least: int, most: int | None = None) 
         whole = None
     if whole is None:
         raise InvalidOptionError(f"{name}={value!r} must be a whole number.")
-    if most is not None and not least <= whole <= most:
-        raise InvalidOptionError(f"{name}={whole} must lie between {least} and {most}.")
-    if whole < least:
+    if whole < least and most == _MOST:
         raise InvalidOptionError(f"{name}={whole} must be at least {least}.")
+    if not least <= whole <= most:
+        raise InvalidOptionError(f"{name}={whole} must lie between {least} and {most}.")
     return whole
 
 
-def positive_number(name: str, value: Any) -> float:  # noqa: ANN401
+def positive_number(name: str, value: Any, *, below: float = math.inf) -> float:  # noqa: ANN401
     """Return ``value`` as a float that is positive and finite.
 
     Parameters
@@ -66,6 +75,8 @@ def positive_number(name: str, value: Any) -> float:  # noqa: ANN401
         Name of the option, for the message.
     value : object
         What the user passed.  True and False are no numbers.
+    below : float, optional
+        What the value must stay below.
 
     Returns
     -------
@@ -74,7 +85,7 @@ def positive_number(name: str, value: Any) -> float:  # noqa: ANN401
     Raises
     ------
     InvalidOptionError
-        If the value is no number, not positive, infinite or NaN.
+        If the value is no number, not positive, too large, infinite or NaN.
 
     Examples
     --------
@@ -84,10 +95,111 @@ def positive_number(name: str, value: Any) -> float:  # noqa: ANN401
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: tolerance=nan must be a positive, finite number.
     """
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not (number and 0 < value < math.inf):
-        raise InvalidOptionError(f"{name}={value!r} must be a positive, finite number.")
-    return float(value)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    try:
+        number = float(value) if is_number else math.nan
+    except OverflowError:
+        number = math.nan
+    if not 0 < number < below:
+        kind = "positive, finite number" if below == math.inf else f"number between 0 and {below:g}"
+        raise InvalidOptionError(f"{name}={value!r} must be a {kind}.")
+    return number
+
+
+def flag(name: str, value: Any) -> bool:  # noqa: ANN401
+    """Return ``value`` as a bool, if it is True or False.
+
+    Parameters
+    ----------
+    name : str
+        Name of the option, for the message.
+    value : object
+        What the user passed.  0, 1, None and words are neither.
+
+    Returns
+    -------
+    bool
+
+    Raises
+    ------
+    InvalidOptionError
+        If it is anything else.
+
+    Examples
+    --------
+    >>> flag("collapse", "no")
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: collapse='no' must be True or False.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidOptionError(f"{name}={value!r} must be True or False.")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, choices: Collection[str]) -> str:  # noqa: ANN401
+    """Return ``value``, if it is one of some words.
+
+    Parameters
+    ----------
+    name : str
+        Name of the option, for the message.
+    value : object
+        What the user passed.
+    choices : collection of str
+        The words that are allowed.
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    InvalidOptionError
+        If it is none of them.
+
+    Examples
+    --------
+    >>> one_of("kind", "bar", ["dist", "forest"])
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: kind='bar' must be one of ['dist', 'forest'].
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise InvalidOptionError(f"{name}={value!r} must be one of {list(choices)!r}.")
+    return value
+
+
+def names_of(name: str, value: Any) -> str | list[str] | None:  # noqa: ANN401
+    """Return the name or the names of variables, or None.
+
+    Parameters
+    ----------
+    name : str
+        Name of the option, for the message.
+    value : object
+        What the user passed.
+
+    Returns
+    -------
+    str, list of str, or None
+
+    Raises
+    ------
+    InvalidOptionError
+        If it is neither a name nor a sequence of names.
+
+    Examples
+    --------
+    >>> names_of("observed", ("y", "z"))
+    ['y', 'z']
+    >>> names_of("observed", 1)
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: observed=1 must be a name, or a list of names.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Sequence) and all(isinstance(item, str) for item in value):
+        return list(value)
+    raise InvalidOptionError(f"{name}={value!r} must be a name, or a list of names.")
 
 
 def generator(

@@ -29,7 +29,13 @@ from pymc_coresets.glm.polynomial.statistics import (
 )
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
 from pymc_coresets.glm.predictor.linear import LinearPredictor, find_linear_predictor
-from pymc_coresets.options import generator, positive_number, whole_number
+from pymc_coresets.options import (
+    flag,
+    generator,
+    names_of,
+    positive_number,
+    whole_number,
+)
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress import Reporter
@@ -161,16 +167,17 @@ def build_pass_glm(
     """
     degree = whole_number("degree", degree, least=1, most=MAX_DEGREE)
     fixed_radius = _radius(radius)
-    rng = generator(random_seed)
+    names, dim = names_of("observed", observed), names_of("dim", dim)
+    rng, show_bars = generator(random_seed), flag("progressbar", progressbar)
     model = given_model(model)
     if POLYNOMIAL in model.named_vars:
         raise UnsupportedModelError(
             "This is the model of a summary already. Build another from the full model."
         )
-    with Reporter(show=progressbar) as report:
+    with Reporter(show=show_bars) as report:
         with report.part("reading the model"):
             observations = find_observations(
-                model if given is None else fix_variables(model, given), observed=observed, dim=dim
+                model if given is None else fix_variables(model, given), observed=names, dim=dim
             )
             found = find_linear_predictor(observations)
             check_size(degree, len(found.names))

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -125,8 +126,11 @@ def write_netcdf(tree: xr.DataTree, path: str | Path) -> None:
     array([2., 3.])
     """
     _need_h5netcdf()
-    target = _path(path).resolve()
-    part = target.with_name(f".{target.name}.{uuid4().hex}.part")
+    try:
+        target = _path(path).resolve()
+        part = target.with_name(f".{target.name}.{uuid4().hex}.part")
+    except ValueError as error:
+        raise InvalidOptionError(f"{path} cannot be written: {error}.") from error
     try:
         tree.to_netcdf(part, engine="h5netcdf")
         with part.open("r+b") as file:
@@ -134,9 +138,10 @@ def write_netcdf(tree: xr.DataTree, path: str | Path) -> None:
             file.write(_MARK + digest)
         part.replace(target)
     except OSError as error:
-        raise InvalidOptionError(f"{path} cannot be written: {error}") from error
+        raise InvalidOptionError(f"{path} cannot be written: {error}.") from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # of a name that no file can have
+            part.unlink()
 
 
 def read_netcdf(path: str | Path) -> dict[str, xr.Dataset]:
@@ -164,14 +169,14 @@ def read_netcdf(path: str | Path) -> dict[str, xr.Dataset]:
     >>> read_netcdf("nowhere.nc")
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidDataError: nowhere.nc cannot be read: [Errno 2] No such file or
-    directory: 'nowhere.nc'
+    directory: 'nowhere.nc'.
     """
     _need_h5netcdf()
     source = _path(path)
     try:
         content = source.read_bytes()
     except (OSError, ValueError) as error:
-        raise InvalidDataError(f"{path} cannot be read: {error}") from error
+        raise InvalidDataError(f"{path} cannot be read: {error}.") from error
     body, mark, digest = content.rpartition(_MARK)
     # Nothing is handed to the HDF5 library unless it is intact: that may crash on damaged files.
     if not mark or digest != _file_digest(body):
@@ -184,7 +189,7 @@ def read_netcdf(path: str | Path) -> dict[str, xr.Dataset]:
         with xr.open_datatree(io.BytesIO(body), engine="h5netcdf") as tree:
             return {name: node.to_dataset().load() for name, node in tree.children.items()}
     except _MALFORMED as error:
-        raise InvalidDataError(f"{path} is no file of a coreset: {error}") from error
+        raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
 
 
 def _file_digest(content: bytes) -> bytes:

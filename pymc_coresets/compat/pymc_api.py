@@ -59,6 +59,7 @@ def coords_of(fgraph: FunctionGraph) -> tuple[dict[str, Any], dict[str, Any]]:
 
     Examples
     --------
+    >>> import pymc as pm
     >>> with pm.Model(coords={"city": ["Bern", "Oslo"]}) as model:
     ...     effect = pm.Normal("effect", dims="city")
     >>> coords_of(fgraph_from_model(model)[0])[0]

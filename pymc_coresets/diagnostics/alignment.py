@@ -9,6 +9,9 @@ from pymc_coresets.compat.arviz_api import BaseLabeller, xarray_sel_iter
 from pymc_coresets.diagnostics.datatree import posterior_dataset
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.options import names_of
+
+_LARGEST = 1e150
 
 
 def common_draws(
@@ -69,7 +72,7 @@ def labelled_components(draws: xr.Dataset) -> Iterable[tuple[str, Floats]]:
     Raises
     ------
     InvalidDataError
-        If draws are not finite.
+        If draws are not finite, or their squares are not.
 
     Examples
     --------
@@ -87,6 +90,11 @@ def labelled_components(draws: xr.Dataset) -> Iterable[tuple[str, Floats]]:
                 f"{label} has draws that are not finite: leave it out through var_names, or find "
                 "out why the model yields them."
             )
+        if np.abs(values).max() > _LARGEST:
+            raise InvalidDataError(
+                f"{label} has draws beyond {_LARGEST:g}, whose squares are infinite: leave it out "
+                "through var_names, or use another unit."
+            )
         yield label, values
 
 
@@ -94,9 +102,12 @@ def _common_variables(
     full: xr.Dataset, approximation: xr.Dataset, var_names: str | Sequence[str] | None
 ) -> tuple[list[str], tuple[str, ...]]:
     """Return the names of the variables to compare, and of those that cannot be compared."""
-    asked = [var_names] if isinstance(var_names, str) else var_names
+    wanted = names_of("var_names", var_names)
+    asked = [wanted] if isinstance(wanted, str) else wanted
+    if asked == []:
+        raise InvalidOptionError("var_names has no names: leave it out, or name variables.")
     every = [str(name) for name in dict.fromkeys([*full.data_vars, *approximation.data_vars])]
-    candidates = every if asked is None else list(asked)
+    candidates = every if asked is None else asked
     names = [name for name in candidates if _comparable(full, approximation, name)]
     skipped = tuple(name for name in candidates if name not in names)
     if skipped and asked is not None:
@@ -117,6 +128,8 @@ def _common_variables(
 def _comparable(full: xr.Dataset, approximation: xr.Dataset, name: Hashable) -> bool:
     if name not in full.data_vars or name not in approximation.data_vars:
         return False
-    x, y = (data[name].isel(chain=0, draw=0, drop=True) for data in (full, approximation))
-    same_labels = all(x[dim].equals(y[dim]) for dim in x.dims if dim in y.dims)
-    return x.sizes == y.sizes and same_labels and x.dtype.kind in "biuf"
+    pair = full[name], approximation[name]
+    if not all({"chain", "draw"} <= set(data.dims) and data.dtype.kind in "biuf" for data in pair):
+        return False
+    x, y = (data.isel(chain=0, draw=0, drop=True) for data in pair)
+    return x.sizes == y.sizes and all(x[dim].equals(y[dim]) for dim in x.dims)

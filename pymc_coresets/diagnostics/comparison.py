@@ -15,11 +15,13 @@ from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics import distances
 from pymc_coresets.diagnostics.alignment import common_draws, labelled_components
 from pymc_coresets.diagnostics.importance import Floats
+from pymc_coresets.exceptions import InvalidDataError
 
 QUANTILES = (0.05, 0.5, 0.95)
 """Probabilities of the quantiles that are compared."""
 
 _ROUNDING = 1e-10  # relative differences below this are rounding: constant components have them
+_LEAST_DRAWS = 4  # of a chain: ArviZ's minimum for an effective sample size
 _SHOWN_ROWS = 20
 _SHOWN = [
     "mean_full", "mean_approximation", "delta_mean_sd", "delta_mean_noise", "sd_ratio",
@@ -171,7 +173,7 @@ def compare(
     InvalidOptionError
         If a variable of `var_names` cannot be compared.
     InvalidDataError
-        If no variable is left, or draws are not finite.
+        If no variable is left, draws are not finite, or chains have fewer than 4 draws.
 
     Notes
     -----
@@ -202,6 +204,12 @@ def compare(
     1.0
     """
     first, second, skipped = common_draws(full, approximation, var_names)
+    for name, draws in (("full", first), ("approximation", second)):
+        if draws.sizes["draw"] < _LEAST_DRAWS:
+            raise InvalidDataError(
+                f"{name} has chains of {draws.sizes['draw']} draws, but at least {_LEAST_DRAWS} "
+                "are needed to tell differences from noise."
+            )
     pairs = zip(labelled_components(first), labelled_components(second), strict=True)
     limit = float(second.attrs.get("psis_ess", np.inf))
     components = [_Component.of(label, x, y, limit) for (label, x), (_, y) in pairs]

@@ -210,7 +210,7 @@ def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
     Raises
     ------
     InvalidDataError
-        If there is no group ``posterior``, or it lacks the dims chain and draw.
+        If there is no group ``posterior``, it lacks the dims chain and draw, or has no draws.
 
     Examples
     --------
@@ -235,6 +235,8 @@ def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
             f"the draws in {name} have dims {list(dataset.dims)}, but chain and draw are needed: "
             "arviz.convert_to_datatree makes them from arrays."
         )
+    if not all(dataset.sizes[dim] for dim in _SAMPLE_DIMS):
+        raise InvalidDataError(f"{name} has no draws: its posterior is empty.")
     return dataset
 
 
@@ -273,8 +275,13 @@ def _check(
 
 def _numbers(statistic: Callable[[xr.Dataset], xr.Dataset], posterior: xr.Dataset) -> list[float]:
     """Return a statistic of all components for which it is defined; constants have no R-hat."""
+    sampled = [
+        name
+        for name, variable in posterior.data_vars.items()
+        if variable.dtype.kind in "biuf" and set(_SAMPLE_DIMS) <= set(variable.dims)
+    ]
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = statistic(posterior)
+        values = statistic(posterior[sampled])
     arrays = (values[name].values for name in values.data_vars)
     return [float(number) for array in arrays for number in array[~np.isnan(array)].flat]
 
@@ -284,7 +291,13 @@ def _n_divergences(idata: xr.DataTree) -> int | None:
         return None
     if "sample_stats" not in idata.children or "diverging" not in idata["sample_stats"]:
         return None
-    return int(idata["sample_stats"]["diverging"].sum())
+    diverging = idata["sample_stats"]["diverging"]
+    if diverging.dtype.kind not in "biuf":
+        raise InvalidDataError(
+            f"idata has a sample_stats group whose 'diverging' is of type {diverging.dtype}, but "
+            "True or False is needed for each draw: pass what pm.sample returns."
+        )
+    return int(diverging.sum())
 
 
 def _warn_of_weights(check: Check, remedy: str) -> None:

@@ -1,5 +1,6 @@
 """Plots of a coreset: its weights, its construction, and its posterior beside the full one."""
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
@@ -13,8 +14,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from pymc_coresets.diagnostics.alignment import common_draws
+from pymc_coresets.diagnostics.alignment import common_draws, labelled_components
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.options import one_of
 
 _GREY, _DARK_GREY, _BLUE, _ORANGE = "#8a8f98", "#5c6169", "#0b6e99", "#d1602f"
 _COLOURS = {"full posterior": _GREY, "approximation": _BLUE}
@@ -78,7 +80,7 @@ def plot_comparison(
     InvalidOptionError
         If a variable of `var_names` is not in both, or `kind` is unknown.
     InvalidDataError
-        If the posteriors have no variable in common.
+        If the posteriors have no variable in common, or draws are not finite.
 
     Examples
     --------
@@ -87,9 +89,10 @@ def plot_comparison(
     >>> full, approximation = (xr.Dataset({"mu": (("chain", "draw"), mu)}) for mu in draws)
     >>> figure = plot_comparison(full, approximation)
     """
-    if kind not in {"dist", "forest"}:
-        raise InvalidOptionError(f"kind is {kind!r}: choose 'dist' or 'forest'.")
+    one_of("kind", kind, ["dist", "forest"])
     pair = common_draws(full, approximation, var_names)[:2]
+    for draws in pair:
+        deque(labelled_components(draws), maxlen=0)  # refuses draws that are not finite
     n_draws = min(draws.sizes["chain"] * draws.sizes["draw"] for draws in pair)
     trees = {
         label: xr.DataTree.from_dict({"posterior": _thinned(draws, n_draws)})
@@ -132,6 +135,7 @@ def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     >>> plot_weights(coreset).get_ylabel()
     'weight'
     """
+    _check(coreset, ax, "weights", "n_observations", "method")
     weights = np.sort(np.asarray(coreset.weights, dtype=np.float64))[::-1]
     if not weights.size:
         raise InvalidDataError("the coreset has no weights to plot: build one with size >= 1.")
@@ -191,6 +195,7 @@ def plot_history(coreset: Recorded, *, ax: Axes | None = None) -> Axes:
     >>> plot_history(SimpleNamespace(history=history)).get_yscale()
     'log'
     """
+    _check(coreset, ax, "history")
     history = coreset.history
     missing = [name for name in ("size", *_CURVES) if name not in history]
     if missing:
@@ -250,6 +255,17 @@ def _forest(trees: dict[str, xr.DataTree]) -> arviz_plots.PlotCollection:
         color=list(_COLOURS.values()),
         figure_kwargs={"layout": "constrained"},
     )
+
+
+def _check(coreset: object, ax: object, *attributes: str) -> None:
+    if isinstance(coreset, type) or not all(hasattr(coreset, name) for name in attributes):
+        found = coreset.__name__ if isinstance(coreset, type) else type(coreset).__name__
+        raise InvalidOptionError(
+            f"coreset is a {found}, and has no {' or '.join(attributes)}: pass what "
+            "build_coreset returned."
+        )
+    if ax is not None and not isinstance(ax, Axes):
+        raise InvalidOptionError(f"ax is a {type(ax).__name__}, but must be Matplotlib's Axes.")
 
 
 def _axes(ax: Axes | None) -> Axes:

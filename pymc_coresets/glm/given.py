@@ -67,7 +67,11 @@ def _value(name: str, value: ArrayLike, model: pm.Model) -> np.ndarray:
         raise InvalidOptionError(
             f"given: {name!r} {found} of the model. Its free variables are {list(free)!r}."
         )
-    array, dtype = np.asarray(value), np.dtype(free[name].type.dtype)
+    dtype = np.dtype(free[name].type.dtype)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):  # a nested list that is no array, or a whole tree
+        array = np.array(None)
     if array.dtype.kind not in "biuf":
         raise InvalidOptionError(f"given[{name!r}] is no number or array of numbers: {value!r}.")
     shape = tuple(int(n) for n in model.eval_rv_shapes()[name])

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pymc_coresets.methods.fixed_draws import HilbertMethod
-from pymc_coresets.options import positive_number
+from pymc_coresets.options import flag, positive_number
 from pymc_coresets.solving.loop import State, refit
 from pymc_coresets.solving.solution import Status
 
@@ -28,7 +28,7 @@ class FrankWolfe(HilbertMethod):
     Raises
     ------
     InvalidOptionError
-        If the tolerance is not positive.
+        If an option is out of range.
 
     Notes
     -----
@@ -58,6 +58,7 @@ class FrankWolfe(HilbertMethod):
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
+        flag("polish", self.polish)
         if self.tolerance is not None:
             positive_number("tolerance", self.tolerance)
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from pymc_coresets.methods.fixed_draws import HilbertMethod
-from pymc_coresets.options import positive_number
+from pymc_coresets.options import flag, positive_number
 from pymc_coresets.solving.loop import State, refit
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Status
@@ -48,7 +48,7 @@ class GIGA(HilbertMethod):
     Raises
     ------
     InvalidOptionError
-        If the tolerance is not positive.
+        If an option is out of range.
 
     Notes
     -----
@@ -84,6 +84,7 @@ class GIGA(HilbertMethod):
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
+        flag("polish", self.polish)
         if self.tolerance is not None:
             positive_number("tolerance", self.tolerance)
 

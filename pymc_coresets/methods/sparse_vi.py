@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangent
 from pymc_coresets.methods.posterior import CoresetPosterior
-from pymc_coresets.options import positive_number, whole_number
+from pymc_coresets.options import flag, one_of, positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.nnls import nonnegative_least_squares, rounding
@@ -124,17 +124,17 @@ class SparseVI(AdaptiveMethod):
     n_subsample: int | None = None
 
     def __post_init__(self) -> None:
-        updates = get_args(Update.__value__)
-        if self.update not in updates:
-            raise InvalidOptionError(f"update must be one of {updates}, but is {self.update!r}")
+        one_of("update", self.update, get_args(Update.__value__))
         whole_number("draws", self.draws, least=2)
         whole_number("n_steps", self.n_steps, least=1)
         if self.step_size is not None:
             positive_number("step_size", self.step_size)
-        if self.adam and (self.step_size is None or self.update not in {"sgd", "single"}):
+        if flag("adam", self.adam) and (
+            self.step_size is None or self.update not in {"sgd", "single"}
+        ):
             raise InvalidOptionError(
                 f"adam=True takes a step_size, like 0.5 (it is {self.step_size}), and update='sgd' "
-                f"or 'single' (it is {self.update!r})"
+                f"or 'single' (it is {self.update!r})."
             )
         if self.n_subsample is not None:
             whole_number("n_subsample", self.n_subsample, least=1)

@@ -4,7 +4,7 @@ import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 import cloudpickle
 import numpy as np
@@ -14,10 +14,13 @@ import xarray as xr
 from pymc_coresets.diagnostics.datatree import check_draws, ratios_by_chain, reweight_draws
 from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.options import generator, whole_number
+from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.sampling.nuts import NutsSampler
 
 __all__ = ["StandIn"]
+
+_LEAST = {"draws": 1, "tune": 0, "chains": 1, "cores": 1}  # of what `pm.sample` is passed
+_OPTIONAL = {"chains", "cores"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -86,7 +89,8 @@ class StandIn[Verdict](ABC):
         Raises
         ------
         InvalidOptionError
-            If ``return_inferencedata=False``, or a ``model`` is passed.
+            If ``return_inferencedata=False``, a ``model`` is passed, or `nuts_sampler`, ``draws``,
+            ``tune``, ``chains``, ``cores`` or ``random_seed`` is out of range.
 
         Examples
         --------
@@ -104,6 +108,7 @@ class StandIn[Verdict](ABC):
             raise InvalidOptionError(
                 "sample() samples its own model: leave model=... out, or call pm.sample."
             )
+        _check_sampling(nuts_sampler, kwargs)
         if not kwargs.get("return_inferencedata", True):
             raise InvalidOptionError(
                 "return_inferencedata=False: draws outside a DataTree can be neither checked nor "
@@ -148,11 +153,9 @@ class StandIn[Verdict](ABC):
         >>> coreset.log_ratios(idata).shape
         (2, 50)
         """
-        return ratios_by_chain(
-            idata,
-            self._full_loglik(idata) - self._own_loglik(idata),
-            impossible=self._impossible,
-        )
+        with np.errstate(over="ignore", invalid="ignore"):  # such draws are refused below
+            ratios = self._full_loglik(idata) - self._own_loglik(idata)
+        return ratios_by_chain(idata, ratios, impossible=self._impossible)
 
     def check(self, idata: xr.DataTree) -> Verdict:
         """Say how far draws can be trusted, without sampling the full posterior.
@@ -262,6 +265,16 @@ class StandIn[Verdict](ABC):
 
     def __copy__(self) -> Self:
         return replace(self)
+
+
+def _check_sampling(nuts_sampler: str, options: Mapping[str, Any]) -> None:
+    """Check the options of `pm.sample` that nearly everyone passes."""
+    one_of("nuts_sampler", nuts_sampler, get_args(NutsSampler.__value__))
+    for name, least in _LEAST.items():
+        if name in options and not (name in _OPTIONAL and options[name] is None):
+            whole_number(name, options[name], least=least)
+    generator(options.get("random_seed"))
+    flag("return_inferencedata", options.get("return_inferencedata", True))
 
 
 def _restored[T](kind: type[T], state: bytes) -> T:

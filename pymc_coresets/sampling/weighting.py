@@ -12,7 +12,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
-from pymc_coresets.options import whole_number
+from pymc_coresets.options import one_of, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import coreset_model
@@ -105,8 +105,7 @@ class Subsample:
     def __post_init__(self) -> None:
         if self.size is not None:
             whole_number("size", self.size, least=2)
-        if self.sampler not in ("nuts", "laplace"):
-            raise InvalidOptionError(f"sampler must be 'nuts' or 'laplace', not {self.sampler!r}.")
+        one_of("sampler", self.sampler, ["nuts", "laplace"])
         whole_number("tune", self.tune, least=1)
 
     def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:

@@ -1,4 +1,4 @@
-"""The candidates as a method sees them: unit rows, one product a pass, a safe unit of length."""
+"""The candidates as a method sees them: unit rows, one product per pass, a safe unit of length."""
 
 import math
 

@@ -4,6 +4,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 
 from pymc_coresets import build_coreset
 from pymc_coresets.exceptions import (
@@ -196,7 +197,7 @@ def test_rows_are_compared_where_a_formula_as_written_would_overflow():
         b = pm.Normal("b", initval=1.0)
         pm.Potential("y", pm.math.log(1 - pm.math.sigmoid(b * np.array([1.0, 800.0]))))
     loglik = LogLikelihood(find_observations(model))
-    found = _reference(loglik, Draws({"b": np.array([1.0])}))
+    found = _reference(loglik.observations)(Draws({"b": np.array([1.0])}))
     np.testing.assert_allclose(found[:, 0], [-np.log1p(np.e), -800.0])
 
 
@@ -228,7 +229,9 @@ def test_impossible_observation_is_named():
 def test_bad_option(options, message):
     with pytest.raises(InvalidOptionError, match=message):
         build_coreset(
-            built(linear), **{"size": 5, "weighting": "prior", "progressbar": False} | options
+            built(linear),
+            **{"size": 5, "weighting": "prior", "method": "pursuit", "progressbar": False}
+            | options,
         )
 
 
@@ -248,12 +251,33 @@ B = np.random.default_rng(2).normal(size=(100, 3))
         ({"b": B[:0]}, "no draws of 'b'"),
         ({"b": np.ones((100, 3))}, "all the same"),
         ({"b": B.astype(str)}, "'b'"),
-        ([1.0, 2.0], "mapping of names to arrays, not list"),
     ],
 )
 def test_bad_draws(draws, message):
     with pytest.raises(InvalidDataError, match=message):
-        build_coreset(built(linear), size=5, weighting=draws, random_seed=1, progressbar=False)
+        build_coreset(
+            built(linear),
+            size=5,
+            method="pursuit",
+            weighting=draws,
+            random_seed=1,
+            progressbar=False,
+        )
+
+
+def test_what_is_no_weighting_is_named():
+    with pytest.raises(InvalidOptionError, match=r"weighting=\[1.0, 2.0\] must be .* Subsample"):
+        build_coreset(built(linear), method="pursuit", weighting=[1.0, 2.0], progressbar=False)
+
+
+@pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")
+def test_draws_with_labels_are_draws():
+    labels = {"chain": [0, 1], "draw": range(50)}
+    draws = xr.Dataset({"b": (("chain", "draw", "k"), B.reshape(2, 50, 3))}, coords=labels)
+    coreset = build_coreset(
+        built(linear), size=5, method="pursuit", weighting=draws, random_seed=1, progressbar=False
+    )
+    assert coreset.weighting == "user's draws"
 
 
 def test_draws_of_different_length():

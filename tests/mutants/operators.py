@@ -20,8 +20,8 @@ NAMES = {
 }  # fmt: skip
 UNTESTED_CALLS = {"_log"}  # what is logged is no result
 COSMETIC = {  # and what only guards against mistakes that nobody makes
-    "alpha", "color", "ec", "figsize", "frameon", "ha", "label", "layout", "ls", "lw", "marker",
-    "ms", "ncols", "steps", "strict", "textcoords", "xycoords", "xytext",
+    "alpha", "color", "ec", "figsize", "fill", "frameon", "ha", "label", "layout", "ls", "lw",
+    "marker", "ms", "ncols", "steps", "strict", "textcoords", "xycoords", "xytext",
 }  # fmt: skip
 
 
@@ -134,7 +134,7 @@ def change_constant(node: ast.AST) -> Iterator[str]:
         if isinstance(node.value, bool):
             yield str(not node.value)
         elif isinstance(node.value, int | float):
-            yield repr(node.value + 1)
+            yield repr(node.value + 1 if abs(node.value) < 10 else 2 * node.value)
 
 
 def negate_condition(node: ast.AST) -> Iterator[str]:

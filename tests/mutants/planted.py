@@ -10,11 +10,11 @@ def plant(module: str, *changes: tuple[str, str]) -> list[tuple[str, str, str]]:
 PLANTED = [
     *plant(
         "solving/problem.py",
-        ("block /= np.sqrt(block.shape[1])", "block /= np.sqrt(block.shape[0])"),
-        ("block -= block.mean(axis=1, keepdims=True)", "block -= block.mean()"),
+        ("vectors /= math.sqrt(potentials.shape[-1])", "vectors /= math.sqrt(potentials.shape[0])"),
+        ("vectors -= vectors.mean(axis=-1, keepdims=True)", "vectors -= vectors.mean()"),
         ("target += weights[rows] @ block", "target += block.sum(axis=0)"),
         ("norms: Vector = peak * np.sqrt", "norms: Vector = np.sqrt"),
-        ("<= spread] = 0", "<= 0] = 0"),
+        ("<= limit] = 0", "<= 0] = 0"),
         ("-float(block.min())", "float(block.min())"),
         ("(self.base_weights < 0).any()", "(self.base_weights < -9).any()"),
     ),
@@ -46,9 +46,9 @@ PLANTED = [
         ("if n == self._basis.shape[1]:", "if n == self._basis.shape[0]:"),
     ),
     *plant(
-        "solving/options.py",
-        ("if not 1 <= whole <= n_obs:", "if not 0 <= whole <= n_obs:"),
-        ("if not 1 <= whole <= n_obs:", "if not 1 <= whole < n_obs:"),
+        "options.py",
+        ("if most is not None and not least <= whole <= most:", "if False:"),
+        ("if whole < least:", "if whole <= least:"),
     ),
     *plant(
         "solving/loop.py",
@@ -58,14 +58,33 @@ PLANTED = [
         ("> np.linalg.norm(state.residual):", "< np.linalg.norm(state.residual):"),
         ("state, status = best, Status.NO_PROGRESS", "status = Status.NO_PROGRESS"),
         ("if overfits and not improved else 0", "if not improved else 0"),
-        ("recorder.steps[-1].honest_objective", "recorder.steps[0].honest_objective"),
+        ("recorder.steps[-1].best_estimate", "recorder.steps[0].best_estimate"),
     ),
     *plant(
-        "methods/uniform.py",
-        ("counts[indices] * (total / size)", "counts[indices] * (total / len(indices))"),
-        ("rng.multinomial(size, masses / total)", "rng.multinomial(1, masses / total) * size"),
-        ("masses / total)", "np.full(len(masses), 1 / len(masses)))"),
-        ("(total / size)", "(len(masses) / size)"),
+        "rows/memory.py",
+        ("counts * (heights[-1] / size)", "counts * (heights[-1] / len(which))"),
+        ("counts * (heights[-1] / size)", "counts * (len(masses) / size)"),
+        ("np.random.default_rng(key).random(size)", "np.full(size, 0.5)"),
+        ('side="right"', 'side="left"'),
+        ("numbers_of(self.all.positions, key)) / weights", "numbers_of(self.all.positions, key))"),
+        ("self.total_weight / size)\n            return", "1.0)\n            return"),
+    ),
+    *plant(
+        "rows/source.py",
+        ("values -= np.where(np.isfinite(means), means, 0.0)", "values -= means"),
+        ("np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)", "deviations"),
+        ("total=values @ rows.base_weights", "total=values.sum(axis=1)"),
+        ("0.5 * scores / self.scale", "1.0 * scores / self.scale"),
+        ("+ 0.5 / self.n_rows)", "+ 0.0)"),
+        ("np.where(useful & (keys <= 1.0), keys, np.inf)", "np.where(keys <= 1.0, keys, np.inf)"),
+        ("if self.n_candidates >= self.n_rows:", "if False:"),
+        ("numbers_of(rows.positions, self.key)", "numbers_of(np.arange(len(rows)), self.key)"),
+        ("[: wanted.n_candidates]", "[wanted.n_candidates :]"),
+    ),
+    *plant(
+        "rows/keyed.py",
+        ("first // _PER_BLOCK", "first"),
+        ("first - first % _PER_BLOCK", "first"),
     ),
     *plant(
         "methods/frank_wolfe.py",
@@ -125,18 +144,21 @@ PLANTED = [
         ("lengths * space.inverse_norms", "lengths"),
     ),
     *plant(
-        "glm/logistic/sensitivity.py",
+        "glm/logistic/bounds.py",
         ("(others - own)", "(0 * own)"),
         ("exponents[each, nearest] = np.multiply", "_ = np.multiply"),
         ("np.abs(shifts)", "0 * np.abs(shifts)"),
         ("np.append(ball_center, 1.0)", "np.append(ball_center, 0.0)"),
-        ("weights / sensitivities[indices]", "weights * sensitivities[indices]"),
-        ("sample_uniform(base_weights * sensitivities,", "sample_uniform(base_weights,"),
         ("_RADIUS / math.sqrt(spread)", "_RADIUS / spread"),
         ("weights + similar", "1.0 + similar"),
         ("float(weights @ values / total)", "float(values.mean())"),
         ("squared_distances(vectors, points[", "squared_distances(vectors, centers["),
         ("math.log(mean) + math.log", "math.log(mean) - math.log"),
+    ),
+    *plant(
+        "glm/logistic/sensitivity.py",
+        ("masses / sensitivities[which]", "masses * sensitivities[which]"),
+        ("source.all.base_weights * sensitivities, size", "source.all.base_weights, size"),
     ),
     *plant(
         "glm/logistic/signed_rows.py",
@@ -154,19 +176,22 @@ PLANTED = [
     *plant(
         "methods/riemannian.py",
         ("np.var(log_ratios)", "np.var(own)"),
-        ("(1 - share) * known.own + share * total", "total"),
-        ("(1 - share) * known.own + share * total", "known.own + share * total"),
+        ("(1 - share) * known.own + share * known.look.total", "known.look.total"),
+        (
+            "(1 - share) * known.own + share * known.look.total",
+            "known.own + share * known.look.total",
+        ),
         ("part /= 2", "part *= 2"),
-        ("return taken * part", "return part"),
+        ("return Damp(taken * part)", "return Damp(part)"),
         ("self.best, unimproved = view.coreset, 0", "self.best, unimproved = current, 0"),
         ("return Status.SAMPLING_FAILED if view is None else", "return Status.OPTIMAL or"),
         ("while taken * part > _SHORTEST and not", "while taken * part > _SHORTEST and"),
-        ("known = view", "known = known"),
+        ("known, share = accepted, 1.0", "share = 1.0"),
         ("max(self.tolerance, run.start.objective)", "run.start.objective"),
         ("if not run.steps:", "if False:"),
         ("return Status.OUT_OF_TIME\n            current", "break\n            current"),
-        ("if len(self.start.indices) <= self.size:", "if len(self.start.indices) > self.size:"),
-        ("fits = len(self.start.indices) <= self.size", "fits = True"),
+        ("if len(self.start.rows) <= self.size:", "if len(self.start.rows) > self.size:"),
+        ("fits = len(self.start.rows) <= self.size", "fits = True"),
         ("within = self.best.objective <=", "within = self.best.objective >"),
         ("options.start_size or max(_LEAST_START, ", "options.start_size or min(_LEAST_START, "),
         ("min(_MARGIN * self.options.tolerance, _LOOSEST)", "_MARGIN * self.options.tolerance"),
@@ -175,15 +200,15 @@ PLANTED = [
     *plant(
         "solving/candidates.py",
         ("[draw_of]", "[rng.permutation(draw_of)]"),
-        ("or np.ptp(total) == 0", ""),
+        ("or np.ptp(look.total) == 0", ""),
         ("_HELDOUT * len(different)", "len(different) / 2"),
     ),
     *plant(
         "methods/metering.py",
         ("+= n_rows * n_draws", "+= n_rows + n_draws"),
-        ("n_rows / self.n_obs", "1"),
-        ("self._count(self.n_obs, len(moments[0]))", "pass"),
-        ("self.seconds_drawing += time", "self.seconds_drawing -= time"),
+        ("n_rows / self.n_rows", "1"),
+        ("self._count(self.n_rows, len(look.total))", "pass"),
+        ("getattr(self, name) + time", "getattr(self, name) - time"),
     ),
     *plant(
         "methods/adaptive.py",
@@ -212,14 +237,15 @@ PLANTED = [
 ]
 
 
-def planted(module: str, text: str) -> list[Mutant]:
-    """The planted bugs of a module; raises where one of them no longer fits its text."""
+def planted(module: str, text: str, stale: list[str]) -> list[Mutant]:
+    """The planted bugs of a module; those that no longer fit its text are added to `stale`."""
     mutants = []
     for where, right, wrong in PLANTED:
         if where != module:
             continue
         if text.count(right) != 1:
-            raise SystemExit(f"{module} must contain {right!r} exactly once: adapt the planted bug")
+            stale.append(f"{module}: {right!r}")
+            continue
         start = text.index(right)
         mutants.append(Mutant(module, start, start + len(right), wrong))
     return mutants

@@ -9,6 +9,9 @@ BUILD = "tests/statistical/test_build.py"
 PASS_GLM = "tests/statistical/test_pass_glm.py"
 SAMPLER = "tests/statistical/test_sampler.py"
 SENSITIVITY = "tests/statistical/test_sensitivity.py"
+STAND_IN = "tests/statistical/test_stand_in.py"
+OBSERVATIONS = "tests/models/test_observations.py"
+VERIFICATION = "tests/models/test_verification.py"
 
 
 def unit(*names: str) -> tuple[str, ...]:
@@ -19,18 +22,26 @@ def unit(*names: str) -> tuple[str, ...]:
 TESTS = {
     "": (BUILD,),
     "advice": (*unit("advice"), BUILD),
-    "coreset": (*unit("warnings"), BUILD),
+    "coreset": (STAND_IN, *unit("storage"), BUILD),
+    "storage": unit("storage"),
+    "options": unit("options"),
+    "progress": (PASS_GLM, BUILD),
+    "compat/": (*unit("compat", "vectormath"), SAMPLER),
     "pass_glm": (PASS_GLM,),
     "display": (*unit("diagnostics_datatree"), BUILD),
     "exceptions": (*unit("warnings"), ERRORS),
-    "rows/": (*unit("rows", "candidates"), BUILD),
+    "rows/": unit("looks", "memory", "candidates"),
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
     "reading/cells/": (*unit("long_format"), "tests/models/test_cells.py"),
     "reading/draws": unit("draws"),
+    "reading/missing": (OBSERVATIONS, ERRORS),
+    "reading/observations": (OBSERVATIONS, ERRORS, POTENTIALS),
+    "reading/context": (OBSERVATIONS,),
     "reading/unconstrained": (*unit("weighting"), SAMPLER),
     "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
     "potentials/": (*unit("vectormath"), ERRORS, POTENTIALS, BUILD),
     "potentials/vectormath": (*unit("vectormath"), POTENTIALS),
+    "potentials/verification": (VERIFICATION, ERRORS),
     "diagnostics/": unit("diagnostics_comparison", "diagnostics_datatree", "importance"),
     "diagnostics/__init__": unit("diagnostics_plots"),
     "diagnostics/alignment": unit("diagnostics_comparison", "diagnostics_plots"),
@@ -41,6 +52,7 @@ TESTS = {
     "diagnostics/importance": unit("importance", "diagnostics_datatree"),
     "diagnostics/plots": unit("diagnostics_plots"),
     "sampling/": (*unit("weighting"), SAMPLER),
+    "sampling/stand_in": (STAND_IN,),
     "solving/": (*unit("problem", "space", "nnls", "solve"), CONTRACT),
     "solving/candidates": unit("candidates", "sparse_vi"),
     "solving/loop": (*unit("solve"), CONTRACT),
@@ -55,7 +67,9 @@ TESTS = {
     "methods/quasi_newton": unit("quasi_newton"),
     "methods/riemannian": unit("riemannian"),
     "methods/sparse_vi": unit("sparse_vi"),
-    "methods/uniform": (*unit("uniform"), CONTRACT),
+    "methods/uniform": (BUILD,),
+    "methods/fixed_draws": (BUILD,),
+    "methods/job": (BUILD,),
     "glm/": (LINEAR, SENSITIVITY, PASS_GLM),
     "glm/logistic/": (*unit("sensitivity", "clustering"), SENSITIVITY),
     "glm/polynomial/": (*unit("polynomial"), PASS_GLM),
@@ -63,10 +77,10 @@ TESTS = {
 }
 
 
-def tests_of(module: str) -> tuple[str, ...]:
+def files_for(module: str) -> tuple[str, ...]:
     """Test files of a module, given by its path in the package.
 
-    >>> tests_of("glm/logistic/clustering.py")[0]
+    >>> files_for("glm/logistic/clustering.py")[0]
     'tests/unit/test_sensitivity.py'
     """
     return TESTS[max((key for key in TESTS if module.startswith(key)), key=len)]

@@ -101,6 +101,13 @@ def test_constant_components_do_not_differ_up_to_rounding():
     assert found.largest_mean_shift.name == found.largest_sd_change.name == "mu"
 
 
+def test_rounding_errors_of_a_large_negative_constant_are_no_spread():
+    zero = np.zeros((4, 500))
+    row = compare(dataset(c=zero), dataset(c=-1e6 + 1e-9 * normal(1))).table.loc["c"]
+    assert row["sd_ratio"] == 1
+    assert row["delta_mean_sd"] == -np.inf
+
+
 def test_a_constant_that_changed_is_infinitely_far():
     one = np.ones((4, 500))
     found = compare(dataset(one=one, mu=normal(1)), dataset(one=0 * one, mu=normal(1)))
@@ -217,3 +224,18 @@ def test_energy_distance_notices_a_change_of_dependence():
     x = np.stack([z[..., 0], 0.8 * z[..., 0] + 0.6 * z[..., 1]], axis=-1)
     joint = compare(dataset(b=x), dataset(b=x * [1, -1])).joint
     assert (joint["value"] > 3 * joint["noise"]).iloc[:3].all()
+
+
+@pytest.mark.parametrize("spoiled", ["full", "approximation"])
+def test_draws_that_cannot_be_compared_are_named(spoiled):
+    good = xr.Dataset({"mu": (("chain", "draw"), np.random.default_rng(1).normal(size=(2, 50)))})
+    bad = {
+        "no draws": good.isel(chain=slice(0)),
+        "at least 4": good.isel(draw=slice(3)),
+        "beyond 1e\\+150": good * 1e200,
+        "none of them in common": good.astype(str),
+    }
+    for message, draws in bad.items():
+        pair = {"full": good, "approximation": good} | {spoiled: draws}
+        with pytest.raises(InvalidDataError, match=message):
+            compare(**pair)

@@ -97,7 +97,7 @@ def test_comparison_has_one_density_plot_for_each_component():
 
 
 def test_unknown_kind_is_refused():
-    with pytest.raises(InvalidOptionError, match="kind is 'pie'"):
+    with pytest.raises(InvalidOptionError, match="kind='pie'"):
         plot_comparison(posterior(1), posterior(2), kind="pie")
 
 

@@ -86,6 +86,15 @@ def test_no_more_candidates_than_asked_for():
     assert np.mean(sizes) > 35
 
 
+def test_of_too_many_candidates_those_of_the_smallest_keys_remain():
+    options = {"n_candidates": 50, "scale": 0.2 * float(WEIGHTS @ NORMS), "key": 3}
+    keys = Wanted(n_rows=N, **options).keys(SOURCE.all, NORMS)
+    assert np.isfinite(keys).sum() > 100
+    smallest = np.sort(np.argsort(keys)[:50])
+    found = look_in_chunks([70], **options).candidates.positions
+    np.testing.assert_array_equal(found, POSITIONS[smallest])
+
+
 def test_a_potential_that_is_not_finite_loses_its_draw_alone():
     values = VALUES[:5].T.copy()
     values[3, 2] = -np.inf

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.options import generator, positive_number, whole_number
+from pymc_coresets.options import (
+    flag,
+    generator,
+    names_of,
+    one_of,
+    positive_number,
+    whole_number,
+)
 
 
 @pytest.mark.parametrize("value", [3, np.int64(3), np.array(3)])
@@ -52,3 +59,46 @@ def test_a_generator_is_used_itself():
     assert generator(rng) is rng
     assert generator(None) is not generator(None)
     assert generator([1, 2]).random() == np.random.default_rng([1, 2]).random()
+
+
+@pytest.mark.parametrize("value", [2**31, 10**400])
+def test_numbers_that_no_memory_holds_are_refused(value):
+    with pytest.raises(InvalidOptionError, match=r"^draws=.* must lie between 1 and 2147483647"):
+        whole_number("draws", value, least=1)
+
+
+def test_numbers_beyond_the_largest_float_are_refused():
+    with pytest.raises(InvalidOptionError, match=r"^tolerance=1000"):
+        positive_number("tolerance", 10**400)
+
+
+@pytest.mark.parametrize("value", [1, 0, -0.5, math.nan, "0.5"])
+def test_what_is_no_share_is_named(value):
+    assert positive_number("delta", 0.5, below=1) == 0.5
+    with pytest.raises(InvalidOptionError, match=r"^delta=.* must be a number between 0 and 1"):
+        positive_number("delta", value, below=1)
+
+
+def test_only_truth_values_are_flags():
+    assert [flag("collapse", value) for value in (True, np.False_)] == [True, False]
+    for value in (1, 0, None, "yes", np.array([True, False])):
+        with pytest.raises(InvalidOptionError, match=r"^collapse=.* must be True or False"):
+            flag("collapse", value)
+
+
+@pytest.mark.parametrize("value", [None, 1, "pie", np.array(["dist", "pie"])])
+def test_what_is_not_in_the_list_is_named(value):
+    assert one_of("kind", "dist", ["dist", "forest"]) == "dist"
+    with pytest.raises(InvalidOptionError, match=r"^kind=.* must be one of \['dist', 'forest'\]"):
+        one_of("kind", value, ["dist", "forest"])
+
+
+def test_names_are_words_or_sequences_of_them():
+    assert [names_of("observed", value) for value in (None, "y", ("y", "z"))] == [
+        None,
+        "y",
+        ["y", "z"],
+    ]
+    for value in (1, [1], {"y": 1}, b"y", len):
+        with pytest.raises(InvalidOptionError, match=r"^observed=.* must be a name"):
+            names_of("observed", value)

@@ -1,6 +1,5 @@
 """Logistic regression: rows drawn by a bound on their importance, with a guarantee on the error."""
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -17,7 +16,7 @@ from pymc_coresets.glm.logistic.recognition import logistic_rows
 from pymc_coresets.glm.logistic.signed_rows import LogisticRows, find_centers
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.methods.job import Job, moderate_size
-from pymc_coresets.options import whole_number
+from pymc_coresets.options import flag, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows, multinomial_sample
@@ -35,7 +34,7 @@ class Sensitivity:
     Use it where a guarantee on the log-likelihood is wanted, or where the data are so many that
     only a few passes over them are possible.  Posteriors from `RiemannianPursuit` are far closer
     at the same size.  Two passes over the data, O(n_obs n_clusters) distances and memory for a
-    few numbers a row.
+    few numbers per row.
 
     Parameters
     ----------
@@ -103,19 +102,14 @@ class Sensitivity:
 
     def __post_init__(self) -> None:
         whole_number("n_clusters", self.n_clusters, least=1)
-        if self.radius is not None and not 0 < self.radius < math.inf:
-            raise InvalidOptionError(f"radius must be positive, but is {self.radius}")
-        if self.epsilon is not None and not 0 < self.epsilon < 1:
-            raise InvalidOptionError(f"epsilon must lie between 0 and 1, but is {self.epsilon}")
-        if not 0 < self.delta < 1:
-            raise InvalidOptionError(f"delta must lie between 0 and 1, but is {self.delta}")
+        flag("exact_centers", self.exact_centers)
+        if self.radius is not None:
+            positive_number("radius", self.radius)
+        if self.epsilon is not None:
+            positive_number("epsilon", self.epsilon, below=1)
+        positive_number("delta", self.delta, below=1)
         if self.center is not None:
-            center = np.asarray(self.center, dtype=np.float64)
-            if center.ndim != 1 or not np.isfinite(center).all():
-                raise InvalidOptionError(
-                    f"center must be a vector of finite numbers, but is {self.center!r}"
-                )
-            object.__setattr__(self, "center", tuple(center.tolist()))  # hashable, comparable
+            object.__setattr__(self, "center", _vector("center", self.center))
 
     @property
     def uses_exact_centers(self) -> bool:
@@ -183,6 +177,17 @@ def _rows_of(loglik: LogLikelihood) -> LogisticRows:
         labels=rows.labels[which],
         offset=None if rows.offset is None else rows.offset[which],
     )
+
+
+def _vector(name: str, value: Sequence[float]) -> tuple[float, ...]:
+    """Return finite numbers as a tuple, which is hashable and can be compared."""
+    try:
+        vector = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        vector = np.array(np.nan)
+    if vector.ndim != 1 or not np.isfinite(vector).all():
+        raise InvalidOptionError(f"{name}={value!r} must be a sequence of finite numbers.")
+    return tuple(vector.tolist())
 
 
 def sample_by_sensitivity(

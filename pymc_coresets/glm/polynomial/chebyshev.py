@@ -51,7 +51,7 @@ def chebyshev_fit(degree: int, radius: float) -> tuple[Vector, Matrix]:
     -----
     The expansion phi ~ sum_k c_k T_k(eta / R) is cut at K; c_k comes from the discrete cosine
     transform of more values than K + 1, so that it is the coefficient of the series itself and not
-    that of an interpolant (ALGORITHMS.md, section 5; the paper's eq. 7 with Chebyshev's measure).
+    that of an interpolant (the paper's eq. 7 with Chebyshev's measure).
     The error on [-R, R] is within a factor of about 2 of the best polynomial's of that degree.
 
     References

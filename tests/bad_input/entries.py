@@ -1,0 +1,42 @@
+"""All entry points, and how many inputs each gets in a short run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from tests.bad_input import contents, draws, models, options
+from tests.bad_input.outcomes import Call
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Calls, how many of them a short run makes, and their share of a long one."""
+
+    calls: st.SearchStrategy[Call]
+    short: int
+    share: float = 1.0
+
+
+ENTRIES: Mapping[str, Entry] = {
+    "classes of options": Entry(options.option_objects(), 200, 2.0),
+    "build_coreset, bad options": Entry(options.bad_builds(), 100),
+    "build_coreset, good options": Entry(options.good_builds(), 6, 0.1),
+    "build_coreset, wrong draws": Entry(draws.weightings(), 10, 0.3),
+    "build_pass_glm, bad options": Entry(options.summaries(), 60, 0.5),
+    "build_pass_glm, given": Entry(options.fixed_values(), 15, 0.2),
+    "models": Entry(models.wrong_models(), 20, 0.2),
+    "data": Entry(models.data(), 12, 0.3),
+    "check, log_ratios, reweight: draws": Entry(draws.judgements(), 60),
+    "sample": Entry(options.bad_samples(), 60, 0.5),
+    "reweight": Entry(options.reweightings(), 30, 0.5),
+    "check of a summary": Entry(options.summary_checks(), 15, 0.2),
+    "sum of summaries": Entry(options.sums(), 15, 0.2),
+    "compare": Entry(options.comparisons(), 40, 0.5),
+    "compare, plot_comparison: draws": Entry(draws.compared(), 40, 0.5),
+    "plot_comparison": Entry(options.plots_of_comparisons(), 40, 0.5),
+    "plot_weights, plot_history": Entry(options.plots_of_coresets(), 40, 0.5),
+    "to_netcdf, from_netcdf": Entry(options.paths(), 40, 0.5),
+    "from_netcdf, models": Entry(options.read_with_models(), 15, 0.2),
+    "from_netcdf, contents": Entry(contents.contents(), 12, 0.3),
+}

@@ -14,10 +14,10 @@ from pymc_coresets.compat.pytensor_api import (
     ancestors,
 )
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.reading.cells.matrices import long_terms
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import has_randomness, parameter_inputs, plain_graphs
-from pymc_coresets.reading.matrices import long_terms
 from pymc_coresets.reading.missing import common_positions, dims_of_data
 from pymc_coresets.reading.pushdown import Pushdown, RowArray
 from pymc_coresets.reading.terms import (

@@ -33,8 +33,8 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading import checks
+from pymc_coresets.reading.folding import Known, describe
 from pymc_coresets.reading.indexing import aligned_index, indexed_axis
-from pymc_coresets.reading.known import Known, describe
 from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
 
 __all__ = ["UNNAMED", "Pushdown", "RowArray"]

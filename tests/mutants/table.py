@@ -32,6 +32,7 @@ TESTS = {
     "exceptions": (*unit("warnings"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
+    "reading/cells/": (*unit("long_format"), "tests/models/test_cells.py"),
     "reading/draws": unit("draws"),
     "reading/missing": (OBSERVATIONS, ERRORS),
     "reading/observations": (OBSERVATIONS, ERRORS, POTENTIALS),

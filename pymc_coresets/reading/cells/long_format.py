@@ -10,7 +10,7 @@ an input.  The operation is then applied to one cell, whose selected axes have l
 vectorised over the cells.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -31,9 +31,9 @@ from pymc_coresets.compat.pytensor_api import (
     local_dimshuffle_lift,
 )
 from pymc_coresets.reading import checks
-from pymc_coresets.reading.batching import apply_to_cells
+from pymc_coresets.reading.cells.batching import apply_to_cells
+from pymc_coresets.reading.folding import Known, describe
 from pymc_coresets.reading.indexing import aligned_index, indexed_cells
-from pymc_coresets.reading.known import Known, describe
 from pymc_coresets.reading.selection_rules import has_rule, input_axes
 
 __all__ = ["Cells", "LongFormat", "without_length_one"]
@@ -220,7 +220,8 @@ class LongFormat(Known):
             own = self._reached[key] = self._reached[guarded]
             guards = []
             for need, cells in zip(needs, built[1:], strict=True):
-                # A condition as long as an axis may concern a parameter that all cells share.
+                # A condition that is as long as an axis may concern a parameter that all cells
+                # share, such as the probabilities of as many categories: then it is no cell's own.
                 shared = not need.selected or self._reached[need] - own
                 guards.append((need.variable, None) if shared else (cells, 0))
             return checks.guard(built[0], 0, guards)
@@ -261,7 +262,7 @@ class LongFormat(Known):
     def _plan_descent(self, key: _Key, node: Apply) -> _Step | None:
         """Follow the rules of an operation along each axis."""
         columns: list[Sequence[int | None]] = []
-        counting: set[int] = set()
+        shared: dict[int, np.ndarray] = {}  # inputs for one cell that are the same for all
         for axis in key.axes:
             found = None if axis is None else input_axes(node.op, node, axis)
             if axis is not None and found is None:
@@ -271,7 +272,7 @@ class LongFormat(Known):
             if aligned is not None:
                 # Row n of x[arange(n), k] needs row n of x, of which one is left: row 0.
                 column[0], column[aligned[1]] = aligned[0], None
-                counting.add(aligned[1])
+                shared[aligned[1]] = np.zeros((1,) * node.inputs[aligned[1]].type.ndim, dtype=int)
             columns.append(column)
         needs: dict[int, _Key] = {}
         for i, variable in enumerate(node.inputs):
@@ -282,15 +283,16 @@ class LongFormat(Known):
             need = self._key(variable, axes, key.cells) if chosen else None
             if need is not None and need.selected:
                 needs[i] = need
-        return _Step(tuple(needs.values()), self._application(key, node, needs, counting))
+            elif need is not None and None in variable.type.shape and not self.depends(variable):
+                shared[i] = self.value(variable)  # of length 1, which its type does not say
+        return _Step(tuple(needs.values()), self._application(key, node, needs, shared))
 
     def _application(
-        self, key: _Key, node: Apply, needs: Mapping[int, _Key], counting: Collection[int]
+        self, key: _Key, node: Apply, needs: Mapping[int, _Key], shared: Mapping[int, np.ndarray]
     ) -> Callable[[list[TensorVariable]], TensorVariable]:
         def build(built: list[TensorVariable]) -> TensorVariable:
             cells = dict(zip(needs, built, strict=True))
-            for i in counting:
-                cells[i] = pt.constant(np.zeros((1,) * (node.inputs[i].type.ndim + 1), dtype=int))
+            cells |= {i: pt.constant(value[None]) for i, value in shared.items()}
             output = node.outputs.index(key.variable)
             result = apply_to_cells(node, output, cells, list(key.selected.values()))
             return result if cells else result.dimshuffle("x", *range(result.type.ndim))

@@ -9,9 +9,9 @@ import pymc as pm
 
 from pymc_coresets.compat.pytensor_api import TensorVariable, Variable
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.reading.cells.long_format import Cells, LongFormat, without_length_one
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import has_randomness
-from pymc_coresets.reading.long_format import Cells, LongFormat, without_length_one
 from pymc_coresets.reading.missing import common_positions, dims_of_data
 
 __all__ = ["LongTerms", "long_terms"]

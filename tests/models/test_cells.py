@@ -1,0 +1,172 @@
+"""Each cell of an observed matrix is a row: ``dim=("item", "person")``."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pymc_coresets import Coreset, build_coreset, build_pass_glm
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.reading.observations import find_observations
+from tests.models.zoo_cells import BINARY, DIM, MISSING, OF_CELL, REAL
+
+N_ITEMS, N_PERSONS = 4, 60
+ITEMS = ("item", "person")
+
+
+def rasch_model():
+    """Return a small item-response model, and the logits that its data are drawn from."""
+    rng = np.random.default_rng(7)
+    easiness, ability = rng.normal(size=(N_ITEMS, 1)), rng.choice([-0.5, 0.5], N_PERSONS)
+    answers = rng.random((N_ITEMS, N_PERSONS)) < 1 / (1 + np.exp(-easiness - ability))
+    coords = {"item": range(N_ITEMS), "person": range(N_PERSONS)}
+    with pm.Model(coords=coords) as model:
+        score = pm.Data("score", 2.0 * ability, dims="person")
+        b, slope = pm.Normal("b", dims="item"), pm.Normal("slope")
+        eta = pm.Deterministic("eta", b[:, None] + slope * score, dims=ITEMS)
+        pm.Bernoulli("y", logit_p=eta, observed=answers.astype(int), dims=ITEMS)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return rasch_model()
+
+
+@pytest.fixture(scope="module")
+def coreset(model):
+    options = {"size": 200, "method": "uniform", "random_seed": 1, "progressbar": False}
+    return build_coreset(model, dim=ITEMS, **options)
+
+
+def test_a_coreset_of_cells(coreset):
+    assert coreset.n_observations == N_ITEMS * N_PERSONS
+    small = coreset.model
+    assert small.named_vars_to_dims["coreset_weights"] == ("item_person_coreset",)
+    assert small.named_vars_to_dims["eta_coreset"] == ("item_person_coreset",)
+    assert small.named_vars_to_dims["b"] == ("item",)
+    assert small.coords["item_person_coreset"] == tuple(coreset.indices)
+    assert small["score"].get_value().shape == (N_PERSONS,)
+
+
+def test_equal_cells_stand_for_all_of_them(model):
+    """Four items, two scores and two answers are sixteen cells, whose counts are exact weights."""
+    seeds = {"random_seed": 1, "progressbar": False}
+    coreset = build_coreset(model, dim=ITEMS, collapse=True, method="pursuit", **seeds)
+    assert coreset.n_distinct == 16
+    idata = coreset.sample(draws=200, tune=300, chains=2, **seeds)
+    assert coreset.check(idata).symmetrised_kl == pytest.approx(0.0, abs=0.01)
+
+
+def test_a_coreset_of_cells_in_a_file(coreset, model, tmp_path):
+    coreset.to_netcdf(tmp_path / "cells.nc")
+    same = Coreset.from_netcdf(tmp_path / "cells.nc", model)
+    assert same.settings["dim"] == list(ITEMS)
+    assert_array_equal(same.indices, coreset.indices)
+
+
+def test_a_summary_of_cells(model):
+    summary = build_pass_glm(model, dim=ITEMS, random_seed=1, progressbar=False)
+    names = summary.closed_form()["coefficient"].values.tolist()
+    assert sorted(names) == [*(f"b[{i}]" for i in range(N_ITEMS)), "slope"]
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+def test_variables_of_one_axis_are_local_where_rows_are_observed():
+    coords = {"item": range(5), "person": range(7)}
+    with pm.Model(coords=coords) as model:
+        a, theta = pm.Normal("a", dims="item"), pm.Normal("theta", dims="person")
+        pm.Bernoulli("y", logit_p=a[:, None] * theta, observed=BINARY, dims=ITEMS)
+    with pytest.raises(UnsupportedModelError, match=r"'a'.*give dim=\('item', 'person'\)"):
+        find_observations(model)
+    assert find_observations(model, dim=ITEMS).local == ()
+
+
+def test_variables_of_all_cells_are_local():
+    with pm.Model(coords={"dog": range(5), "trial": range(7)}) as model:
+        pm.Normal("y", pm.Normal("z", dims=DIM), 1.0, observed=REAL, dims=DIM)
+    with pytest.raises(UnsupportedModelError, match=r"\['z'\] have one value per observation") as e:
+        find_observations(model, dim=DIM)
+    assert "If each cell" not in str(e.value)
+
+
+@pytest.mark.parametrize("dim", [(), ("dog", "dog")])
+def test_names_must_differ(dim, model):
+    with pytest.raises(InvalidOptionError, match="several that differ"):
+        find_observations(model, dim=dim)
+
+
+def test_dims_that_no_variable_has(model):
+    with pytest.raises(UnsupportedModelError, match="'dog' is not a dimension"):
+        find_observations(model, dim=("item", "dog"))
+    with pm.Model(coords={"dog": range(5), "trial": range(7)}) as other:
+        pm.Normal("y", pm.Normal("m"), 1.0, observed=REAL[:, 0], dims="dog")
+    with pytest.raises(UnsupportedModelError, match=r"has the dimensions \('dog', 'trial'\)"):
+        find_observations(other, dim=DIM)
+    with pytest.raises(UnsupportedModelError, match=r"'y' has the dimensions .*not \['trial'\]"):
+        find_observations(other, dim=DIM, observed="y")
+
+
+def test_multivariate_rows_are_not_split():
+    with pm.Model(coords={"dog": range(5), "trial": range(7)}) as model:
+        pm.MvNormal("y", pm.Normal("m", shape=7), np.eye(7), observed=REAL, dims=DIM)
+    with pytest.raises(UnsupportedModelError, match=r"'y' is not split along 'trial'"):
+        find_observations(model, dim=DIM)
+
+
+# -- missing cells ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def with_missing():
+    with pm.Model(coords={"dog": range(5), "trial": range(7)}) as model:
+        mu = (OF_CELL @ pm.Normal("b", shape=3)) + pm.Normal("a", dims="dog")[:, None]
+        with pytest.warns(pm.exceptions.ImputationWarning):
+            pm.Normal("y", mu, 1.0, observed=np.ma.masked_array(REAL, MISSING), dims=DIM)
+    return model
+
+
+def test_cells_keep_their_positions_where_some_are_missing(with_missing):
+    observations = find_observations(with_missing, dim=DIM)
+    assert observations.unselected == ()
+    assert_array_equal(observations.positions, np.flatnonzero(~MISSING))
+
+
+def test_cells_are_numbered_as_the_data_where_some_are_missing(with_missing):
+    with pytest.raises(UnsupportedModelError, match=r"missing values.*give dim=\('dog', 'trial'\)"):
+        find_observations(with_missing, dim=("trial", "dog"))
+
+
+# -- conditions ------------------------------------------------------------------------------------
+
+
+def test_conditions_hold_cell_by_cell():
+    """A scale that fails for one dog leaves the cells of the others as they are."""
+    with pm.Model(coords={"dog": range(5), "trial": range(7)}) as model:
+        sigma = pm.Normal("sigma", dims="dog")
+        pm.Normal("y", 0.0, sigma[:, None], observed=REAL, dims=DIM)
+    observations = find_observations(model, dim=DIM)
+    values = np.array([1.0, 2.0, -1.0, 1.0, 0.5])
+    loglik = _evaluated(observations, {"sigma": values}).reshape(5, 7)
+    expected = pm.logp(pm.Normal.dist(0.0, np.abs(values)[:, None]), REAL).eval()
+    assert_allclose(loglik[values > 0], expected[values > 0])
+    assert np.isneginf(loglik[2]).all()
+
+
+def test_conditions_on_what_all_cells_share():
+    """Three shares are no property of the three trials, although they are as many."""
+    with pm.Model(coords={"dog": range(5), "trial": range(3)}) as model:
+        shares = pm.Normal("shares", shape=3)
+        labels = np.arange(15).reshape(5, 3) % 3
+        pm.Categorical("y", p=shares, observed=labels, dims=DIM)
+    observations = find_observations(model, dim=DIM)
+    assert np.isneginf(_evaluated(observations, {"shares": np.array([1.5, 0.3, -0.8])})).all()
+
+
+def _evaluated(observations, values):
+    rows = {row.placeholder: row.values for row in observations.rows}
+    inputs = {observations.parameters[name]: value for name, value in values.items()}
+    n_rows = {observations.n_rows: observations.n_obs}
+    return observations.loglik.eval({**rows, **inputs, **n_rows}, on_unused_input="ignore")

@@ -7,7 +7,8 @@ the doctests first, up to the first failure. Environment variables:
 - MUTANTS_SECONDS: time to spend, 1800 by default;
 - MUTANTS_SEED: which bugs are picked, 1 by default;
 - MUTANTS_ROOMS: how the modules' paths begin, such as ``"diagnostics glm/logistic"``;
-- MUTANTS_COUNT: how many bugs in each of these, as many as there is time for by default.
+- MUTANTS_COUNT: how many bugs in each of these, as many as there is time for by default;
+- MUTANTS_LIMIT: seconds for the tests of one bug, 200 by default; it is undecided after that.
 
 Exits with 1 if a bug survives, or one planted by hand no longer fits its module.
 """
@@ -25,6 +26,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from py_compile import compile as compile_file
@@ -42,7 +44,7 @@ SEED = int(os.environ.get("MUTANTS_SEED", "1"))
 ROOMS = os.environ.get("MUTANTS_ROOMS", "").split()
 COUNT = int(os.environ.get("MUTANTS_COUNT", "0")) or None
 TEST_LIMIT = 60  # seconds for one test: a mutant may run for ever
-MUTANT_LIMIT = 400  # seconds for all the tests of a mutant
+MUTANT_LIMIT = float(os.environ.get("MUTANTS_LIMIT", "200"))  # seconds for the tests of a mutant
 WARM = [
     "numpy", "scipy.stats", "scipy.optimize", "xarray", "pandas", "arviz", "arviz_plots", "pymc",
     "hypothesis", "numba", "matplotlib.pyplot", "pytensor.link.numba.linker", "numba.np.ufunc",
@@ -172,16 +174,26 @@ def candidates(stale: list[str]) -> dict[str, list[Mutant]]:
         rng.shuffle(mutants)
         rng.shuffle(by_hand[room])
         paired = [m for pair in zip(by_hand[room], mutants, strict=False) for m in pair]
-        found[room] = (paired + mutants[len(by_hand[room]) :])[:COUNT]
+        found[room] = paired + mutants[len(by_hand[room]) :]
     return found
 
 
 def in_turn(rooms: dict[str, list[Mutant]]) -> Iterator[tuple[str, Mutant]]:
     """One mutant of each room after the other, as long as there are any."""
-    for place in range(max(map(len, rooms.values()))):
-        for room, mutants in rooms.items():
-            if place < len(mutants):
-                yield room, mutants[place]
+    valid = {
+        room: islice((m for m in mutants if m.changes(original(m))), COUNT)
+        for room, mutants in rooms.items()
+    }
+    while valid:
+        for room in list(valid):
+            if (mutant := next(valid[room], None)) is None:
+                del valid[room]
+            else:
+                yield room, mutant
+
+
+def original(mutant: Mutant) -> str:
+    return (ROOT / PACKAGE / mutant.module).read_text()
 
 
 def main() -> None:
@@ -201,7 +213,7 @@ def main() -> None:
             if before - started > SECONDS:
                 break
             verdict = copy.verdict(mutant)
-            text = (ROOT / PACKAGE / mutant.module).read_text()
+            text = original(mutant)
             where = f"{PACKAGE}/{mutant.module}:{mutant.line(text)}"
             print(f"{verdict:9} {time.monotonic() - before:4.0f} s  {where}", flush=True)
             scores[room][verdict] += 1

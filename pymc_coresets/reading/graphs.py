@@ -27,7 +27,7 @@ from pymc_coresets.compat.pytensor_api import (
     graph_inputs,
     rewrite_graph,
 )
-from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 
 _FEW = 10  # entries: more than an array has dimensions
@@ -148,12 +148,24 @@ def _with_constant_data(
     """
     shared = [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
     known_types = inputs | {v: _constant(v) for v in shared}
-    known = clone_replace(list(graphs), known_types, rebuild_strict=False)
+    try:
+        known = clone_replace(list(graphs), known_types, rebuild_strict=False)
+    except ValueError as error:
+        shapes = {v.name: tuple(constant.type.shape) for v, constant in known_types.items()}
+        raise InvalidDataError(
+            f"The lengths of the data do not fit together: {error} The data containers and free "
+            f"variables have the shapes {shapes}. Give all of them the same number of observations."
+        ) from error
     return cast(list[TensorVariable], _merged(_with_constant_shapes(known)))
 
 
 def _constant(shared: SharedVariable) -> Variable:
     value = shared.get_value(borrow=True)
+    if value.dtype.kind == "c":
+        raise InvalidDataError(
+            f"{shared.name!r} holds complex numbers, which no log-likelihood can be computed of: "
+            "give its real and imaginary parts as two arrays."
+        )
     if isinstance(value, np.ma.MaskedArray):  # pm.Data makes one of missing values
         value = value.filled(np.nan)
     known = shared.type.clone(shape=np.shape(value))

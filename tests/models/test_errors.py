@@ -201,6 +201,22 @@ def test_rows_are_compared_where_a_formula_as_written_would_overflow():
     np.testing.assert_allclose(found[:, 0], [-np.log1p(np.e), -800.0])
 
 
+def test_complex_data_are_refused():
+    with pm.Model() as model:
+        x = pm.Data("x", np.ones(3) + 1j)
+        pm.Normal("y", pm.Normal("b") * x.real, 1.0, observed=np.ones(3))
+    with pytest.raises(InvalidDataError, match="'x' holds complex numbers"):
+        find_observations(model)
+
+
+def test_lengths_that_do_not_fit_are_named():
+    with pm.Model() as model:
+        x = pm.Data("x", np.ones(20))
+        pm.Normal("y", pm.Normal("b") * x, 1.0, observed=np.ones(2))
+    with pytest.raises(InvalidDataError, match=r"lengths of the data.*'x': \(20,\)"):
+        find_observations(model)
+
+
 def test_impossible_observation_is_named():
     def beyond():
         pm.Exponential("y", pm.LogNormal("rate"), observed=with_entry(np.abs(REAL), -1.0))

@@ -40,7 +40,6 @@ TESTS = {
     "reading/unconstrained": (*unit("weighting"), SAMPLER),
     "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
     "potentials/": (*unit("vectormath"), ERRORS, POTENTIALS, BUILD),
-    "potentials/verification": (ERRORS,),
     "potentials/vectormath": (*unit("vectormath"), POTENTIALS),
     "potentials/verification": (VERIFICATION, ERRORS),
     "diagnostics/": unit("diagnostics_comparison", "diagnostics_datatree", "importance"),

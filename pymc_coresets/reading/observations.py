@@ -24,6 +24,7 @@ from pymc_coresets.reading.terms import (
     Term,
     as_names,
     common_length,
+    refuse_complex,
     refuse_constant,
     row_term,
     term_names,
@@ -155,6 +156,7 @@ def find_observations(
     parameters = parameter_inputs(model)
     graphs = plain_graphs(model, names, parameters)
     refuse_constant(names, graphs, parameters)
+    refuse_complex(graphs)
     if len(dims) > 1:
         layout = _layout_of_cells(model, names, dims, graphs, parameters)
     else:

@@ -7,11 +7,19 @@ import pymc as pm
 
 from pymc_coresets.compat.pymc_api import resolve_shapes
 from pymc_coresets.compat.pytensor_api import Constant, TensorVariable, graph_inputs
-from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.missing import dims_of_data
 
-__all__ = ["Term", "as_names", "common_length", "refuse_constant", "row_term", "term_names"]
+__all__ = [
+    "Term",
+    "as_names",
+    "common_length",
+    "refuse_complex",
+    "refuse_constant",
+    "row_term",
+    "term_names",
+]
 
 
 @dataclass(frozen=True)
@@ -138,6 +146,25 @@ def refuse_constant(
             f"{has}): there is no posterior to approximate. Give a variable of the likelihood a "
             "prior, or name other observed variables with observed=[...]."
         )
+
+
+def refuse_complex(graphs: Mapping[str, TensorVariable]) -> None:
+    """Refuse terms whose potentials are complex numbers.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> refuse_complex({"y": pt.constant([1j, 2.0])})
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidDataError: The log-likelihood of 'y' is computed of complex
+    numbers. Give the real and imaginary parts of the data as two arrays.
+    """
+    for name, graph in graphs.items():
+        if graph.type.dtype.startswith("complex"):
+            raise InvalidDataError(
+                f"The log-likelihood of {name!r} is computed of complex numbers. Give the real and "
+                "imaginary parts of the data as two arrays."
+            )
 
 
 def row_term(model: pm.Model, name: str, graph: TensorVariable, dim: str | None) -> Term:

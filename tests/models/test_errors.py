@@ -209,6 +209,13 @@ def test_complex_data_are_refused():
         find_observations(model)
 
 
+def test_complex_potentials_are_refused():
+    with pm.Model() as model:
+        pm.Poisson("y", pm.math.exp(pm.Normal("b") * (np.ones(3) + 1j)), observed=np.ones(3))
+    with pytest.raises(InvalidDataError, match="'y' is computed of complex numbers"):
+        find_observations(model)
+
+
 def test_lengths_that_do_not_fit_are_named():
     with pm.Model() as model:
         x = pm.Data("x", np.ones(20))

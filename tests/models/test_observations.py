@@ -130,6 +130,16 @@ def test_missing_rows_of_a_multivariate_variable():
     np.testing.assert_array_equal(positions, np.delete(np.arange(N), 4))
 
 
+def test_missing_cells_are_found_where_none_can_be_drawn():
+    """PyMC's shape of what is imputed is that of draws, which may not exist."""
+    huge = np.full((N, 2), 1e300)
+    with pm.Model() as model:
+        counts = without(np.ones((N, 2)), (4, 1))
+        pm.Poisson("y", pm.math.exp(pm.Normal("m") * huge), observed=counts)
+    observations = find_observations(model, dim=None)
+    np.testing.assert_array_equal(observations.positions, np.delete(np.arange(2 * N), 9))
+
+
 def test_own_imputation_under_the_names_of_pymc_is_refused():
     with pm.Model() as model:
         m = pm.Normal("m")

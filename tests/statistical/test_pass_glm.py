@@ -321,6 +321,25 @@ def test_coefficients_that_are_affine_in_gaussian_variables():
     np.testing.assert_allclose(found["covariance"], np.linalg.inv(posterior), rtol=1e-7)
 
 
+@pytest.mark.parametrize("scale", [1.3e-6, 1.0, 1.3e6])
+def test_gaussian_priors_of_all_sizes_have_a_closed_form(scale):
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.37 * scale, scale, shape=3)
+        pm.Normal("y", X @ b / scale, 1.5, observed=REAL)
+    found = build_pass_glm(model, random_seed=1).closed_form()
+    posterior = np.eye(3) + X.T @ X / 1.5**2
+    expected = np.linalg.solve(posterior, np.full(3, 0.37) + X.T @ REAL / 1.5**2)
+    np.testing.assert_allclose(found["mean"] / scale, expected, rtol=1e-6)
+
+
+def test_a_nearly_gaussian_prior_has_no_closed_form():
+    with pm.Model() as model:
+        b = pm.StudentT("b", nu=3.0, sigma=1_000.0, shape=3)
+        pm.Normal("y", X @ b, 1.5, observed=REAL)
+    with pytest.raises(UnsupportedModelError, match=r"the prior of \['b'\] is not Gaussian"):
+        build_pass_glm(model, random_seed=1).closed_form()
+
+
 def test_many_groups_are_one_sparse_quadratic_form():
     rng = np.random.default_rng(5)
     groups, x = rng.integers(0, 200, 1_000), rng.normal(size=1_000)

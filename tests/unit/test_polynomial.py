@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.polynomial import chebyshev
 from numpy.polynomial.polynomial import polyval
 from scipy import sparse
+from scipy.optimize import approx_fprime
 from scipy.special import gammaln
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
@@ -16,7 +17,11 @@ from pymc_coresets.glm.polynomial import chebyshev as chebyshev_module
 from pymc_coresets.glm.polynomial import statistics as polynomial_module
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials, chebyshev_fit, shifted
 from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
-from pymc_coresets.glm.polynomial.definiteness import can_be_positive, is_negative_semidefinite
+from pymc_coresets.glm.polynomial.definiteness import (
+    _form,
+    can_be_positive,
+    is_negative_semidefinite,
+)
 from pymc_coresets.glm.polynomial.multi_indices import monomial_levels, monomials, n_monomials
 from pymc_coresets.glm.polynomial.reach import predictor_quantile, predictor_reach
 from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
@@ -297,6 +302,28 @@ def test_quartic_forms_of_two_variables(c):
     found = can_be_positive(moment, monomial_levels(2, 2))
     if abs(largest) > 1e-4:
         assert found is bool(largest > 0)
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
+def test_a_form_has_the_same_sign_in_all_units(unit):
+    positive = np.diag([-1.0, -1.5, -1.0]) + 4.0 * np.outer([0, 1, 0], [0, 1, 0])
+    levels = monomial_levels(2, 2)
+    assert can_be_positive(unit * positive, levels)
+    assert not can_be_positive(-unit * np.eye(3), levels)
+
+
+@pytest.mark.parametrize("length", [1e-3, 1.0, 1e3])
+def test_a_form_depends_on_the_direction_alone(length):
+    rng = np.random.default_rng(17)
+    moment = rng.normal(size=(6, 6))
+    moment += moment.T
+    levels, direction = monomial_levels(3, 2), np.array([0.48, -0.6, 0.64])
+    value, gradient = _form(moment, levels, length * direction)
+    assert value == pytest.approx(_form(moment, levels, direction)[0], rel=1e-12)
+    expected = approx_fprime(
+        length * direction, lambda theta: _form(moment, levels, theta)[0], 1e-6 * length
+    )
+    np.testing.assert_allclose(gradient, expected, atol=1e-4 / length)
 
 
 @pytest.mark.parametrize("layout", [np.asarray, sparse.csr_array])

@@ -222,7 +222,8 @@ def polynomial_statistics(
     for block in _blocks(n_obs, width):
         coefficients = rows.in_coefficients(block)
         _add_amounts(amounts, coefficients)
-        _add_block(moments, design[block], coefficients, levels)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+            _add_block(moments, design[block], coefficients, levels)
         if on_block is not None:
             on_block(len(coefficients))
     powers = rows.radius ** np.arange(rows.degree + 1.0)

@@ -266,7 +266,7 @@ class Coreset(StandIn[Check]):
             raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
         if model is None:
             return cls(**stored, loglikelihood=None)
-        loglik = LogLikelihood(find_observations(model, **stored["settings"]))
+        loglik = LogLikelihood(find_observations(model, **stored["settings"]), collapse="auto")
         if loglik.observations.n_obs != stored["n_observations"]:
             raise InvalidDataError(
                 f"The coreset was built for {stored['n_observations']} observations, but the model "
@@ -322,7 +322,7 @@ class Coreset(StandIn[Check]):
 
     def _rows(self) -> Rows:
         """Return the chosen rows with their data."""
-        return self._whole().source.at(self.indices)
+        return self._whole().collapsed(collapse=False).source.at(self.indices)
 
     def _positions(self) -> np.ndarray:
         """Positions among the observations that are summarised, which missing ones are not."""

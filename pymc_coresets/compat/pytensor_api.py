@@ -9,21 +9,22 @@ from typing import Any
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph, SymbolicOp
-from pytensor.compile.mode import Mode, get_mode
+from pytensor.compile.mode import Mode
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable, clone, equal_computations
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import Op
+from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.graph.op import _NoPythonOp as NoPythonOp
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.rewriting.basic import MergeOptimizer, dfs_rewriter, node_rewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
-from pytensor.link.numba.dispatch.basic import numba_njit
+from pytensor.link.basic import JITLinker
+from pytensor.link.numba.dispatch.basic import numba_funcify_ensure_cache, numba_njit
 from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
-from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import AND, GE, GT, LE, Abs, Exp, Sigmoid, Softplus, Sqr
 from pytensor.scalar.basic import Composite, ScalarOp, upgrade_to_float
@@ -31,7 +32,7 @@ from pytensor.scalar.math import Log1mexp
 from pytensor.sparse.math import Dot as SparseDot
 from pytensor.sparse.math import StructuredDot
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.blockwise import Blockwise, BlockwiseWithCoreShape
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp, Repeat
 from pytensor.tensor.linalg.solvers.core import SolveBase
@@ -67,6 +68,7 @@ __all__ = [
     "ArgSortOp",
     "Argmax",
     "Blockwise",
+    "BlockwiseWithCoreShape",
     "CAReduce",
     "CheckAndRaise",
     "Composite",
@@ -77,7 +79,9 @@ __all__ = [
     "Elemwise",
     "Exp",
     "FunctionGraph",
+    "HasInnerGraph",
     "IncSubtensor",
+    "JITLinker",
     "Join",
     "JoinDims",
     "Log1mexp",
@@ -86,7 +90,7 @@ __all__ = [
     "MakeVector",
     "MergeOptimizer",
     "Mode",
-    "NumbaLinker",
+    "NoPythonOp",
     "Op",
     "OpFromGraph",
     "RandomType",
@@ -122,27 +126,27 @@ __all__ = [
     "as_xtensor",
     "clone",
     "clone_replace",
-    "compiled_by_numba",
     "dfs_rewriter",
     "equal_computations",
-    "get_mode",
     "graph_inputs",
     "inline_ofg_node",
     "io_toposort",
     "local_dimshuffle_lift",
     "node_rewriter",
     "numba_funcify_Composite",
+    "numba_funcify_ensure_cache",
     "numba_njit",
     "register_scalar_funcify",
     "rewrite_graph",
     "unflatten_index_variables",
+    "unwrapped",
     "upgrade_to_float",
     "vectorize_graph",
 ]
 
 
-def compiled_by_numba(function: Any) -> Callable[..., Sequence[np.ndarray]]:  # noqa: ANN401
-    """Return the function that Numba compiled for a PyTensor function, without its wrapping.
+def unwrapped(function: Any) -> Callable[..., Sequence[np.ndarray]]:  # noqa: ANN401
+    """Return what a PyTensor function calls, if its linker made one function of the whole graph.
 
     It takes and returns arrays of exactly the right types, and may run in several threads.
 
@@ -150,7 +154,7 @@ def compiled_by_numba(function: Any) -> Callable[..., Sequence[np.ndarray]]:  # 
     --------
     >>> import pytensor, pytensor.tensor as pt
     >>> x = pt.vector("x")
-    >>> double = compiled_by_numba(pytensor.function([x], [2 * x], mode="NUMBA"))
+    >>> double = unwrapped(pytensor.function([x], [2 * x], mode="NUMBA"))
     >>> double(np.array([1.0, 2.0]))[0]
     array([2., 4.])
     """

@@ -19,6 +19,7 @@ from pymc_coresets.exceptions import InvalidDataError
 
 __all__ = [
     "Divergences",
+    "Proposal",
     "SmoothedWeights",
     "estimate_divergences",
     "khat_threshold",
@@ -91,6 +92,29 @@ class SmoothedWeights:
         """
         enough = EFFECTIVE_SHARE * self.log_weights.size
         return self.pareto_khat <= KHAT_RELIABLE and self.ess >= enough
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Proposal[D]:
+    """Draws of a known distribution near the full posterior.
+
+    Parameters
+    ----------
+    draws : object
+        Draws of it.
+    log_ratios : ndarray of shape (n_draws,)
+        Log of the prior over its own density there, in nats, up to a constant.  Together with the
+        log-likelihood of all rows they are the importance ratios of the full posterior.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> len(Proposal(draws=np.arange(3.0), log_ratios=np.zeros(3)).log_ratios)
+    3
+    """
+
+    draws: D
+    log_ratios: Floats
 
 
 @dataclass(frozen=True, kw_only=True)

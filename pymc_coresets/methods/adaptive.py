@@ -11,9 +11,8 @@ import numpy as np
 
 from pymc_coresets.diagnostics.importance import MIN_DRAWS, estimate_divergences, pareto_smooth
 from pymc_coresets.exceptions import SamplingError, warn_user
-from pymc_coresets.methods.job import Job, moderate_size
+from pymc_coresets.methods.job import CoresetPosterior, Job, moderate_size
 from pymc_coresets.methods.metering import Metered
-from pymc_coresets.methods.posterior import CoresetPosterior
 from pymc_coresets.options import whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows

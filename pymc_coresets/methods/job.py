@@ -7,10 +7,42 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pymc_coresets.methods.posterior import CoresetPosterior
+from pymc_coresets.diagnostics.importance import Proposal
+from pymc_coresets.rows.source import Potentials
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Progress, Solution
 
-__all__ = ["Job", "Method", "Report", "WeightingDraws", "moderate_size", "rows_of_a_quadratic"]
+__all__ = [
+    "CoresetPosterior",
+    "Job",
+    "Method",
+    "Propose",
+    "Report",
+    "WeightingDraws",
+    "moderate_size",
+    "rows_of_a_quadratic",
+]
+
+
+class CoresetPosterior[D](Potentials[D], Protocol):
+    """Draws from pi_w for any rows and weights, and the potentials of any rows at them."""
+
+    def draw(self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator) -> D:
+        """Draw from the posterior of the rows with the given weights.
+
+        Rows of weight 0 are allowed; without any row it is the prior.
+
+        Raises
+        ------
+        SamplingError
+            If the posterior cannot be sampled.
+        """
+
+    def rough_draw(
+        self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
+    ) -> D:
+        """Draw as fast as possible from roughly the region of that posterior."""
 
 
 class Report(Protocol):
@@ -32,6 +64,15 @@ class WeightingDraws[D](Protocol):
         """Return draws: about as many as are asked for."""
 
 
+class Propose[D](Protocol):
+    """Draws from around the mode of the posterior of all rows."""
+
+    def __call__(
+        self, n_draws: int, *, start_size: int, rng: np.random.Generator
+    ) -> Proposal[D] | None:
+        """Return draws, or None where there is no mode; look for it from so many rows."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job[D]:
     """One construction: everything that a method may need to choose rows.
@@ -43,6 +84,8 @@ class Job[D]:
     posteriors_for_many_draws : callable
         Returns the ways to draw hundreds of times while the weights hardly change, the fastest
         first: each is tried where the one before fails.
+    propose : Propose
+        Draws from around the mode of the full posterior.
     weighting : WeightingDraws
         Draws for the methods that compare rows at a fixed weighting distribution.
     loglikelihood : object
@@ -59,6 +102,7 @@ class Job[D]:
 
     posterior: CoresetPosterior[D]
     posteriors_for_many_draws: Callable[[], Collection[CoresetPosterior[D]]]
+    propose: Propose[D]
     weighting: WeightingDraws[D]
     loglikelihood: Any
     size: int

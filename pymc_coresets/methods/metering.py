@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 
-from pymc_coresets.methods.posterior import CoresetPosterior
+from pymc_coresets.methods.job import CoresetPosterior
 from pymc_coresets.rows.source import Look, Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Vector
@@ -73,14 +73,14 @@ class Metered[D]:
 
     def draw(self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator) -> D:
         """Draw from the posterior of the rows with the given weights."""
-        with self._timed("seconds_drawing"):
+        with self.drawing():
             return self._posterior.draw(rows, weights, n_draws, rng=rng)
 
     def rough_draw(
         self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
     ) -> D:
         """Draw from roughly the region of that posterior."""
-        with self._timed("seconds_drawing"):
+        with self.drawing():
             return self._posterior.rough_draw(rows, weights, n_draws, rng=rng)
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
@@ -100,6 +100,10 @@ class Metered[D]:
             look = self._posterior.look(draws, n_candidates=n_candidates, scale=scale, key=key)
         self._count(self.n_rows, len(look.total))
         return look
+
+    def drawing(self) -> AbstractContextManager[None]:
+        """Count the time of what is done within as time in the sampler."""
+        return self._timed("seconds_drawing")
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangent
-from pymc_coresets.methods.posterior import CoresetPosterior
+from pymc_coresets.methods.job import CoresetPosterior
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.solving.nnls import nonnegative_least_squares

@@ -1,4 +1,4 @@
-"""Riemannian pursuit: choose the rows under the coreset's own posterior, again and again."""
+"""Riemannian pursuit: choose the rows where the full posterior is, and see where they lead."""
 
 import logging
 import math
@@ -9,120 +9,49 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_coresets.diagnostics.importance import pareto_smooth
+from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, Proposal, pareto_smooth
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.methods.adaptive import judge
-from pymc_coresets.methods.job import Job, rows_of_a_quadratic
+from pymc_coresets.methods.job import CoresetPosterior, Job, Propose, rows_of_a_quadratic
 from pymc_coresets.methods.metering import Metered
-from pymc_coresets.methods.posterior import CoresetPosterior
 from pymc_coresets.methods.pursuit import Pursuit
+from pymc_coresets.methods.rounds import Accept, Damp, Round, View, sound_part
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.source import Look
-from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.candidates import default_n_draws, n_candidates, problem_at
 from pymc_coresets.solving.loop import solve
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
-__all__ = ["RiemannianPursuit", "Round"]
+__all__ = ["RiemannianPursuit"]
 
 _log = logging.getLogger(__name__)
 
 _MARGIN = 0.1  # of the tolerance, within a round: the next posterior will differ from this one
 _LOOSEST = 0.1  # nats, within a round: with fewer rows some directions are not matched at all
 _LEAST_PATIENCE = 20  # rows that do not help on held-out draws before a round ends
-_SHORTEST = 2.0**-10  # smallest share of a step
+_PATIENCE_AT_PROPOSAL = 60  # the same: with importance weights, held-out draws are noisier
+_FEWEST_HELDOUT = 30  # effective draws among those held out, for their weights to be used
+_CERTIFYING = 400  # fresh draws: J to 7 to 15 % where it is near the tolerance
+_CANDIDATES_PER_ROW = 20
+_LEAST_ROWS = 200  # that the number of candidates allows for
+_MANY = 200_000  # rows: a look costs more than what follows it
 _LEAST_START = 1_000  # rows
 _ROWS_PER_DIMENSION = 50  # of the start: from a tenth of that, the rounds diverged in a hierarchy
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Round:
-    """A coreset, and how far from the full posterior its own draws say that it is.
-
-    Parameters
-    ----------
-    rows : Rows
-        Rows of the coreset.
-    weights : ndarray of float64
-        Their weights.
-    objective : float
-        ``Var(log r)`` in nats over draws of its own posterior, which chose nothing.
-
-    Examples
-    --------
-    >>> Round(rows=Rows(np.arange(2), np.ones(2)), weights=np.ones(2)).objective
-    inf
-    """
-
-    rows: Rows
-    weights: Vector
-    objective: float = math.inf
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class View[D]:
-    """A coreset with draws of its posterior, and the sums of the potentials there.
-
-    Parameters
-    ----------
-    coreset : Round
-        What was measured.
-    draws : object
-        Draws of its posterior, of the posterior's own type.
-    own : ndarray of shape (n_draws,)
-        Weighted sum of the centred potentials of its own rows, in nats.
-    look : Look
-        The same sum over all rows, and candidates for the next round.
-    """
-
-    coreset: Round
-    draws: D
-    own: Vector
-    look: Look
-
-
-@dataclass(frozen=True)
-class Accept[D]:
-    """The last step is kept: the next round starts from its draws, and aims at all rows.
-
-    Parameters
-    ----------
-    view : View
-        Where the step led.
-    """
-
-    view: View[D]
-
-
-@dataclass(frozen=True)
-class Damp:
-    """The last step was too long: the next one starts where it did, and goes part of the way.
-
-    Parameters
-    ----------
-    share : float
-        Of the way to the sum over all rows, below 1.
-
-    Examples
-    --------
-    >>> Damp(0.5).share
-    0.5
-    """
-
-    share: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class RiemannianPursuit:
-    """Rounds of draws from the coreset's posterior, and pursuit in the tangent space there.
+    """Pursuit at draws from around the full posterior's mode, then at the coreset's own.
 
     Every Hilbert coreset is limited by its weighting distribution: rows are matched only where the
-    draws are.  Here the draws come from the coreset's own posterior, which comes closer to the
-    full one with every round, so that nothing need be known about the full posterior in advance.
-    One round costs a run of the sampler on the coreset, one pass over the data for `draws`
-    log-likelihoods per row, and one pursuit.
+    draws are.  The first come from a t distribution with the mode and curvature of the posterior
+    of all rows, which some tens of gradients find.  One pass over the data at these draws is
+    enough to choose the rows, and one more, at fresh draws of the coreset's own posterior, to say
+    how good they are.  Where that is not good enough, or the posterior has no mode (as in many
+    hierarchies), rounds follow: draws from the coreset's own posterior, which comes closer to the
+    full one with every round, one pass over the data, and one pursuit.
 
     Parameters
     ----------
@@ -131,12 +60,14 @@ class RiemannianPursuit:
         no rows beyond a tenth of it (0.1 nats at most), nor when they no longer help on held-out
         draws.
     draws : int, optional
-        Draws per round; by default 4 for each wanted row or, where there are more of these, each
-        free dimension, but 500 at least and 2 000 at most.
+        Draws of each pass that chooses rows.  By default 2 K around the mode (K as in
+        `rows_of_a_quadratic`), and in rounds 4 for each wanted row or, where there are more of
+        these, each free dimension; but 500 at least (1 000 around the mode of fewer than 200 000
+        rows) and 2 000 at most.
     start_size : int, optional
-        Rows of the uniform coreset that the first draws come from; by default 50 for each free
-        dimension, but 1 000 at least.  Where these draws are too far from the full posterior,
-        the rounds may not converge to it.
+        Rows of the uniform coreset from which the mode is looked for, and from whose posterior the
+        first draws come where there is none; by default 50 for each free dimension, but 1 000 at
+        least.  Where its posterior is too far from the full one, the rounds may not converge.
     max_rounds : int, default 8
         Largest number of rounds.
     patience : int, default 2
@@ -149,6 +80,10 @@ class RiemannianPursuit:
 
     Notes
     -----
+    The draws around the mode have importance weights, since all rows are evaluated there.  They
+    weigh the draws that are held out to say when to stop; those that choose count alike, since few
+    of large weight would be matched and no others.
+
     For draws of pi_w, ``Var(log r)`` with ``log r = sum_n (u_n - w_n) f_n`` is the objective
     ``||L - L(w)||^2`` in the tangent space at pi_w, and estimates the symmetrised KL divergence
     between pi_w and the full posterior (Campbell and Beronov 2019, Proposition 2).  The best
@@ -195,7 +130,12 @@ class RiemannianPursuit:
         """Choose rows in rounds, until the tolerance is met."""
         with job.report.part("rounds", total=self.max_rounds + 1) as show:
             return self.construct(
-                job.posterior, job.size, rng=job.rng, callback=show, deadline=job.deadline
+                job.posterior,
+                job.size,
+                rng=job.rng,
+                propose=job.propose,
+                callback=show,
+                deadline=job.deadline,
             )
 
     def construct[D](
@@ -204,6 +144,7 @@ class RiemannianPursuit:
         size: int,
         *,
         rng: np.random.Generator,
+        propose: Propose[D] | None = None,
         callback: Callable[[Progress], object] | None = None,
         deadline: float = np.inf,
     ) -> Solution:
@@ -216,6 +157,9 @@ class RiemannianPursuit:
         size : int
             Largest number of weights.
         rng : numpy.random.Generator
+        propose : callable, optional
+            Draws from around the mode of the full posterior; without it, or where it finds none,
+            the rounds begin at once.
         callback : callable, optional
             Called with a `Progress` after every round.
         deadline : float
@@ -224,8 +168,8 @@ class RiemannianPursuit:
         Returns
         -------
         Solution
-            The best round; the trace has an entry for every coreset that was measured: the
-            start, one per round, and perhaps a uniform one at the end.
+            The best coreset; the trace has an entry for every one that was measured: that of the
+            draws around the mode, or the start; one per round; perhaps a uniform one at the end.
 
         Raises
         ------
@@ -236,7 +180,7 @@ class RiemannianPursuit:
         """
         run = _Run(self, posterior, size, rng, callback)
         try:
-            status = run.rounds(deadline)
+            status = run.rounds(deadline, propose)
             if run.best.objective > max(self.tolerance, run.start.objective):
                 status = run.fall_back(status, deadline)
         except KeyboardInterrupt:
@@ -269,27 +213,26 @@ class _Run[D]:
         self.callback, self.started = callback, time.perf_counter()
         n_dims = self.posterior.n_dims
         self.n_draws = options.draws or default_n_draws(size, n_dims)
-        self.n_candidates = n_candidates(self.n_draws)
         self.scale = 0.0  # of the tangent vectors, by the last look
-        start_size = options.start_size or max(_LEAST_START, _ROWS_PER_DIMENSION * n_dims)
+        self.start_size = options.start_size or max(_LEAST_START, _ROWS_PER_DIMENSION * n_dims)
         self.steps: list[Progress] = []
-        self.best, self.start = self._uniform(size), self._uniform(start_size)
+        self.proposed: Proposal[D] | None = None
+        self.best, self.start = self._uniform(size), self._uniform(self.start_size)
 
     def _uniform(self, size: int) -> Round:
         scan = self.posterior.scan(size, key=random_key(self.rng))
         return Round(rows=scan.rows, weights=scan.weights)
 
-    def rounds(self, deadline: float) -> Status:
-        # The first draws are only to find the region of the posterior.
-        known = self._look(self.start, math.nan, draw=self.posterior.rough_draw)
-        self.start = known.coreset
-        if len(self.start.rows) <= self.size:
-            self.best = replace(self.start, objective=math.inf)  # any round will do better
+    def rounds(self, deadline: float, propose: Propose[D] | None) -> Status:
+        known = self._first_view(deadline, propose)
+        if isinstance(known, Status):
+            return known
         share, unimproved = 1.0, 0
         for _ in range(self.options.max_rounds):
             if time.perf_counter() > deadline:
                 return Status.OUT_OF_TIME
-            current, predicted = self._pursue(known, share)
+            goal = (1 - share) * known.own + share * known.look.total
+            current, predicted = self._pursue(known.draws, known.look, goal)
             view = self._try(current, predicted)
             if view is not None and view.coreset.objective < self.best.objective:
                 self.best, unimproved = view.coreset, 0
@@ -306,47 +249,108 @@ class _Run[D]:
                     pass
         return Status.ITERATION_LIMIT
 
+    def _first_view(self, deadline: float, propose: Propose[D] | None) -> View[D] | Status:
+        """Return what the rounds begin with, or why there is no need of any."""
+        found = None if propose is None else self._one_look(deadline, propose)
+        if found is None:
+            # The first draws are only to find the region of the posterior.
+            known = self._look(self.start, math.nan, self.posterior.rough_draw)
+            self.start = known.coreset
+            if len(self.start.rows) <= self.size:
+                self.best = replace(self.start, objective=math.inf)  # any round will do better
+            return known
+        self.best = found
+        if found.objective <= self.options.tolerance:
+            return Status.TOLERANCE_REACHED
+        if time.perf_counter() > deadline:
+            return Status.OUT_OF_TIME
+        known = self._look(found, math.nan, self.posterior.draw)
+        self.best = known.coreset
+        return known
+
+    def _one_look(self, deadline: float, propose: Propose[D]) -> Round | None:
+        """Choose rows at draws from around the mode; None where that leads to no coreset."""
+        with self.posterior.drawing():
+            least = 500 if self.posterior.n_rows > _MANY else 1_000
+            wanted = 2 * rows_of_a_quadratic(self.posterior.n_dims)
+            n_draws = self.options.draws or int(np.clip(wanted, least, 2_000))
+            proposal = propose(n_draws, start_size=self.start_size, rng=self.rng.spawn(1)[0])
+        if proposal is None:
+            return None
+        look = self._all_rows(proposal.draws, self.start, len(proposal.log_ratios))
+        log_ratios = look.total + proposal.log_ratios
+        if not np.isfinite(log_ratios).all():
+            return None
+        smoothed = pareto_smooth(log_ratios[None])
+        self.proposed = replace(proposal, log_ratios=log_ratios)
+        weights = smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None
+        chosen, predicted = self._pursue(proposal.draws, look, look.total, weights)
+        if time.perf_counter() > deadline:
+            return chosen
+        view = self._try(chosen, predicted, n_draws=_CERTIFYING)
+        return None if view is None else view.coreset
+
     def fall_back(self, status: Status, deadline: float) -> Status:
         """Try uniform weights: those of the start if they fit, whose first draws were rough."""
         if time.perf_counter() > deadline:
             return Status.OUT_OF_TIME
-        fits = len(self.start.rows) <= self.size
-        view = self._try(self.start if fits else self._uniform(self.size), math.nan)
+        uniform = self.start if len(self.start.rows) <= self.size else self._uniform(self.size)
+        view = self._try(uniform, math.nan)
         if view is not None and view.coreset.objective < self.best.objective:
             self.best = view.coreset
         within = self.best.objective <= self.options.tolerance
         return Status.TOLERANCE_REACHED if within else status
 
-    def _try(self, coreset: Round, predicted: float) -> View[D] | None:
+    def _try(
+        self, coreset: Round, predicted: float, *, n_draws: int | None = None
+    ) -> View[D] | None:
         """Measure a coreset, unless its posterior defeats the sampler or the likelihood."""
         try:
-            view = self._look(coreset, predicted, draw=self.posterior.draw)
+            view = self._look(coreset, predicted, self.posterior.draw, n_draws=n_draws)
         except SamplingError as error:
             _log.info("A round is taken back: %s", error)
             self._record(coreset, predicted, math.inf, {})
             return None
         return view if math.isfinite(view.coreset.objective) else None
 
-    def _look(self, coreset: Round, predicted: float, *, draw: Callable[..., D]) -> View[D]:
-        """Draw from a coreset's posterior, and see how much log r varies there."""
-        draws = draw(coreset.rows, coreset.weights, self.n_draws, rng=self.rng.spawn(1)[0])
+    def _look(
+        self,
+        coreset: Round,
+        predicted: float,
+        draw: Callable[..., D],
+        *,
+        n_draws: int | None = None,
+    ) -> View[D]:
+        """Draw from a coreset's posterior, and see how much log r varies there.
+
+        With `n_draws`, only that: no candidates.
+        """
+        n = n_draws or self.n_draws
+        draws = draw(coreset.rows, coreset.weights, n, rng=self.rng.spawn(1)[0])
+        look = self._all_rows(draws, coreset, 0 if n_draws else n)
         loglik = self.posterior.loglik(draws, coreset.rows)
-        if not self.scale:
-            self.scale = float(coreset.weights @ loglik.std(axis=1))
-        look = self.posterior.look(
-            draws,
-            n_candidates=self.n_candidates,
-            scale=self.scale,
-            key=random_key(self.rng),
-        )
-        self.scale = look.norm_total
         own = coreset.weights @ (loglik - loglik.mean(axis=1, keepdims=True))
         log_ratios = look.total - own
         finite = bool(np.isfinite(log_ratios).all())
         objective = float(np.var(log_ratios)) if finite else math.inf
         self._record(coreset, predicted, objective, judge(log_ratios) if finite else {})
-        measured = replace(coreset, objective=objective)
-        return View(coreset=measured, draws=draws, own=own, look=look)
+        return View(coreset=replace(coreset, objective=objective), draws=draws, own=own, look=look)
+
+    def _all_rows(self, draws: D, some: Round, n_choosing: int) -> Look:
+        """Look at all rows, and take candidates unless no draws are to choose any."""
+        if not n_choosing:
+            return self.posterior.look(draws)
+        if not self.scale:
+            self.scale = float(some.weights @ self.posterior.loglik(draws, some.rows).std(axis=1))
+        for_quadratic = max(rows_of_a_quadratic(self.posterior.n_dims), _LEAST_ROWS, self.size)
+        look = self.posterior.look(
+            draws,
+            n_candidates=min(_CANDIDATES_PER_ROW * for_quadratic, n_candidates(n_choosing)),
+            scale=self.scale,
+            key=random_key(self.rng),
+        )
+        self.scale = look.norm_total
+        return look
 
     def _record(
         self, coreset: Round, predicted: float, objective: float, judged: dict[str, Any]
@@ -373,20 +377,21 @@ class _Run[D]:
         step = there - known.own
         if view is not None and pareto_smooth(step[None]).sound:
             return Accept(view)
-        part = 0.5
-        while taken * part > _SHORTEST and not pareto_smooth(part * step[None]).sound:
-            part /= 2
-        return Damp(taken * part)
+        return Damp(taken * sound_part(step))
 
-    def _pursue(self, known: View[D], share: float) -> tuple[Round, float]:
-        goal = (1 - share) * known.own + share * known.look.total
-        problem = problem_at(self.posterior, known.draws, known.look, rng=self.rng, goal=goal)
+    def _pursue(
+        self, draws: D, look: Look, goal: Vector, weights: Vector | None = None
+    ) -> tuple[Round, float]:
+        """Choose among the candidates of a look what matches the goal at its draws."""
+        problem = problem_at(
+            self.posterior, draws, look, rng=self.rng, goal=goal, weights=weights, dtype=np.float32
+        )
         method = Pursuit(tolerance=min(_MARGIN * self.options.tolerance, _LOOSEST))
         size = min(self.size, problem.n_obs)
-        patience = max(_LEAST_PATIENCE, size // 10)
-        selection = solve(method, problem, size, rng=self.rng, patience=patience)
+        least = _LEAST_PATIENCE if weights is None else _PATIENCE_AT_PROPOSAL
+        selection = solve(method, problem, size, rng=self.rng, patience=max(least, size // 10))
         if selection.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
-        rows = known.look.candidates.take(selection.indices)
+        rows = look.candidates.take(selection.indices)
         chosen = Round(rows=rows, weights=selection.weights)
         return chosen, float(selection.history.objective[-1])

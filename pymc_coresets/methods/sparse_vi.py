@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangent
-from pymc_coresets.methods.posterior import CoresetPosterior
+from pymc_coresets.methods.job import CoresetPosterior
 from pymc_coresets.options import flag, one_of, positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows

@@ -2,11 +2,11 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytensor
@@ -16,21 +16,24 @@ from threadpoolctl import threadpool_limits
 
 from pymc_coresets.compat.pytensor_api import (
     Variable,
-    compiled_by_numba,
     graph_inputs,
+    unwrapped,
     vectorize_graph,
 )
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.potentials.vectormath import vector_mode
+from pymc_coresets.potentials.fused_loops import Program, loop_mode
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
-from pymc_coresets.rows.collapsing import collapse_rows
+from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.source import Look, LookPart, Wanted
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["LogLikelihood"]
+__all__ = ["Collapse", "LogLikelihood"]
+
+#: Whether to merge equal rows.
+type Collapse = bool | Literal["auto"]
 
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
 
@@ -46,8 +49,9 @@ class LogLikelihood:
     ----------
     observations : Observations
         What `find_observations` derived from the model.
-    collapse : bool, default False
-        Merge rows that are equal in all their data, which is exact.
+    collapse : bool or "auto", default False
+        Merge rows that are equal in all their data, which is exact; "auto" does where a sample of
+        the rows has equal ones.
 
     Examples
     --------
@@ -63,7 +67,7 @@ class LogLikelihood:
            [-2.919, -1.419]])
     """
 
-    def __init__(self, observations: Observations, *, collapse: bool = False) -> None:
+    def __init__(self, observations: Observations, *, collapse: Collapse = False) -> None:
         self.observations, self.collapse = observations, collapse
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,15 +81,16 @@ class LogLikelihood:
         arrays = [np.moveaxis(row.values, row.axis, 0) for row in observations.rows]
         n_obs, positions = observations.n_obs, observations.positions
         positions = np.arange(n_obs) if positions is None else positions
-        if not self.collapse:
+        if not (may_collapse(arrays, n_obs) if self.collapse == "auto" else self.collapse):
             return InMemoryRows(arrays, positions=positions)
         kept, counts = collapse_rows(arrays, n_obs)
         return InMemoryRows([array[kept] for array in arrays], counts, positions[kept])
 
-    def collapsed(self) -> "LogLikelihood":
-        """Return the same with equal rows merged; what is compiled is shared."""
-        merged = LogLikelihood(self.observations, collapse=True)
-        merged.__dict__["_compiled"] = self._compiled
+    def collapsed(self, *, collapse: Collapse) -> "LogLikelihood":
+        """Return the same with equal rows merged, or not, sharing what is compiled already."""
+        merged = LogLikelihood(self.observations, collapse=collapse)
+        if "_program" in self.__dict__:
+            merged.__dict__["_program"] = self._program
         return merged
 
     @property
@@ -183,11 +188,11 @@ class LogLikelihood:
         One thread per core evaluates a block and uses it, while it is in the core's cache.
         """
         step = max(64, _BLOCK_ENTRIES // draws.n_draws)
-        parameters = self._parameter_arrays(draws)
+        evaluate = self._program.given(*self._parameter_arrays(draws))
 
         def work(start: int) -> T:
             block = rows.take(slice(start, start + step))
-            return use(start, block, self._evaluate(parameters, block, finite=finite))
+            return use(start, block, self._evaluate(evaluate, block, finite=finite))
 
         pending = iter(range(0, len(rows), step))
         # The blocks are the parallel work: threads of BLAS inside them would only compete.
@@ -208,12 +213,13 @@ class LogLikelihood:
             for name, v in self._parameters.items()
         ]
 
-    def _evaluate(self, parameters: list[np.ndarray], rows: Rows, *, finite: bool) -> np.ndarray:
+    def _evaluate(self, evaluate: Callable[..., Any], rows: Rows, *, finite: bool) -> np.ndarray:
         arrays = [
             np.ascontiguousarray(np.moveaxis(rows.arrays[i], 0, row.axis))
             for i, row in self._rows.items()
         ]
-        [values] = self._compiled(*parameters, np.asarray(len(rows)), *arrays)
+        values: np.ndarray
+        [values] = evaluate(np.asarray(len(rows)), *arrays)
         if finite and not np.isfinite(values).all():
             self._explain_non_finite(values, rows)
         return values
@@ -233,7 +239,7 @@ class LogLikelihood:
         return {i: row for i, row in rows if row.placeholder in self._inputs}
 
     @cached_property
-    def _compiled(self) -> Callable[..., Sequence[np.ndarray]]:
+    def _program(self) -> Program:
         obs = self.observations
         batched = {
             v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape))
@@ -244,10 +250,9 @@ class LogLikelihood:
         if graph.type.ndim == 1:
             graph = pt.broadcast_to(graph, (n_draws, obs.n_rows))
         inputs = [*batched.values(), obs.n_rows, *(r.placeholder for r in self._rows.values())]
-        function = pytensor.function(
-            inputs, [graph], mode=vector_mode(), on_unused_input="ignore", trust_input=True
-        )
-        return compiled_by_numba(function)
+        mode = loop_mode(n_given=len(batched))
+        function = pytensor.function(inputs, [graph], mode=mode, on_unused_input="ignore")
+        return cast(Program, unwrapped(function))
 
     def non_finite_data(self, rows: Rows) -> list[str]:
         """Name the row arrays that hold NaN or infinite values in some rows."""

@@ -2,7 +2,7 @@
 
 The mathematical library's ``exp`` and ``log1p`` are function calls, which keep a loop from being
 turned into vector instructions: each element costs 20 to 30 ns.  Written out as polynomials, the
-same loop runs on 4 or 8 elements at a time.  :func:`vector_mode` replaces the functions in
+same loop runs on 4 or 8 elements at a time.  :func:`vectorise` replaces the functions in
 any model's graph by such polynomials, just before loops are fused, so that every likelihood gains.
 
 Functions of one argument are accurate to 3 units in the last place in float64, and have the right
@@ -30,12 +30,8 @@ from pymc_coresets.compat.pytensor_api import (
     Constant,
     Elemwise,
     FunctionGraph,
-    Mode,
-    NumbaLinker,
     ScalarOp,
     Variable,
-    dfs_rewriter,
-    get_mode,
     node_rewriter,
     numba_funcify_Composite,
     numba_njit,
@@ -44,14 +40,16 @@ from pymc_coresets.compat.pytensor_api import (
 )
 
 __all__ = [
+    "inline_composite",
+    "pull_function_out_of_switch",
     "vector_exp",
     "vector_gammaln",
     "vector_log",
     "vector_log1p",
-    "vector_mode",
     "vector_power",
     "vector_sigmoid",
     "vector_softplus",
+    "vectorise",
 ]
 
 _LOG2_E = 1.4426950408889634
@@ -258,7 +256,8 @@ def _funcify(op: _VectorFunction, node: Apply, **kwargs: object) -> tuple[Any, s
 
 
 @node_rewriter([Elemwise])
-def _vectorise(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+def vectorise(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Replace functions of double precision by those of this module."""
     replacement = _VECTORISED.get(type(node.op.scalar_op))
     if replacement is None or any(i.type.dtype != "float64" for i in node.inputs):
         return None
@@ -268,7 +267,7 @@ def _vectorise(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
 
 
 @node_rewriter([Elemwise])
-def _pull_function_out_of_switch(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+def pull_function_out_of_switch(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Rewrite switch(c, f(a), f(b)) as f(switch(c, a, b)): half the calls of f."""
     if not isinstance(node.op.scalar_op, ps.Switch):
         return None
@@ -300,7 +299,8 @@ def _funcify_inline(op: _InlineComposite, node: Apply, **kwargs: object) -> tupl
 
 
 @node_rewriter([Elemwise])
-def _inline_composite(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+def inline_composite(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Have fused expressions compiled into their loops."""
     composite = node.op.scalar_op
     if type(composite) is not Composite:
         return None
@@ -310,36 +310,3 @@ def _inline_composite(fgraph: FunctionGraph, node: Apply) -> list[Variable] | No
 def _elementwise(function: ScalarOp, inputs: Sequence[Variable]) -> list[Variable]:
     outputs: list[Variable] = Elemwise(function).make_node(*inputs).outputs
     return outputs
-
-
-class _ThreadedLinker(NumbaLinker):
-    """PyTensor's Numba linker, for functions that threads can run at the same time."""
-
-    def jit_compile(  # type: ignore[override] # NumbaLinker's argument is such a pair
-        self, fn_and_cache: tuple[Any, str | None]
-    ) -> Callable[..., Any]:
-        function, key = fn_and_cache
-        compiled: Callable[..., Any] = numba_njit(
-            function.py_func, final_function=True, nogil=True, cache=key is not None
-        )
-        return compiled
-
-
-def vector_mode() -> Mode:
-    """Return PyTensor's Numba mode with vectorisable functions that release the GIL.
-
-    Examples
-    --------
-    >>> import numpy as np, pytensor, pytensor.tensor as pt
-    >>> x = pt.vector("x")
-    >>> f = pytensor.function([x], pt.exp(x), mode=vector_mode())
-    >>> bool(np.allclose(f([0.0, 1.0]), [1.0, np.e], rtol=1e-15))
-    True
-    """
-    numba = get_mode("NUMBA")
-    mode: Mode = Mode(_ThreadedLinker(), numba.provided_optimizer).register(
-        (dfs_rewriter(_pull_function_out_of_switch), 48.2),
-        (dfs_rewriter(_vectorise), 48.4),
-        (dfs_rewriter(_inline_composite), 49.4),  # after the fusion of loops
-    )
-    return mode

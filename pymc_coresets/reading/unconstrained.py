@@ -23,6 +23,8 @@ class Unconstrained:
     ----------
     model : pm.Model
         All its free variables must be continuous if a gradient is needed.
+    mode : Mode, optional
+        How the density is compiled; by default as PyTensor compiles anything.
 
     Examples
     --------
@@ -34,8 +36,8 @@ class Unconstrained:
     array([1., 1.])
     """
 
-    def __init__(self, model: pm.Model) -> None:
-        self.model = model
+    def __init__(self, model: pm.Model, *, mode: Mode | None = None) -> None:
+        self.model, self._mode = model, mode
         names = [v.name for v in model.value_vars]
         point = model.initial_point(random_seed=0)
         self._start = DictToArrayBijection.map({name: np.asarray(point[name]) for name in names})
@@ -79,7 +81,7 @@ class Unconstrained:
     @cached_property
     def density(self) -> Any:  # noqa: ANN401
         """The same function, compiled, in the form that PyMC's step methods take."""
-        function = self.model.logp_dlogp_function(ravel_inputs=True)
+        function = self.model.logp_dlogp_function(ravel_inputs=True, mode=self._mode)
         function.set_extra_values({})
         function.trust_input = True
         return function

@@ -105,6 +105,11 @@ class LaplaceApproximation:
             factor = _cholesky(space, mode)
         return cls(space, mode, factor)
 
+    def position(self, z: np.ndarray) -> np.ndarray:
+        """Return the position of standardised coordinates: 0 is the mode, 1 a deviation away."""
+        position: np.ndarray = self.mode + solve_triangular(self.factor, z, lower=True, trans="T")
+        return position
+
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Draw from the approximation itself."""
         return self.space.constrain(self._positions(rng.standard_normal((len(self.mode), n_draws))))

@@ -9,20 +9,27 @@ import pymc as pm
 
 from pymc_coresets.compat.pymc_api import PyMCSamplingError
 from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs
+from pymc_coresets.diagnostics.importance import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.source import Look, Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.nuts import NutpieNuts, Nuts, PyMCNuts, Run
+from pymc_coresets.sampling.proposal import HeavyTailed, improve
 
 __all__ = ["CoresetSampler", "InnerNuts", "Kind"]
 
 type Kind = Literal["auto", "nuts", "laplace"]
 type InnerNuts = Literal["pymc", "nutpie"]
+
+_LARGE = 150  # dimensions: all gradients together would cost more than the look that follows
+_ROWS_FOR_CURVATURE = 500  # for each dimension, where it comes from a sample
 
 _log = logging.getLogger(__name__)
 
@@ -188,15 +195,70 @@ class CoresetSampler:
         self.n_corrected += 1
         return draws
 
+    def proposal(
+        self, n_draws: int, *, start_size: int, rng: np.random.Generator
+    ) -> Proposal[Draws] | None:
+        """Draw from a t distribution around the mode of the posterior of all rows.
+
+        The mode is found from that of a few rows, with a few gradients of all; the curvature there
+        takes 2 D more, or 2 D of a sample of the rows where D is large.
+
+        Parameters
+        ----------
+        n_draws : int
+            Number of draws.
+        start_size : int
+            Number of the few rows.
+        rng : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        Proposal, or None
+            None where the posterior has no mode, as in hierarchies, or discrete variables.
+        """
+        source = self.loglikelihood.source
+        try:
+            start = LaplaceApproximation.of(self._given_some(start_size, rng))
+            mode, n_curved = start.mode, self.n_rows
+            if start_size < self.n_rows:
+                mode = improve(start, self._given(source.all, source.all.base_weights))
+            if self.n_dims > _LARGE:
+                n_curved = min(_ROWS_FOR_CURVATURE * self.n_dims, self.n_rows)
+            space = self._given_some(n_curved, rng) if n_curved < self.n_rows else self._space
+            around = HeavyTailed.around(mode, start, space, polish=n_curved == self.n_rows)
+        except SamplingError as error:
+            _log.info("No proposal for the full posterior: %s", error)
+            return None
+        positions, logq = around.draw(n_draws, rng=rng)
+        prior = self._given(source.take(slice(0, 1)), np.zeros(1)).logp_and_gradient
+        logp = np.array([prior(x)[0] for x in positions])
+        return Proposal(draws=self._space.constrain(positions), log_ratios=logp - logq)
+
+    def _given_some(self, size: int, rng: np.random.Generator) -> Unconstrained:
+        if size >= self.n_rows:
+            rows = self.loglikelihood.source.all
+            return self._given(rows, rows.base_weights)
+        scan = self.scan(size, key=random_key(rng))
+        return self._given(scan.rows, scan.weights)
+
+    def _given(self, rows: Rows, weights: np.ndarray) -> Unconstrained:
+        """Return the space of the model, whose density is now that of some weighted rows."""
+        self._set(row_values(self.loglikelihood.observations, rows, weights))
+        return self._space
+
     def _begin(self, rows: Rows, weights: np.ndarray, n_draws: int) -> dict[str, np.ndarray]:
         self.n_runs += 1
         self.n_draws += n_draws
         return row_values(self.loglikelihood.observations, rows, weights)
 
     def _approximation(self, values: dict[str, np.ndarray]) -> LaplaceApproximation:
+        self._set(values)
+        return LaplaceApproximation.of(self._space)
+
+    def _set(self, values: dict[str, np.ndarray]) -> None:
         for name, shared in self._shared.items():
             shared.set_value(values[name])
-        return LaplaceApproximation.of(self._space)
 
     def _warm(self, values: dict[str, np.ndarray], n_draws: int, rng: np.random.Generator) -> Draws:
         """Run NUTS from where it ended before; where the density is 0 there, from the start."""
@@ -245,7 +307,8 @@ class CoresetSampler:
 
     @cached_property
     def _space(self) -> Unconstrained:
-        return Unconstrained(self._model)
+        # Some hundred gradients are not worth what compiling them into one function takes.
+        return Unconstrained(self._model, mode=loop_mode())
 
     @cached_property
     def _nuts(self) -> Nuts:
@@ -257,4 +320,4 @@ class CoresetSampler:
             )
         if self._nuts_sampler == "nutpie":
             return NutpieNuts(self._model, self.loglikelihood.observations.shapes)
-        return PyMCNuts(self._space, self._shared)
+        return PyMCNuts(Unconstrained(self._model), self._shared)

@@ -1,6 +1,7 @@
 """The tangent space at some draws: the exact target of all rows, and vectors of candidates."""
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.keyed import random_key
@@ -85,6 +86,8 @@ def problem_at[D](
     *,
     rng: np.random.Generator,
     goal: Vector | None = None,
+    weights: Vector | None = None,
+    dtype: DTypeLike = np.float64,
 ) -> Problem:
     """Make the problem of choosing among the candidates of a look at all rows.
 
@@ -100,6 +103,11 @@ def problem_at[D](
         Says which draws are held out.
     goal : ndarray of shape (n_draws,), optional
         What to match, in nats; by default the sum over all rows.
+    weights : ndarray of shape (n_draws,), optional
+        Importance weights of the draws, for those that are held out.  Those that choose all count
+        the same: the few of large weight would be matched, and no others.
+    dtype : {float64, float32}
+        Of the vectors that choose.
 
     Returns
     -------
@@ -138,11 +146,12 @@ def problem_at[D](
     different, draw_of = np.unique(look.total, return_inverse=True)
     is_heldout = (rng.permutation(len(different)) < _HELDOUT * len(different))[draw_of]
     heldout, choosing = np.flatnonzero(is_heldout), np.flatnonzero(~is_heldout)
+    judges = None if weights is None else weights[heldout] / weights[heldout].sum()
     return Problem(
-        vectors=tangent_vectors(loglik[:, choosing], in_place=True),
+        vectors=tangent_vectors(loglik[:, choosing], in_place=True).astype(dtype, copy=False),
         target=tangent_vectors(target[choosing]),
         base_weights=look.candidates.base_weights,
         total_norm=look.norm_total,
-        heldout_vectors=tangent_vectors(loglik[:, heldout], in_place=True),
-        heldout_target=tangent_vectors(target[heldout]),
+        heldout_vectors=tangent_vectors(loglik[:, heldout], weights=judges, in_place=True),
+        heldout_target=tangent_vectors(target[heldout], weights=judges),
     )

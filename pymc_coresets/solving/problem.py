@@ -184,20 +184,24 @@ class Problem:
         )
 
 
-def tangent_vectors(potentials: Matrix, *, in_place: bool = False) -> Vector:
+def tangent_vectors(
+    potentials: Matrix, *, weights: Vector | None = None, in_place: bool = False
+) -> Vector:
     """Centre potentials over the draws, and divide them by ``sqrt(n_draws)``.
 
     Parameters
     ----------
     potentials : ndarray of shape (..., n_draws), float64
         In nats.
+    weights : ndarray of shape (n_draws,), optional
+        Importance weights of the draws, which sum to one; by default all the same.
     in_place : bool, default False
         Overwrite the potentials, which spares a copy.
 
     Returns
     -------
     ndarray of shape (..., n_draws)
-        Tangent vectors: their inner products are covariances over the draws.
+        Tangent vectors: their inner products are (weighted) covariances over the draws.
 
     Raises
     ------
@@ -212,13 +216,14 @@ def tangent_vectors(potentials: Matrix, *, in_place: bool = False) -> Vector:
     """
     vectors = cast(Vector, potentials) if in_place else potentials.astype(np.float64)
     with np.errstate(invalid="ignore"):  # of infinite values, which are refused
-        vectors -= vectors.mean(axis=-1, keepdims=True)
+        mean = vectors.mean(axis=-1) if weights is None else vectors @ weights
+        vectors -= mean[..., None]
     if not np.isfinite(vectors).all():
         raise InvalidDataError(
             "A log-likelihood is NaN or infinite at a draw: check that the likelihood is positive "
             "wherever the prior is."
         )
-    vectors /= math.sqrt(potentials.shape[-1])
+    vectors *= 1 / math.sqrt(potentials.shape[-1]) if weights is None else np.sqrt(weights)
     return vectors
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pymc_coresets.diagnostics.importance import Proposal
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
@@ -350,3 +351,88 @@ def test_same_rng_same_coreset():
 def test_bad_options_are_named(options):
     with pytest.raises(InvalidOptionError, match=next(iter(options))):
         RiemannianPursuit(**options)
+
+
+# -- draws from around the mode --------------------------------------------------------------------
+
+
+class Proposing(Counting):
+    """Knows its full posterior: draws of a wider one, with the logarithm of prior over it."""
+
+    widening = 1.2
+
+    def propose(self, n_draws, *, start_size, rng):
+        mean, covariance = self.posterior(self.source.all, self.source.all.base_weights)
+        wide = self.widening**2 * covariance
+        draws = rng.multivariate_normal(mean, wide, size=n_draws, method="cholesky")
+        centred = draws - mean
+        logq = -0.5 * (centred * np.linalg.solve(wide, centred.T).T).sum(axis=1)
+        return Proposal(draws=draws, log_ratios=-0.5 * np.square(draws).sum(axis=1) - logq)
+
+
+def one_look(posterior, size=100, seed=1, **options):
+    method = RiemannianPursuit(**options)
+    rng = np.random.default_rng(seed)
+    return method.construct(posterior, size, rng=rng, propose=posterior.propose)
+
+
+@pytest.mark.parametrize("widening", [1.0, 1.2, 3.0])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_one_look_is_enough(widening, seed):
+    posterior = Proposing()
+    posterior.widening = widening
+    solution = one_look(posterior, seed=seed)
+    assert solution.status is Status.TOLERANCE_REACHED
+    assert len(solution.history.size) == 1
+    assert 2 * kl(posterior, solution) < 0.03
+    # 1 000 draws of all rows, 400 to certify; of a few thousand candidates and the start besides
+    assert posterior.n_drawn == 400
+    assert posterior.n_evaluations < N * (1_000 + 400) + N * 1_000 + 1_000 * 1_000 + 100 * 400
+
+
+def test_a_certificate_that_fails_is_followed_by_rounds():
+    posterior = Proposing()
+    posterior.widening = 300.0  # hardly any draw where the posterior is
+    solution = one_look(posterior, tolerance=1e-15)
+    assert len(solution.history.size) > 2
+    assert solution.objective == min(solution.history.heldout_objective)
+    assert kl(posterior, solution) < 1e-5
+
+
+def test_the_first_rows_are_kept_where_rounds_do_not_improve_on_them():
+    class NoRounds(Proposing):
+        def draw(self, rows, weights, n_draws, *, rng):
+            if self.n_drawn:
+                raise SamplingError("no second start")
+            return super().draw(rows, weights, n_draws, rng=rng)
+
+    with pytest.raises(SamplingError):
+        one_look(NoRounds(), size=6)
+
+
+def test_without_a_proposal_the_rounds_begin_at_once():
+    posterior = Proposing()
+    posterior.propose = lambda *_args, **_options: None
+    solution = one_look(posterior, draws=500)
+    assert solution.history.size[0] > 500  # the start
+    assert kl(posterior, solution) < 0.03
+
+
+def test_a_proposal_at_which_the_likelihood_is_not_finite_is_not_used():
+    class Far(Overflowing):
+        def propose(self, n_draws, *, start_size, rng):
+            return Proposal(draws=rng.normal(size=(n_draws, D)), log_ratios=np.zeros(n_draws))
+
+    with pytest.raises(InvalidDataError):  # of the first round, which meets it too
+        one_look(Far())
+
+
+def test_no_time_for_a_certificate():
+    posterior = Proposing()
+    solution = RiemannianPursuit().construct(
+        posterior, 50, rng=np.random.default_rng(1), propose=posterior.propose, deadline=-np.inf
+    )
+    assert solution.status is Status.OUT_OF_TIME
+    assert np.isnan(solution.objective)
+    assert not len(solution.history.size)
+    assert kl(posterior, solution) < 0.05

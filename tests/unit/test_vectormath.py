@@ -6,12 +6,12 @@ import pytest
 from pytensor.compile.mode import get_mode
 from scipy.special import gammaln
 
+from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.potentials.vectormath import (
     vector_exp,
     vector_gammaln,
     vector_log,
     vector_log1p,
-    vector_mode,
     vector_power,
     vector_sigmoid,
     vector_softplus,
@@ -111,7 +111,7 @@ def test_mode_agrees_with_pytensor_on_a_composite_expression():
     x, c = pt.vector("x"), pt.vector("c", dtype="bool")
     graph = pt.switch(c, pt.log(pt.sigmoid(x)), pt.log1p(-pt.sigmoid(x))) + pt.exp(-(x**2))
     values, mask = RNG.normal(size=100) * 5, RNG.random(100) < 0.5
-    ours = pytensor.function([x, c], graph, mode=vector_mode())(values, mask)
+    ours = pytensor.function([x, c], graph, mode=loop_mode())(values, mask)
     theirs = pytensor.function([x, c], graph, mode=get_mode("FAST_COMPILE"))(values, mask)
     np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-15)
 
@@ -119,7 +119,7 @@ def test_mode_agrees_with_pytensor_on_a_composite_expression():
 def test_a_function_common_to_both_branches_is_called_once():
     x, c = pt.vector("x"), pt.vector("c", dtype="bool")
     function = pytensor.function(
-        [x, c], pt.switch(c, pt.softplus(x), pt.softplus(-x)), mode=vector_mode()
+        [x, c], pt.switch(c, pt.softplus(x), pt.softplus(-x)), mode=loop_mode()
     )
     [node] = [n for n in function.maker.fgraph.toposort() if "softplus" in str(n.op)]
     assert str(node.op).count("vector_softplus") == 1
@@ -127,5 +127,5 @@ def test_a_function_common_to_both_branches_is_called_once():
 
 def test_float32_is_left_to_pytensor():
     x = pt.fvector("x")
-    function = pytensor.function([x], pt.exp(x), mode=vector_mode())
+    function = pytensor.function([x], pt.exp(x), mode=loop_mode())
     assert "vector_exp" not in str(function.maker.fgraph.toposort())

@@ -13,11 +13,11 @@ from pymc_coresets.compat.pytensor_api import (
     TensorVariable,
     Variable,
     clone_replace,
-    compiled_by_numba,
     graph_inputs,
+    unwrapped,
     vectorize_graph,
 )
-from pymc_coresets.potentials.vectormath import vector_mode
+from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
@@ -100,9 +100,9 @@ class Link:
     def _compiled(self) -> Callable[..., Sequence[np.ndarray]]:
         inputs, graph = self._batched
         function = pytensor.function(
-            inputs, [graph], mode=vector_mode(), on_unused_input="ignore", trust_input=True
+            inputs, [graph], mode=loop_mode(), on_unused_input="ignore", trust_input=True
         )
-        return compiled_by_numba(function)
+        return unwrapped(function)
 
     @cached_property
     def _plain(self) -> Callable[..., Sequence[np.ndarray]]:

@@ -1,0 +1,266 @@
+"""The compilation mode of potentials: fused loops, with NumPy between them.
+
+A whole graph in one compiled function, as PyTensor's own Numba mode has it, takes a minute to
+compile where nothing is cached: most of it goes into matrix products, indexing and the joining of
+parts, which NumPy has compiled already.  Where arrays are as large as a block of potentials, what
+Python costs between two operations is not seen.  So only elementwise loops are compiled, and
+whatever NumPy would run as a loop in Python; each of these once, whichever models have it.
+"""
+
+# ruff: noqa: ARG002 (PyTensor determines the arguments of its callbacks)
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from pymc_coresets.compat.pytensor_api import (
+    Apply,
+    Blockwise,
+    BlockwiseWithCoreShape,
+    Constant,
+    DimShuffle,
+    Dot,
+    Elemwise,
+    FunctionGraph,
+    HasInnerGraph,
+    JITLinker,
+    Join,
+    Mode,
+    NoPythonOp,
+    RewriteDatabaseQuery,
+    SymbolicOp,
+    TensorType,
+    Variable,
+    dfs_rewriter,
+    node_rewriter,
+    numba_funcify_ensure_cache,
+    numba_njit,
+    vectorize_graph,
+)
+from pymc_coresets.potentials.vectormath import (
+    inline_composite,
+    pull_function_out_of_switch,
+    vectorise,
+)
+
+__all__ = ["Program", "loop_mode"]
+
+type Function = Callable[..., Any]
+type Storage = list[Any]
+type Step = tuple[Function, list[int], list[int]]
+
+_kernels: dict[str, Function] = {}  # what is compiled in this process, by PyTensor's key
+
+
+def loop_mode(n_given: int = 0) -> Mode:
+    """Return the mode: its functions release the GIL in their loops, and threads may share them.
+
+    Parameters
+    ----------
+    n_given : int, default 0
+        Number of inputs, the first ones, that many calls have in common, see `Program.given`.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> x, y = pt.vectors("x", "y")
+    >>> f = pytensor.function([x, y], pt.exp(x) + y, mode=loop_mode(1))
+    >>> bool(np.allclose(f([0.0, 1.0], [1.0, 1.0]), [2.0, 1.0 + np.e], rtol=1e-15))
+    True
+    >>> add_to_exp_of_x = f.vm.jit_fn.given(np.array([0.0, 1.0]))
+    >>> bool(np.allclose(add_to_exp_of_x(np.array([1.0, 1.0])), [2.0, 1.0 + np.e], rtol=1e-15))
+    True
+    """
+    query = RewriteDatabaseQuery(
+        include=["fast_run", "numba"], exclude=list(_LoopLinker.incompatible_rewrites)
+    )
+    mode: Mode = Mode(_LoopLinker(n_given), query).register(
+        (dfs_rewriter(_inline), 47.9),  # after all that stabilises
+        (dfs_rewriter(_transpose_factors), 48.1),
+        (dfs_rewriter(pull_function_out_of_switch), 48.2),
+        (dfs_rewriter(vectorise), 48.4),
+        (dfs_rewriter(inline_composite), 49.4),  # after the fusion of loops
+    )
+    return mode
+
+
+class Program:
+    """A graph as a sequence of functions, one for each operation.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+    order : sequence of Apply
+        Its operations, each after those that it needs.
+    n_given : int
+        Number of inputs, the first ones, that many calls have in common.
+    """
+
+    def __init__(self, fgraph: FunctionGraph, order: Sequence[Apply], n_given: int) -> None:
+        self._n_given, self._n_inputs = n_given, len(fgraph.inputs)
+        slots = {v: i for i, v in enumerate(fgraph.inputs)}
+        self._constants: list[Any] = []
+        for v in (*fgraph.outputs, *(v for node in order for v in node.inputs)):
+            if isinstance(v, Constant) and v not in slots:
+                slots[v] = len(slots)
+                self._constants.append(v.data)
+        later = set(fgraph.inputs[n_given:])
+        self._first: list[Step] = []
+        self._later: list[Step] = []
+        for node in order:
+            slots |= {v: len(slots) + i for i, v in enumerate(node.outputs)}
+            is_later = not later.isdisjoint(node.inputs)
+            if is_later:
+                later.update(node.outputs)
+            function = _function_of(node, of_rows=is_later)
+            step = (function, [slots[v] for v in node.inputs], [slots[v] for v in node.outputs])
+            (self._later if is_later else self._first).append(step)
+        self._outputs = [slots[v] for v in fgraph.outputs]
+        self._n_slots = len(slots)
+
+    def __call__(self, *inputs: Any) -> list[Any]:  # noqa: ANN401
+        """Evaluate the graph."""
+        found: list[Any] = self.given(*inputs[: self._n_given])(*inputs[self._n_given :])
+        return found
+
+    def given(self, *inputs: Any) -> Function:  # noqa: ANN401
+        """Evaluate what depends on the first inputs only; return a function of the others."""
+        known = [None] * self._n_slots
+        known[: self._n_given] = inputs
+        known[self._n_inputs : self._n_inputs + len(self._constants)] = self._constants
+        _run(self._first, known)
+
+        def evaluate(*others: Any) -> list[Any]:  # noqa: ANN401
+            values = known.copy()  # of this call alone: threads share the function
+            values[self._n_given : self._n_inputs] = others
+            _run(self._later, values)
+            return [values[i] for i in self._outputs]
+
+        return evaluate
+
+
+def _run(steps: Sequence[Step], values: list[Any]) -> None:
+    with np.errstate(all="ignore"):  # whoever uses a value that is not finite names it
+        for function, inputs, outputs in steps:
+            found = function(*[values[i] for i in inputs])
+            if len(outputs) == 1:
+                values[outputs[0]] = found
+            else:
+                for i, value in zip(outputs, found, strict=True):
+                    values[i] = value
+
+
+class _LoopLinker(JITLinker):
+    """Makes a `Program` of a graph."""
+
+    required_rewrites = ("minimum_compile",)
+    # In-place operations would write into rows and draws.
+    incompatible_rewrites = ("cxx_only", "BlasOpt", "local_careduce_fusion", "inplace")
+
+    def __init__(self, n_given: int = 0) -> None:
+        super().__init__()
+        self.n_given = n_given
+
+    def fgraph_convert(
+        self,
+        fgraph: FunctionGraph,
+        order: Sequence[Apply],
+        input_storage: Storage,
+        output_storage: Storage,
+        storage_map: dict[Variable, Storage],
+        **kwargs: object,
+    ) -> Program:
+        return Program(fgraph, order, self.n_given)
+
+    def jit_compile(self, fn: Function) -> Function:
+        return fn
+
+    def create_thunk_inputs(self, storage_map: dict[Variable, Storage]) -> list[Storage]:
+        return [storage_map[v] for v in cast(FunctionGraph, self.fgraph).inputs]
+
+
+def _function_of(node: Apply, *, of_rows: bool) -> Function:
+    """Return a function of the values of the inputs of a node."""
+    op = node.op
+    if isinstance(op, BlockwiseWithCoreShape):
+        [core] = [n for n in op.fgraph.apply_nodes if isinstance(n.op, Blockwise)]
+        if isinstance(core.op.core_op, Join):
+            return _joined(core)
+        if isinstance(core.op.core_op, Dot) or not of_rows:  # a loop over draws may be Python's
+            perform = _performed(core)
+            return lambda *inputs: perform(*inputs[: len(core.inputs)])
+        return _compiled(node)
+    is_ufunc = isinstance(op, Elemwise) and op.nfunc_spec is not None
+    if isinstance(op, (Elemwise, HasInnerGraph, NoPythonOp)) and not is_ufunc:
+        return _compiled(node)
+    return _performed(node)
+
+
+def _compiled(node: Apply) -> Function:
+    inner: Any
+    inner, key = numba_funcify_ensure_cache(node.op, node=node)
+    if key in _kernels:
+        return _kernels[key]
+    kernel: Function = numba_njit(
+        inner.py_func, final_function=True, nogil=True, cache=key is not None
+    )
+    if key is not None:
+        _kernels[key] = kernel
+    return kernel
+
+
+def _performed(node: Apply) -> Function:
+    is_array = [isinstance(v.type, TensorType) for v in node.outputs]
+
+    def perform(*inputs: Any) -> Any:  # noqa: ANN401
+        storage: list[Storage] = [[None] for _ in node.outputs]  # of this call alone
+        node.op.perform(node, inputs, storage)
+        found = [
+            np.asarray(value) if array else value
+            for [value], array in zip(storage, is_array, strict=True)
+        ]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    return perform
+
+
+def _joined(node: Apply) -> Function:
+    n, axis = node.op.batch_ndim(node), node.op.core_op.axis
+
+    def join(*inputs: Any) -> Any:  # noqa: ANN401
+        arrays = inputs[: len(node.inputs)]
+        batch = np.broadcast_shapes(*(a.shape[:n] for a in arrays))
+        whole = [np.broadcast_to(a, batch + a.shape[n:]) for a in arrays]
+        return np.concatenate(whole, axis=n + axis)
+
+    return join
+
+
+@node_rewriter([SymbolicOp, Blockwise])  # type: ignore[untyped-decorator]
+def _inline(
+    fgraph: FunctionGraph,  # noqa: ARG001 (PyTensor passes it)
+    node: Apply,
+) -> list[Variable] | None:
+    """Replace operations such as a softmax by their parts, to fuse these with what is around."""
+    core = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    if not isinstance(core, SymbolicOp):
+        return None
+    inputs: list[Variable] = list(core.fgraph.inputs)
+    outputs: list[Variable] = vectorize_graph(
+        list(core.fgraph.outputs), dict(zip(inputs, node.inputs, strict=True))
+    )
+    return outputs
+
+
+@node_rewriter([DimShuffle])  # type: ignore[untyped-decorator]
+def _transpose_factors(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Rewrite (a b)' as b' a', whose rows are contiguous as those of all other arrays are."""
+    product = node.inputs[0]
+    if node.op.new_order != (1, 0) or product.owner is None:
+        return None
+    if not isinstance(product.owner.op, Dot) or len(fgraph.clients[product]) > 1:
+        return None
+    a, b = product.owner.inputs
+    outputs: list[Variable] = Dot().make_node(b.T, a.T).outputs
+    return outputs

@@ -1,0 +1,155 @@
+"""Draws from near the posterior of all rows, before there is any coreset."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.optimize import minimize
+
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.laplace import LaplaceApproximation
+
+__all__ = ["HeavyTailed", "improve"]
+
+_DEGREES_OF_FREEDOM = 30
+_CLOSE = 0.1  # of a posterior standard deviation: the largest gradient at the mode
+_STEP = 0.1  # the same, for differences of gradients
+_MOST_STEPS = 200
+_MOST_HALVINGS = 20
+
+
+def improve(start: LaplaceApproximation, space: Unconstrained) -> np.ndarray:
+    """Find the mode of another density from the mode and the curvature of one like it.
+
+    In coordinates in which the curvature is that of a standard normal, a step along the gradient
+    leads near the mode, and BFGS takes a few more.
+
+    Parameters
+    ----------
+    start : LaplaceApproximation
+        Of the posterior of some of the rows.
+    space : Unconstrained
+        With the density of all rows.
+
+    Returns
+    -------
+    ndarray of shape (n_dims,)
+
+    Raises
+    ------
+    SamplingError
+        If there is no mode nearby.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as few:
+    ...     mu = pm.Normal("mu", 2.0, 0.6)
+    >>> with pm.Model() as all_rows:
+    ...     mu = pm.Normal("mu", 2.5, 0.5)
+    >>> start = LaplaceApproximation.of(Unconstrained(few))
+    >>> improve(start, Unconstrained(all_rows)).round(1)
+    array([2.5])
+    """
+
+    def negative(z: np.ndarray) -> tuple[float, np.ndarray]:
+        logp, gradient = space.logp_and_gradient(start.position(z))
+        value = -logp if np.isfinite(logp) else np.inf
+        return value, -solve_triangular(start.factor, gradient, lower=True)
+
+    z = np.zeros(len(start.mode))
+    value, slope = negative(z)
+    for halvings in range(_MOST_HALVINGS):
+        tried = -slope / 2**halvings
+        if negative(tried)[0] < value:
+            z = tried
+            break
+    found = minimize(
+        negative, z, jac=True, method="BFGS", options={"gtol": _CLOSE, "maxiter": _MOST_STEPS}
+    )
+    if not (np.isfinite(found.fun) and np.abs(found.jac).max() < 1.0):
+        raise SamplingError(f"No mode of the posterior of all rows was found ({found.message}).")
+    return start.position(found.x)
+
+
+@dataclass(frozen=True, eq=False)
+class HeavyTailed:
+    """A multivariate t distribution with the mode and curvature of a posterior.
+
+    Its tails are heavier than the posterior's, so that importance weights have a variance.
+
+    Parameters
+    ----------
+    location : ndarray of shape (n_dims,)
+    factor : ndarray of shape (n_dims, n_dims)
+        Lower Cholesky factor of the precision.
+
+    Examples
+    --------
+    >>> found = HeavyTailed(np.zeros(1), np.eye(1))
+    >>> draws, logq = found.draw(1_000, rng=np.random.default_rng(1))
+    >>> bool(abs(draws.std() - (30 / 28) ** 0.5) < 0.1)
+    True
+    """
+
+    location: np.ndarray
+    factor: np.ndarray
+
+    @classmethod
+    def around(
+        cls, mode: np.ndarray, like: LaplaceApproximation, space: Unconstrained, *, polish: bool
+    ) -> "HeavyTailed":
+        """Take the curvature of a density near its mode, by 2 D gradients.
+
+        Parameters
+        ----------
+        mode : ndarray of shape (n_dims,)
+            As `improve` found it.
+        like : LaplaceApproximation
+            Of a similar curvature: says how far a standard deviation is.
+        space : Unconstrained
+            With the density.
+        polish : bool
+            Whether that is its own mode, so that a Newton step leads nearer to it.
+
+        Raises
+        ------
+        SamplingError
+            If the curvature is not negative definite.
+        """
+
+        def slope(z: np.ndarray) -> np.ndarray:
+            x = mode + solve_triangular(like.factor, z, lower=True, trans="T")
+            gradient: np.ndarray = solve_triangular(
+                like.factor, space.logp_and_gradient(x)[1], lower=True
+            )
+            return gradient
+
+        steps = _STEP * np.eye(len(mode))
+        pairs = [(slope(step), slope(-step)) for step in steps]
+        curvature = np.stack([below - above for above, below in pairs]) / (2 * _STEP)
+        middle = np.mean([(above + below) / 2 for above, below in pairs], axis=0)
+        try:
+            root = cholesky((curvature + curvature.T) / 2, lower=True)
+        except (LinAlgError, ValueError) as error:
+            raise SamplingError(
+                "The posterior of all rows has no proper mode: its curvature is not negative "
+                "definite where the search ended."
+            ) from error
+        if not polish:
+            return cls(mode, like.factor @ root)
+        newton = solve_triangular(root, solve_triangular(root, middle, lower=True),
+                                  lower=True, trans="T")  # fmt: skip
+        moved = mode + solve_triangular(like.factor, newton, lower=True, trans="T")
+        return cls(moved, like.factor @ root)
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
+        n_dims = len(self.location)
+        z = rng.standard_normal((n_draws, n_dims))
+        z *= np.sqrt(_DEGREES_OF_FREEDOM / rng.chisquare(_DEGREES_OF_FREEDOM, (n_draws, 1)))
+        squares = np.square(z).sum(axis=1)
+        logq = -(_DEGREES_OF_FREEDOM + n_dims) / 2 * np.log1p(squares / _DEGREES_OF_FREEDOM)
+        draws = self.location + solve_triangular(self.factor, z.T, lower=True, trans="T").T
+        return draws, logq

@@ -1,0 +1,133 @@
+"""Programs of fused loops compute what PyTensor's own mode computes, in any thread."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pymc_coresets.compat.pytensor_api import Dot, vectorize_graph
+from pymc_coresets.potentials import fused_loops
+from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.reading.folding import PLAIN_MODE
+
+RNG = np.random.default_rng(11)
+X, B, D = RNG.normal(size=(40, 3)), RNG.normal(size=(7, 3)), np.abs(RNG.normal(size=(7, 4)))
+GROUP = RNG.integers(0, 3, size=40)
+
+
+def compiled(inputs, graph, n_given=0):
+    return pytensor.function(inputs, [graph], mode=loop_mode(n_given)).vm.jit_fn
+
+
+x, b, d = pt.dmatrix("x"), pt.dmatrix("b"), pt.dmatrix("d")
+group = pt.lvector("group")
+
+
+def of_each_draw(build, **inputs):
+    """Batch a graph of one draw's vector over the rows of b."""
+    one = pt.dvector("one")
+    return vectorize_graph(build(one, **inputs), {one: b})
+
+
+def joined(one, x):
+    return pt.join(1, x, pt.exp(x), pt.zeros_like(x) + one)
+
+
+GRAPHS = {
+    "a product": pt.log1p(pt.exp(x @ b.T)).T,
+    "many products": pt.matmul(x[None], b[:, :, None])[..., 0],
+    "indexing": pt.exp(b[:, group]) - x[:, 0],
+    "a softmax": of_each_draw(lambda one, x: pt.special.log_softmax(x * one, axis=1), x=x),
+    "a sum of exponentials": of_each_draw(lambda one, x: pt.logsumexp(x * one, axis=1), x=x),
+    "a join of unequal batches": of_each_draw(joined, x=x),
+    "sorted draws": of_each_draw(lambda one, x: pt.sort(one)[group] + x[:, 1], x=x),
+    "triangular matrices of draws": of_each_draw(
+        lambda one, x: pt.linalg.solve_triangular(
+            pt.linalg.cholesky(pt.eye(3) + pt.outer(one, one)), x.T, lower=True
+        ),
+        x=x,
+    ),
+    "no rows at all": pt.exp(b) + 1.0,
+    "an input itself": x,
+    "a constant": pt.constant(np.arange(3.0)),
+}
+
+
+@pytest.mark.parametrize("n_given", [0, 1])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_results_are_those_of_numpy(name, n_given):
+    inputs, values = [b, x, group], [B, X, GROUP]
+    program = compiled_unused(inputs, GRAPHS[name], n_given)
+    plain = pytensor.function(inputs, GRAPHS[name], mode=PLAIN_MODE, on_unused_input="ignore")
+    expected = plain(*values)
+    np.testing.assert_allclose(program(*values)[0], expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        program.given(*values[:n_given])(*values[n_given:])[0], expected, rtol=1e-12, atol=1e-14
+    )
+
+
+def compiled_unused(inputs, graph, n_given):
+    function = pytensor.function(inputs, [graph], mode=loop_mode(n_given), on_unused_input="ignore")
+    return function.vm.jit_fn
+
+
+def test_what_is_given_is_computed_once(monkeypatch):
+    runs = []
+    performed = fused_loops._performed
+
+    def counting(node):
+        function = performed(node)
+
+        def run(*inputs):
+            runs.append(node.op)
+            return function(*inputs)
+
+        return run
+
+    monkeypatch.setattr(fused_loops, "_performed", counting)
+    evaluate = compiled([b, x], pt.exp(b @ b.T)[0, 0] * x, n_given=1).given(B)
+    n_products = sum(isinstance(op, Dot) for op in runs)
+    results = [evaluate(X)[0] for _ in range(3)]
+    assert n_products == sum(isinstance(op, Dot) for op in runs) == 1
+    np.testing.assert_array_equal(results[0], results[2])
+
+
+def test_threads_share_a_program():
+    evaluate = compiled([b, x], pt.log1p(pt.exp(x @ b.T)) + x[:, 0][:, None], n_given=1).given(B)
+    blocks = [RNG.normal(size=(n, 3)) for n in range(1, 200)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda block: evaluate(block)[0], blocks))
+    for block, values in zip(blocks, found, strict=True):
+        np.testing.assert_allclose(values, np.logaddexp(0, block @ B.T) + block[:, :1], rtol=1e-12)
+
+
+def test_inputs_are_not_written_into():
+    program = compiled([b, x], pt.set_subtensor(x[0], 1.0) + pt.exp(x) + b[0])
+    copies = B.copy(), X.copy()
+    program(B, X)
+    np.testing.assert_array_equal(B, copies[0])
+    np.testing.assert_array_equal(X, copies[1])
+
+
+def test_products_have_the_layout_of_the_other_arrays():
+    function = pytensor.function([b, x], [(x @ b.T).T + 1.0], mode=loop_mode())
+    [product] = [n for n in function.maker.fgraph.toposort() if isinstance(n.op, Dot)]
+    clients = function.maker.fgraph.clients[product.outputs[0]]
+    assert not any("Transpose" in str(node.op) for node, _ in clients)
+    np.testing.assert_allclose(function(B, X), [B @ X.T + 1.0], rtol=1e-12)
+
+
+def test_a_product_that_is_also_used_as_it_is_stays():
+    product = x @ b.T
+    program = compiled([b, x], product.T @ product)
+    np.testing.assert_allclose(program(B, X)[0], (X @ B.T).T @ (X @ B.T), rtol=1e-12)
+
+
+def test_equal_loops_are_compiled_once():
+    y, z = pt.dvector("y"), pt.dvector("z")
+    compiled([y], pt.log1p(pt.exp(3.25 * y)) ** 2)
+    n_kernels = len(fused_loops._kernels)
+    compiled([z], pt.log1p(pt.exp(3.25 * z)) ** 2)
+    assert len(fused_loops._kernels) == n_kernels > 0

@@ -1,0 +1,128 @@
+"""Draws from around the mode of the posterior of all rows, against closed forms."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+from pymc_coresets.diagnostics.importance import pareto_smooth
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling import sampler as sampler_module
+from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.sampling.proposal import HeavyTailed, improve
+from pymc_coresets.sampling.sampler import CoresetSampler
+
+N, P = 5_000, 3
+RNG = np.random.default_rng(21)
+X = RNG.normal(size=(N, P)) * np.array([1.0, 5.0, 0.2])
+Y = X @ np.array([1.0, -2.0, 3.0]) + RNG.normal(size=N)
+PRECISION = np.eye(P) / 100 + X.T @ X
+MEAN = np.linalg.solve(PRECISION, X.T @ Y)
+DEVIATIONS = np.sqrt(np.diag(np.linalg.inv(PRECISION)))
+
+
+@pytest.fixture(scope="module")
+def sampler():
+    with pm.Model() as model:
+        b = pm.Normal("b", 0.0, 10.0, shape=P)
+        pm.Normal("y", pm.Data("X", X) @ b, 1.0, observed=Y)
+    return CoresetSampler(LogLikelihood(find_observations(model)))
+
+
+def proposed(sampler, n_draws=4_000, start_size=200, seed=1):
+    rng = np.random.default_rng(seed)
+    return sampler.proposal(n_draws, start_size=start_size, rng=rng)
+
+
+@pytest.mark.parametrize("start_size", [50, 1_000, N, 2 * N])
+def test_draws_are_of_a_t_distribution_around_the_mode(sampler, start_size):
+    """Five standard errors of the mean, and a tenth of the deviations."""
+    draws = proposed(sampler, start_size=start_size).draws.values["b"]
+    np.testing.assert_allclose(
+        draws.mean(axis=0), MEAN, atol=(5 * DEVIATIONS / np.sqrt(len(draws))).max(), rtol=0
+    )
+    np.testing.assert_allclose(draws.std(axis=0), DEVIATIONS * np.sqrt(30 / 28), rtol=0.1)
+
+
+def test_ratios_and_the_likelihood_of_all_rows_weigh_the_posterior(sampler):
+    found = proposed(sampler)
+    log_ratios = found.log_ratios + sampler.look(found.draws).total
+    exact = stats.multivariate_normal(MEAN, np.linalg.inv(PRECISION)).logpdf(
+        found.draws.values["b"]
+    )
+    t = stats.multivariate_t(MEAN, np.linalg.inv(PRECISION), df=30).logpdf(found.draws.values["b"])
+    np.testing.assert_allclose(
+        log_ratios - log_ratios.mean(), exact - t - (exact - t).mean(), atol=0.02
+    )
+    smoothed = pareto_smooth(log_ratios[None])
+    assert smoothed.pareto_khat < 0.5
+    assert smoothed.ess > 0.9 * len(log_ratios)
+
+
+def test_where_gradients_are_many_the_curvature_is_that_of_some_rows(sampler, monkeypatch):
+    monkeypatch.setattr(sampler_module, "_LARGE", 1)
+    monkeypatch.setattr(sampler_module, "_ROWS_FOR_CURVATURE", 700)
+    found = proposed(sampler)
+    log_ratios = found.log_ratios + sampler.look(found.draws).total
+    assert pareto_smooth(log_ratios[None]).ess > 0.8 * len(log_ratios)
+
+
+def test_a_funnel_has_no_mode():
+    group = np.arange(200) % 20
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        a = pm.Normal("a", 0.0, scale, shape=20)
+        pm.Normal("y", a[group], 3.0, observed=RNG.normal(size=200))
+    assert proposed(CoresetSampler(LogLikelihood(find_observations(model)))) is None
+
+
+def test_discrete_variables_have_no_mode():
+    with pm.Model() as model:
+        k = pm.Bernoulli("k", 0.5)
+        pm.Normal("y", k + pm.Normal("m"), 1.0, observed=RNG.normal(size=100))
+    assert proposed(CoresetSampler(LogLikelihood(find_observations(model)))) is None
+
+
+@pytest.fixture(scope="module")
+def spaces():
+    with pm.Model() as few:
+        pm.MvNormal("m", np.array([30.0, -20.0]), tau=np.array([[2.0, 0.5], [0.5, 1.0]]))
+    with pm.Model() as everything:
+        m = pm.MvNormal("m", np.zeros(2), tau=np.array([[1.5, 0.0], [0.0, 2.0]]))
+        pm.Potential("skewed", -0.1 * pm.math.logsumexp(m))
+    return Unconstrained(few), Unconstrained(everything)
+
+
+def test_the_mode_is_found_from_afar(spaces):
+    few, everything = spaces
+    mode = improve(LaplaceApproximation.of(few), everything)
+    assert np.abs(everything.logp_and_gradient(mode)[1]).max() < 0.2
+
+
+def test_newton_s_step_and_the_curvature(spaces):
+    few, everything = spaces
+    like, exact = LaplaceApproximation.of(few), LaplaceApproximation.of(everything)
+    found = HeavyTailed.around(exact.mode + 0.05, like, everything, polish=True)
+    np.testing.assert_allclose(found.location, exact.mode, atol=1e-3)
+    np.testing.assert_allclose(
+        found.factor @ found.factor.T, exact.factor @ exact.factor.T, rtol=1e-3, atol=1e-3
+    )
+
+
+def test_no_curvature_no_proposal(spaces):
+    with pm.Model() as model:
+        pm.Mixture("m", [0.5, 0.5], pm.Normal.dist([-4.0, 4.0], 1.0), shape=2)
+    like = LaplaceApproximation.of(spaces[0])
+    with pytest.raises(SamplingError, match="no proper mode"):
+        HeavyTailed.around(np.zeros(2), like, Unconstrained(model), polish=True)
+
+
+def test_density_of_the_draws():
+    factor = np.array([[2.0, 0.0], [1.0, 0.5]])
+    location = np.array([3.0, -1.0])
+    draws, logq = HeavyTailed(location, factor).draw(50, rng=np.random.default_rng(2))
+    exact = stats.multivariate_t(location, np.linalg.inv(factor @ factor.T), df=30).logpdf(draws)
+    np.testing.assert_allclose(logq - logq[0], exact - exact[0], rtol=1e-10, atol=1e-12)

@@ -6,7 +6,7 @@ from benchmarks.closed_forms import Array, full_and_prior
 from benchmarks.curves import brief, markdown
 from benchmarks.paper_data import DATA_SETS, load, needed_folder
 from benchmarks.regressions import Laplace, Regression
-from pymc_coresets.methods.register import METHODS
+from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.uniform import Uniform
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows

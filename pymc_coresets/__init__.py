@@ -18,6 +18,7 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
+from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.iht import IHT
@@ -42,6 +43,7 @@ __all__ = [
     "Coreset",
     "CoresetError",
     "CoresetWarning",
+    "Exact",
     "FrankWolfe",
     "InvalidDataError",
     "InvalidOptionError",

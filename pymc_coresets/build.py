@@ -12,11 +12,13 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.advice import limitations
-from pymc_coresets.coreset import Coreset, Settings
+from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
+from pymc_coresets.methods import METHODS
+from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.job import CoresetPosterior, Job, Method
-from pymc_coresets.methods.register import METHODS
+from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import (
     flag,
     generator,
@@ -36,11 +38,14 @@ from pymc_coresets.sampling.reuse import ReusingSampler
 from pymc_coresets.sampling.sampler import CoresetSampler, InnerNuts
 from pymc_coresets.sampling.weighting import WEIGHTINGS, Subsample, UserDraws, Weighting
 from pymc_coresets.solving.solution import Status, Trace
+from pymc_coresets.storage import Settings
 
 __all__ = ["build_coreset"]
 
 _METHODS: Mapping[str, type[Any]] = {**METHODS, Sensitivity.name: Sensitivity}
 _NUTS_SAMPLERS = ("pymc", "nutpie")
+_FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
+_MERGED = 10  # rows for each distinct one: with fewer, the user has few rows, and wants fewer
 
 
 def build_coreset(  # noqa: PLR0913
@@ -83,10 +88,12 @@ def build_coreset(  # noqa: PLR0913
         ``method="auto"``, and none for the others, which then use up their `size`.  Only
         ``"auto"``, ``"pursuit"``, ``"iht"``, ``"giga"`` and ``"frank_wolfe"`` accept it.
     method : str or option object
-        ``"auto"`` (`RiemannianPursuit`, best by far), or a method with a fixed weighting
-        distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``; ``"sparse_vi"`` or
-        ``"quasi_newton"``, which draw from Laplace approximations of the coreset's posterior;
-        ``"sensitivity"``, for logistic regression with a guarantee; or ``"uniform"``.
+        ``"auto"`` (`RiemannianPursuit`, best by far; where no more than 2 000 distinct rows, a
+        tenth of all at most, or no more than `size` are left, all of them: ``"exact"``), or a
+        method with a fixed weighting distribution: ``"pursuit"``, ``"iht"``, ``"giga"``,
+        ``"frank_wolfe"``; ``"sparse_vi"`` or ``"quasi_newton"``, which draw from Laplace
+        approximations of the coreset's posterior; ``"sensitivity"``, for logistic regression with
+        a guarantee; or ``"uniform"``.
         `RiemannianPursuit`, `Pursuit`, `SparseVI`, `Sensitivity`, ... take options.
     weighting : str, option object, or draws, optional
         Where the methods with a fixed weighting distribution compare the potentials:
@@ -166,8 +173,7 @@ def build_coreset(  # noqa: PLR0913
     with Reporter(show=show) as report:
         with report.part("reading the model"):
             loglik = _read(model, settings, size=size, collapse=collapse, rng=rng)
-        limit = chosen.default_size(loglik.n_dims, loglik.n_rows) if size is None else int(size)
-        limit = min(limit, loglik.n_rows)
+        chosen, limit = _sized(chosen, loglik, size)
         samplers = _Samplers(loglik, nuts_sampler)
         job = Job(
             posterior=samplers.first,
@@ -195,7 +201,7 @@ def build_coreset(  # noqa: PLR0913
         weights=solution.weights,
         n_observations=loglik.observations.n_obs,
         n_distinct=loglik.n_rows,
-        method=_named(method),
+        method=chosen.name if isinstance(chosen, Exact) else _named(method),
         weighting=chosen.draws_from or ("subsample" if weighting is None else _named(weighting)),
         status=solution.status.value,
         objective=solution.objective,
@@ -203,6 +209,7 @@ def build_coreset(  # noqa: PLR0913
         history=_history(solution.history, report),
         settings=settings,
         loglikelihood=loglik,
+        proposal=solution.proposal,
     )
 
 
@@ -280,9 +287,20 @@ def _configured(method: Method, given: Mapping[str, Any]) -> Method:
     return cast(Method, replace(cast(Any, method), tolerance=tolerance))
 
 
+def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Method, int]:
+    """Return the largest number of rows; and `Exact` for ``"auto"`` where it need not choose."""
+    limit = method.default_size(loglik.n_dims, loglik.n_rows) if size is None else int(size)
+    few = size is None and loglik.n_rows <= min(_FEW, loglik.total_weight / _MERGED)
+    if isinstance(method, RiemannianPursuit) and (few or loglik.n_rows <= limit):
+        return Exact(), loglik.n_rows
+    return method, min(limit, loglik.n_rows)
+
+
 def _why_not(option: str, method: Method) -> str:
     reasons = {
-        "size": "its size follows from epsilon.",
+        "size": "it keeps all distinct rows."
+        if isinstance(method, Exact)
+        else "its size follows from epsilon.",
         "tolerance": "it does not measure a divergence to stop at.",
         "time_budget": "it has no rounds.",
         "weighting": f"it draws from {method.draws_from}."

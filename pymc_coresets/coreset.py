@@ -1,39 +1,41 @@
 """The result: a few weighted rows, and the model in which they stand for all of them."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, TypedDict
+from typing import Self
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_coresets.diagnostics.datatree import reweight_draws
+from pymc_coresets.diagnostics.importance import Proposal
 from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.display import facts_html, facts_text
-from pymc_coresets.exceptions import CoresetError, InvalidDataError, warn_user
-from pymc_coresets.options import flag, names_of
+from pymc_coresets.exceptions import CoresetError, InvalidDataError
+from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.context import current_model, given_model
+from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.stand_in import StandIn
-from pymc_coresets.storage import Fingerprints, fingerprints, read_netcdf, write_netcdf
+from pymc_coresets.storage import (
+    Fingerprints,
+    Settings,
+    compare_fingerprints,
+    fingerprints,
+    read_netcdf,
+    stored_fields,
+    write_netcdf,
+)
 
 __all__ = ["Coreset"]
 
 GROUP = "coreset"
-
-
-class Settings(TypedDict):
-    """How the observations were found in the model: arguments of `find_observations`."""
-
-    observed: str | list[str] | None
-    dim: str | list[str] | None
-    allow_local: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -70,6 +72,8 @@ class Coreset(StandIn[Check]):
         model.
     built_from : Fingerprints, optional
         Digests of the data that it was built from, if the coreset was read from a file.
+    proposal : Proposal, optional
+        Draws from around the mode of the full posterior, see `importance_draws`.
 
     Notes
     -----
@@ -123,6 +127,7 @@ class Coreset(StandIn[Check]):
     settings: Settings
     loglikelihood: LogLikelihood | None
     built_from: Fingerprints | None = None
+    proposal: Proposal[Draws] | None = None
 
     @property
     def size(self) -> int:
@@ -161,6 +166,67 @@ class Coreset(StandIn[Check]):
 
     def _groups(self) -> dict[str, xr.Dataset]:
         return {GROUP: self._dataset()}
+
+    def importance_draws(
+        self,
+        draws: int | None = None,
+        *,
+        random_seed: int | np.random.Generator | None = None,
+    ) -> xr.DataTree:
+        """Return draws of the full posterior by importance sampling, without any coreset.
+
+        ``method="auto"`` draws from around the mode of the posterior of all rows, and evaluates
+        all rows there.  These draws, resampled by their importance weights, *are* the full
+        posterior's where Pareto k-hat is below 0.7: enough for a posterior close to normal.  The
+        coreset adds as many further draws as are wanted, and a model to sample with other priors.
+
+        Parameters
+        ----------
+        draws : int, optional
+            How many; by default as many as were evaluated.
+        random_seed : int or Generator, optional
+            The result is reproducible from it.
+
+        Returns
+        -------
+        xarray.DataTree
+            One chain of the free variables.  The attributes of its group ``posterior`` hold
+            ``pareto_khat`` and ``psis_ess``, the number of independent draws that it is worth.
+
+        Raises
+        ------
+        CoresetError
+            If there are none: by another method, without a mode, or after reading from a file;
+            or `draws` is not a positive whole number, or `random_seed` not a seed.
+
+        Warns
+        -----
+        CoresetWarning
+            If the weights cannot be relied on.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> x = np.random.default_rng(1).normal(size=5_000)
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+        ...     coreset = build_coreset(random_seed=1, progressbar=False)
+        >>> idata = coreset.importance_draws(random_seed=1)
+        >>> bool(abs(idata["posterior"]["mu"].mean() - x.mean()) < 0.005)
+        True
+        """
+        rng = generator(random_seed)
+        draws = None if draws is None else whole_number("draws", draws, least=1)
+        if self.proposal is None:
+            raise CoresetError(
+                "There are no importance draws: only method='auto' makes them, where the posterior "
+                "has a mode, and files do not keep them. Use sample()."
+            )
+        model = self.full_model
+        idata = self.proposal.draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)
+        ratios = self.proposal.log_ratios[None]
+        return reweight_draws(idata, ratios, rng=rng, draws=draws, remedy="Use sample().")
 
     # -- storage -------------------------------------------------------------------------------
 
@@ -261,7 +327,7 @@ class Coreset(StandIn[Check]):
         model = current_model() if model is None else given_model(model)
         groups = read_netcdf(path)
         try:
-            stored = _stored_fields(groups[GROUP], groups["history"])
+            stored = stored_fields(groups[GROUP], groups["history"])
         except (KeyError, ValueError, TypeError) as error:
             raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
         if model is None:
@@ -274,22 +340,9 @@ class Coreset(StandIn[Check]):
             )
         coreset = cls(**stored, loglikelihood=loglik)
         coreset._rows()  # which refuses positions that the data do not have
-        coreset._compare_with(fingerprints(loglik.observations, coreset._positions()))
+        found = fingerprints(loglik.observations, coreset._positions())
+        compare_fingerprints(coreset.built_from, found)
         return coreset
-
-    def _compare_with(self, found: Fingerprints) -> None:
-        if self.built_from is None or found == self.built_from:
-            return
-        if found.selected != self.built_from.selected:
-            raise InvalidDataError(
-                "The model has other free variables, or other data in the coreset's rows, than "
-                "the one that the coreset was built from: give that one."
-            )
-        warn_user(
-            "The model's data have changed in other rows than the coreset's: it was chosen for the "
-            "old data, while check() and reweight() go by the new. Build it again if check() finds "
-            "it wanting."
-        )
 
     @property
     def _fingerprints(self) -> Fingerprints | None:
@@ -345,46 +398,3 @@ class Coreset(StandIn[Check]):
 
     def _repr_html_(self) -> str:
         return facts_html("Coreset", self._facts())
-
-
-def _stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
-    """Arguments of `Coreset` from the groups of its file."""
-    attrs = dataset.attrs
-    indices, weights = dataset["indices"].to_numpy(), dataset["weights"].to_numpy()
-    _check_rows(indices, weights)
-    for name in {"method", "weighting", "status", "selected", "every"} & attrs.keys():
-        if not isinstance(attrs[name], str):
-            raise TypeError(f"its {name} is {attrs[name]!r}, and no word")
-    return {
-        "indices": indices,
-        "weights": weights,
-        "n_observations": int(attrs["n_observations"]),
-        "n_distinct": int(attrs["n_distinct"]),
-        "method": attrs["method"],
-        "weighting": attrs["weighting"],
-        "status": attrs["status"],
-        "objective": float(attrs["objective"]),
-        "random_seed": None if attrs["random_seed"] == "" else int(attrs["random_seed"]),
-        "history": history,
-        "settings": _stored_settings(json.loads(attrs["settings"])),
-        "built_from": Fingerprints(selected=attrs["selected"], every=attrs["every"])
-        if "selected" in attrs
-        else None,
-    }
-
-
-def _check_rows(indices: np.ndarray, weights: np.ndarray) -> None:
-    if indices.ndim != 1 or indices.dtype.kind != "i" or (np.diff(indices, prepend=-1) <= 0).any():
-        raise ValueError("its indices are no positions in increasing order")
-    if weights.shape != indices.shape or weights.dtype.kind != "f":
-        raise ValueError("it has not one weight for each index")
-    if not (np.isfinite(weights) & (weights > 0)).all():
-        raise ValueError("its weights are not positive and finite")
-
-
-def _stored_settings(found: Mapping[str, Any]) -> Settings:
-    return {
-        "observed": names_of("observed", found["observed"]),
-        "dim": names_of("dim", found["dim"]),
-        "allow_local": flag("allow_local", found["allow_local"]),
-    }

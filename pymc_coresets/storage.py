@@ -1,27 +1,46 @@
 """Files of coresets: written completely or not at all, checked for damage, tied to the data."""
 
 import io
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, TypedDict
 from uuid import uuid4
 
 import numpy as np
 import xarray as xr
 
 from pymc_coresets.compat.pytensor_api import graph_inputs
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
+from pymc_coresets.options import flag, names_of
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 
-__all__ = ["Fingerprints", "fingerprints", "read_netcdf", "write_netcdf"]
+__all__ = [
+    "Fingerprints",
+    "Settings",
+    "compare_fingerprints",
+    "fingerprints",
+    "read_netcdf",
+    "stored_fields",
+    "write_netcdf",
+]
 
 _MARK = b"\npymc_coresets 1 blake2b "  # and the digest of all before it: the end of every file
 _BLOCK_ENTRIES = 2**20
 _MALFORMED = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
+
+
+class Settings(TypedDict):
+    """How the observations were found in the model: arguments of `find_observations`."""
+
+    observed: str | list[str] | None
+    dim: str | list[str] | None
+    allow_local: bool
 
 
 # -- the model that a file belongs to --------------------------------------------------------------
@@ -78,6 +97,35 @@ def fingerprints(observations: Observations, rows: np.ndarray) -> Fingerprints:
     return Fingerprints(
         selected=_together([*variables, *(_digest(array, rows) for array in arrays)]),
         every=_together(_digest(array, None) for array in arrays),
+    )
+
+
+def compare_fingerprints(stored: Fingerprints | None, found: Fingerprints) -> None:
+    """Refuse a model that a coreset was not built from; warn where its other rows have changed.
+
+    Parameters
+    ----------
+    stored : Fingerprints, optional
+        Of the model that it was built from.
+    found : Fingerprints
+        Of the model that was given.
+
+    Raises
+    ------
+    InvalidDataError
+        If the free variables or the data in the coreset's rows differ.
+    """
+    if stored is None or found == stored:
+        return
+    if found.selected != stored.selected:
+        raise InvalidDataError(
+            "The model has other free variables, or other data in the coreset's rows, than "
+            "the one that the coreset was built from: give that one."
+        )
+    warn_user(
+        "The model's data have changed in other rows than the coreset's: it was chosen for the "
+        "old data, while check() and reweight() go by the new. Build it again if check() finds "
+        "it wanting."
     )
 
 
@@ -209,3 +257,63 @@ def _need_h5netcdf() -> None:
         raise InvalidOptionError(
             f'NetCDF files need the package {missing[0]}: pip install "pymc-coresets[netcdf]".'
         )
+
+
+# -- what is in it ---------------------------------------------------------------------------------
+
+
+def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
+    """Return the arguments of `Coreset` from the groups of its file.
+
+    Parameters
+    ----------
+    dataset, history : xarray.Dataset
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError
+        If something is missing, or not what a coreset has.
+    """
+    attrs = dataset.attrs
+    indices, weights = dataset["indices"].to_numpy(), dataset["weights"].to_numpy()
+    _check_rows(indices, weights)
+    for name in {"method", "weighting", "status", "selected", "every"} & attrs.keys():
+        if not isinstance(attrs[name], str):
+            raise TypeError(f"its {name} is {attrs[name]!r}, and no word")
+    return {
+        "indices": indices,
+        "weights": weights,
+        "n_observations": int(attrs["n_observations"]),
+        "n_distinct": int(attrs["n_distinct"]),
+        "method": attrs["method"],
+        "weighting": attrs["weighting"],
+        "status": attrs["status"],
+        "objective": float(attrs["objective"]),
+        "random_seed": None if attrs["random_seed"] == "" else int(attrs["random_seed"]),
+        "history": history,
+        "settings": _stored_settings(json.loads(attrs["settings"])),
+        "built_from": Fingerprints(selected=attrs["selected"], every=attrs["every"])
+        if "selected" in attrs
+        else None,
+    }
+
+
+def _check_rows(indices: np.ndarray, weights: np.ndarray) -> None:
+    if indices.ndim != 1 or indices.dtype.kind != "i" or (np.diff(indices, prepend=-1) <= 0).any():
+        raise ValueError("its indices are no positions in increasing order")
+    if weights.shape != indices.shape or weights.dtype.kind != "f":
+        raise ValueError("it has not one weight for each index")
+    if not (np.isfinite(weights) & (weights > 0)).all():
+        raise ValueError("its weights are not positive and finite")
+
+
+def _stored_settings(found: Mapping[str, Any]) -> Settings:
+    return {
+        "observed": names_of("observed", found["observed"]),
+        "dim": names_of("dim", found["dim"]),
+        "allow_local": flag("allow_local", found["allow_local"]),
+    }

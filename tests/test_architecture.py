@@ -12,7 +12,7 @@ import pytest
 
 import pymc_coresets
 from pymc_coresets import exceptions
-from pymc_coresets.methods.register import METHODS
+from pymc_coresets.methods import METHODS
 from pymc_coresets.sampling.weighting import WEIGHTINGS
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph, SymbolicOp
-from pytensor.compile.mode import Mode
+from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
@@ -25,6 +25,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.link.basic import JITLinker
 from pytensor.link.numba.dispatch.basic import numba_funcify_ensure_cache, numba_njit
 from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
+from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import AND, GE, GT, LE, Abs, Exp, Sigmoid, Softplus, Sqr
 from pytensor.scalar.basic import Composite, ScalarOp, upgrade_to_float
@@ -91,6 +92,7 @@ __all__ = [
     "MergeOptimizer",
     "Mode",
     "NoPythonOp",
+    "NumbaLinker",
     "Op",
     "OpFromGraph",
     "RandomType",
@@ -128,6 +130,7 @@ __all__ = [
     "clone_replace",
     "dfs_rewriter",
     "equal_computations",
+    "get_mode",
     "graph_inputs",
     "inline_ofg_node",
     "io_toposort",

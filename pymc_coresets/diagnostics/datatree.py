@@ -61,7 +61,41 @@ def ratios_by_chain(idata: xr.DataTree, log_ratios: Floats, *, impossible: str) 
     return log_ratios.reshape(*(sizes[dim] for dim in _SAMPLE_DIMS))
 
 
-def check_draws(idata: xr.DataTree, log_ratios: ArrayLike | xr.DataArray) -> Check:
+def thinned(idata: xr.DataTree, draws: int) -> xr.DataTree:
+    """Return evenly spread draws of each chain: that many in all, or a few more.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws, with a group ``posterior`` (dims chain, draw).
+    draws : int
+        Over all chains; all of them where there are fewer.
+
+    Returns
+    -------
+    xarray.DataTree
+        With the group ``posterior`` alone.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> mu = xr.DataArray(np.zeros((2, 300)), dims=("chain", "draw"))
+    >>> idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
+    >>> dict(thinned(idata, 100)["posterior"].sizes)
+    {'chain': 2, 'draw': 50}
+    """
+    posterior = posterior_dataset(idata, "idata")
+    n_chains, n_draws = (posterior.sizes[dim] for dim in _SAMPLE_DIMS)
+    kept = np.linspace(0, n_draws - 1, min(-(-draws // n_chains), n_draws)).round().astype(int)
+    return xr.DataTree.from_dict({"posterior": posterior.isel(draw=kept)})
+
+
+def check_draws(
+    idata: xr.DataTree,
+    log_ratios: ArrayLike | xr.DataArray,
+    *,
+    whole: xr.DataTree | None = None,
+) -> Check:
     """Judge draws of a coreset posterior without a run of the full posterior.
 
     Costs a few passes over the draws; the expensive part, one pass over the data for all draws,
@@ -73,6 +107,8 @@ def check_draws(idata: xr.DataTree, log_ratios: ArrayLike | xr.DataArray) -> Che
         Draws of the coreset model, with a group ``posterior`` (dims chain, draw).
     log_ratios : array_like of shape (n_chains, n_draws)
         Log of full over coreset posterior density at these draws, in nats, up to a constant.
+    whole : xarray.DataTree, optional
+        All the draws, where `idata` has some of them only: to judge the convergence by.
 
     Returns
     -------
@@ -96,8 +132,9 @@ def check_draws(idata: xr.DataTree, log_ratios: ArrayLike | xr.DataArray) -> Che
     >>> check_draws(idata, np.zeros((4, 500))).reliable
     True
     """
-    posterior = posterior_dataset(idata, "idata")
-    return _check(idata, posterior, *_smoothed_ratios(posterior, log_ratios))
+    ratios = _smoothed_ratios(posterior_dataset(idata, "idata"), log_ratios)
+    every = idata if whole is None else whole
+    return _check(every, posterior_dataset(every, "idata"), *ratios)
 
 
 def reweight_draws(

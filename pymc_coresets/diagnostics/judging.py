@@ -14,8 +14,10 @@ By Pinsker's inequality no probability is then off by more than ``sqrt(0.01 / 2)
 mean of a Gaussian by no more than 0.14 standard deviations.
 """
 
-RHAT_CONVERGED = 1.01
-"""R-hat above which the chains disagree (Vehtari et al. 2021)."""
+RHAT_CONVERGED, RHAT_HOPELESS = 1.01, 1.05
+"""R-hat above which chains that are long enough disagree, and any (Vehtari et al. 2021)."""
+
+_RHAT_NOISE = 16.0  # over the bulk ESS: what R-hat, largest of a hundred, exceeds 1 by at rest
 
 MIN_ESS = 100.0
 """Effective sample size at which the standard error of a mean is a tenth of its variable's sd."""
@@ -35,7 +37,7 @@ class Check:
     ess : float
         Effective sample size of the draws once re-weighted to the full posterior.
     n_draws : int
-        Number of draws over all chains.
+        Number of draws that were evaluated, over all chains.
     kl, kl_mcse : float
         KL(coreset || full) in nats and its Monte Carlo standard error.
     symmetrised_kl, symmetrised_kl_mcse : float
@@ -77,9 +79,20 @@ class Check:
     n_divergences: int | None
 
     @property
+    def rhat_limit(self) -> float:
+        """R-hat up to which chains with this bulk ESS may agree: its own noise, 1.01 to 1.05.
+
+        With m chains that have the same distribution, R-hat - 1 is about (X / (2m - 1) - 1) m / ESS
+        for X with a chi-squared distribution of 2m - 1 degrees of freedom.  The largest of a
+        hundred components at four chains exceeds 16 / ESS once in a thousand times.  Chains that
+        really disagree have a small bulk ESS, which counts the variance between chains.
+        """
+        return min(max(RHAT_CONVERGED, 1 + _RHAT_NOISE / max(self.ess_bulk, 1.0)), RHAT_HOPELESS)
+
+    @property
     def converged(self) -> bool:
         """Whether the chains agree and hold enough draws to be judged."""
-        return not self.rhat > RHAT_CONVERGED and self.ess_bulk >= MIN_ESS
+        return not self.rhat > self.rhat_limit and self.ess_bulk >= MIN_ESS
 
     @property
     def negligible(self) -> bool:
@@ -154,7 +167,9 @@ class Check:
             "symmetrised KL": f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats",
             "Pareto k-hat": f"{self.pareto_khat:.2f} (reliable below {limit:.2g})",
             "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
-            "R-hat (largest)": "needs two chains" if np.isnan(self.rhat) else f"{self.rhat:.3f}",
+            "R-hat (largest)": "needs two chains"
+            if np.isnan(self.rhat)
+            else f"{self.rhat:.3f} (converged below {self.rhat_limit:.3g})",
             "bulk ESS (smallest)": f"{self.ess_bulk:.0f}",
             "divergences": divergences,
         }

@@ -194,6 +194,7 @@ class RiemannianPursuit:
             history=Trace.of(run.steps),
             status=status,
             objective=best.objective if math.isfinite(best.objective) else math.nan,
+            proposal=run.proposed,
         )
 
 

@@ -1,7 +1,8 @@
 """Draws of a model's free variables, in whatever form the user has them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -42,6 +43,43 @@ class Draws:
     def take(self, positions: np.ndarray | slice) -> "Draws":
         """Return some of the draws."""
         return Draws({name: value[positions] for name, value in self.values.items()})
+
+    def to_datatree(
+        self,
+        *,
+        n_chains: int = 1,
+        dims: Mapping[str, Sequence[str | None]] | None = None,
+        coords: Mapping[str, Any] | None = None,
+    ) -> xr.DataTree:
+        """Return the draws as the group ``posterior``, with the dimensions chain and draw first.
+
+        Parameters
+        ----------
+        n_chains : int, default 1
+            How many chains of equal length to make of them.
+        dims, coords : mapping, optional
+            Of the variables, as a model has them.
+
+        Returns
+        -------
+        xarray.DataTree
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> dict(Draws({"b": np.zeros((6, 2))}).to_datatree(n_chains=2)["posterior"]["b"].sizes)
+        {'chain': 2, 'draw': 3, 'b_dim_0': 2}
+        """
+        variables, dims = {}, dims or {}
+        for name, values in self.values.items():
+            own = dims.get(name) or [None] * (values.ndim - 1)
+            names = [d or f"{name}_dim_{i}" for i, d in enumerate(own)]
+            chains = values.reshape(n_chains, -1, *values.shape[1:])
+            variables[name] = xr.Variable(("chain", "draw", *names), chains)
+        posterior = xr.Dataset(variables)
+        labels = {n: list(v) for n, v in (coords or {}).items() if v and n in posterior.dims}
+        numbers = {dim: np.arange(posterior.sizes[dim]) for dim in ("chain", "draw")}
+        return xr.DataTree.from_dict({"posterior": posterior.assign_coords(numbers | labels)})
 
     @classmethod
     def of(cls, draws: DrawsLike, shapes: Mapping[str, tuple[int, ...]]) -> "Draws":

@@ -12,7 +12,7 @@ from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs
 from pymc_coresets.diagnostics.importance import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -320,4 +320,4 @@ class CoresetSampler:
             )
         if self._nuts_sampler == "nutpie":
             return NutpieNuts(self._model, self.loglikelihood.observations.shapes)
-        return PyMCNuts(Unconstrained(self._model), self._shared)
+        return PyMCNuts(Unconstrained(self._model, mode=density_mode()), self._shared)

@@ -23,6 +23,7 @@ class Status(Enum):
     'The coreset has the wanted number of weights.'
     """
 
+    EXACT = "The coreset has all distinct rows: its posterior is exact."
     SIZE_REACHED = "The coreset has the wanted number of weights."
     TOLERANCE_REACHED = "The held-out objective is within the tolerance."
     OPTIMAL = "No other row brings the coreset closer to the full data."
@@ -192,6 +193,8 @@ class Solution:
         Positive, one for each row.
     history, status, objective
         As of a `Selection`.
+    proposal : object, optional
+        Draws with the log-ratios of the full posterior over their own density, where there are.
 
     Examples
     --------
@@ -205,6 +208,7 @@ class Solution:
     history: Trace
     status: Status
     objective: float
+    proposal: Any = None
 
     @classmethod
     def sampled(cls, rows: Rows, weights: Vector) -> "Solution":

@@ -228,7 +228,6 @@ PLANTED = [
         ("b.T, a.T", "a, b"),
         ("np.broadcast_shapes(*(a.shape[:n] for a in arrays))", "arrays[0].shape[:n]"),
         ("axis=n + axis", "axis=axis"),
-        ("nogil=True, ", ""),
     ),
     *plant(
         "rows/collapsing.py",
@@ -265,7 +264,7 @@ PLANTED = [
     ),
     *plant(
         "diagnostics/judging.py",
-        ("return not self.rhat > RHAT_CONVERGED and", "return self.rhat <= RHAT_CONVERGED and"),
+        ("return not self.rhat > self.rhat_limit and", "return self.rhat <= self.rhat_limit and"),
         ("return max(direct, from_variance)", "return min(direct, from_variance)"),
         ("self.pareto_khat >= KHAT_USELESS and not self.negligible", "False"),
     ),

@@ -9,6 +9,7 @@ from pymc_coresets import (
     GIGA,
     IHT,
     Coreset,
+    CoresetError,
     CoresetWarning,
     FrankWolfe,
     Pursuit,
@@ -174,7 +175,7 @@ def test_a_default_tolerance_does_not_count_where_a_size_was_asked_for(model):
     assert 0.01 < coreset.objective < 1
 
 
-@pytest.mark.parametrize("size", [20, N])
+@pytest.mark.parametrize("size", [20, N - 1])
 def test_a_time_budget_that_is_used_up_is_said(model, size):
     with pytest.warns(CoresetWarning, match="time budget is used up.*was not measured"):
         coreset = build_coreset(
@@ -252,6 +253,68 @@ def test_collapsing_merges_identical_rows_exactly():
     weights[coreset.indices] = coreset.weights
     full, approximate = (posterior(w, flags, y) for w in (np.ones(5_000), weights))
     assert gaussian_kl(approximate, full) < 1e-6
+
+
+@pytest.fixture(scope="module")
+def census():
+    rng = np.random.default_rng(4)
+    flags = rng.integers(0, 2, size=(50_000, 3)).astype(float)
+    y = rng.normal(flags @ [1.0, 2.0, -1.0], 1.0).round()
+    with pm.Model(coords={"flag": ["a", "b", "c"]}) as model:
+        beta = pm.Normal("beta", dims="flag")
+        pm.Normal("y", flags @ beta, 1.0, observed=y)
+    return model, flags, y
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "exact"}])
+def test_few_distinct_rows_are_all_kept(census, options):
+    model, flags, y = census
+    coreset = build_coreset(model, random_seed=1, progressbar=False, **options)
+    assert coreset.method == "exact"
+    assert coreset.size == coreset.n_distinct == len(np.unique(np.c_[flags, y], axis=0))
+    weights = np.zeros(len(y))
+    weights[coreset.indices] = coreset.weights
+    full, exact = (posterior(w, flags, y) for w in (np.ones(len(y)), weights))
+    assert gaussian_kl(exact, full) < 1e-12
+    assert (coreset.objective, coreset.status[-6:]) == (0.0, "exact.")
+
+
+def test_rows_are_chosen_where_equal_ones_are_not_merged(census):
+    coreset = build_coreset(census[0], collapse=False, random_seed=1, progressbar=False)
+    assert (coreset.method, coreset.n_distinct) == ("auto", 50_000)
+    assert coreset.objective < 0.01
+
+
+def test_all_rows_are_not_limited(census):
+    with pytest.raises(InvalidOptionError, match="keeps all distinct rows"):
+        build_coreset(census[0], method="exact", size=7)
+
+
+def test_importance_draws_are_those_of_the_full_posterior(model):
+    """Five standard errors of the mean; deviations to a tenth."""
+    coreset = build_coreset(model, random_seed=1, progressbar=False)
+    idata = coreset.importance_draws(random_seed=1)
+    mean, covariance = posterior(np.ones(N))
+    beta, deviations = idata["posterior"]["beta"], np.sqrt(np.diag(covariance))
+    assert beta.sizes["draw"] == 1_000
+    assert idata["posterior"].attrs["pareto_khat"] < 0.7
+    errors = deviations / np.sqrt(idata["posterior"].attrs["psis_ess"])
+    assert (np.abs(beta.mean(("chain", "draw")) - mean) < 5 * errors).all()
+    np.testing.assert_allclose(beta.std(("chain", "draw")), deviations, rtol=0.1)
+    again = coreset.importance_draws(50, random_seed=1)
+    assert again["posterior"].sizes["draw"] == 50
+
+
+def test_importance_draws_have_the_model_s_dims(census):
+    coreset = build_coreset(census[0], collapse=False, random_seed=1, progressbar=False)
+    beta = coreset.importance_draws(random_seed=1)["posterior"]["beta"]
+    assert beta.dims == ("chain", "draw", "flag")
+    assert list(beta["flag"].values) == ["a", "b", "c"]
+
+
+def test_other_methods_have_no_importance_draws(model):
+    with pytest.raises(CoresetError, match="only method='auto'"):
+        build(model, method="uniform").importance_draws()
 
 
 def test_ten_binary_covariates_have_at_most_2048_kinds_of_rows():

@@ -191,3 +191,42 @@ def test_a_pickle_is_read_by_another_process(stand_in, tmp_path):
         text=True,
     )
     assert found.stdout.strip() == repr(stand_in)
+
+
+# -- how many draws are checked --------------------------------------------------------------------
+
+
+class CountedDraws:
+    """Ratios of a shift by some deviations, and how many draws they were asked for."""
+
+    def __init__(self, stand_in, monkeypatch, shift):
+        self.asked = []
+
+        def log_ratios(_, idata):
+            b = idata["posterior"]["b"].values
+            self.asked.append(b.size)
+            return shift * (b - 0.5) / 0.2
+
+        monkeypatch.setattr(type(stand_in), "log_ratios", log_ratios)
+
+
+@pytest.mark.parametrize(
+    ("shift", "options", "asked"),
+    [
+        (0.01, {}, [400]),
+        (0.5, {}, [400, 4_000]),
+        (0.5, {"draws": 100}, [100]),
+        (0.01, {"draws": 4_000}, [4_000]),
+    ],
+)
+def test_all_draws_are_evaluated_only_where_some_do_not_decide(
+    stand_in, monkeypatch, shift, options, asked
+):
+    counted = CountedDraws(stand_in, monkeypatch, shift)
+    stand_in.check(draws_from(0.5, n_chains=4, n_draws=1_000), **options)
+    assert counted.asked == asked
+
+
+def test_too_few_draws_to_check_are_refused(stand_in):
+    with pytest.raises(InvalidOptionError, match="draws=10"):
+        stand_in.check(draws_from(0.5), draws=10)

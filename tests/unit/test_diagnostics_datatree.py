@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from pymc_coresets.diagnostics.datatree import check_draws, ratios_by_chain, reweight_draws
+from pymc_coresets.diagnostics.datatree import (
+    check_draws,
+    ratios_by_chain,
+    reweight_draws,
+    thinned,
+)
 from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
 
@@ -88,6 +93,46 @@ def test_one_stuck_variable_is_seen(idata):
     assert check.rhat > 1.5
     assert not check.reliable
     assert "converged" in check.verdict
+
+
+@pytest.mark.parametrize(
+    ("rhat", "ess", "converged"),
+    [
+        (1.011, 800.0, True),  # within its own noise
+        (1.011, 8_000.0, False),
+        (1.04, 150.0, True),
+        (1.06, 150.0, False),
+        (1.001, 90.0, False),
+    ],
+)
+def test_r_hat_is_judged_against_its_own_noise(idata, rhat, ess, converged):
+    check = check_draws(idata, np.zeros((4, 1000)))
+    assert replace(check, rhat=rhat, ess_bulk=ess).converged is converged
+
+
+def test_noise_of_r_hat_exceeds_its_limit_once_in_a_thousand_times():
+    """A hundred independent variables at rest, four chains of 100: at most 2 of 200 exceed it."""
+    draws = np.random.default_rng(5).normal(size=(200, 4, 100, 100))
+    exceeded = 0
+    for one in draws:
+        posterior = xr.Dataset({"x": (("chain", "draw", "k"), one)})
+        check = check_draws(xr.DataTree.from_dict({"posterior": posterior}), np.zeros((4, 100)))
+        exceeded += check.rhat > check.rhat_limit
+    assert exceeded <= 2
+
+
+def test_convergence_may_be_judged_by_more_draws_than_were_evaluated(idata):
+    some = thinned(idata, 100)
+    check = check_draws(some, shifted(some, 0.4), whole=idata)
+    assert check.n_draws == 100
+    assert check.ess_bulk == check_draws(idata, np.zeros((4, 1000))).ess_bulk
+
+
+@pytest.mark.parametrize(("draws", "per_chain"), [(100, 25), (101, 26), (3, 1), (10**6, 1_000)])
+def test_draws_are_thinned_evenly(idata, draws, per_chain):
+    theta = thinned(idata, draws)["posterior"]["theta"]
+    assert theta.sizes["draw"] == per_chain
+    assert np.isin(theta.values, idata.posterior["theta"].values).all()
 
 
 def test_constant_variables_do_not_matter(idata):

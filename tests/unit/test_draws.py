@@ -53,3 +53,14 @@ def test_stacked_samples_are_read():
 def test_bad_draws_are_named(draws, message):
     with pytest.raises(InvalidDataError, match=message):
         Draws.of(draws, SHAPES)
+
+
+def test_draws_become_a_datatree_and_draws_again():
+    draws = Draws({"mu": np.arange(6.0), "b": np.arange(12.0).reshape(6, 2)})
+    tree = draws.to_datatree(
+        n_chains=2, dims={"b": ("k",)}, coords={"k": ("x", "y"), "other": None}
+    )
+    assert dict(tree["posterior"]["b"].sizes) == {"chain": 2, "draw": 3, "k": 2}
+    assert list(tree["posterior"]["k"].values) == ["x", "y"]
+    same = Draws.of(tree, {"mu": (), "b": (2,)})
+    np.testing.assert_array_equal(same.values["b"], draws.values["b"])

@@ -9,7 +9,7 @@ import pytest
 
 from pymc_coresets.compat.pytensor_api import Dot, vectorize_graph
 from pymc_coresets.potentials import fused_loops
-from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
 from pymc_coresets.reading.folding import PLAIN_MODE
 
 RNG = np.random.default_rng(11)
@@ -131,3 +131,30 @@ def test_equal_loops_are_compiled_once():
     n_kernels = len(fused_loops._kernels)
     compiled([z], pt.log1p(pt.exp(3.25 * z)) ** 2)
     assert len(fused_loops._kernels) == n_kernels > 0
+
+
+# -- densities -------------------------------------------------------------------------------------
+
+column, row = b[0][:, None], b[0][None]
+PRODUCTS = {
+    "with a column": (x @ column, 0),
+    "of a transpose with a column": (x.T @ x[:, 0][:, None], 0),
+    "of a row": (row @ x.T, 0),
+    "of a row with a column": (row @ column, 0),
+    "of matrices": (x @ b.T, 1),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_a_density(name):
+    graph, n_left = PRODUCTS[name]
+    function = pytensor.function([b, x], graph, mode=density_mode(), on_unused_input="ignore")
+    left = [n for n in function.maker.fgraph.toposort() if isinstance(n.op, Dot)]
+    assert len(left) == n_left
+    plain = pytensor.function([b, x], graph, mode=PLAIN_MODE, on_unused_input="ignore")
+    np.testing.assert_allclose(function(B, X), plain(B, X), rtol=1e-12)
+
+
+def test_another_backend_is_left_to_the_user():
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        assert density_mode() is None

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.collapsing import collapse_rows
+from pymc_coresets.rows import collapsing
+from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
 from pymc_coresets.rows.source import Look, LookPart, Wanted
@@ -146,3 +147,16 @@ def test_collapse_agrees_with_a_plain_count(binary, counts, reals):
 def test_rows_without_any_data_are_all_equal():
     kept, weights = collapse_rows([], 7)
     assert (kept.tolist(), weights.tolist()) == ([0], [7.0])
+
+
+def test_rows_of_the_same_hash_are_told_apart(monkeypatch):
+    monkeypatch.setattr(collapsing, "_hashes", lambda columns, n: np.zeros(n, np.uint64))
+    kept, weights = collapse_rows([np.array([2.0, 1.0, 2.0, 3.0])], 4)
+    assert (kept.tolist(), weights.tolist()) == ([0, 1, 3], [2.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize(("n_kinds", "pays"), [(1_000, True), (10**9, False)])
+@pytest.mark.parametrize("n_rows", [5_000, 50_000])
+def test_a_sample_says_whether_merging_pays(n_rows, n_kinds, pays):
+    column = np.random.default_rng(1).integers(0, n_kinds, n_rows)
+    assert may_collapse([column, np.ones((n_rows, 2))], n_rows) is pays

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
-from pymc_coresets.methods.register import METHODS
 from pymc_coresets.solving.loop import solve
 from pymc_coresets.solving.problem import Problem
 from pymc_coresets.solving.solution import Status

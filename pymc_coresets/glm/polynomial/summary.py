@@ -23,7 +23,6 @@ from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.linear import LinearPredictor
 from pymc_coresets.options import generator
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.reading.draws import Draws
 from pymc_coresets.sampling.stand_in import StandIn
 
 __all__ = ["PolynomialSummary"]
@@ -182,17 +181,20 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         self,
         idata: xr.DataTree | None = None,
         *,
+        draws: int | None = None,
         random_seed: int | np.random.Generator | None = None,
     ) -> PolynomialCheck:
         """Say how far draws can be trusted, without sampling the full posterior.
 
-        Costs one pass over the data for all draws, and another for 64 of them.
+        Costs one pass over the data for 400 draws, or all of them, and another for 64.
 
         Parameters
         ----------
         idata : xarray.DataTree, optional
             Draws of the approximate posterior, from `sample` or `pm.sample`.  By default 2 000
             draws from the closed form.
+        draws : int, optional
+            Evaluate that many of them, as in `Coreset.check`.
         random_seed : int or Generator, optional
             For the draws from the closed form.
 
@@ -222,7 +224,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         """
         if idata is None:
             idata = self._closed_form_draws(generator(random_seed))
-        return super().check(idata)
+        return super().check(idata, draws=draws)
 
     def _judged(self, idata: xr.DataTree, check: Check) -> PolynomialCheck:
         theta = coefficient_draws(self.parts[0], idata)
@@ -256,7 +258,8 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
             raise InvalidOptionError(
                 f"check() needs draws here: give it what sample() returned. {error}"
             ) from error
-        return _datatree(gaussian.draw(_CHAINS * _CLOSED_FORM_DRAWS, rng=rng))
+        draws = gaussian.draw(_CHAINS * _CLOSED_FORM_DRAWS, rng=rng)
+        return draws.to_datatree(n_chains=_CHAINS)
 
     # -- adding --------------------------------------------------------------------------------
 
@@ -293,13 +296,3 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
 
     def _repr_html_(self) -> str:
         return facts_html("PolynomialSummary", self._facts())
-
-
-def _datatree(draws: Draws) -> xr.DataTree:
-    """Arrange independent draws as chains."""
-    variables = {}
-    for name, values in draws.values.items():
-        dims = [f"{name}_dim_{i}" for i in range(values.ndim - 1)]
-        chains = values.reshape(_CHAINS, -1, *values.shape[1:])
-        variables[name] = (("chain", "draw", *dims), chains)
-    return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})

@@ -1,0 +1,53 @@
+"""All rows, where equal ones were merged and few are left."""
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pymc_coresets.methods.job import Job
+from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
+
+__all__ = ["Exact"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exact:
+    """Keep every distinct row, with the number of rows that are equal to it as its weight.
+
+    The posterior is that of all rows.  Use it where the data have few distinct rows: counts in
+    categories, a census.  No log-likelihood is evaluated.
+
+    Examples
+    --------
+    >>> Exact().default_size(2, 1_000)
+    1000
+    """
+
+    name: ClassVar[str] = "exact"
+    accepts: ClassVar[Collection[str]] = frozenset()
+    draws_from: ClassVar[str] = "none"
+
+    def default_size(self, n_dims: int, n_rows: int) -> int:  # noqa: ARG002
+        """All rows."""
+        return n_rows
+
+    def run(self, job: Job[Any]) -> Solution:
+        """Take all rows."""
+        started = time.perf_counter()
+        rows = job.posterior.scan(job.posterior.n_rows, key=0, distinct=True).rows
+        step = Progress(
+            size=len(rows),
+            objective=0.0,
+            heldout_objective=0.0,
+            seconds=time.perf_counter() - started,
+            kl=0.0,
+            reverse_kl=0.0,
+        )
+        return Solution(
+            rows=rows,
+            weights=rows.base_weights,
+            history=Trace.of([step]),
+            status=Status.EXACT,
+            objective=0.0,
+        )

@@ -175,6 +175,11 @@ def test_a_default_tolerance_does_not_count_where_a_size_was_asked_for(model):
     assert 0.01 < coreset.objective < 1
 
 
+def test_a_tolerance_counts_where_a_size_was_asked_for_too(model):
+    with pytest.warns(CoresetWarning, match=r"not within 0\.01\b"):
+        build_coreset(model, size=5, tolerance=0.01, random_seed=1, progressbar=False)
+
+
 @pytest.mark.parametrize("size", [20, N - 1])
 def test_a_time_budget_that_is_used_up_is_said(model, size):
     with pytest.warns(CoresetWarning, match="time budget is used up.*was not measured"):

@@ -1,0 +1,99 @@
+"""Seconds until the first answer: ``python -m benchmarks.latency [--n --columns --full]``.
+
+A logistic regression, in a fresh process: importing, building a coreset, sampling it, checking it.
+Once with an empty compilation cache and once with a filled one, and beside it what ``pm.sample``
+compiles for the same model of all rows (with ``--full`` it samples them, too).
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+PARTS = ("import", "build: reading", "build: rounds", "sample", "check", "in all")
+
+OURS = """
+import json, sys, time
+start = time.perf_counter()
+import numpy as np, pymc as pm
+from pymc_coresets import build_coreset
+seconds = {"import": time.perf_counter() - start}
+n, p = int(sys.argv[1]), int(sys.argv[2])
+rng = np.random.default_rng(1)
+X = rng.normal(size=(n, p))
+y = rng.binomial(1, 1 / (1 + np.exp(-X @ rng.normal(0, 0.5, size=p))))
+with pm.Model() as model:
+    eta = pm.Normal("a") + pm.Data("X", X) @ pm.Normal("b", shape=p)
+    pm.Bernoulli("y", logit_p=eta, observed=y)
+start = time.perf_counter()
+coreset = build_coreset(model, random_seed=1, progressbar=False)
+for part in ("reading the model", "rounds"):
+    name = "build: " + part.split()[0]
+    seconds[name] = coreset.history.attrs["seconds " + part]
+built = time.perf_counter()
+idata = coreset.sample(random_seed=1, progressbar=False, quiet=True)
+sampled = time.perf_counter()
+seconds["sample"] = sampled - built
+assert coreset.check(idata).reliable
+seconds["check"] = time.perf_counter() - sampled
+seconds["in all"] = seconds["import"] + time.perf_counter() - start
+print(json.dumps(seconds))
+"""
+
+THEIRS = (
+    OURS[: OURS.index("start = time.perf_counter()\ncoreset")]
+    + """
+start = time.perf_counter()
+draws = int(sys.argv[3])
+pm.sample(draws, tune=draws, model=model, random_seed=1, progressbar=False, quiet=True)
+print(json.dumps({"import": seconds["import"], "sample": time.perf_counter() - start,
+                  "in all": seconds["import"] + time.perf_counter() - start}))
+"""
+)
+
+
+def measure(script: str, cache: str, *arguments: int) -> dict[str, float]:
+    """Run a script in a process of its own, with its compilation cache in a folder."""
+    environment = os.environ | {
+        "PYTENSOR_FLAGS": f"base_compiledir={cache}",
+        "NUMBA_CACHE_DIR": str(Path(cache) / "numba"),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--n", type=int, default=200_000, help="rows")
+    parser.add_argument("--columns", type=int, default=5)
+    parser.add_argument("--full", action="store_true", help="sample all rows, 1 000 + 1 000 draws")
+    options = parser.parse_args()
+    size = options.n, options.columns
+    table = Table("part", title=f"seconds, N = {options.n:,}, {options.columns} columns")
+    columns = []
+    with tempfile.TemporaryDirectory() as ours, tempfile.TemporaryDirectory() as theirs:
+        for state in ("empty cache", "filled cache"):
+            columns.append(measure(OURS, ours, *size))
+            table.add_column(f"coreset, {state}", justify="right")
+        # Two draws of two chains: what it takes to compile, and little else.
+        columns.append(measure(THEIRS, theirs, *size, 2))
+        table.add_column("pm.sample, empty cache, 2 draws", justify="right")
+        if options.full:
+            columns.append(measure(THEIRS, theirs, *size, 1_000))
+            table.add_column("pm.sample, filled cache, 1 000 draws", justify="right")
+    for part in PARTS:
+        table.add_row(part, *(f"{c[part]:.1f}" if part in c else "" for c in columns))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -165,8 +165,7 @@ def build_coreset(  # noqa: PLR0913
     weights_from = _weighting(weighting)
     _check_nuts_sampler(nuts_sampler)
     rng = generator(random_seed)
-    collapse = collapse if collapse == "auto" else flag("collapse", collapse)
-    show = flag("progressbar", progressbar)
+    collapse, show = _collapse(collapse), flag("progressbar", progressbar)
     settings = _settings(observed, dim, allow_local)
     started = time.perf_counter()
     model = _full_model(model)
@@ -222,6 +221,13 @@ def _settings(observed: Any, dim: Any, allow_local: Any) -> Settings:  # noqa: A
         "dim": names_of("dim", dim),
         "allow_local": flag("allow_local", allow_local),
     }
+
+
+def _collapse(collapse: Any) -> Collapse:  # noqa: ANN401
+    if isinstance(collapse, str):
+        one_of("collapse", collapse, ("auto",))
+        return "auto"
+    return flag("collapse", collapse)
 
 
 def _full_model(model: pm.Model | None) -> pm.Model:

@@ -30,7 +30,6 @@ from pymc_coresets.compat.pytensor_api import (
     NoPythonOp,
     NumbaLinker,
     RewriteDatabaseQuery,
-    SymbolicOp,
     TensorType,
     TensorVariable,
     Variable,
@@ -39,13 +38,13 @@ from pymc_coresets.compat.pytensor_api import (
     node_rewriter,
     numba_funcify_ensure_cache,
     numba_njit,
-    vectorize_graph,
 )
 from pymc_coresets.potentials.vectormath import (
     inline_composite,
     pull_function_out_of_switch,
     vectorise,
 )
+from pymc_coresets.reading.folding import inline_graphs
 
 __all__ = ["Program", "density_mode", "loop_mode"]
 
@@ -81,7 +80,7 @@ def loop_mode(n_given: int = 0) -> Mode:
         include=["fast_run", "numba"], exclude=list(_LoopLinker.incompatible_rewrites)
     )
     mode: Mode = Mode(_LoopLinker(n_given), query).register(
-        (dfs_rewriter(_inline), 47.9),  # after all that stabilises
+        (dfs_rewriter(inline_graphs), 47.9),  # after all that stabilises
         (dfs_rewriter(_transpose_factors), 48.1),
         (dfs_rewriter(pull_function_out_of_switch), 48.2),
         (dfs_rewriter(vectorise), 48.4),
@@ -269,22 +268,6 @@ def _joined(node: Apply) -> Function:
         return np.concatenate(whole, axis=n + axis)
 
     return join
-
-
-@node_rewriter([SymbolicOp, Blockwise])  # type: ignore[untyped-decorator]
-def _inline(
-    fgraph: FunctionGraph,  # noqa: ARG001 (PyTensor passes it)
-    node: Apply,
-) -> list[Variable] | None:
-    """Replace operations such as a softmax by their parts, to fuse these with what is around."""
-    core = node.op.core_op if isinstance(node.op, Blockwise) else node.op
-    if not isinstance(core, SymbolicOp):
-        return None
-    inputs: list[Variable] = list(core.fgraph.inputs)
-    outputs: list[Variable] = vectorize_graph(
-        list(core.fgraph.outputs), dict(zip(inputs, node.inputs, strict=True))
-    )
-    return outputs
 
 
 @node_rewriter([Dot])  # type: ignore[untyped-decorator]

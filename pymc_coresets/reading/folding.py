@@ -9,11 +9,13 @@ import pytensor.tensor as pt
 
 from pymc_coresets.compat.pytensor_api import (
     Apply,
+    Blockwise,
     Constant,
     Elemwise,
     FunctionGraph,
     Log1mexp,
     Mode,
+    OpFromGraph,
     RewriteDatabaseQuery,
     Softplus,
     Variable,
@@ -23,9 +25,10 @@ from pymc_coresets.compat.pytensor_api import (
     graph_inputs,
     io_toposort,
     node_rewriter,
+    vectorize_graph,
 )
 
-__all__ = ["PLAIN_MODE", "Known", "describe", "evaluate", "numpy_function"]
+__all__ = ["PLAIN_MODE", "Known", "describe", "evaluate", "inline_graphs", "numpy_function"]
 
 
 @node_rewriter([Elemwise])
@@ -40,11 +43,28 @@ def _as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # 
     return None
 
 
+@node_rewriter([OpFromGraph, Blockwise])
+def inline_graphs(
+    fgraph: FunctionGraph,  # noqa: ARG001 (PyTensor passes it)
+    node: Apply,
+) -> list[Variable] | None:
+    """Replace operations such as a softmax by their parts, which PyTensor would compile."""
+    core = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    if not isinstance(core, OpFromGraph):
+        return None
+    inputs: list[Variable] = list(core.fgraph.inputs)
+    outputs: list[Variable] = vectorize_graph(
+        list(core.fgraph.outputs), dict(zip(inputs, node.inputs, strict=True))
+    )
+    return outputs
+
+
 def _numpy_mode() -> Mode:
     rewrites = RewriteDatabaseQuery(include=["canonicalize", "stabilize", "specialize"])
     plain = Mode(linker="py", optimizer=rewrites)
     mode: Mode = plain.including("local_check_parameter_to_ninf_switch").register(
-        (dfs_rewriter(_as_ufuncs), 48.0)  # after the rewrites that would undo it
+        (dfs_rewriter(inline_graphs), 47.9),  # after the rewrites that stabilise
+        (dfs_rewriter(_as_ufuncs), 48.0),  # and after those that would undo it
     )
     return mode
 

@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 
 from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 
@@ -52,7 +53,7 @@ def laplace_draws(
     >>> bool(abs(draws.values["mu"].mean() - 3.0) < 0.05)
     True
     """
-    space = model if isinstance(model, Unconstrained) else Unconstrained(model)
+    space = model if isinstance(model, Unconstrained) else Unconstrained(model, mode=loop_mode())
     return LaplaceApproximation.of(space).draw(n_draws, rng=rng)
 
 

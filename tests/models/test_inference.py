@@ -5,6 +5,7 @@ import pymc as pm
 import pytest
 
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.fused_loops import density_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 
@@ -34,7 +35,7 @@ def coreset(full):
 def idata(coreset):
     return pm.sample(
         20, tune=20, chains=2, cores=1, model=coreset, nuts_sampler="pymc",
-        compute_convergence_checks=False, **QUIET,
+        compute_convergence_checks=False, compile_kwargs={"mode": density_mode()}, **QUIET,
     )  # fmt: skip
 
 
@@ -45,6 +46,7 @@ def test_nuts(idata):
     np.testing.assert_array_equal(posterior["obs"], FEW)
 
 
+@pytest.mark.slow  # nutpie compiles; test_sampler.py runs it on other models
 def test_nutpie(coreset):
     pytest.importorskip("nutpie", reason="nutpie is not installed")
     idata = pm.sample(

@@ -55,8 +55,18 @@ GRAPHS = {
 }
 
 
-@pytest.mark.parametrize("n_given", [0, 1])
-@pytest.mark.parametrize("name", GRAPHS)
+#: Compiled where the draws are not known to be given.
+LOOPS = {"sorted draws", "triangular matrices of draws"}
+
+
+@pytest.mark.parametrize(
+    ("name", "n_given"),
+    [
+        pytest.param(n, g, marks=[pytest.mark.slow] * (n in LOOPS and not g))
+        for n in GRAPHS
+        for g in (0, 1)
+    ],
+)
 def test_results_are_those_of_numpy(name, n_given):
     inputs, values = [b, x, group], [B, X, GROUP]
     program = compiled_unused(inputs, GRAPHS[name], n_given)
@@ -145,7 +155,10 @@ PRODUCTS = {
 }
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+SLOW = pytest.param("of matrices", marks=pytest.mark.slow)  # compiles the product
+
+
+@pytest.mark.parametrize("name", [*(n for n in PRODUCTS if n != "of matrices"), SLOW])
 def test_products_of_a_density(name):
     graph, n_left = PRODUCTS[name]
     function = pytensor.function([b, x], graph, mode=density_mode(), on_unused_input="ignore")

@@ -15,7 +15,8 @@ from pytensor.tensor.linalg.solvers.psd import cho_solve
 from pytensor.tensor.math import Sum
 from pytensor.tensor.special import log_softmax, softmax
 
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.compat.pytensor_api import dfs_rewriter
+from pymc_coresets.reading.folding import evaluate, inline_graphs
 from pymc_coresets.reading.graphs import _with_constant_shapes
 from pymc_coresets.reading.pushdown import Pushdown, RowArray
 
@@ -178,7 +179,7 @@ CASES = {
 
 
 def call(graph, values):
-    mode = Mode(linker="py", optimizer="None")
+    mode = Mode(linker="py", optimizer="None").register((dfs_rewriter(inline_graphs), 1))
     function = pytensor.function(list(values), graph, mode=mode, on_unused_input="ignore")
     return function(*values.values())
 

@@ -269,24 +269,32 @@ def draw_figure(
 # The report
 
 
-def coefficient_table(idata: xr.DataTree, full: xr.DataTree | None) -> Table:
-    """Return mean ± sd by coreset, and the 95 % interval or, if sampled, the full posterior."""
-    headings = ["95 % interval"] if full is None else ["all flights", "difference / sd"]
+def coefficient_table(idata: xr.DataTree, reference: xr.DataTree, name: str) -> Table:
+    """Return mean ± sd by the coreset and by other draws, and by how many sd they differ."""
     table = Table("coefficient", title="Log-odds of a late arrival", title_justify="left")
-    for heading in ["coreset", *headings]:
+    for heading in ["coreset", name, "difference / sd"]:
         table.add_column(heading, justify="right", no_wrap=True)
-    for name in TABLED:
-        ours = effect_summary(idata, name)
-        reference = ours if full is None else effect_summary(full, name)
-        for row, other in zip(ours.itertuples(), reference.itertuples(), strict=True):
-            cells = [f"{row.mean:.3f} ± {row.sd:.3f}"]
-            if full is None:
-                cells += [f"{row.low:.3f} … {row.high:.3f}"]
-            else:
-                shift = (row.mean - other.mean) / other.sd
-                cells += [f"{other.mean:.3f} ± {other.sd:.3f}", f"{shift:+.2f}"]
-            table.add_row(escape(str(row.Index)), *cells)
+    for variable in TABLED:
+        ours, theirs = effect_summary(idata, variable), effect_summary(reference, variable)
+        for row, other in zip(ours.itertuples(), theirs.itertuples(), strict=True):
+            shift = (row.mean - other.mean) / other.sd
+            table.add_row(
+                escape(str(row.Index)),
+                f"{row.mean:.3f} ± {row.sd:.3f}",
+                f"{other.mean:.3f} ± {other.sd:.3f}",
+                f"{shift:+.2f}",
+            )
     return table
+
+
+def importance_sentence(drawn: xr.DataTree) -> str:
+    """Say what the draws that chose the flights are worth by themselves."""
+    attrs = drawn["posterior"].attrs
+    return (
+        f"Importance draws: {drawn['posterior'].sizes['draw']:,} draws of the full posterior that "
+        f"came with the coreset, worth {attrs['psis_ess']:.0f} independent ones (Pareto k-hat "
+        f"{attrs['pareto_khat']:.2f})"
+    )
 
 
 def report(
@@ -349,7 +357,15 @@ def main() -> None:
         predicted = late_rate_by_hour(idata, model, flights, n_draws=100, random_seed=options.seed)
         draw_figure(options.figure, flights, coreset, idata, predicted, full=full)
 
-    report(console, flights, coreset, check, watch, coefficient_table(idata, full))
+    with watch("resample the importance draws"):
+        drawn = coreset.importance_draws(random_seed=options.seed)
+    coefficients = (
+        coefficient_table(idata, drawn, "importance draws")
+        if full is None
+        else coefficient_table(idata, full, "all flights")
+    )
+    report(console, flights, coreset, check, watch, coefficients)
+    console.print(importance_sentence(drawn))
     if full is not None:
         ours = watch.total("build the coreset", "sample the coreset's posterior")
         ratio = watch.total("sample the posterior of all flights") / ours

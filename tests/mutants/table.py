@@ -25,7 +25,7 @@ TESTS = {
     "coreset": (STAND_IN, *unit("storage"), BUILD),
     "storage": unit("storage"),
     "options": unit("options"),
-    "progress": (PASS_GLM, BUILD),
+    "progress": (*unit("progress"), PASS_GLM, BUILD),
     "compat/": (*unit("compat", "vectormath"), SAMPLER),
     "pass_glm": (PASS_GLM,),
     "display": (*unit("diagnostics_datatree"), BUILD),

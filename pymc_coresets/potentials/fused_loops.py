@@ -54,7 +54,7 @@ type Step = tuple[Function, list[int], list[int]]
 
 _TRANSPOSE = DimShuffle(input_ndim=2, new_order=(1, 0))
 
-_kernels: dict[str, Function] = {}  # what is compiled in this process, by PyTensor's key
+_kernels: dict[tuple[str | None, ...], Function] = {}  # what is compiled in this process
 
 
 def loop_mode(n_given: int = 0) -> Mode:
@@ -232,13 +232,15 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
 
 def _compiled(node: Apply) -> Function:
     inner: Any
-    inner, key = numba_funcify_ensure_cache(node.op, node=node)
-    if key in _kernels:
+    inner, name = numba_funcify_ensure_cache(node.op, node=node)
+    # PyTensor's name for it says nothing of types, which Numba looks at where it is called.
+    key = (name, *(str(v.type) for v in (*node.inputs, *node.outputs)))
+    if name is not None and key in _kernels:
         return _kernels[key]
     kernel: Function = numba_njit(
-        inner.py_func, final_function=True, nogil=True, cache=key is not None
+        inner.py_func, final_function=True, nogil=True, cache=name is not None
     )
-    if key is not None:
+    if name is not None:
         _kernels[key] = kernel
     return kernel
 

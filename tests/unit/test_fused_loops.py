@@ -171,3 +171,13 @@ def test_products_of_a_density(name):
 def test_another_backend_is_left_to_the_user():
     with pytensor.config.change_flags(mode="FAST_COMPILE"):
         assert density_mode() is None
+
+
+@pytest.mark.parametrize("dtypes", [("int64", "float64"), ("float64", "int64"), ("int32", "int64")])
+def test_a_loop_over_other_types_is_another_one(dtypes):
+    for dtype in dtypes:
+        z = pt.vector("z", dtype=dtype)
+        values = np.array([-3, 0, 2], dtype=dtype)
+        [found] = compiled([z], pt.switch(pt.gt(z, 0), z * z, -z) + z)(values)
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, [0, 0, 6])

@@ -84,7 +84,7 @@ def robust(rng: np.random.Generator, n: int) -> None:
     _, truth, eta = regression(rng, n, 5)
     y = truth + 0.5 * rng.standard_t(3, size=n)
     nu, s = pm.Gamma("nu", 2, 0.1), pm.HalfNormal("s")
-    pm.StudentT("y", nu, eta, s, observed=y)
+    pm.StudentT("y", nu=nu, mu=eta, sigma=s, observed=y)
 
 
 def mixture(rng: np.random.Generator, n: int) -> None:

@@ -1,8 +1,12 @@
-"""Examples that hypothesis makes up are the same in every run, unless other seeds are asked for."""
+"""Failed rewrites are errors, and the examples of hypothesis the same in every run by default."""
 
 import os
 
+import pytensor
 from hypothesis import settings
+
+# A rewrite that fails is otherwise logged, and left out.
+pytensor.config.on_opt_error = "raise"
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("other", deadline=None)

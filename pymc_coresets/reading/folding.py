@@ -23,6 +23,7 @@ from pymc_coresets.compat.pytensor_api import (
     clone_replace,
     dfs_rewriter,
     graph_inputs,
+    inline_ofg_node,
     io_toposort,
     node_rewriter,
     vectorize_graph,
@@ -49,12 +50,14 @@ def inline_graphs(
     node: Apply,
 ) -> list[Variable] | None:
     """Replace operations such as a softmax by their parts, which PyTensor would compile."""
-    core = node.op.core_op if isinstance(node.op, Blockwise) else node.op
-    if not isinstance(core, OpFromGraph):
+    if isinstance(node.op, OpFromGraph):
+        inlined: list[Variable] = inline_ofg_node(node)
+        return inlined
+    if not isinstance(node.op.core_op, OpFromGraph):
         return None
-    inputs: list[Variable] = list(core.fgraph.inputs)
+    inner = node.op.core_op.fgraph.unfreeze()
     outputs: list[Variable] = vectorize_graph(
-        list(core.fgraph.outputs), dict(zip(inputs, node.inputs, strict=True))
+        inner.outputs, dict(zip(inner.inputs, node.inputs, strict=True))
     )
     return outputs
 

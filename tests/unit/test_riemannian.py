@@ -279,7 +279,7 @@ def test_uniform_weights_within_the_tolerance_will_do():
 
 def test_a_start_that_is_better_than_the_rounds_does_not_replace_one_within_the_tolerance():
     posterior = Recorded()
-    solution = construct(posterior, size=N, tolerance=0.5, start_size=10**8)
+    solution = construct(posterior, size=N, tolerance=0.5, start_size=10**7)
     assert solution.status is Status.TOLERANCE_REACHED
     start, chosen = solution.history.heldout_objective
     assert start < chosen < 0.5

@@ -166,7 +166,7 @@ def test_each_of_the_first_steps_lowers_the_divergence(model, update):
 @each_model
 @pytest.mark.parametrize("method", METHODS[:6], ids=lambda m: f"{m.update}")
 def test_divergence_falls_with_size(model, method):
-    sizes = (0, 2, 20)
+    sizes = (0, 2, 10)
     divergences = [
         np.median([model.kl(weights_of(method, model, size, s)) for s in range(3)])
         if size

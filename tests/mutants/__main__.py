@@ -100,7 +100,10 @@ class Copy:
         if status in {None, pytest.ExitCode.OK}:
             return "undecided" if status is None else "survived"
         if status in {pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR}:
-            raise SystemExit((self.folder / "output.txt").read_text())
+            output = (self.folder / "output.txt").read_text()
+            if output.startswith("ImportError while loading conftest"):
+                return "caught"
+            raise SystemExit(output)
         if not self._failure_is_sound():
             raise SystemExit(f"{self.report.read_text()} fails without any bug")
         return "caught"

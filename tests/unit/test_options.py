@@ -102,3 +102,8 @@ def test_names_are_words_or_sequences_of_them():
     for value in (1, [1], {"y": 1}, b"y", len):
         with pytest.raises(InvalidOptionError, match=r"^observed=.* must be a name"):
             names_of("observed", value)
+
+
+def test_the_smallest_and_the_largest_whole_number_are_allowed():
+    assert whole_number("n", 3, least=3) == 3
+    assert [whole_number("n", n, least=3, most=5) for n in (3, 5)] == [3, 5]

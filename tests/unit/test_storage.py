@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pymc_coresets import Coreset, CoresetWarning, build_coreset
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.storage import fingerprints, write_netcdf
+from pymc_coresets.storage import fingerprints, stored_fields, write_netcdf
 
 pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
 
@@ -106,6 +106,14 @@ def test_an_intact_file_with_odd_contents_is_refused(coreset, tmp_path, change):
     write_netcdf(tree, tmp_path / "odd.nc")
     with pytest.raises(InvalidDataError, match=r"odd\.nc"):
         Coreset.from_netcdf(tmp_path / "odd.nc")
+
+
+def test_weights_of_other_rows_than_the_indices_are_refused(coreset):
+    tree = coreset.to_datatree()
+    dataset = tree["coreset"].to_dataset().drop_vars("weights")
+    dataset["weights"] = ("other", np.ones(coreset.size + 1))
+    with pytest.raises(ValueError, match="not one weight for each index"):
+        stored_fields(dataset, tree["history"].to_dataset())
 
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path):

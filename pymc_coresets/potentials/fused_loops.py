@@ -50,7 +50,7 @@ __all__ = ["Program", "density_mode", "loop_mode"]
 
 type Function = Callable[..., Any]
 type Storage = list[Any]
-type Step = tuple[Function, list[int], list[int]]
+type Step = tuple[Function, list[int], list[int], list[int]]  # inputs, outputs, done with
 
 _TRANSPOSE = DimShuffle(input_ndim=2, new_order=(1, 0))
 
@@ -141,13 +141,19 @@ class Program:
         later = set(fgraph.inputs[n_given:])
         self._first: list[Step] = []
         self._later: list[Step] = []
+        last_use = {v: node for node in order for v in node.inputs}
         for node in order:
             slots |= {v: len(slots) + i for i, v in enumerate(node.outputs)}
             is_later = not later.isdisjoint(node.inputs)
             if is_later:
                 later.update(node.outputs)
-            function = _function_of(node, of_rows=is_later)
-            step = (function, [slots[v] for v in node.inputs], [slots[v] for v in node.outputs])
+            done = {v for v in node.inputs if last_use[v] is node} - set(fgraph.outputs)
+            step = (
+                _function_of(node, of_rows=is_later),
+                [slots[v] for v in node.inputs],
+                [slots[v] for v in node.outputs],
+                [slots[v] for v in done],
+            )
             (self._later if is_later else self._first).append(step)
         self._outputs = [slots[v] for v in fgraph.outputs]
         self._n_slots = len(slots)
@@ -175,8 +181,10 @@ class Program:
 
 def _run(steps: Sequence[Step], values: list[Any]) -> None:
     with np.errstate(all="ignore"):  # whoever uses a value that is not finite names it
-        for function, inputs, outputs in steps:
+        for function, inputs, outputs, done in steps:
             found = function(*[values[i] for i in inputs])
+            for i in done:  # which keeps large arrays from being held together
+                values[i] = None
             if len(outputs) == 1:
                 values[outputs[0]] = found
             else:

@@ -1,5 +1,6 @@
 """Programs of fused loops compute what PyTensor's own mode computes, in any thread."""
 
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -111,6 +112,21 @@ def test_threads_share_a_program():
         found = list(pool.map(lambda block: evaluate(block)[0], blocks))
     for block, values in zip(blocks, found, strict=True):
         np.testing.assert_allclose(values, np.logaddexp(0, block @ B.T) + block[:, :1], rtol=1e-12)
+
+
+def test_arrays_are_let_go_when_they_have_been_used():
+    """Ten functions one after another of a vector of 8 MB: two of them at a time."""
+    graph = z = pt.dvector("z")
+    for i in range(10):
+        graph = pt.cumsum(graph) + i
+    program = compiled([z], graph)
+    values = np.full(10**6, 1e-9)
+    program(values)
+    tracemalloc.start()
+    program(values)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * values.nbytes
 
 
 def test_inputs_are_not_written_into():

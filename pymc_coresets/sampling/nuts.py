@@ -155,10 +155,12 @@ class PyMCNuts:
             variable.set_value(values[name])
         starts = np.tile(self._space.start, (N_CHAINS, 1)) if last is None else last.starts(rng)
         per_chain = -(-n_draws // N_CHAINS)
-        chains = [
-            self._chain(x, per_chain, tune, last, stream)
-            for x, stream in zip(starts, rng.spawn(N_CHAINS), strict=True)
-        ]
+        # A trajectory that diverges may overflow, which is counted as a divergence.
+        with np.errstate(over="ignore", invalid="ignore"):
+            chains = [
+                self._chain(x, per_chain, tune, last, stream)
+                for x, stream in zip(starts, rng.spawn(N_CHAINS), strict=True)
+            ]
         positions = np.concatenate([chain for chain, _, _ in chains])[:n_draws]
         return Run(
             draws=self._space.constrain(positions),

@@ -159,9 +159,8 @@ def build_coreset(  # noqa: PLR0913
     >>> coreset.n_observations, coreset.size <= 10
     (2000, True)
     """
-    chosen = _method(method)
     given = {"size": size, "tolerance": tolerance, "time_budget": time_budget}
-    chosen = _configured(chosen, given | {"weighting": weighting})
+    chosen = _configured(_method(method), given | {"weighting": weighting})
     weights_from = _weighting(weighting)
     _check_nuts_sampler(nuts_sampler)
     rng = generator(random_seed)

@@ -32,7 +32,6 @@ _MARGIN = 0.1  # of the tolerance, within a round: the next posterior will diffe
 _LOOSEST = 0.1  # nats, within a round: with fewer rows some directions are not matched at all
 _LEAST_PATIENCE = 20  # rows that do not help on held-out draws before a round ends
 _PATIENCE_AT_PROPOSAL = 60  # the same: with importance weights, held-out draws are noisier
-_FEWEST_HELDOUT = 30  # effective draws among those held out, for their weights to be used
 _CERTIFYING = 400  # fresh draws: J to 7 to 15 % where it is near the tolerance
 _CANDIDATES_PER_ROW = 20
 _LEAST_ROWS = 200  # that the number of candidates allows for

@@ -106,10 +106,10 @@ class LaplaceApproximation:
             factor = _cholesky(space, mode)
         return cls(space, mode, factor)
 
-    def position(self, z: np.ndarray) -> np.ndarray:
-        """Return the position of standardised coordinates: 0 is the mode, 1 a deviation away."""
-        position: np.ndarray = self.mode + solve_triangular(self.factor, z, lower=True, trans="T")
-        return position
+    def offset(self, z: np.ndarray) -> np.ndarray:
+        """Return how far from the mode standardised coordinates are: L^-T z, (n_dims, ...)."""
+        offset: np.ndarray = solve_triangular(self.factor, z, lower=True, trans="T")
+        return offset
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Draw from the approximation itself."""
@@ -133,9 +133,7 @@ class LaplaceApproximation:
 
     def _positions(self, z: np.ndarray) -> np.ndarray:
         """Turn standard normal draws (n_dims, n_draws) into positions (n_draws, n_dims)."""
-        positions: np.ndarray = (
-            self.mode + solve_triangular(self.factor, z, lower=True, trans="T").T
-        )
+        positions: np.ndarray = self.mode + self.offset(z).T
         return positions
 
 

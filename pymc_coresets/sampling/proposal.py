@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 
 from pymc_coresets.exceptions import SamplingError
@@ -54,7 +54,7 @@ def improve(start: LaplaceApproximation, space: Unconstrained) -> np.ndarray:
     """
 
     def negative(z: np.ndarray) -> tuple[float, np.ndarray]:
-        logp, gradient = space.logp_and_gradient(start.position(z))
+        logp, gradient = space.logp_and_gradient(start.mode + start.offset(z))
         value = -logp if np.isfinite(logp) else np.inf
         return value, -solve_triangular(start.factor, gradient, lower=True)
 
@@ -70,7 +70,8 @@ def improve(start: LaplaceApproximation, space: Unconstrained) -> np.ndarray:
     )
     if not (np.isfinite(found.fun) and np.abs(found.jac).max() < 1.0):
         raise SamplingError(f"No mode of the posterior of all rows was found ({found.message}).")
-    return start.position(found.x)
+    mode: np.ndarray = start.mode + start.offset(found.x)
+    return mode
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,11 +121,8 @@ class HeavyTailed:
         """
 
         def slope(z: np.ndarray) -> np.ndarray:
-            x = mode + solve_triangular(like.factor, z, lower=True, trans="T")
-            gradient: np.ndarray = solve_triangular(
-                like.factor, space.logp_and_gradient(x)[1], lower=True
-            )
-            return gradient
+            gradient = space.logp_and_gradient(mode + like.offset(z))[1]
+            return np.asarray(solve_triangular(like.factor, gradient, lower=True))
 
         steps = _STEP * np.eye(len(mode))
         pairs = [(slope(step), slope(-step)) for step in steps]
@@ -139,9 +137,7 @@ class HeavyTailed:
             ) from error
         if not polish:
             return cls(mode, like.factor @ root)
-        newton = solve_triangular(root, solve_triangular(root, middle, lower=True),
-                                  lower=True, trans="T")  # fmt: skip
-        moved = mode + solve_triangular(like.factor, newton, lower=True, trans="T")
+        moved = mode + like.offset(cho_solve((root, True), middle))
         return cls(moved, like.factor @ root)
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -219,8 +219,8 @@ PLANTED = [
         ("_DEGREES_OF_FREEDOM + n_dims) / 2", "_DEGREES_OF_FREEDOM + 1) / 2"),
         ("below - above for above, below", "above - below for above, below"),
         ("cls(moved, like.factor @ root)", "cls(moved, root)"),
-        ("moved = mode + solve", "moved = mode - solve"),
-        ("return start.position(found.x)", "return start.mode"),
+        ("moved = mode + like", "moved = mode - like"),
+        ("start.mode + start.offset(found.x)", "start.mode"),
     ),
     *plant(
         "potentials/fused_loops.py",

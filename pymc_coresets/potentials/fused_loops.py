@@ -138,23 +138,28 @@ class Program:
             if isinstance(v, Constant) and v not in slots:
                 slots[v] = len(slots)
                 self._constants.append(v.data)
-        later = set(fgraph.inputs[n_given:])
-        self._first: list[Step] = []
-        self._later: list[Step] = []
-        last_use = {v: node for node in order for v in node.inputs}
         for node in order:
             slots |= {v: len(slots) + i for i, v in enumerate(node.outputs)}
-            is_later = not later.isdisjoint(node.inputs)
-            if is_later:
-                later.update(node.outputs)
+        of_rows, first, later = set(fgraph.inputs[n_given:]), [], []
+        for node in order:
+            if of_rows.isdisjoint(node.inputs):
+                first.append(node)
+            else:
+                of_rows.update(node.outputs)
+                later.append(node)
+        last_use = {v: node for node in (*first, *later) for v in node.inputs}
+
+        def step(node: Apply, *, is_later: bool) -> Step:
             done = {v for v in node.inputs if last_use[v] is node} - set(fgraph.outputs)
-            step = (
+            return (
                 _function_of(node, of_rows=is_later),
                 [slots[v] for v in node.inputs],
                 [slots[v] for v in node.outputs],
                 [slots[v] for v in done],
             )
-            (self._later if is_later else self._first).append(step)
+
+        self._first = [step(node, is_later=False) for node in first]
+        self._later = [step(node, is_later=True) for node in later]
         self._outputs = [slots[v] for v in fgraph.outputs]
         self._n_slots = len(slots)
 

@@ -1,7 +1,7 @@
 """Find the parts of a graph that are known, and evaluate them with NumPy: nothing to compile."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytensor
@@ -18,6 +18,7 @@ from pymc_coresets.compat.pytensor_api import (
     OpFromGraph,
     RewriteDatabaseQuery,
     Softplus,
+    TensorVariable,
     Variable,
     ancestors,
     clone_replace,
@@ -29,7 +30,16 @@ from pymc_coresets.compat.pytensor_api import (
     vectorize_graph,
 )
 
-__all__ = ["PLAIN_MODE", "Known", "describe", "evaluate", "inline_graphs", "numpy_function"]
+__all__ = [
+    "PLAIN_MODE",
+    "Known",
+    "Step",
+    "build_planned",
+    "describe",
+    "evaluate",
+    "inline_graphs",
+    "numpy_function",
+]
 
 
 @node_rewriter([Elemwise])
@@ -138,6 +148,56 @@ def evaluate(variables: Sequence[Variable]) -> list[np.ndarray]:
         mode = Mode(linker="py", optimizer="None") if exact else None
         values |= dict(zip(computed, numpy_function([], computed, mode)(), strict=True))
     return [np.asarray(values[v]) for v in variables]
+
+
+class Step[K](NamedTuple):
+    """How a part of a graph is made that a key stands for: first its `needs`, then `build`."""
+
+    needs: tuple[K, ...]
+    build: Callable[[list[TensorVariable]], TensorVariable]
+
+
+def build_planned[K](
+    wanted: K, plan: Callable[[K], Step[K]], built: dict[K, TensorVariable]
+) -> TensorVariable:
+    """Make a part of a graph after all that it needs, however deep that goes.
+
+    Parameters
+    ----------
+    wanted : hashable
+        Key of the part.
+    plan : callable
+        Returns the step of a key.
+    built : dict
+        What has been made so far, by key; what is made is added.
+
+    Returns
+    -------
+    TensorVariable
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> def plan(n):
+    ...     return Step((n - 1,), lambda parts: parts[0] + 1)
+    >>> float(build_planned(3, plan, {0: pt.constant(5.0)}).eval())
+    8.0
+    """
+    stack, steps = [wanted], dict[K, Step[K]]()
+    while stack:
+        key = stack[-1]
+        if key in built:
+            stack.pop()
+            continue
+        if key not in steps:
+            steps[key] = plan(key)
+        step = steps[key]
+        missing = [need for need in step.needs if need not in built]
+        if missing:
+            stack.extend(missing)
+        else:
+            built[key] = step.build([built[need] for need in step.needs])
+    return built[wanted]
 
 
 class Known:

@@ -11,7 +11,7 @@ Where no rule is known the selection is made on the spot.  That is always correc
 still grows with N; :attr:`Pushdown.unselected` names these places.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -33,7 +33,7 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading import checks
-from pymc_coresets.reading.folding import Known, describe
+from pymc_coresets.reading.folding import Known, Step, build_planned, describe
 from pymc_coresets.reading.indexing import aligned_index, indexed_axis
 from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
 
@@ -101,13 +101,6 @@ def _key(variable: Variable, axis: int, rows: RowMap) -> _Key:
     return _Key(cast(TensorVariable, variable), axis, rows)  # what has an axis is a tensor
 
 
-class _Step(NamedTuple):
-    """How to select `key`: first its `needs`, then `build` from their selections."""
-
-    needs: tuple[_Key, ...]
-    build: Callable[[list[TensorVariable]], TensorVariable]
-
-
 class Pushdown(Known):
     """Select observations in graphs that share their parameters and data.
 
@@ -141,22 +134,7 @@ class Pushdown(Known):
 
     def select(self, variable: TensorVariable, axis: int) -> TensorVariable:
         """Return `variable` with the rows of the placeholders along `axis`, instead of all N."""
-        stack = [_Key(variable, axis, ALL_ROWS)]
-        steps: dict[_Key, _Step] = {}
-        while stack:
-            key = stack[-1]
-            if key in self._memo:
-                stack.pop()
-                continue
-            if key not in steps:
-                steps[key] = self._plan(key)
-            step = steps[key]
-            missing = [need for need in step.needs if need not in self._memo]
-            if missing:
-                stack.extend(missing)
-            else:
-                self._memo[key] = step.build([self._memo[need] for need in step.needs])
-        return self._memo[_Key(variable, axis, ALL_ROWS)]
+        return build_planned(_Key(variable, axis, ALL_ROWS), self._plan, self._memo)
 
     def row_arrays(self) -> list[RowArray]:
         """Evaluate the row arrays that the selections so far depend on."""
@@ -184,10 +162,10 @@ class Pushdown(Known):
 
     # -- planning ------------------------------------------------------------------------------
 
-    def _plan(self, key: _Key) -> _Step:
+    def _plan(self, key: _Key) -> Step[_Key]:
         variable, axis, rows = key
         if not self.depends(variable):
-            return _Step((), lambda _: self._leaf(key))
+            return Step((), lambda _: self._leaf(key))
         if variable.owner is None:
             self.local.add(variable)
             return self._take_here(key)
@@ -202,11 +180,11 @@ class Pushdown(Known):
             return self._descend(key, node, axes)
         if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
             inlined = _key(inline_ofg_node(node)[node.outputs.index(variable)], axis, rows)
-            return _Step((inlined,), lambda built: built[0])
+            return Step((inlined,), lambda built: built[0])
         self.unselected.append(describe(variable))
         return self._take_here(key)
 
-    def _descend(self, key: _Key, node: Apply, axes: InputAxes) -> _Step:
+    def _descend(self, key: _Key, node: Apply, axes: InputAxes) -> Step[_Key]:
         selected = {
             i: a
             for i, a in enumerate(axes)
@@ -222,12 +200,12 @@ class Pushdown(Known):
             outputs = rebuild(node.op, node, inputs, {key.axis: self.n_rows})
             return cast(TensorVariable, outputs[node.outputs.index(key.variable)])
 
-        return _Step(needs, build)
+        return Step(needs, build)
 
-    def _plan_check(self, key: _Key, node: Apply) -> _Step:
+    def _plan_check(self, key: _Key, node: Apply) -> Step[_Key]:
         guarded = _key(node.inputs[0], key.axis, key.rows)
         if not isinstance(node.op, CheckParameterValue):
-            return _Step((guarded,), lambda built: built[0])
+            return Step((guarded,), lambda built: built[0])
         found = [c for c in checks.conditions(node) if self.depends(c) or not self.holds(c)]
         length = guarded.variable.type.shape[key.axis] or self.n_obs
         axes = [checks.row_axis(c, guarded.variable, key.axis, length) for c in found]
@@ -244,9 +222,9 @@ class Pushdown(Known):
             selected = [(c, a) for c, (_, a) in zip(built[1:], by_row, strict=True)]
             return checks.guard(built[0], key.axis, [*selected, *whole])
 
-        return _Step((guarded, *(_key(c, a, key.rows) for c, a in by_row)), build)
+        return Step((guarded, *(_key(c, a, key.rows) for c, a in by_row)), build)
 
-    def _plan_index(self, key: _Key, node: Apply) -> _Step | None:
+    def _plan_index(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow ``x[index]`` where the observation axis is one that is indexed."""
         index = indexed_axis(node, key.axis, self.depends)
         if index is None:
@@ -255,11 +233,11 @@ class Pushdown(Known):
         if not index.by_label or not (index.repeats or self._parameters_below(x, index.axis)):
             # The index only leaves rows out: the selection can pass through it.
             inner = _Key(x, index.axis, key.rows.compose(index.positions))
-            return _Step((inner,), lambda built: built[0])
+            return Step((inner,), lambda built: built[0])
         if isinstance(node.op, AdvancedSubtensor):
             return None  # a lookup: its index is a row array
         positions = _Key(pt.constant(index.positions), 0, key.rows)
-        return _Step((positions,), lambda built: _take(self._whole(x), built[0], index.axis))
+        return Step((positions,), lambda built: _take(self._whole(x), built[0], index.axis))
 
     def _parameters_below(self, variable: Variable, axis: int) -> set[Variable]:
         """Find the parameters that a selection of rows of `variable` would reach."""
@@ -291,7 +269,7 @@ class Pushdown(Known):
             return [(inline_ofg_node(node)[node.outputs.index(variable)], axis)]
         return []
 
-    def _plan_aligned(self, key: _Key, node: Apply) -> _Step | None:
+    def _plan_aligned(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow ``x[arange(n), k]``: row n of the result needs row n of x."""
         found = aligned_index(node, key.axis, self.depends)
         if found is None:
@@ -313,13 +291,13 @@ class Pushdown(Known):
             inputs[counting - 1] = pt.arange(self.n_rows).dimshuffle(order)
             return cast(TensorVariable, node.op.make_node(built[0], *inputs).outputs[0])
 
-        return _Step((_key(node.inputs[0], x_axis, key.rows), *needs), build)
+        return Step((_key(node.inputs[0], x_axis, key.rows), *needs), build)
 
-    def _take_here(self, key: _Key) -> _Step:
+    def _take_here(self, key: _Key) -> Step[_Key]:
         if key.rows not in self._positions:
             self._positions[key.rows] = pt.constant(key.rows.positions)
         positions = _Key(self._positions[key.rows], 0, ALL_ROWS)
-        return _Step(
+        return Step(
             (positions,), lambda built: _take(self._whole(key.variable), built[0], key.axis)
         )
 

@@ -43,6 +43,7 @@ GRAPHS = {
     "a softmax": of_each_draw(lambda one, x: pt.special.log_softmax(x * one, axis=1), x=x),
     "a sum of exponentials": of_each_draw(lambda one, x: pt.logsumexp(x * one, axis=1), x=x),
     "a join of unequal batches": of_each_draw(joined, x=x),
+    "draws before and after rows": (b.sum(axis=1)[:, None] + x[:7, :1]) * pt.exp(b.sum()),
     "sorted draws": of_each_draw(lambda one, x: pt.sort(one)[group] + x[:, 1], x=x),
     "triangular matrices of draws": of_each_draw(
         lambda one, x: pt.linalg.solve_triangular(

@@ -32,7 +32,7 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.reading import checks
 from pymc_coresets.reading.cells.batching import apply_to_cells
-from pymc_coresets.reading.folding import Known, describe
+from pymc_coresets.reading.folding import Known, Step, build_planned, describe
 from pymc_coresets.reading.indexing import aligned_index, indexed_cells
 from pymc_coresets.reading.selection_rules import has_rule, input_axes
 
@@ -99,13 +99,6 @@ class _Key(NamedTuple):
         return {i: axis for i, axis in enumerate(self.axes) if axis is not None}
 
 
-class _Step(NamedTuple):
-    """How to write `key` in long format: first its `needs`, then `build` from them."""
-
-    needs: tuple[_Key, ...]
-    build: Callable[[list[TensorVariable]], TensorVariable]
-
-
 class LongFormat(Known):
     """Write graphs that share their parameters and data in long format.
 
@@ -162,23 +155,18 @@ class LongFormat(Known):
         return cast(TensorVariable, flat)
 
     def _long(self, wanted: _Key) -> TensorVariable:
-        stack, steps = [wanted], dict[_Key, _Step]()
-        while stack:
-            key = stack[-1]
-            if key in self._memo:
-                stack.pop()
-                continue
-            if key not in steps:
-                steps[key] = self._plan(key)
-            step = steps[key]
-            missing = [need for need in step.needs if need not in self._memo]
-            if missing:
-                stack.extend(missing)
-            else:
-                below = [self._reached.get(need, frozenset()) for need in step.needs]
-                self._reached[key] = frozenset().union(self._reached.get(key, ()), *below)
-                self._memo[key] = step.build([self._memo[need] for need in step.needs])
-        return self._memo[wanted]
+        return build_planned(wanted, self._plan_and_trace, self._memo)
+
+    def _plan_and_trace(self, key: _Key) -> Step[_Key]:
+        """Plan a step that also notes what its key reaches."""
+        step = self._plan(key)
+
+        def build(parts: list[TensorVariable]) -> TensorVariable:
+            below = [self._reached.get(need, frozenset()) for need in step.needs]
+            self._reached[key] = frozenset().union(self._reached.get(key, ()), *below)
+            return step.build(parts)
+
+        return Step(step.needs, build)
 
     def _key(self, variable: Variable, axes: Sequence[int | None], cells: Cells) -> _Key:
         own = (None if a is None or self.broadcasts(variable, a) else a for a in axes)
@@ -186,13 +174,13 @@ class LongFormat(Known):
 
     # -- planning ------------------------------------------------------------------------------
 
-    def _plan(self, key: _Key) -> _Step:
+    def _plan(self, key: _Key) -> Step[_Key]:
         variable, axes, cells = key
         node = variable.owner
         if not key.selected:
-            return _Step((), lambda _: variable)
+            return Step((), lambda _: variable)
         if not self.depends(variable):
-            return _Step((), lambda _: self._gathered(key))
+            return Step((), lambda _: self._gathered(key))
         if node is None:
             if cells.are_distinct_along(list(key.selected)):
                 self.local.add(variable)
@@ -204,15 +192,15 @@ class LongFormat(Known):
             return step
         if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
             inlined = self._key(inline_ofg_node(node)[node.outputs.index(variable)], axes, cells)
-            return _Step((inlined,), lambda built: built[0])
+            return Step((inlined,), lambda built: built[0])
         if cells.are_distinct_along(list(key.selected)):
             self.unselected.append(describe(variable))
         return self._gather_here(key)
 
-    def _plan_check(self, key: _Key, node: Apply) -> _Step:
+    def _plan_check(self, key: _Key, node: Apply) -> Step[_Key]:
         guarded = self._key(node.inputs[0], key.axes, key.cells)
         if not isinstance(node.op, CheckParameterValue):
-            return _Step((guarded,), lambda built: built[0])
+            return Step((guarded,), lambda built: built[0])
         found = [c for c in checks.conditions(node) if self.depends(c) or not self.holds(c)]
         needs = [self._condition_key(c, guarded) for c in found]
 
@@ -226,7 +214,7 @@ class LongFormat(Known):
                 guards.append((need.variable, None) if shared else (cells, 0))
             return checks.guard(built[0], 0, guards)
 
-        return _Step((guarded, *needs), build)
+        return Step((guarded, *needs), build)
 
     def _condition_key(self, condition: Variable, guarded: _Key) -> _Key:
         axes: list[int | None] = [None] * len(guarded.axes)
@@ -238,7 +226,7 @@ class LongFormat(Known):
             axes = [None] * len(axes)
         return self._key(condition, axes, guarded.cells)
 
-    def _plan_cells(self, key: _Key, node: Apply) -> _Step | None:
+    def _plan_cells(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow ``x[i1, i2]`` or ``x[mask]``, as where PyMC leaves out missing cells."""
         if len(key.selected) != 1:
             return None
@@ -257,9 +245,9 @@ class LongFormat(Known):
             kept = [i for i in range(built[0].type.ndim) if not axis + 1 < i <= last]
             return cast(TensorVariable, built[0].dimshuffle(kept))
 
-        return _Step((need,), build)
+        return Step((need,), build)
 
-    def _plan_descent(self, key: _Key, node: Apply) -> _Step | None:
+    def _plan_descent(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow the rules of an operation along each axis."""
         columns: list[Sequence[int | None]] = []
         shared: dict[int, np.ndarray] = {}  # inputs for one cell that are the same for all
@@ -285,7 +273,7 @@ class LongFormat(Known):
                 needs[i] = need
             elif need is not None and None in variable.type.shape and not self.depends(variable):
                 shared[i] = self.value(variable)  # of length 1, which its type does not say
-        return _Step(tuple(needs.values()), self._application(key, node, needs, shared))
+        return Step(tuple(needs.values()), self._application(key, node, needs, shared))
 
     def _application(
         self, key: _Key, node: Apply, needs: Mapping[int, _Key], shared: Mapping[int, np.ndarray]
@@ -301,9 +289,9 @@ class LongFormat(Known):
 
     # -- gathering -----------------------------------------------------------------------------
 
-    def _gather_here(self, key: _Key) -> _Step:
+    def _gather_here(self, key: _Key) -> Step[_Key]:
         self._reached[key] = frozenset([key.variable])
-        return _Step((), lambda _: self._gathered(key))
+        return Step((), lambda _: self._gathered(key))
 
     def _gathered(self, key: _Key) -> TensorVariable:
         """Return the cells of a variable, with length 1 along the selected axes."""

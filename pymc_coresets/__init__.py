@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from pymc_coresets.build import build_coreset
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.diagnostics.comparison import Comparison, compare
-from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.exceptions import (
     CoresetError,
     CoresetWarning,
@@ -38,6 +38,7 @@ __version__ = version("pymc-coresets")
 __all__ = [
     "GIGA",
     "IHT",
+    "Certificate",
     "Check",
     "Comparison",
     "Coreset",

@@ -13,6 +13,7 @@ import xarray as xr
 
 from pymc_coresets.advice import limitations
 from pymc_coresets.coreset import Coreset
+from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.methods import METHODS
@@ -208,6 +209,7 @@ def build_coreset(  # noqa: PLR0913
         settings=settings,
         loglikelihood=loglik,
         proposal=solution.proposal,
+        certificate=None if solution.log_ratios is None else Certificate.of(solution.log_ratios),
     )
 
 

@@ -1,6 +1,5 @@
 """The result: a few weighted rows, and the model in which they stand for all of them."""
 
-import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ import xarray as xr
 
 from pymc_coresets.diagnostics.datatree import reweight_draws
 from pymc_coresets.diagnostics.importance import Proposal
-from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.options import generator, whole_number
@@ -29,6 +28,7 @@ from pymc_coresets.storage import (
     compare_fingerprints,
     fingerprints,
     read_netcdf,
+    stored_dataset,
     stored_fields,
     write_netcdf,
 )
@@ -74,6 +74,9 @@ class Coreset(StandIn[Check]):
         Digests of the data that it was built from, if the coreset was read from a file.
     proposal : Proposal, optional
         Draws from around the mode of the full posterior, see `importance_draws`.
+    certificate : Certificate, optional
+        What the last pass over the data in the construction said of the coreset, at fresh draws
+        of its posterior that chose nothing; None for methods other than ``"auto"``.
 
     Notes
     -----
@@ -128,6 +131,7 @@ class Coreset(StandIn[Check]):
     loglikelihood: LogLikelihood | None
     built_from: Fingerprints | None = None
     proposal: Proposal[Draws] | None = None
+    certificate: Certificate | None = None
 
     @property
     def size(self) -> int:
@@ -351,19 +355,7 @@ class Coreset(StandIn[Check]):
         return fingerprints(self.loglikelihood.observations, self._positions())
 
     def _dataset(self) -> xr.Dataset:
-        return xr.Dataset(
-            {"indices": ("row", self.indices), "weights": ("row", self.weights)},
-            attrs={
-                "n_observations": self.n_observations,
-                "n_distinct": self.n_distinct,
-                "method": self.method,
-                "weighting": self.weighting,
-                "status": self.status,
-                "objective": self.objective,
-                "random_seed": "" if self.random_seed is None else str(self.random_seed),
-                "settings": json.dumps(self.settings),
-            },
-        )
+        return stored_dataset(vars(self))
 
     def _whole(self) -> LogLikelihood:
         if self.loglikelihood is None:

@@ -4,7 +4,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_coresets.compat.pytensor_api import graph_inputs
+from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 from pymc_coresets.options import flag, names_of
 from pymc_coresets.reading.observations import Observations
@@ -26,12 +27,15 @@ __all__ = [
     "compare_fingerprints",
     "fingerprints",
     "read_netcdf",
+    "stored_dataset",
     "stored_fields",
     "write_netcdf",
 ]
 
 _MARK = b"\npymc_coresets 1 blake2b "  # and the digest of all before it: the end of every file
 _BLOCK_ENTRIES = 2**20
+_COUNTS = ("n_observations", "n_distinct")
+_WORDS = ("method", "weighting", "status")
 _MALFORMED = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
 
 
@@ -262,6 +266,30 @@ def _need_h5netcdf() -> None:
 # -- what is in it ---------------------------------------------------------------------------------
 
 
+def stored_dataset(fields: Mapping[str, Any]) -> xr.Dataset:
+    """Return the fields of a `Coreset` as the group of its file from which they can be read.
+
+    Parameters
+    ----------
+    fields : mapping of str
+        By name; those that belong to the model are left out.
+
+    Returns
+    -------
+    xarray.Dataset
+    """
+    seed, certificate = fields["random_seed"], fields["certificate"]
+    return xr.Dataset(
+        {"indices": ("row", fields["indices"]), "weights": ("row", fields["weights"])},
+        attrs={name: fields[name] for name in (*_COUNTS, *_WORDS, "objective")}
+        | {
+            "random_seed": "" if seed is None else str(seed),
+            "settings": json.dumps(fields["settings"]),
+            "certificate": "" if certificate is None else json.dumps(asdict(certificate)),
+        },
+    )
+
+
 def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
     """Return the arguments of `Coreset` from the groups of its file.
 
@@ -281,25 +309,32 @@ def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
     attrs = dataset.attrs
     indices, weights = dataset["indices"].to_numpy(), dataset["weights"].to_numpy()
     _check_rows(indices, weights)
-    for name in {"method", "weighting", "status", "selected", "every"} & attrs.keys():
+    for name in {*_WORDS, "selected", "every", "certificate"} & attrs.keys():
         if not isinstance(attrs[name], str):
             raise TypeError(f"its {name} is {attrs[name]!r}, and no word")
     return {
         "indices": indices,
         "weights": weights,
-        "n_observations": int(attrs["n_observations"]),
-        "n_distinct": int(attrs["n_distinct"]),
-        "method": attrs["method"],
-        "weighting": attrs["weighting"],
-        "status": attrs["status"],
+        **{name: int(attrs[name]) for name in _COUNTS},
+        **{name: attrs[name] for name in _WORDS},
         "objective": float(attrs["objective"]),
         "random_seed": None if attrs["random_seed"] == "" else int(attrs["random_seed"]),
         "history": history,
         "settings": _stored_settings(json.loads(attrs["settings"])),
+        "certificate": _stored_certificate(attrs["certificate"]),
         "built_from": Fingerprints(selected=attrs["selected"], every=attrs["every"])
         if "selected" in attrs
         else None,
     }
+
+
+def _stored_certificate(text: str) -> Certificate | None:
+    if not text:
+        return None
+    found = Certificate(**json.loads(text))
+    if not all(isinstance(value, int | float) for value in asdict(found).values()):
+        raise TypeError("its certificate has entries that are no numbers")
+    return found
 
 
 def _check_rows(indices: np.ndarray, weights: np.ndarray) -> None:

@@ -11,12 +11,11 @@ from pymc_coresets.diagnostics.importance import (
     KHAT_USELESS,
     Floats,
     SmoothedWeights,
-    estimate_divergences,
     khat_threshold,
     pareto_smooth,
     systematic_resample,
 )
-from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.diagnostics.judging import Check, importance_figures
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 
 _SAMPLE_DIMS = ("chain", "draw")
@@ -295,15 +294,8 @@ def _smoothed_ratios(
 def _check(
     idata: xr.DataTree, posterior: xr.Dataset, log_r: Floats, smoothed: SmoothedWeights
 ) -> Check:
-    divergences = estimate_divergences(log_r, smoothed)
     return Check(
-        pareto_khat=smoothed.pareto_khat,
-        ess=smoothed.ess,
-        n_draws=log_r.size,
-        kl=divergences.kl,
-        kl_mcse=divergences.kl_mcse,
-        symmetrised_kl=divergences.symmetrised_kl,
-        symmetrised_kl_mcse=divergences.symmetrised_kl_mcse,
+        **importance_figures(log_r, smoothed),
         rhat=max(_numbers(arviz_stats.rhat, posterior), default=np.nan),
         ess_bulk=min(_numbers(arviz_stats.ess, posterior), default=np.nan),
         n_divergences=_n_divergences(idata),

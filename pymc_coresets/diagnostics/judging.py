@@ -1,10 +1,18 @@
-"""The verdict on draws of a coreset posterior: thresholds, and what they mean in words."""
+"""The verdict on a coreset posterior: thresholds, and what they mean in words."""
 
 from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from pymc_coresets.diagnostics.importance import KHAT_USELESS, khat_threshold
+from pymc_coresets.diagnostics.importance import (
+    KHAT_USELESS,
+    SmoothedWeights,
+    estimate_divergences,
+    khat_threshold,
+    pareto_smooth,
+)
 from pymc_coresets.display import facts_html, facts_text
 
 KL_NEGLIGIBLE = 0.01
@@ -22,12 +30,10 @@ _RHAT_NOISE = 16.0  # over the bulk ESS: what R-hat, largest of a hundred, excee
 MIN_ESS = 100.0
 """Effective sample size at which the standard error of a mean is a tenth of its variable's sd."""
 
-_TITLE = "Check of a coreset posterior"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
-    """What the draws of a coreset posterior say about its distance from the full posterior.
+class Certificate:
+    """How far a coreset's posterior is from the full one, by draws of it that chose nothing.
 
     Parameters
     ----------
@@ -42,6 +48,134 @@ class Check:
         KL(coreset || full) in nats and its Monte Carlo standard error.
     symmetrised_kl, symmetrised_kl_mcse : float
         Variance of the log-ratios, to first order KL(coreset || full) + KL(full || coreset).
+
+    Notes
+    -----
+    No number here can see a mode that the coreset posterior misses altogether.
+
+    Examples
+    --------
+    >>> Certificate.of(np.zeros(400)).negligible
+    True
+    """
+
+    pareto_khat: float
+    ess: float
+    n_draws: int
+    kl: float
+    kl_mcse: float
+    symmetrised_kl: float
+    symmetrised_kl_mcse: float
+
+    _title: ClassVar[str] = "Certificate of a coreset"
+
+    @classmethod
+    def of(cls, log_ratios: ArrayLike) -> Self:
+        """Judge log-ratios of the full over the coreset's posterior density.
+
+        Parameters
+        ----------
+        log_ratios : array_like of shape (n_draws,) or (n_chains, n_draws)
+            In nats, up to a constant.
+
+        Raises
+        ------
+        InvalidDataError
+            If they are not finite, or fewer than 30.
+        """
+        return cls(**importance_figures(np.atleast_2d(np.asarray(log_ratios, dtype=np.float64))))
+
+    @property
+    def negligible(self) -> bool:
+        """Whether both estimates of KL(coreset || full) plus two errors lie below 0.01 nats."""
+        direct = self.kl + 2 * self.kl_mcse
+        from_variance = (self.symmetrised_kl + 2 * self.symmetrised_kl_mcse) / 2
+        return max(direct, from_variance) < KL_NEGLIGIBLE
+
+    @property
+    def needs_reweighting(self) -> bool:
+        """Whether draws, as they are, differ noticeably from the full posterior's."""
+        return not self.negligible
+
+    @property
+    def reliable(self) -> bool:
+        """Whether draws can stand for the full posterior, re-weighted if necessary."""
+        weights_serve = self.pareto_khat < khat_threshold(self.n_draws) and self.ess >= MIN_ESS
+        return self.negligible or weights_serve
+
+    @property
+    def verdict(self) -> str:
+        """What the numbers mean and what to do, in words."""
+        return self._judgement()
+
+    def _judgement(self) -> str:
+        if self.pareto_khat >= KHAT_USELESS and not self.negligible:
+            return (
+                "Not to be used: a few draws carry all the weight, so neither the draws nor the "
+                "estimates of KL can be trusted. Build a larger coreset, or one with a weighting "
+                "distribution closer to the posterior."
+            )
+        if self.negligible:
+            return (
+                "Reliable: the draws can be used as they are; their posterior differs from the "
+                f"full one by less than {KL_NEGLIGIBLE} nats."
+            )
+        if self.reliable:
+            return (
+                "Reliable once re-weighted: the coreset posterior differs noticeably from the full "
+                "one, but its importance weights correct that. Use reweight(), or a larger size."
+            )
+        if self.pareto_khat < khat_threshold(self.n_draws):
+            return (
+                f"Doubtful: the re-weighted draws have an effective sample size of only "
+                f"{self.ess:.0f}. Sample more draws, or build a larger coreset."
+            )
+        return (
+            "Doubtful: the importance weights have a heavy tail, so re-weighting improves the "
+            "draws without making them right. Build a larger coreset, or sample more draws."
+        )
+
+    def _rows(self) -> dict[str, str]:
+        limit = khat_threshold(self.n_draws)
+        return {
+            "KL(coreset || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
+            "symmetrised KL": f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats",
+            "Pareto k-hat": f"{self.pareto_khat:.2f} (reliable below {limit:.2g})",
+            "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
+        }
+
+    def __repr__(self) -> str:
+        return facts_text(self._title, self._rows(), self.verdict)
+
+    def _repr_html_(self) -> str:
+        return facts_html(self._title, self._rows(), verdict=self.verdict)
+
+
+def importance_figures(
+    log_ratios: np.ndarray, smoothed: SmoothedWeights | None = None
+) -> dict[str, Any]:
+    """Return the fields of a `Certificate` for log-ratios of shape (n_chains, n_draws)."""
+    smoothed = pareto_smooth(log_ratios) if smoothed is None else smoothed
+    found = estimate_divergences(log_ratios, smoothed)
+    return {
+        "pareto_khat": smoothed.pareto_khat,
+        "ess": smoothed.ess,
+        "n_draws": log_ratios.size,
+        "kl": found.kl,
+        "kl_mcse": found.kl_mcse,
+        "symmetrised_kl": found.symmetrised_kl,
+        "symmetrised_kl_mcse": found.symmetrised_kl_mcse,
+    }
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Check(Certificate):
+    """What the draws of a coreset posterior say about its distance from the full posterior.
+
+    Parameters
+    ----------
+    pareto_khat, ess, n_draws, kl, kl_mcse, symmetrised_kl, symmetrised_kl_mcse
+        As of a `Certificate`.
     rhat : float
         Largest R-hat over the variables; NaN for a single chain.
     ess_bulk : float
@@ -67,16 +201,11 @@ class Check:
     (True, True)
     """
 
-    pareto_khat: float
-    ess: float
-    n_draws: int
-    kl: float
-    kl_mcse: float
-    symmetrised_kl: float
-    symmetrised_kl_mcse: float
     rhat: float
     ess_bulk: float
     n_divergences: int | None
+
+    _title: ClassVar[str] = "Check of a coreset posterior"
 
     @property
     def rhat_limit(self) -> float:
@@ -95,24 +224,9 @@ class Check:
         return not self.rhat > self.rhat_limit and self.ess_bulk >= MIN_ESS
 
     @property
-    def negligible(self) -> bool:
-        """Whether both estimates of KL(coreset || full) plus two errors lie below 0.01 nats."""
-        direct = self.kl + 2 * self.kl_mcse
-        from_variance = (self.symmetrised_kl + 2 * self.symmetrised_kl_mcse) / 2
-        return max(direct, from_variance) < KL_NEGLIGIBLE
-
-    @property
-    def needs_reweighting(self) -> bool:
-        """Whether the draws, as they are, differ noticeably from the full posterior's."""
-        return not self.negligible
-
-    @property
     def reliable(self) -> bool:
         """Whether the draws can stand for the full posterior, re-weighted if necessary."""
-        if not self.converged:
-            return False
-        weights_serve = self.pareto_khat < khat_threshold(self.n_draws) and self.ess >= MIN_ESS
-        return self.negligible or weights_serve
+        return self.converged and super().reliable
 
     @property
     def verdict(self) -> str:
@@ -128,54 +242,20 @@ class Check:
         return " ".join(sentences)
 
     def _judgement(self) -> str:
-        if self.pareto_khat >= KHAT_USELESS and not self.negligible:
-            return (
-                "Not to be used: a few draws carry all the weight, so neither the draws nor the "
-                "estimates of KL can be trusted. Build a larger coreset, or one with a weighting "
-                "distribution closer to the posterior."
-            )
-        if not self.converged:
-            return (
-                "Not to be used yet: the draws have not converged to the coreset's own posterior, "
-                "so its distance from the full one cannot be judged. Sample longer."
-            )
-        if self.negligible:
-            return (
-                "Reliable: the draws can be used as they are; their posterior differs from the "
-                f"full one by less than {KL_NEGLIGIBLE} nats."
-            )
-        if self.reliable:
-            return (
-                "Reliable once re-weighted: the coreset posterior differs noticeably from the full "
-                "one, but its importance weights correct that. Use reweight(), or a larger size."
-            )
-        if self.pareto_khat < khat_threshold(self.n_draws):
-            return (
-                f"Doubtful: the re-weighted draws have an effective sample size of only "
-                f"{self.ess:.0f}. Sample more draws, or build a larger coreset."
-            )
+        hopeless = self.pareto_khat >= KHAT_USELESS and not self.negligible
+        if self.converged or hopeless:
+            return super()._judgement()
         return (
-            "Doubtful: the importance weights have a heavy tail, so re-weighting improves the "
-            "draws without making them right. Build a larger coreset, or sample more draws."
+            "Not to be used yet: the draws have not converged to the coreset's own posterior, "
+            "so its distance from the full one cannot be judged. Sample longer."
         )
 
     def _rows(self) -> dict[str, str]:
         divergences = "not recorded" if self.n_divergences is None else str(self.n_divergences)
-        limit = khat_threshold(self.n_draws)
-        return {
-            "KL(coreset || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
-            "symmetrised KL": f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats",
-            "Pareto k-hat": f"{self.pareto_khat:.2f} (reliable below {limit:.2g})",
-            "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
+        return super()._rows() | {
             "R-hat (largest)": "needs two chains"
             if np.isnan(self.rhat)
             else f"{self.rhat:.3f} (converged below {self.rhat_limit:.3g})",
             "bulk ESS (smallest)": f"{self.ess_bulk:.0f}",
             "divergences": divergences,
         }
-
-    def __repr__(self) -> str:
-        return facts_text(_TITLE, self._rows(), self.verdict)
-
-    def _repr_html_(self) -> str:
-        return facts_html(_TITLE, self._rows(), verdict=self.verdict)

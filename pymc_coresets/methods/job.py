@@ -13,6 +13,8 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Progress, Solution
 
+_MANY = 200_000  # rows: a pass over the data costs more than what follows it
+
 __all__ = [
     "CoresetPosterior",
     "Job",
@@ -20,6 +22,7 @@ __all__ = [
     "Propose",
     "Report",
     "WeightingDraws",
+    "draws_around_mode",
     "moderate_size",
     "rows_of_a_quadratic",
 ]
@@ -144,6 +147,20 @@ def rows_of_a_quadratic(n_dims: int) -> int:
     6
     """
     return n_dims * (n_dims + 3) // 2 + 1
+
+
+def draws_around_mode(n_dims: int, n_rows: int) -> int:
+    """How many draws from around a mode choose rows: 2 K, as in `rows_of_a_quadratic`.
+
+    But 1 000 at least (500 of more than 200 000 rows), and 2 000 at most.
+
+    Examples
+    --------
+    >>> draws_around_mode(10, 1_000), draws_around_mode(10, 10**6), draws_around_mode(38, 10**6)
+    (1000, 500, 1560)
+    """
+    least = 500 if n_rows > _MANY else 1_000
+    return max(least, min(2 * rows_of_a_quadratic(n_dims), 2_000))
 
 
 def moderate_size(n_dims: int, n_rows: int) -> int:

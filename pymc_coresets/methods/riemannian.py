@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,17 +13,23 @@ import numpy as np
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, Proposal, pareto_smooth
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.methods.adaptive import judge
-from pymc_coresets.methods.job import CoresetPosterior, Job, Propose, rows_of_a_quadratic
+from pymc_coresets.methods.job import (
+    CoresetPosterior,
+    Job,
+    Propose,
+    draws_around_mode,
+    rows_of_a_quadratic,
+)
 from pymc_coresets.methods.metering import Metered
 from pymc_coresets.methods.pursuit import Pursuit
-from pymc_coresets.methods.rounds import Accept, Damp, Round, View, sound_part
+from pymc_coresets.methods.rounds import Accept, Damp, Round, View, decide
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.source import Look
 from pymc_coresets.solving.candidates import default_n_draws, n_candidates, problem_at
 from pymc_coresets.solving.loop import solve
 from pymc_coresets.solving.problem import Vector
-from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
+from pymc_coresets.solving.solution import Progress, Selection, Solution, Status, Trace
 
 __all__ = ["RiemannianPursuit"]
 
@@ -35,7 +42,6 @@ _PATIENCE_AT_PROPOSAL = 60  # the same: with importance weights, held-out draws 
 _CERTIFYING = 400  # fresh draws: J to 7 to 15 % where it is near the tolerance
 _CANDIDATES_PER_ROW = 20
 _LEAST_ROWS = 200  # that the number of candidates allows for
-_MANY = 200_000  # rows: a look costs more than what follows it
 _LEAST_START = 1_000  # rows
 _ROWS_PER_DIMENSION = 50  # of the start: from a tenth of that, the rounds diverged in a hierarchy
 
@@ -194,6 +200,7 @@ class RiemannianPursuit:
             status=status,
             objective=best.objective if math.isfinite(best.objective) else math.nan,
             proposal=run.proposed,
+            log_ratios=best.log_ratios,
         )
 
 
@@ -232,8 +239,8 @@ class _Run[D]:
             if time.perf_counter() > deadline:
                 return Status.OUT_OF_TIME
             goal = (1 - share) * known.own + share * known.look.total
-            current, predicted = self._pursue(known.draws, known.look, goal)
-            view = self._try(current, predicted)
+            current, selection = self._pursue(known.draws, known.look, goal)
+            view = self._try(current, float(selection.history.objective[-1]))
             if view is not None and view.coreset.objective < self.best.objective:
                 self.best, unimproved = view.coreset, 0
             else:
@@ -242,7 +249,7 @@ class _Run[D]:
                 return Status.TOLERANCE_REACHED
             if unimproved >= self.options.patience:
                 return Status.SAMPLING_FAILED if view is None else Status.NO_PROGRESS
-            match self._decide(known, current, view, share):
+            match decide(known, view, partial(self._change, known, current), share):
                 case Accept(accepted):
                     known, share = accepted, 1.0
                 case Damp(share):
@@ -251,29 +258,40 @@ class _Run[D]:
 
     def _first_view(self, deadline: float, propose: Propose[D] | None) -> View[D] | Status:
         """Return what the rounds begin with, or why there is no need of any."""
-        found = None if propose is None else self._one_look(deadline, propose)
+        found = None if propose is None else self._one_look(propose)
         if found is None:
-            # The first draws are only to find the region of the posterior.
-            known = self._look(self.start, math.nan, self.posterior.rough_draw)
-            self.start = known.coreset
-            if len(self.start.rows) <= self.size:
-                self.best = replace(self.start, objective=math.inf)  # any round will do better
-            return known
-        self.best = found
-        if found.objective <= self.options.tolerance:
+            return self._view_of_start()
+        self.best, selection = found
+        if time.perf_counter() > deadline:
+            return Status.OUT_OF_TIME
+        # Where more rounds are likely, the draws that certify serve for the next of them, too.
+        enough = selection.objective <= self.options.tolerance
+        predicted = float(selection.history.objective[-1])
+        view = self._try(self.best, predicted, n_draws=_CERTIFYING if enough else None)
+        if view is None:
+            return self._view_of_start()
+        self.best = view.coreset
+        if self.best.objective <= self.options.tolerance:
             return Status.TOLERANCE_REACHED
         if time.perf_counter() > deadline:
             return Status.OUT_OF_TIME
-        known = self._look(found, math.nan, self.posterior.draw)
-        self.best = known.coreset
+        if not len(view.look.candidates):
+            view = self._try(self.best, math.nan)
+        return Status.SAMPLING_FAILED if view is None else view
+
+    def _view_of_start(self) -> View[D]:
+        # These draws are only to find the region of the posterior.
+        known = self._look(self.start, math.nan, self.posterior.rough_draw)
+        self.start = known.coreset
+        if len(self.start.rows) <= self.size:
+            self.best = replace(self.start, objective=math.inf)  # any round will do better
         return known
 
-    def _one_look(self, deadline: float, propose: Propose[D]) -> Round | None:
+    def _one_look(self, propose: Propose[D]) -> tuple[Round, Selection] | None:
         """Choose rows at draws from around the mode; None where that leads to no coreset."""
         with self.posterior.drawing():
-            least = 500 if self.posterior.n_rows > _MANY else 1_000
-            wanted = 2 * rows_of_a_quadratic(self.posterior.n_dims)
-            n_draws = self.options.draws or int(np.clip(wanted, least, 2_000))
+            default = draws_around_mode(self.posterior.n_dims, self.posterior.n_rows)
+            n_draws = self.options.draws or default
             proposal = propose(n_draws, start_size=self.start_size, rng=self.rng.spawn(1)[0])
         if proposal is None:
             return None
@@ -284,11 +302,7 @@ class _Run[D]:
         smoothed = pareto_smooth(log_ratios[None])
         self.proposed = replace(proposal, log_ratios=log_ratios)
         weights = smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None
-        chosen, predicted = self._pursue(proposal.draws, look, look.total, weights)
-        if time.perf_counter() > deadline:
-            return chosen
-        view = self._try(chosen, predicted, n_draws=_CERTIFYING)
-        return None if view is None else view.coreset
+        return self._pursue(proposal.draws, look, look.total, weights)
 
     def fall_back(self, status: Status, deadline: float) -> Status:
         """Try uniform weights: those of the start if they fit, whose first draws were rough."""
@@ -298,8 +312,7 @@ class _Run[D]:
         view = self._try(uniform, math.nan)
         if view is not None and view.coreset.objective < self.best.objective:
             self.best = view.coreset
-        within = self.best.objective <= self.options.tolerance
-        return Status.TOLERANCE_REACHED if within else status
+        return Status.TOLERANCE_REACHED if self.best.objective <= self.options.tolerance else status
 
     def _try(
         self, coreset: Round, predicted: float, *, n_draws: int | None = None
@@ -309,7 +322,7 @@ class _Run[D]:
             view = self._look(coreset, predicted, self.posterior.draw, n_draws=n_draws)
         except SamplingError as error:
             _log.info("A round is taken back: %s", error)
-            self._record(coreset, predicted, math.inf, {})
+            self._record(coreset, predicted, None)
             return None
         return view if math.isfinite(view.coreset.objective) else None
 
@@ -321,20 +334,17 @@ class _Run[D]:
         *,
         n_draws: int | None = None,
     ) -> View[D]:
-        """Draw from a coreset's posterior, and see how much log r varies there.
-
-        With `n_draws`, only that: no candidates.
-        """
+        """See how much log r varies over a coreset's posterior; no candidates with `n_draws`."""
         n = n_draws or self.n_draws
         draws = draw(coreset.rows, coreset.weights, n, rng=self.rng.spawn(1)[0])
         look = self._all_rows(draws, coreset, 0 if n_draws else n)
         loglik = self.posterior.loglik(draws, coreset.rows)
         own = coreset.weights @ (loglik - loglik.mean(axis=1, keepdims=True))
         log_ratios = look.total - own
-        finite = bool(np.isfinite(log_ratios).all())
-        objective = float(np.var(log_ratios)) if finite else math.inf
-        self._record(coreset, predicted, objective, judge(log_ratios) if finite else {})
-        return View(coreset=replace(coreset, objective=objective), draws=draws, own=own, look=look)
+        finite = log_ratios if np.isfinite(log_ratios).all() else None
+        objective = self._record(coreset, predicted, finite)
+        measured = replace(coreset, objective=objective, log_ratios=finite)
+        return View(coreset=measured, draws=draws, own=own, look=look)
 
     def _all_rows(self, draws: D, some: Round, n_choosing: int) -> Look:
         """Look at all rows, and take candidates unless no draws are to choose any."""
@@ -352,36 +362,28 @@ class _Run[D]:
         self.scale = look.norm_total
         return look
 
-    def _record(
-        self, coreset: Round, predicted: float, objective: float, judged: dict[str, Any]
-    ) -> None:
+    def _record(self, coreset: Round, predicted: float, log_ratios: Vector | None) -> float:
+        """Add a step to the history, and return its objective."""
         progress = Progress(
             size=len(coreset.rows),
             objective=predicted,
-            heldout_objective=objective,
+            heldout_objective=math.inf if log_ratios is None else float(np.var(log_ratios)),
             seconds=time.perf_counter() - self.started,
-            **judged,
+            **({} if log_ratios is None else judge(log_ratios)),
             **self.posterior.costs,
         )
         self.steps.append(progress)
         if self.callback is not None:
             self.callback(progress)
+        return progress.heldout_objective
 
-    def _decide(
-        self, known: View[D], coreset: Round, view: View[D] | None, taken: float
-    ) -> Accept[D] | Damp:
-        """Accept a step unless it came out worse because it was too long."""
-        if view is not None and view.coreset.objective < known.coreset.objective:
-            return Accept(view)
-        there = coreset.weights @ self.posterior.loglik(known.draws, coreset.rows)
-        step = there - known.own
-        if view is not None and pareto_smooth(step[None]).sound:
-            return Accept(view)
-        return Damp(taken * sound_part(step))
+    def _change(self, known: View[D], coreset: Round) -> Vector:
+        """Change of the log-density at known draws, if they were of another coreset."""
+        return coreset.weights @ self.posterior.loglik(known.draws, coreset.rows) - known.own
 
     def _pursue(
         self, draws: D, look: Look, goal: Vector, weights: Vector | None = None
-    ) -> tuple[Round, float]:
+    ) -> tuple[Round, Selection]:
         """Choose among the candidates of a look what matches the goal at its draws."""
         problem = problem_at(
             self.posterior, draws, look, rng=self.rng, goal=goal, weights=weights, dtype=np.float32
@@ -393,5 +395,4 @@ class _Run[D]:
         if selection.status is Status.INTERRUPTED:
             raise KeyboardInterrupt
         rows = look.candidates.take(selection.indices)
-        chosen = Round(rows=rows, weights=selection.weights)
-        return chosen, float(selection.history.objective[-1])
+        return Round(rows=rows, weights=selection.weights), selection

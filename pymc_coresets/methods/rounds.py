@@ -1,6 +1,7 @@
 """What the rounds of a construction hand on: a coreset, what its draws saw, and what follows."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pymc_coresets.diagnostics.importance import pareto_smooth
@@ -8,7 +9,7 @@ from pymc_coresets.rows.source import Look
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 
-__all__ = ["Accept", "Damp", "Round", "View", "sound_part"]
+__all__ = ["Accept", "Damp", "Round", "View", "decide", "sound_part"]
 
 _SHORTEST = 2.0**-10
 
@@ -25,6 +26,8 @@ class Round:
         Their weights.
     objective : float
         ``Var(log r)`` in nats over draws of its own posterior, which chose nothing.
+    log_ratios : ndarray of shape (n_draws,), optional
+        ``log r`` at these draws, where it was measured and is finite.
 
     Examples
     --------
@@ -36,6 +39,7 @@ class Round:
     rows: Rows
     weights: Vector
     objective: float = math.inf
+    log_ratios: Vector | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,6 +93,47 @@ class Damp:
     """
 
     share: float
+
+
+def decide[D](
+    known: View[D], view: View[D] | None, change: Callable[[], Vector], taken: float
+) -> Accept[D] | Damp:
+    """Accept a step unless it came out worse because it was too long.
+
+    Parameters
+    ----------
+    known : View
+        Where the step began.
+    view : View, optional
+        Where it led; None where that defeated the sampler.
+    change : callable
+        Returns the change of the log-density at the draws where it began, (n_draws,), in nats.
+    taken : float
+        The share of the way to the sum over all rows that it aimed at.
+
+    Returns
+    -------
+    Accept or Damp
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> nowhere = Rows(np.arange(0), np.ones(0))
+    >>> here = View(
+    ...     coreset=Round(rows=nowhere, weights=np.ones(0), objective=1.0),
+    ...     draws=None,
+    ...     own=np.zeros(100),
+    ...     look=Look(total=np.zeros(100), norm_total=0.0, candidates=nowhere),
+    ... )
+    >>> decide(here, None, lambda: 4.0 * np.random.default_rng(1).normal(size=100), 0.5)
+    Damp(share=0.125)
+    """
+    if view is not None and view.coreset.objective < known.coreset.objective:
+        return Accept(view)
+    step = change()
+    if view is not None and pareto_smooth(step[None]).sound:
+        return Accept(view)
+    return Damp(taken * sound_part(step))
 
 
 def sound_part(step: Vector) -> float:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -94,10 +95,11 @@ class Observations:
         """Shape of each free variable."""
         return {name: v.type.shape for name, v in self.parameters.items()}
 
-    @property
+    @cached_property
     def n_dims(self) -> int:
-        """Number of scalar free variables D."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
+        """Number of free dimensions D, in which a variable that sums to zero has one less."""
+        shapes = self.model.eval_rv_shapes()
+        return sum(math.prod(shapes[value.name]) for value in self.model.value_vars)
 
 
 def find_observations(

@@ -15,6 +15,7 @@ _MAX_ENTRIES = 2**25  # of the candidates' tangent vectors: 256 MB
 _HELDOUT = 1 / 5  # of the draws
 _MIN_DRAWS = 20
 _PROBED_ROWS = 1_000  # for the scale of the tangent vectors
+_FEWEST_JUDGES = 30  # effective draws: with fewer, a few of large weight decide
 
 
 def default_n_draws(size: int, n_dims: int) -> int:
@@ -104,8 +105,9 @@ def problem_at[D](
     goal : ndarray of shape (n_draws,), optional
         What to match, in nats; by default the sum over all rows.
     weights : ndarray of shape (n_draws,), optional
-        Importance weights of the draws, for those that are held out.  Those that choose all count
-        the same: the few of large weight would be matched, and no others.
+        Importance weights of the draws, for those that are held out, if these are worth more than
+        30 draws.  Those that choose all count the same: the few of large weight would be matched,
+        and no others.
     dtype : {float64, float32}
         Of the vectors that choose.
 
@@ -146,7 +148,7 @@ def problem_at[D](
     different, draw_of = np.unique(look.total, return_inverse=True)
     is_heldout = (rng.permutation(len(different)) < _HELDOUT * len(different))[draw_of]
     heldout, choosing = np.flatnonzero(is_heldout), np.flatnonzero(~is_heldout)
-    judges = None if weights is None else weights[heldout] / weights[heldout].sum()
+    judges = None if weights is None else _judges(weights[heldout])
     return Problem(
         vectors=tangent_vectors(loglik[:, choosing], in_place=True).astype(dtype, copy=False),
         target=tangent_vectors(target[choosing]),
@@ -155,3 +157,10 @@ def problem_at[D](
         heldout_vectors=tangent_vectors(loglik[:, heldout], weights=judges, in_place=True),
         heldout_target=tangent_vectors(target[heldout], weights=judges),
     )
+
+
+def _judges(weights: Vector) -> Vector | None:
+    """Normalised weights; None where they are worth too few draws (Kish's effective size)."""
+    total = weights.sum()
+    worth_enough = total > 0 and total**2 > _FEWEST_JUDGES * np.square(weights).sum()
+    return weights / total if worth_enough else None

@@ -195,6 +195,9 @@ class Solution:
         As of a `Selection`.
     proposal : object, optional
         Draws with the log-ratios of the full posterior over their own density, where there are.
+    log_ratios : ndarray of shape (n_draws,), optional
+        Of the full posterior over the coreset's, in nats, at draws of the latter that chose
+        nothing, where a method measured them.
 
     Examples
     --------
@@ -209,6 +212,7 @@ class Solution:
     status: Status
     objective: float
     proposal: Any = None
+    log_ratios: Vector | None = None
 
     @classmethod
     def sampled(cls, rows: Rows, weights: Vector) -> "Solution":

@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_coresets import Coreset, build_coreset, build_pass_glm
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from tests.models.zoo_cells import BINARY, DIM, MISSING, OF_CELL, REAL
 
@@ -169,4 +170,6 @@ def _evaluated(observations, values):
     rows = {row.placeholder: row.values for row in observations.rows}
     inputs = {observations.parameters[name]: value for name, value in values.items()}
     n_rows = {observations.n_rows: observations.n_obs}
-    return observations.loglik.eval({**rows, **inputs, **n_rows}, on_unused_input="ignore")
+    return observations.loglik.eval(
+        {**rows, **inputs, **n_rows}, mode=PLAIN_MODE, on_unused_input="ignore"
+    )

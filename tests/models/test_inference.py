@@ -19,7 +19,7 @@ def full():
     with pm.Model(coords={"obs": range(N), "k": ["a", "b"]}) as model:
         x = pm.Data("x", rng.normal(size=(N, 2)), dims=("obs", "k"))
         b = pm.Normal("b", dims="k")
-        mu = pm.Deterministic("mu", x @ b, dims="obs")
+        mu = pm.Deterministic("mu", (x * b).sum(axis=1), dims="obs")  # compiles faster than x @ b
         pm.Normal("y", mu, pm.HalfNormal("s"), observed=rng.normal(size=N), dims="obs")
     return model
 

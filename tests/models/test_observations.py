@@ -156,3 +156,14 @@ def test_names_like_those_of_an_imputation():
         pm.Normal("y_observed", m, 1.0, observed=REAL)
         pm.Deterministic("y", 2 * m)
     assert find_observations(model).positions is None
+
+
+def test_free_dimensions_are_those_of_the_unconstrained_space():
+    with pm.Model(coords={"k": range(5)}) as model:
+        zero_sum = pm.ZeroSumNormal("zero_sum", 1.0, dims="k")  # four free dimensions
+        shares = pm.Dirichlet("shares", np.ones((2, 3)))  # two in each of two rows
+        mu = zero_sum[np.arange(20) % 5] + shares[0, 0] * pm.Normal("a")
+        pm.Normal("y", mu, pm.HalfNormal("s"), observed=np.zeros(20))
+    observations = find_observations(model)
+    assert observations.n_dims == 4 + 4 + 1 + 1
+    assert observations.shapes["zero_sum"] == (5,)

@@ -432,6 +432,7 @@ def test_netcdf_round_trip(coreset, idata, model, tmp_path):
     np.testing.assert_array_equal(back.weights, coreset.weights)
     np.testing.assert_allclose(back.log_ratios(idata), coreset.log_ratios(idata))
     assert repr(back) == repr(coreset)
+    assert back.certificate == coreset.certificate
     assert back.objective == coreset.objective
     assert back.history.equals(coreset.history)
     without = Coreset.from_netcdf(tmp_path / "coreset.nc")

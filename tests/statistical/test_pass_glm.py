@@ -201,8 +201,8 @@ def test_logistic_regression_in_closed_form(logistic):
 
 def test_sampling_agrees_with_the_closed_form(logistic):
     idata = logistic.sample(
-        draws=1_000,
-        tune=500,
+        draws=500,
+        tune=300,
         chains=2,
         cores=1,
         random_seed=1,
@@ -219,7 +219,7 @@ def test_sampling_agrees_with_the_closed_form(logistic):
     limit = 5 / np.sqrt(len(draws) / 2)
     assert np.abs(z.mean(axis=1)).max() < limit
     assert np.abs(np.cov(z) - np.eye(2)).max() < limit * np.sqrt(2)
-    assert logistic.check(idata).draws.n_draws == 2_000
+    assert logistic.check(idata).draws.n_draws == 1_000
 
 
 def test_parts_add_up_to_the_whole(logistic):

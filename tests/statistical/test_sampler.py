@@ -37,7 +37,8 @@ CORESETS = [  # positions and weights
 @pytest.fixture(scope="module")
 def loglik():
     with pm.Model(coords={"obs": np.arange(N)}) as model:
-        mu = pm.Deterministic("mu", X @ pm.Normal("beta", shape=D), dims="obs")
+        # Nutpie compiles a sum in a tenth of the time that a product of matrices takes.
+        mu = pm.Deterministic("mu", (X * pm.Normal("beta", shape=D)).sum(axis=1), dims="obs")
         pm.Normal("y", mu, 1.0, observed=Y, dims="obs")
     return LogLikelihood(find_observations(model))
 
@@ -104,18 +105,12 @@ def test_nothing_is_compiled_after_the_first_run(kept, kind, monkeypatch):
     assert compiled == []
 
 
-def test_a_call_of_nutpie_takes_less_than_half_a_second():
-    pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
-    x = RNG.normal(size=(1_000, 10))
-    with pm.Model() as model:
-        pm.Normal("y", x @ pm.Normal("beta", shape=10), observed=x.sum(axis=1))
-    loglik = LogLikelihood(find_observations(model))
-    sampler = CoresetSampler(loglik, kind="nuts", nuts_sampler="nutpie")
-    coreset = np.arange(200), np.full(200, 5.0)
+def test_a_call_of_nutpie_takes_less_than_half_a_second(kept):
+    sampler = kept(NutpieNuts)
     seconds = []
     for i in range(7):
         start = time.perf_counter()
-        draw(sampler, *coreset, 200, seed=i)
+        draw(sampler, *CORESETS[0], 200, seed=i)
         seconds.append(time.perf_counter() - start)
     assert min(seconds[2:]) < 0.5
 
@@ -185,7 +180,8 @@ def hierarchy():
         model=coreset_model(
             loglik.observations, loglik.source.take(CORESETS[0][0]), CORESETS[0][1]
         ),
-        draws=1_000,
+        draws=600,
+        tune=500,
         chains=2,
         random_seed=1,
         progressbar=False,

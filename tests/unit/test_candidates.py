@@ -7,7 +7,7 @@ import pytest
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
-from pymc_coresets.solving.candidates import tangent_problem
+from pymc_coresets.solving.candidates import problem_at, tangent_problem
 
 ROWS = np.random.default_rng(1).normal(size=(30, 4))
 
@@ -44,3 +44,18 @@ def test_draws_that_repeat_themselves_are_all_held_out_or_all_choose():
 def test_draws_that_are_all_the_same_are_refused():
     with pytest.raises(InvalidDataError, match="does not vary"):
         tangent_problem(QUADRATIC, np.ones((50, 4)), rng=np.random.default_rng(1))
+
+
+@pytest.mark.parametrize(("n_equal", "used"), [(200, True), (3, False)])
+def test_weights_judge_where_the_draws_held_out_are_worth_thirty(n_equal, used):
+    """Of 200 draws 40 are held out; with three of any weight, none or few of them are heard."""
+    draws = np.random.default_rng(2).normal(size=(200, 4))
+    look = QUADRATIC.look(draws, n_candidates=30)
+    weights = np.zeros(200)
+    weights[:n_equal] = np.linspace(1.0, 1.5, n_equal)
+    problems = [
+        problem_at(QUADRATIC, draws, look, rng=np.random.default_rng(3), weights=w)
+        for w in (weights, None)
+    ]
+    same = np.array_equal(problems[0].heldout_target, problems[1].heldout_target)
+    assert same is not used

@@ -5,7 +5,7 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.memory import InMemoryRows
 
 BASE_WEIGHTS = np.array([1.0, 2.0, 0.0, 4.0, 0.5])
-SIZE, REPEATS = 3, 40_000
+SIZE, REPEATS = 3, 20_000
 
 
 @pytest.fixture(scope="module")

@@ -56,10 +56,10 @@ class CoresetSampler:
 
     Attributes
     ----------
-    n_runs, n_draws, n_corrected, n_divergences, n_failed_starts, n_not_finite : int
+    n_runs, n_draws, n_corrected, n_divergences, n_failed_starts, n_gradients, n_not_finite : int
         Posteriors that were sampled, draws, how many of the runs were corrected draws of Laplace's,
-        divergences among the draws, runs of NUTS that failed, and draws at which the
-        log-likelihood of all rows is not finite.
+        divergences among the draws, runs of NUTS that failed, gradients of all rows, and draws at
+        which the log-likelihood of all rows is not finite.
 
     Examples
     --------
@@ -89,7 +89,7 @@ class CoresetSampler:
         self._last: Run | None = None
         self.n_corrected = 0
         self.n_runs = self.n_draws = self.n_divergences = self.n_failed_starts = 0
-        self.n_not_finite = 0
+        self.n_gradients = self.n_not_finite = 0
 
     def with_kind(self, kind: Kind, *, tune: int | None = None) -> "CoresetSampler":
         """Return a sampler of the same model that draws in another way."""
@@ -109,6 +109,7 @@ class CoresetSampler:
             "n_corrected_laplace": self.n_corrected,
             "n_divergences": self.n_divergences,
             "n_failed_starts": self.n_failed_starts,
+            "n_gradients": self.n_gradients,
             "n_not_finite": self.n_not_finite,
         }
 
@@ -220,13 +221,16 @@ class CoresetSampler:
         source = self.loglikelihood.source
         try:
             start = LaplaceApproximation.of(self._given_some(start_size, rng))
+            before = self._space.n_gradients
             mode, n_curved = start.mode, self.n_rows
             if start_size < self.n_rows:
                 mode = improve(start, self._given(source.all, source.all.base_weights))
+            self.n_gradients += self._space.n_gradients - before
             if self.n_dims > _LARGE:
                 n_curved = min(_ROWS_FOR_CURVATURE * self.n_dims, self.n_rows)
             space = self._given_some(n_curved, rng) if n_curved < self.n_rows else self._space
             around = HeavyTailed.around(mode, start, space, polish=n_curved == self.n_rows)
+            self.n_gradients += 2 * len(mode) if n_curved == self.n_rows else 0
         except SamplingError as error:
             _log.info("No proposal for the full posterior: %s", error)
             return None

@@ -154,6 +154,7 @@ def test_reserve_answers_for_near_coresets_and_is_right_for_all(loglik):
         "n_corrected_laplace": 0,
         "n_divergences": 0,
         "n_failed_starts": 0,
+        "n_gradients": 0,
         "n_not_finite": 0,
         "n_reused": 7,
     }

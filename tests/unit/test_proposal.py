@@ -71,6 +71,17 @@ def test_where_gradients_are_many_the_curvature_is_that_of_some_rows(sampler, mo
     assert pareto_smooth(log_ratios[None]).ess > 0.8 * len(log_ratios)
 
 
+def test_gradients_of_all_rows_are_counted(sampler, monkeypatch):
+    before, counted = sampler.n_gradients, []
+    given = sampler._given
+    monkeypatch.setattr(sampler, "_given", lambda *a: counted.append(len(a[0])) or given(*a))
+    assert sampler.proposal(100, start_size=50, rng=np.random.default_rng(1)) is not None
+    assert counted.count(sampler.n_rows) == 1
+    taken = sampler.n_gradients - before
+    assert 2 * sampler.n_dims + 2 < taken < 2 * sampler.n_dims + 50  # curvature, and a search
+    assert sampler.counts["n_gradients"] == sampler.n_gradients
+
+
 def test_a_funnel_has_no_mode():
     group = np.arange(200) % 20
     with pm.Model() as model:

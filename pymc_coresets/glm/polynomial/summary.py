@@ -242,7 +242,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
 
     @cached_property
     def _logliks(self) -> Sequence[LogLikelihood]:
-        return [LogLikelihood(part.observations) for part in self.parts]
+        return [LogLikelihood(part.observations, collapse="auto") for part in self.parts]
 
     def _reach(self, theta: np.ndarray) -> Reach:
         reaches = [

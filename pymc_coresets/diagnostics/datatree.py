@@ -15,7 +15,7 @@ from pymc_coresets.diagnostics.importance import (
     pareto_smooth,
     systematic_resample,
 )
-from pymc_coresets.diagnostics.judging import Check, importance_figures
+from pymc_coresets.diagnostics.judging import Check, importance_figures, verdict_on_weights
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 
 _SAMPLE_DIMS = ("chain", "draw")
@@ -167,7 +167,8 @@ def reweight_draws(
     xarray.DataTree
         As many chains as in `idata`. Groups with the same draws are resampled alike, groups
         without draws (data) are kept, and others (warm-up) are left out. The posterior has the
-        attributes ``pareto_khat``, ``psis_ess`` and ``resampling``.
+        attributes ``pareto_khat``, ``psis_ess``, ``resampling`` and ``verdict``, which says in
+        words what these are worth.
 
     Warns
     -----
@@ -203,7 +204,8 @@ def reweight_draws(
     if draws < 1:
         raise InvalidOptionError(f"draws is {draws}: a positive number of draws is needed.")
     log_r, smoothed = _smoothed_ratios(posterior, log_ratios)
-    _warn_of_weights(_check(idata, posterior, log_r, smoothed), remedy)
+    check = _check(idata, posterior, log_r, smoothed)
+    _warn_of_weights(check, remedy)
     shape = (sizes["chain"], draws)
     flat = systematic_resample(smoothed.weights.ravel(), shape[0] * draws, rng=rng)
     rows = np.unravel_index(flat.reshape(shape), log_r.shape)
@@ -223,6 +225,7 @@ def reweight_draws(
         "pareto_khat": smoothed.pareto_khat,
         "psis_ess": smoothed.ess,
         "resampling": "systematic",
+        "verdict": verdict_on_weights(check),
     }
     result = xr.DataTree.from_dict(groups)
     result.attrs |= idata.attrs

@@ -168,6 +168,25 @@ def importance_figures(
     }
 
 
+def verdict_on_weights(found: Certificate) -> str:
+    """Say what draws are worth that were resampled by their importance weights.
+
+    Examples
+    --------
+    >>> verdict_on_weights(Certificate.of(np.zeros(400)))
+    'Reliable: resampled draws of the full posterior, worth 400 independent ones.'
+    """
+    worth = f"worth {found.ess:.0f} independent ones"
+    if found.negligible or found.pareto_khat < khat_threshold(found.n_draws):
+        few = found.ess < MIN_ESS and not found.negligible
+        kind = "Doubtful: few" if few else "Reliable:"
+        return f"{kind} resampled draws of the full posterior, {worth}."
+    heavy = f"the importance weights have a heavy tail (Pareto k-hat {found.pareto_khat:.2f})"
+    if found.pareto_khat >= KHAT_USELESS:
+        return f"Not to be used: {heavy}, and a few draws carry all of them."
+    return f"Doubtful: {heavy}."
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Check(Certificate):
     """What the draws of a coreset posterior say about its distance from the full posterior.

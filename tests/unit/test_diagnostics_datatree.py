@@ -1,7 +1,7 @@
 """Checks and re-weighted draws of Gaussian posteriors, where every answer is known."""
 
 import warnings
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from pymc_coresets.diagnostics.datatree import (
     reweight_draws,
     thinned,
 )
-from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.diagnostics.judging import Certificate, Check, verdict_on_weights
 from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
 
 DIMS = ("chain", "draw")
@@ -306,3 +306,40 @@ def test_heavy_tailed_rounding_errors_are_no_reason_to_warn(idata, rng):
 def test_reweighting_to_no_draws_is_refused(idata, rng):
     with pytest.raises(InvalidOptionError, match="draws is 0"):
         reweight_draws(idata, np.zeros((4, 1000)), rng=rng, draws=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "Reliable: resampled draws of the full posterior, worth 3500 independent ones."),
+        ({"ess": 99.0}, "Doubtful: few resampled draws of the full posterior, worth 99 "),
+        ({"pareto_khat": 0.8}, "Doubtful: the importance weights have a heavy tail (Pareto k-hat"),
+        ({"pareto_khat": 1.0}, "Not to be used: the importance weights have a heavy tail"),
+        ({"pareto_khat": 0.8, "kl": 1e-5, "symmetrised_kl": 2e-5}, "Reliable:"),
+        ({"ess": 50.0, "kl": 1e-5, "symmetrised_kl": 2e-5}, "Reliable:"),
+    ],
+)
+def test_what_resampled_draws_are_worth(changes, said):
+    check = replace(GOOD, **{"kl": 0.1, "symmetrised_kl": 0.2, "ess": 3500.0} | changes)
+    assert verdict_on_weights(check).startswith(said)
+
+
+def test_a_certificate_needs_no_chains():
+    certificate = Certificate.of(0.1 * np.random.default_rng(1).normal(size=400))
+    assert certificate.reliable
+    assert certificate.n_draws == 400
+    assert certificate.symmetrised_kl == pytest.approx(0.01, rel=0.35)  # five standard errors
+    assert "R-hat" not in repr(certificate)
+    assert certificate.verdict in repr(certificate)
+    assert certificate.verdict.split(":")[1].strip() in certificate._repr_html_()
+    with pytest.raises(InvalidDataError, match="at least 30"):
+        Certificate.of(np.zeros(20))
+
+
+def test_a_certificate_and_a_check_judge_alike():
+    ratios = 0.3 * np.random.default_rng(1).normal(size=(4, 100))
+    mu = xr.DataArray(np.random.default_rng(2).normal(size=(4, 100)), dims=("chain", "draw"))
+    check = check_draws(xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})}), ratios)
+    certificate = Certificate.of(ratios)
+    for field in fields(Certificate):
+        assert getattr(certificate, field.name) == getattr(check, field.name)

@@ -3,14 +3,14 @@
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.datatree import reweight_draws
-from pymc_coresets.diagnostics.importance import Proposal
+from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, Proposal, pareto_smooth
 from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
@@ -21,6 +21,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.metric import known_metric
 from pymc_coresets.sampling.stand_in import StandIn
 from pymc_coresets.storage import (
     Fingerprints,
@@ -40,9 +41,7 @@ GROUP = "coreset"
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Coreset(StandIn[Check]):
-    """Weighted rows of a model's data whose posterior is close to that of all rows.
-
-    Made by `build_coreset`.
+    """Weighted rows whose posterior is close to that of all rows; made by `build_coreset`.
 
     Parameters
     ----------
@@ -168,6 +167,13 @@ class Coreset(StandIn[Check]):
 
     def _judged(self, idata: xr.DataTree, check: Check) -> Check:  # noqa: ARG002
         return check
+
+    def _start(self, options: dict[str, Any]) -> dict[str, Any]:
+        found = self.proposal
+        if found is None or pareto_smooth(found.log_ratios[None]).pareto_khat >= KHAT_RELIABLE:
+            return options
+        rng = generator(options.get("random_seed"))
+        return known_metric(self.model, found.around, found.draws, options, rng=rng)
 
     def _groups(self) -> dict[str, xr.Dataset]:
         return {GROUP: self._dataset()}

@@ -1,13 +1,11 @@
 """Importance ratios of a coreset posterior: Pareto smoothing and Kullback-Leibler divergences.
 
-Everything here works on the log-ratios ``log r_s = sum_n (u_n - w_n) f_n(theta_s)`` at draws
-``theta_s`` of the coreset posterior. Up to a constant they are the logarithm of the full posterior
-density over that of the coreset, so they say how far apart the two are without a run of the full
-posterior. They cannot see what the draws never visit: a mode that the coreset posterior lacks
-altogether leaves no trace in them.
+The log-ratios ``log r_s = sum_n (u_n - w_n) f_n(theta_s)`` at draws ``theta_s`` of the coreset
+posterior are, up to a constant, the logarithm of the full posterior density over the coreset's.
+They cannot see what the draws never visit: a mode that the coreset posterior lacks altogether.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -101,10 +99,11 @@ class Proposal[D]:
     Parameters
     ----------
     draws : object
-        Draws of it.
     log_ratios : ndarray of shape (n_draws,)
         Log of the prior over its own density there, in nats, up to a constant.  Together with the
         log-likelihood of all rows they are the importance ratios of the full posterior.
+    around : object, optional
+        That distribution.
 
     Examples
     --------
@@ -115,6 +114,12 @@ class Proposal[D]:
 
     draws: D
     log_ratios: Floats
+    around: Any = None
+
+    def weighed(self, loglik: Floats) -> "Proposal[D] | None":
+        """Add the log-likelihood of all rows at the draws; None where it is not finite."""
+        log_ratios = self.log_ratios + loglik
+        return replace(self, log_ratios=log_ratios) if np.isfinite(log_ratios).all() else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,9 +241,6 @@ def estimate_divergences(
 ) -> Divergences:
     """Estimate KL divergences between coreset and full posterior from draws of the former.
 
-    Costs a few passes over the ratios. The estimates cannot see regions that the draws do not
-    visit.
-
     Parameters
     ----------
     log_ratios : array_like of shape (n_chains, n_draws)
@@ -309,7 +311,7 @@ def systematic_resample(
     """Draw indices in proportion to weights, with as little noise as possible.
 
     Systematic resampling uses a single random number: index i appears ``floor`` or ``ceil`` of
-    ``size * weights[i]`` times. Costs O(len(weights) + size log len(weights)).
+    ``size * weights[i]`` times.
 
     Parameters
     ----------

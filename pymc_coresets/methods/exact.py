@@ -5,7 +5,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pymc_coresets.methods.job import Job
+from pymc_coresets.methods.job import Job, draws_around_mode
+from pymc_coresets.methods.metering import Metered
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
 __all__ = ["Exact"]
@@ -16,7 +17,7 @@ class Exact:
     """Keep every distinct row, with the number of rows that are equal to it as its weight.
 
     The posterior is that of all rows.  Use it where the data have few distinct rows: counts in
-    categories, a census.  No log-likelihood is evaluated.
+    categories, a census.  Costs one pass over them for `Coreset.importance_draws`.
 
     Examples
     --------
@@ -35,7 +36,14 @@ class Exact:
     def run(self, job: Job[Any]) -> Solution:
         """Take all rows."""
         started = time.perf_counter()
-        rows = job.posterior.scan(job.posterior.n_rows, key=0, distinct=True).rows
+        posterior = Metered(job.posterior)
+        n_rows = posterior.n_rows
+        rows = posterior.scan(n_rows, key=0, distinct=True).rows
+        n_draws = draws_around_mode(posterior.n_dims, n_rows)
+        with posterior.drawing():
+            proposal = job.propose(n_draws, start_size=n_rows, rng=job.rng)
+        if proposal is not None:
+            proposal = proposal.weighed(posterior.look(proposal.draws).total)
         step = Progress(
             size=len(rows),
             objective=0.0,
@@ -43,6 +51,7 @@ class Exact:
             seconds=time.perf_counter() - started,
             kl=0.0,
             reverse_kl=0.0,
+            **posterior.costs,
         )
         return Solution(
             rows=rows,
@@ -50,4 +59,5 @@ class Exact:
             history=Trace.of([step]),
             status=Status.EXACT,
             objective=0.0,
+            proposal=proposal,
         )

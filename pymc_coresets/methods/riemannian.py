@@ -296,11 +296,10 @@ class _Run[D]:
         if proposal is None:
             return None
         look = self._all_rows(proposal.draws, self.start, len(proposal.log_ratios))
-        log_ratios = look.total + proposal.log_ratios
-        if not np.isfinite(log_ratios).all():
+        self.proposed = proposal.weighed(look.total)
+        if self.proposed is None:
             return None
-        smoothed = pareto_smooth(log_ratios[None])
-        self.proposed = replace(proposal, log_ratios=log_ratios)
+        smoothed = pareto_smooth(self.proposed.log_ratios[None])
         weights = smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None
         return self._pursue(proposal.draws, look, look.total, weights)
 

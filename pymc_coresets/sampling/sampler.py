@@ -237,7 +237,8 @@ class CoresetSampler:
         positions, logq = around.draw(n_draws, rng=rng)
         prior = self._given(source.take(slice(0, 1)), np.zeros(1)).logp_and_gradient
         logp = np.array([prior(x)[0] for x in positions])
-        return Proposal(draws=self._space.constrain(positions), log_ratios=logp - logq)
+        draws = self._space.constrain(positions)
+        return Proposal(draws=draws, log_ratios=logp - logq, around=around)
 
     def _given_some(self, size: int, rng: np.random.Generator) -> Unconstrained:
         if size >= self.n_rows:

@@ -29,6 +29,7 @@ __all__ = ["StandIn"]
 _LEAST = {"draws": 1, "tune": 0, "chains": 1, "cores": 1}  # of what `pm.sample` is passed
 _FIRST_DRAWS = 400  # at which the KL divergence is known to 10 % where it is near the threshold
 _OPTIONAL = {"chains", "cores"}
+_CHAINS = 4  # enough for R-hat (Vehtari et al. 2021)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -64,6 +65,10 @@ class StandIn[Verdict](ABC):
     def _judged(self, idata: xr.DataTree, check: Check) -> Verdict:
         """Add to a check of the importance ratios what else is known of the draws."""
 
+    def _start(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Add to the options of `pm.sample` what is known of the posterior beforehand."""
+        return options
+
     def _groups(self) -> Mapping[str, xr.Dataset]:
         """Groups that `sample` adds to its result."""
         return {}
@@ -86,7 +91,7 @@ class StandIn[Verdict](ABC):
             a process of its own: where Python spawns processes (on Windows, and from Python 3.14
             on) a script needs ``if __name__ == "__main__":``, or ``cores=1``.
         **kwargs
-            Passed on to `pm.sample`.
+            Passed on to `pm.sample`, with four chains by default.
 
         Returns
         -------
@@ -117,6 +122,7 @@ class StandIn[Verdict](ABC):
                 "sample() samples its own model: leave model=... out, or call pm.sample."
             )
         _check_sampling(nuts_sampler, kwargs)
+        kwargs["chains"] = kwargs.get("chains") or _CHAINS
         if not kwargs.get("return_inferencedata", True):
             raise InvalidOptionError(
                 "return_inferencedata=False: draws outside a DataTree can be neither checked nor "
@@ -125,6 +131,7 @@ class StandIn[Verdict](ABC):
         if nuts_sampler == "pymc" and kwargs.get("backend") is None:
             given = kwargs.get("compile_kwargs") or {}
             kwargs["compile_kwargs"] = {"mode": density_mode()} | given
+            kwargs = self._start(kwargs)
         idata: xr.DataTree = pm.sample(model=self.model, nuts_sampler=nuts_sampler, **kwargs)
         for name, dataset in self._groups().items():
             idata[name] = dataset

@@ -53,6 +53,7 @@ TESTS = {
     "diagnostics/importance": unit("importance", "diagnostics_datatree"),
     "diagnostics/plots": unit("diagnostics_plots"),
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
+    "sampling/metric": unit("metric"),
     "sampling/proposal": unit("proposal"),
     "sampling/stand_in": (STAND_IN,),
     "solving/": (*unit("problem", "space", "nnls", "solve"), CONTRACT),

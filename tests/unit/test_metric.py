@@ -1,0 +1,118 @@
+"""NUTS in the coordinates of the posterior's covariance: a linear regression, exactly."""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytest
+
+from pymc_coresets import build_coreset
+from pymc_coresets.sampling.metric import known_metric
+
+N, P = 5_000, 3
+RNG = np.random.default_rng(31)
+X = RNG.normal(size=(N, P)) @ np.array([[1.0, 0.9, 0.0], [0.0, 0.3, 0.9], [0.0, 0.0, 0.2]])
+Y = X @ np.array([1.0, -2.0, 3.0]) + RNG.normal(size=N)
+COVARIANCE = np.linalg.inv(np.eye(P) + X.T @ X)
+MEAN = COVARIANCE @ X.T @ Y
+QUIET = {"progressbar": False, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def coreset():
+    with pm.Model() as model:
+        last = pm.Normal("last")  # the order of variables is not that of the columns
+        first = pm.Normal("first", shape=2)
+        mu = (X[:, :2] * first).sum(axis=1) + X[:, 2] * last
+        pm.Normal("y", mu, 1.0, observed=Y)
+    return build_coreset(model, random_seed=1, progressbar=False)
+
+
+@pytest.fixture
+def started(coreset, monkeypatch):
+    """Options that `pm.sample` is passed."""
+    passed = {}
+    monkeypatch.setattr(pm, "sample", lambda **options: passed.update(options) or {})
+
+    def start(**options):
+        passed.clear()
+        coreset.sample(**options)
+        return passed
+
+    return start
+
+
+def test_the_metric_is_the_covariance_of_the_posterior(started):
+    potential = started(random_seed=1)["step"].potential
+    order = [2, 0, 1]
+    found = np.stack([potential.velocity(e) for e in np.eye(P)])
+    np.testing.assert_allclose(found, COVARIANCE[np.ix_(order, order)], rtol=0.01, atol=1e-8)
+
+
+def test_chains_begin_where_the_posterior_is_and_apart(started):
+    starts = started(random_seed=1)["initvals"]
+    assert len(starts) == 4
+    values = np.array([[*start["first"], start["last"]] for start in starts])
+    assert len(np.unique(values[:, 0])) == 4
+    z = (values - MEAN) / np.sqrt(np.diag(COVARIANCE))
+    assert np.abs(z).max() < 5
+
+
+def test_draws_are_those_of_the_posterior(coreset):
+    idata = coreset.sample(draws=500, random_seed=1, **QUIET)
+    draws = np.c_[
+        idata["posterior"]["first"].values.reshape(-1, 2), idata["posterior"]["last"].values.ravel()
+    ]
+    assert len(draws) == 2_000
+    whitened = np.linalg.solve(np.linalg.cholesky(COVARIANCE), (draws - MEAN).T)
+    # Six standard errors of a thousand independent draws, and what the divergence allows.
+    assert np.abs(whitened.mean(axis=1)).max() < 6 / np.sqrt(1_000) + np.sqrt(2 * coreset.objective)
+    assert np.abs(np.cov(whitened) - np.eye(P)).max() < 6 * np.sqrt(2 / 1_000)
+    assert idata["sample_stats"]["n_steps"].mean() < 8  # whatever the correlations
+
+
+def test_same_seed_same_draws(coreset):
+    one, other = (
+        coreset.sample(draws=20, tune=20, chains=2, random_seed=7, **QUIET) for _ in range(2)
+    )
+    assert one["posterior"].equals(other["posterior"])
+
+
+@pytest.mark.parametrize(
+    "options", [{"init": "adapt_diag"}, {"initvals": {"last": 0.0}}, {"nuts": {"k": 0.7}}]
+)
+def test_who_says_how_nuts_begins_is_obeyed(started, options):
+    passed = started(**options)
+    assert passed | options == passed
+    assert "step" not in passed or "step" in options
+
+
+def test_options_of_nuts_reach_it(started):
+    passed = started(target_accept=0.77, max_treedepth=5, tune=50, draws=10)
+    assert passed["step"].target_accept == 0.77
+    assert passed["step"].max_treedepth == 5
+    assert passed.keys().isdisjoint({"target_accept", "max_treedepth"})
+    assert (passed["tune"], passed["draws"]) == (50, 10)
+
+
+def test_more_chains_than_draws(coreset):
+    starts = coreset.proposal.draws.take(slice(0, 3))
+    options = {"chains": 5, "compile_kwargs": {}}
+    rng = np.random.default_rng(1)
+    found = known_metric(coreset.model, coreset.proposal.around, starts, options, rng=rng)
+    assert len(found["initvals"]) == 5
+
+
+@pytest.mark.parametrize("without", ["proposal", "light tails", "PyMC's NUTS"])
+def test_a_posterior_of_which_nothing_is_known_is_begun_as_pymc_does(
+    coreset, started, monkeypatch, without
+):
+    options = {"nuts_sampler": "nutpie"} if without == "PyMC's NUTS" else {}
+    heavy = np.random.default_rng(1).standard_cauchy(len(coreset.proposal.log_ratios))
+    unknown = {
+        "proposal": None,
+        "light tails": replace(coreset.proposal, log_ratios=heavy),
+        "PyMC's NUTS": coreset.proposal,
+    }
+    monkeypatch.setitem(coreset.__dict__, "proposal", unknown[without])
+    assert started(**options).keys().isdisjoint({"step", "initvals", "tune"})

@@ -81,7 +81,6 @@ def loop_mode(n_given: int = 0) -> Mode:
     )
     mode: Mode = Mode(_LoopLinker(n_given), query).register(
         (dfs_rewriter(inline_graphs), 47.9),  # after all that stabilises
-        (dfs_rewriter(_transpose_factors), 48.1),
         (dfs_rewriter(pull_function_out_of_switch), 48.2),
         (dfs_rewriter(vectorise), 48.4),
         (dfs_rewriter(inline_composite), 49.4),  # after the fusion of loops
@@ -299,16 +298,3 @@ def _loop_over_product(
     if a.type.shape[0] == 1:
         return [(a.T * b).sum(axis=0, keepdims=True)]
     return None
-
-
-@node_rewriter([DimShuffle])  # type: ignore[untyped-decorator]
-def _transpose_factors(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    """Rewrite (a b)' as b' a', whose rows are contiguous as those of all other arrays are."""
-    product = node.inputs[0]
-    if node.op != _TRANSPOSE or product.owner is None:
-        return None
-    if not isinstance(product.owner.op, Dot) or len(fgraph.clients[product]) > 1:
-        return None
-    a, b = product.owner.inputs
-    outputs: list[Variable] = Dot().make_node(b.T, a.T).outputs
-    return outputs

@@ -1,6 +1,8 @@
 """The comparison with PyMC reaches signs and tails, and refuses no model for being what it is."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -10,7 +12,8 @@ import pytest
 
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.verification import verify
+from pymc_coresets.potentials.verification import _compare, verify
+from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from tests.models.zoo import BINARY, GROUP, POSITIVE, REAL, N, X
 
@@ -172,3 +175,24 @@ def test_covariates_that_overflow(likelihood):
 def test_half_precision():
     half = pytensor.shared(X.astype("float16"), name="half")
     check(lambda: pm.Normal("y", half @ pm.Normal("b", shape=3), 1.0, observed=REAL))
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "accepted"),
+    [
+        (-np.inf, -40.0, True),  # a probability that 1 - (1 - p) has no digits of
+        (-np.inf, -20.0, False),
+        (-41.0, -40.0, False),
+        (-40.0, -40.0, True),
+        (-1.0, -np.inf, True),  # PyMC's check of another row's parameters failed
+        (-1.0, -2.0, False),
+    ],
+)
+def test_what_is_taken_for_equal(found, expected, accepted):
+    loglik = SimpleNamespace(
+        matrix=lambda draws, rows, finite: np.array([[found, -1.0]]),
+        source=SimpleNamespace(take=lambda rows: rows),
+    )
+    draws, reference = Draws({"a": np.zeros(2)}), np.array([[expected, -1.0]])
+    with nullcontext() if accepted else pytest.raises(UnsupportedModelError, match="PyMC gives"):
+        _compare(loglik, draws, reference, np.array([0]), rtol=1e-8, atol=1e-8)

@@ -16,12 +16,15 @@ from pymc_coresets import (
     RiemannianPursuit,
     SparseVI,
     Subsample,
+    Uniform,
     build_coreset,
     plot_history,
     plot_weights,
 )
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.methods.fixed_draws import HilbertMethod
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.solution import Solution, Status, Trace
 
 N, D, SIZE = 3_000, 4, 30
 RNG = np.random.default_rng(1)
@@ -457,3 +460,26 @@ def test_reprs_say_what_it_is(coreset):
 def test_weights_and_history_can_be_plotted(coreset):
     assert plot_weights(coreset).get_xlabel()
     assert plot_history(coreset).get_xlabel()
+
+
+@pytest.mark.parametrize("status", [Status.INTERRUPTED, Status.SAMPLING_FAILED])
+def test_ctrl_c_before_there_is_any_row_is_passed_on(model, monkeypatch, status):
+    nothing = Solution(
+        rows=Rows(np.arange(0), np.ones(0)), weights=np.ones(0), history=Trace.of([]),
+        status=status, objective=np.nan,
+    )  # fmt: skip
+    monkeypatch.setattr(Uniform, "run", lambda *_: nothing)
+    interrupted = status is Status.INTERRUPTED
+    with pytest.raises(KeyboardInterrupt) if interrupted else pytest.warns(CoresetWarning):
+        build_coreset(model, size=5, method="uniform", random_seed=1, progressbar=False)
+
+
+def test_an_exact_coreset_has_importance_draws(census):
+    model, flags, y = census
+    coreset = build_coreset(model, random_seed=1, progressbar=False)
+    assert coreset.history["n_passes"][-1] == 1
+    drawn = coreset.importance_draws(random_seed=1)["posterior"]
+    assert drawn.attrs["verdict"].startswith("Reliable:")
+    mean, covariance = posterior(np.ones(len(y)), flags, y)
+    errors = (drawn["beta"].values[0].mean(axis=0) - mean) / np.sqrt(np.diag(covariance))
+    assert np.abs(errors).max() < 5 / np.sqrt(drawn.attrs["psis_ess"])

@@ -73,3 +73,20 @@ def test_a_coreset_that_was_not_measured_is_said_to_be_so(status):
 )
 def test_what_limits_is_said(options, words):
     assert words in said(**options)
+
+
+def test_the_size_is_advised_only_where_it_was_the_limit():
+    told = said(objective=0.5, n_rows=10, size=15)  # of the 21 that a quadratic takes
+    assert "takes up to" not in told
+    assert "more draws" in told
+
+
+@pytest.mark.parametrize(("n_obs", "said_so"), [(50, False), (49, True)])
+def test_ten_observations_for_each_dimension_are_enough(n_obs, said_so):
+    assert ("sample the model itself" in said(n_obs=n_obs)) is said_so
+
+
+@pytest.mark.parametrize(("n_obs", "said_so"), [(462, False), (461, True)])
+def test_a_coreset_of_more_than_half_of_the_rows_is_not_worth_it(n_obs, said_so):
+    told = said(objective=0.5, n_dims=20, n_rows=30, size=30, n_obs=n_obs)
+    assert ("hardly helps. Sample" in told) is said_so

@@ -163,3 +163,36 @@ def test_nutpie_takes_other_values_and_starts():
     assert float(idata["posterior"]["b"].mean()) == pytest.approx(5.0, abs=0.1 * 50**-0.5)
     stats = idata["sample_stats"]
     assert {"unconstrained_draw", "step_size_bar", "diverging"} <= set(stats.data_vars)
+
+
+class Recorded:
+    """Stands for nutpie's sampling in the background."""
+
+    def __init__(self, error=None):
+        self.error, self.cancelled, self.options = error, False, {}
+
+    def __call__(self, compiled, **options):
+        self.options = options
+        return self
+
+    def wait(self):
+        if self.error is not None:
+            raise self.error
+        return "draws"
+
+    def cancel(self):
+        self.cancelled = True
+
+
+def test_ctrl_c_ends_nutpie_s_threads(monkeypatch):
+    nutpie = pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
+    interrupted, undisturbed = Recorded(KeyboardInterrupt()), Recorded()
+    monkeypatch.setattr(nutpie, "sample", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        nutpie_api.sample_model(None, draws=1)
+    assert interrupted.cancelled
+    monkeypatch.setattr(nutpie, "sample", undisturbed)
+    assert nutpie_api.sample_model(None, draws=1) == "draws"
+    assert not undisturbed.cancelled
+    assert undisturbed.options["progress_bar"] is False
+    assert undisturbed.options["draws"] == 1

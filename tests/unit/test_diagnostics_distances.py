@@ -115,3 +115,11 @@ def test_wasserstein_noise_is_the_distance_of_independent_runs():
 def test_quantile_shifts_are_signed():
     x = np.arange(101.0)
     np.testing.assert_allclose(distances.quantile_shifts(x, 2 * x, [0.05, 0.5]), [5, 50])
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_kernel_noise_has_the_unit_of_the_kernel(scale):
+    x = np.random.default_rng(1).normal(size=(50, 2))
+    one = distances.kernel_noise(x, distances.negative_distance, 0.02)
+    other = distances.kernel_noise(scale * x, distances.negative_distance, 0.02)
+    assert other == pytest.approx(np.sqrt(scale) * one)

@@ -14,6 +14,7 @@ from scipy.special import gammaln
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.polynomial import chebyshev as chebyshev_module
+from pymc_coresets.glm.polynomial import definiteness
 from pymc_coresets.glm.polynomial import statistics as polynomial_module
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials, chebyshev_fit, shifted
 from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
@@ -433,3 +434,16 @@ def test_designs_that_do_not_fit():
         polynomial_statistics(np.ones((9, 1)), prepare(gaussian(y), y))
     with pytest.raises(InvalidDataError, match="not finite"):
         polynomial_statistics(np.full((10, 1), np.inf), prepare(gaussian(y), y))
+
+
+@pytest.mark.parametrize("negative", [True, False])
+def test_large_sparse_matrices_are_judged_without_becoming_dense(monkeypatch, negative):
+    monkeypatch.setattr(definiteness, "_LARGE", 5)
+    rng = np.random.default_rng(3)
+    A = rng.normal(size=(20, 9))
+    matrix = np.zeros((10, 10))
+    matrix[:9, :9] = -A.T @ A
+    matrix[8, 9] = matrix[9, 8] = 0.0 if negative else np.sqrt(-matrix[8, 8]) * 1.1
+    matrix[9, 9] = -1.0
+    assert is_negative_semidefinite(sparse.csr_array(matrix)) is negative
+    assert is_negative_semidefinite(matrix) is negative

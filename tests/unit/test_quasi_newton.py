@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import softmax
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.methods.adaptive import solve_adaptively
+from pymc_coresets.methods.adaptive import Tangent, solve_adaptively
 from pymc_coresets.methods.quasi_newton import QuasiNewton, _lowers_divergence
 from pymc_coresets.solving.solution import Status
 from tests.unit.oracles import Line, Location, dense
@@ -133,3 +134,20 @@ def test_a_perfect_start_stops_at_once():
 def test_bad_options_are_named(options):
     with pytest.raises(InvalidOptionError, match=next(iter(options))):
         QuasiNewton(**options)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_change_is_judged_by_normalised_weights(seed):
+    """By weights of the moved posterior from SciPy's softmax, without their logarithms."""
+    rng = np.random.default_rng(seed)
+    n = 400
+    vectors = rng.normal(size=(3, n)) / np.sqrt(n)
+    vectors -= vectors.mean(axis=1, keepdims=True)
+    tangent = Tangent(draws=None, vectors=vectors, residual=vectors.sum(axis=0))
+    for length in (0.3, 0.6, 1.0, 1.5, 2.2, -0.3):
+        move = length * np.array([1.0, 0.8, 1.1])
+        tilt, missing = np.sqrt(n) * move @ vectors, np.sqrt(n) * tangent.residual
+        moved = softmax(tilt)
+        change = moved @ (tilt - missing) - np.log(np.mean(np.exp(tilt))) + missing.mean()
+        if abs(change) > 0.3 and 1 / np.square(moved).sum() > 0.26 * n:  # many standard errors
+            assert _lowers_divergence(tangent, move) is bool(change < 0)

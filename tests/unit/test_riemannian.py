@@ -476,3 +476,14 @@ def test_no_time_for_a_certificate():
     assert np.isnan(solution.objective)
     assert not len(solution.history.size)
     assert kl(posterior, solution) < 0.05
+
+
+def test_the_ratios_of_the_proposal_are_those_of_the_full_posterior():
+    posterior = Proposing()
+    found = one_look(posterior).proposal
+    mean, covariance = posterior.posterior(posterior.source.all, posterior.source.all.base_weights)
+    own = found.draws - mean
+    exact = -0.5 * (own * np.linalg.solve(covariance, own.T).T).sum(axis=1)
+    wide = -0.5 * (own * np.linalg.solve(posterior.widening**2 * covariance, own.T).T).sum(axis=1)
+    difference = found.log_ratios - (exact - wide)
+    np.testing.assert_allclose(difference, difference[0], atol=1e-6)

@@ -11,7 +11,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pymc_coresets import Coreset, CoresetWarning, build_coreset
+from pymc_coresets import Certificate, Coreset, CoresetWarning, build_coreset
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.storage import fingerprints, stored_fields, write_netcdf
@@ -264,3 +264,30 @@ def test_missing_values_shift_no_rows(tmp_path):
     coreset.to_netcdf(tmp_path / "coreset.nc")
     back = read_without_warnings(tmp_path / "coreset.nc", make_model(y=np.ma.masked_invalid(y)))
     assert_same(back, coreset)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, np.inf, np.nan])
+def test_weights_that_are_not_positive_are_refused(coreset, weight):
+    tree = coreset.to_datatree()
+    dataset = tree["coreset"].to_dataset().copy(deep=True)
+    dataset["weights"][0] = weight
+    with pytest.raises(ValueError, match="not positive and finite"):
+        stored_fields(dataset, tree["history"].to_dataset())
+
+
+@pytest.mark.parametrize("content", ["{}", '{"kl": 0.1}', "[1]", '{"pareto_khat": "x"}', "{"])
+def test_a_certificate_of_something_else_is_refused(coreset, tmp_path, content):
+    tree = coreset.to_datatree()
+    tree["coreset"].attrs["certificate"] = content
+    write_netcdf(tree, tmp_path / "odd.nc")
+    with pytest.raises(InvalidDataError, match=r"odd\.nc"):
+        Coreset.from_netcdf(tmp_path / "odd.nc")
+
+
+def test_certificates_are_read_again(coreset):
+    found = Certificate.of(np.random.default_rng(1).normal(size=400))
+    exact = Certificate.of(np.zeros(400))  # whose k-hat is minus infinity
+    for certificate in (found, exact, None):
+        tree = replace(coreset, certificate=certificate).to_datatree()
+        again = stored_fields(tree["coreset"].to_dataset(), tree["history"].to_dataset())
+        assert again["certificate"] == certificate

@@ -194,5 +194,6 @@ def test_ctrl_c_ends_nutpie_s_threads(monkeypatch):
     monkeypatch.setattr(nutpie, "sample", undisturbed)
     assert nutpie_api.sample_model(None, draws=1) == "draws"
     assert not undisturbed.cancelled
-    assert undisturbed.options["progress_bar"] is False
+    assert not undisturbed.options["progress_bar"]
+    assert not undisturbed.options["save_warmup"]
     assert undisturbed.options["draws"] == 1

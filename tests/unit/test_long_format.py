@@ -55,6 +55,28 @@ GRAPHS = {
         False,
     ),
     "one entry for each cell, of a table": (lambda: ac[np.arange(A)[:, None], ENTRY], False),
+    "looked up in the middle": (
+        lambda: (
+            data(2, A, B, C)[:, np.arange(A)[:, None], np.arange(B)[::-1]].sum(axis=(0, -1)) * ab
+        ),
+        False,
+    ),
+    "looked up in the middle by cell": (
+        lambda: pt.stack([abc, 2 * abc])[:, np.arange(A)[:, None], np.arange(B), ENTRY].sum(axis=0),
+        False,
+    ),
+    "looked up on both sides by cell": (
+        lambda: pt.stack([abc, 2 * abc], axis=1)[np.arange(A)[:, None], :, np.arange(B)][..., 0],
+        True,
+    ),
+    "looked up on both sides of the last but one": (
+        lambda: (
+            pt.stack([abc, 2 * abc])
+            .dimshuffle(0, 1, 3, 2)[:, np.arange(A)[:, None], :, np.arange(B)]
+            .sum(axis=(-2, -1))
+        ),
+        True,
+    ),
     "allocated": (lambda: pt.alloc(a[:, None], A, B), False),
     "reshaped behind": (lambda: abc.reshape((A, B, C, 1)) * c[:, None], False),
     "data alone": (lambda: data(A, B), False),

@@ -144,6 +144,13 @@ def test_collapse_agrees_with_a_plain_count(binary, counts, reals):
     assert [rows.count(rows[i]) for i in kept] == weights.tolist()
 
 
+def test_rows_are_sorted_only_where_two_kinds_have_the_same_hash(monkeypatch):
+    monkeypatch.setattr(collapsing, "_sorted_apart", None)
+    kept, weights = collapse_rows([np.array([2.0, 1.0, 2.0, 3.0, 1.0]), np.arange(5) % 2], 5)
+    np.testing.assert_array_equal(kept, [0, 1, 3, 4])
+    np.testing.assert_array_equal(weights, [2, 1, 1, 1])
+
+
 def test_rows_without_any_data_are_all_equal():
     kept, weights = collapse_rows([], 7)
     assert (kept.tolist(), weights.tolist()) == ([0], [7.0])

@@ -90,3 +90,10 @@ def test_ten_observations_for_each_dimension_are_enough(n_obs, said_so):
 def test_a_coreset_of_more_than_half_of_the_rows_is_not_worth_it(n_obs, said_so):
     told = said(objective=0.5, n_dims=20, n_rows=30, size=30, n_obs=n_obs)
     assert ("hardly helps. Sample" in told) is said_so
+
+
+@pytest.mark.parametrize(("size", "said_so"), [(20, True), (21, False)])
+def test_the_rows_of_a_quadratic_are_advised_to_who_allowed_fewer(size, said_so):
+    told = said(objective=0.5, n_rows=size, size=size)
+    assert ("takes up to 21 rows" in told) is said_so
+    assert f"larger size than {size}" in told

@@ -13,7 +13,7 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Progress, Solution
 
-_MANY = 200_000  # rows: a pass over the data costs more than what follows it
+_MANY = 50_000  # rows: a pass over the data costs more than what follows it
 
 __all__ = [
     "CoresetPosterior",
@@ -152,7 +152,7 @@ def rows_of_a_quadratic(n_dims: int) -> int:
 def draws_around_mode(n_dims: int, n_rows: int) -> int:
     """How many draws from around a mode choose rows: 2 K, as in `rows_of_a_quadratic`.
 
-    But 1 000 at least (500 of more than 200 000 rows), and 2 000 at most.
+    But 1 000 at least (500 of more than 50 000 rows), and 2 000 at most.
 
     Examples
     --------

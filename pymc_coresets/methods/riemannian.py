@@ -67,7 +67,7 @@ class RiemannianPursuit:
     draws : int, optional
         Draws of each pass that chooses rows.  By default 2 K around the mode (K as in
         `rows_of_a_quadratic`), and in rounds 4 for each wanted row or, where there are more of
-        these, each free dimension; but 500 at least (1 000 around the mode of fewer than 200 000
+        these, each free dimension; but 500 at least (1 000 around the mode of fewer than 50 000
         rows) and 2 000 at most.
     start_size : int, optional
         Rows of the uniform coreset from which the mode is looked for, and from whose posterior the

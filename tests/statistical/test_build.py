@@ -483,3 +483,15 @@ def test_an_exact_coreset_has_importance_draws(census):
     mean, covariance = posterior(np.ones(len(y)), flags, y)
     errors = (drawn["beta"].values[0].mean(axis=0) - mean) / np.sqrt(np.diag(covariance))
     assert np.abs(errors).max() < 5 / np.sqrt(drawn.attrs["psis_ess"])
+
+
+def test_nothing_is_chosen_by_potentials_that_pymc_contradicts(model, monkeypatch):
+    def contradicted(*_, **__):
+        raise UnsupportedModelError("PyMC gives something else")
+
+    for check in ("verify", "verify_model"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"pymc_coresets.build.{check}", contradicted)
+            patch.setattr(Uniform, "run", lambda *_: pytest.fail("rows were chosen"))
+            with pytest.raises(UnsupportedModelError, match="something else"):
+                build_coreset(model, size=5, method="uniform", progressbar=False)

@@ -31,6 +31,7 @@ def said(
 
 def test_nothing_is_said_where_all_is_well():
     assert said() == ""
+    assert said(objective=0.01) == ""  # the tolerance itself
     assert said(counts={"n_sampler_draws": 1_000, "n_divergences": 10}) == ""
     assert said(status=Status.NO_PROGRESS) == ""
 

@@ -41,6 +41,13 @@ def test_draws_that_repeat_themselves_are_all_held_out_or_all_choose():
         assert set(columns(vectors).values()) == {3}
 
 
+def test_potentials_that_cancel_are_refused():
+    two = InMemoryRows([np.array([1.0, -1.0])])
+    potentials = InMemoryPotentials(two, 1, lambda draws, rows: np.outer(rows.arrays[0], draws))
+    with pytest.raises(InvalidDataError, match="does not vary"):
+        tangent_problem(potentials, np.arange(50.0), rng=np.random.default_rng(1))
+
+
 def test_draws_that_are_all_the_same_are_refused():
     with pytest.raises(InvalidDataError, match="does not vary"):
         tangent_problem(QUADRATIC, np.ones((50, 4)), rng=np.random.default_rng(1))

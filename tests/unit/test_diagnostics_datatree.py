@@ -221,6 +221,7 @@ def test_draws_without_chains_are_refused():
         (replace(FAR, pareto_khat=0.6, n_draws=100), False, "Doubtful:"),
         (replace(FAR, pareto_khat=1.0), False, "Not to be used:"),
         (replace(GOOD, rhat=1.2), False, "Not to be used yet:"),
+        (replace(FAR, pareto_khat=1.0, rhat=1.2), False, "Not to be used:"),
         (replace(GOOD, ess_bulk=50.0), False, "Not to be used yet:"),
         (replace(GOOD, rhat=np.nan), True, "Reliable:"),
     ],

@@ -495,3 +495,19 @@ def test_nothing_is_chosen_by_potentials_that_pymc_contradicts(model, monkeypatc
             patch.setattr(Uniform, "run", lambda *_: pytest.fail("rows were chosen"))
             with pytest.raises(UnsupportedModelError, match="something else"):
                 build_coreset(model, size=5, method="uniform", progressbar=False)
+
+
+@pytest.mark.parametrize(
+    ("method", "weighting", "said"),
+    [
+        ("auto", None, "the coreset's posterior"),
+        ("uniform", None, "none"),
+        ("pursuit", None, "subsample"),
+        ("pursuit", "laplace", "laplace"),
+    ],
+)
+def test_the_weighting_is_named(model, method, weighting, said):
+    coreset = build_coreset(
+        model, size=5, method=method, weighting=weighting, random_seed=1, progressbar=False
+    )
+    assert (coreset.method, coreset.weighting) == (method, said)

@@ -93,6 +93,7 @@ def test_options_of_nuts_reach_it(started):
     assert passed["step"].max_treedepth == 5
     assert passed.keys().isdisjoint({"target_accept", "max_treedepth"})
     assert (passed["tune"], passed["draws"]) == (50, 10)
+    assert started()["tune"] == 300  # of the step size alone
 
 
 def test_more_chains_than_draws(coreset):

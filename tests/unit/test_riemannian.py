@@ -10,7 +10,11 @@ from pymc_coresets.diagnostics.importance import Proposal
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
 from pymc_coresets.methods import riemannian
 from pymc_coresets.methods.riemannian import RiemannianPursuit
+from pymc_coresets.methods.rounds import Accept, Round, View, decide
 from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
+from pymc_coresets.rows.source import Look
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.candidates import problem_at
 from pymc_coresets.solving.solution import Status
 
 N, D = 2_000, 4
@@ -487,3 +491,49 @@ def test_the_ratios_of_the_proposal_are_those_of_the_full_posterior():
     wide = -0.5 * (own * np.linalg.solve(posterior.widening**2 * covariance, own.T).T).sum(axis=1)
     difference = found.log_ratios - (exact - wide)
     np.testing.assert_allclose(difference, difference[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(("widening", "weighted"), [(1.2, True), (300.0, False)])
+def test_held_out_draws_are_weighted_where_the_weights_are_reliable(
+    monkeypatch, widening, weighted
+):
+    given = []
+
+    def recording(*args, weights=None, **options):
+        given.append(weights)
+        return problem_at(*args, weights=weights, **options)
+
+    monkeypatch.setattr(riemannian, "problem_at", recording)
+    posterior = Proposing()
+    posterior.widening = widening
+    one_look(posterior)
+    assert (given[0] is not None) is weighted
+    if weighted:
+        assert given[0].sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("objective", "length", "accepted"), [(0.5, 9.0, True), (2.0, 0.1, True), (2.0, 9.0, False)]
+)
+def test_a_step_is_taken_back_where_it_came_out_worse_and_was_too_long(objective, length, accepted):
+    nowhere = Rows(np.arange(0), np.ones(0))
+    views = [
+        View(
+            coreset=Round(rows=nowhere, weights=np.ones(0), objective=value),
+            draws=None,
+            own=np.zeros(1_000),
+            look=Look(total=np.zeros(1_000), norm_total=0.0, candidates=nowhere),
+        )
+        for value in (1.0, objective)
+    ]
+    change = length * np.random.default_rng(1).normal(size=1_000)
+    decision = decide(*views, lambda: change, 1.0)
+    assert decision == Accept(views[1]) if accepted else 0 < decision.share < 1
+
+
+@pytest.mark.parametrize(
+    ("n_dims", "n_rows", "size"),
+    [(3, 10**6, 100), (12, 10**6, 182), (12, 150, 150), (100, 10**6, 1_000)],
+)
+def test_default_size(n_dims, n_rows, size):
+    assert RiemannianPursuit().default_size(n_dims, n_rows) == size

@@ -87,7 +87,9 @@ def measure(name: str, way: str, take: Way, make: Callable[[], pm.Model], s: Set
         return Record(way=way, failure=str(error))
     except Exception as error:  # noqa: BLE001
         traceback.print_exc()
-        return Record(way=way, failure=f"{type(error).__name__}: {str(error).splitlines()[:1]}")
+        return Record(
+            way=way, failure=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        )
 
 
 def isolated(name: str, way: str, settings: Settings) -> Record:

@@ -1,0 +1,129 @@
+"""The same model with many other priors: what a coreset saves, and what its opponents take.
+
+The prior of every free variable is raised to a power between 1/2 and 2, as in studies of a
+posterior's sensitivity to its prior.  The power is data of the model, so that both sides compile
+once.
+"""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+from benchmarks.opponent_sampling import NO_MODE, built, sample_until
+from benchmarks.opponent_task import Answer, DoesNotFitError, Task, judged_chains, weighted_answer
+from pymc_coresets.compat.nutpie_api import compiled_model
+from pymc_coresets.diagnostics.importance import Proposal
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.sampling.proposal import HeavyTailed, improve
+
+__all__ = ["coreset_refits", "laplace_refits", "nuts_refits", "with_power"]
+
+POWER = "prior_power"
+PROPOSED = 2_000
+
+
+def with_power(model: pm.Model) -> pm.Model:
+    """Add the power of the prior to a model, as data; it is 1 at first."""
+    with model:
+        power = pm.Data(POWER, 1.0)
+        prior = sum(pm.logp(v, v).sum() for v in model.free_RVs)
+        pm.Potential("change_of_prior", (power - 1.0) * prior)
+    return model
+
+
+def powers(n: int) -> np.ndarray:
+    """Return the powers, from 1/2 to 2."""
+    return np.geomspace(0.5, 2.0, n)
+
+
+def coreset_refits(task: Task) -> Answer:
+    """Build one coreset; sample it with each prior, and check each time."""
+    coreset, _ = built(task)
+    model = with_power(coreset_model(coreset.loglikelihood.observations, *_rows_of(coreset)))
+    with task.clock.compiling():
+        compiled = compiled_model(model)
+    answers: list[Answer] = []
+    for power in powers(task.settings.refits):
+        idata, share = sample_until(task, compiled.with_data(**{POWER: power}))
+        if share < 1:
+            break
+        check = coreset.check(idata)
+        answer = judged_chains(idata, model)
+        answers.append(replace(answer, khat=check.pareto_khat, warned=not check.reliable))
+    return _together(task, answers)
+
+
+def _rows_of(coreset: Any) -> tuple[Any, np.ndarray]:  # noqa: ANN401
+    source = coreset.loglikelihood.collapsed(collapse=False).source
+    return source.at(coreset.indices), coreset.weights
+
+
+def nuts_refits(task: Task) -> Answer:
+    """Sample the distinct rows with each prior, as many as there is time for."""
+    loglik = task.distinct
+    rows = loglik.source.all
+    model = with_power(coreset_model(loglik.observations, rows, rows.base_weights))
+    with task.clock.compiling():
+        compiled = compiled_model(model)
+    answers: list[Answer] = []
+    done = 0.0
+    for power in powers(task.settings.refits):
+        idata, share = sample_until(task, compiled.with_data(**{POWER: power}))
+        done += share
+        if share < 1:
+            break
+        answers.append(judged_chains(idata, model))
+    return _together(task, answers, done=done)
+
+
+def laplace_refits(task: Task) -> Answer:
+    """Find the mode with each prior, from the last one, and weight draws from around it."""
+    loglik = task.distinct
+    rows = loglik.source.all
+    every = with_power(coreset_model(loglik.observations, rows, rows.base_weights, lean=True))
+    one = loglik.source.take(slice(0, 1))
+    prior = with_power(coreset_model(loglik.observations, one, np.zeros(1), lean=True))
+    space, alone = (Unconstrained(model, mode=loop_mode()) for model in (every, prior))
+    answers: list[Answer] = []
+    try:
+        near = LaplaceApproximation.of(space)
+        for power in powers(task.settings.refits):
+            if time.perf_counter() > task.deadline:
+                break
+            for model in (every, prior):
+                model[POWER].set_value(np.asarray(power))
+            around = HeavyTailed.around(improve(near, space), near, space, polish=True)
+            positions, logq = around.draw(PROPOSED, rng=task.rng)
+            logp = np.array([alone.logp_and_gradient(x)[0] for x in positions])
+            proposal = Proposal(draws=space.constrain(positions), log_ratios=logp - logq)
+            answers.append(weighted_answer(loglik, proposal, task.rng))
+    except SamplingError as error:
+        raise DoesNotFitError(NO_MODE) from error
+    return _together(task, answers)
+
+
+def _together(task: Task, answers: list[Answer], *, done: float | None = None) -> Answer:
+    """Reduce many fits to the worst of each figure."""
+    n = task.settings.refits
+    if not answers:
+        return Answer(
+            draws=None, effective=np.nan, warned=True, share=(done or np.nan) / n, remark="not one"
+        )
+    effective = min(a.effective for a in answers)
+    n_warned = sum(a.warned for a in answers)
+    said = f"{n} priors, at least {effective:,.0f} effective draws each"
+    return Answer(
+        draws=None,
+        effective=np.nan,
+        khat=max(a.khat for a in answers),
+        warned=n_warned > 0,
+        share=(len(answers) if done is None else done) / n,
+        remark=said + (f", {n_warned} with a warning" if n_warned else ""),
+    )

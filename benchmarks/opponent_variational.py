@@ -1,0 +1,163 @@
+"""Variational ways: ADVI by `pm.fit`, of all rows and of minibatches, and Pathfinder."""
+
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+
+from benchmarks.opponent_task import (
+    ESS_TOLD,
+    Answer,
+    DoesNotFitError,
+    Task,
+    importance_ratios,
+)
+from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs
+from pymc_coresets.diagnostics.importance import (
+    KHAT_RELIABLE,
+    Proposal,
+    estimate_divergences,
+    pareto_smooth,
+)
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.rewrite import coreset_model, row_values
+from pymc_coresets.reading.unconstrained import Unconstrained
+
+__all__ = ["advi", "advi_minibatch", "pathfinder"]
+
+STEPS = 20_000
+FIRST_RATE, LAST_RATE = 0.05, 1e-4  # of Adam: it falls exponentially
+DRAWS, JUDGED = 2_000, 400  # the second where all rows are evaluated for k-hat
+BATCH = 1_000
+
+
+def advi(task: Task) -> Answer:
+    """Fit independent normal distributions to the distinct rows' posterior."""
+    return _fitted(task, task.weighted, lambda *_: None)
+
+
+def advi_minibatch(task: Task) -> Answer:
+    """Do the same with a fresh thousand of all rows in each step."""
+    every = task.distinct.collapsed(collapse=False)
+    batch = min(BATCH, every.n_rows)
+    observations, weights = every.observations, np.full(batch, every.n_rows / batch)
+
+    def values() -> dict[str, np.ndarray]:
+        rows = every.source.take(task.rng.integers(every.n_rows, size=batch))
+        return row_values(observations, rows, weights)
+
+    first = every.source.take(np.arange(batch))
+    model = coreset_model(observations, first, weights, lean=True)
+    names = values()
+    inputs = graph_inputs([model.logp()])
+    shared = [v for v in inputs if isinstance(v, SharedVariable) and v.name in names]
+
+    def renew(*_: Any) -> None:  # noqa: ANN401
+        fresh = values()
+        for variable in shared:
+            variable.set_value(fresh[variable.name], borrow=True)
+
+    return _fitted(task, model, renew)
+
+
+def _fitted(task: Task, model: pm.Model, every_step: Callable[..., None]) -> Answer:
+    """Run ADVI with a falling step size, which is small when the steps or the seconds are over.
+
+    It does not say how good the result is; its k-hat is computed here for the table.
+    """
+    rate = pytensor.shared(FIRST_RATE, name="rate")
+    began = time.perf_counter()
+
+    def fall(_: Any, losses: np.ndarray, __: int) -> None:  # noqa: ANN401
+        now = time.perf_counter()
+        done = max(len(losses) / STEPS, (now - began) / max(task.deadline - began, 1e-9))
+        rate.set_value(FIRST_RATE * (LAST_RATE / FIRST_RATE) ** min(done, 1.0))
+        if done >= 1:
+            raise StopIteration("The steps or the seconds are over")
+
+    approximation = pm.fit(
+        STEPS + 1,
+        method="advi",
+        model=model,
+        obj_optimizer=pm.adam(learning_rate=rate),
+        callbacks=[every_step, fall],
+        random_seed=task.settings.seed,
+        progressbar=False,
+    )
+    space = Unconstrained(model, mode=loop_mode())
+    _check_order(approximation, space)
+    mean, sd = approximation.mean.eval(), approximation.std.eval()
+    z = task.rng.standard_normal((DRAWS, len(mean)))
+    drawn = space.constrain(mean + sd * z)
+    log_densities = -0.5 * np.square(z[:JUDGED]).sum(axis=1)
+    positions = (mean + sd * z)[:JUDGED]
+    proposal = proposal_of(task.distinct, drawn.take(slice(0, JUDGED)), positions, log_densities)
+    _, ratios = importance_ratios(task.distinct, proposal)
+    smoothed = pareto_smooth(ratios[None])
+    return Answer(
+        draws=drawn,
+        effective=np.nan,
+        khat=smoothed.pareto_khat,
+        kl=estimate_divergences(ratios[None], smoothed).kl,
+        warned=False,
+        remark=f"{len(approximation.hist):,} steps",
+    )
+
+
+def _check_order(approximation: Any, space: Unconstrained) -> None:  # noqa: ANN401
+    """Refuse an approximation whose variables come in another order than the model's."""
+    [group] = approximation.groups
+    if list(group.ordering) != list(space.point(space.start)):
+        raise DoesNotFitError("pm.fit orders the variables in another way")
+
+
+def proposal_of(
+    loglik: LogLikelihood, draws: Draws, positions: np.ndarray, log_densities: np.ndarray
+) -> Proposal[Draws]:
+    """Return draws with the log of the prior over their own density."""
+    row = loglik.source.take(slice(0, 1))
+    prior = coreset_model(loglik.observations, row, np.zeros(1), lean=True)
+    density = Unconstrained(prior, mode=loop_mode()).logp_and_gradient
+    logp = np.array([density(x)[0] for x in positions])
+    return Proposal(draws=draws, log_ratios=logp - log_densities)
+
+
+def pathfinder(task: Task) -> Answer:
+    """Run multi-path Pathfinder of pymc-extras, which resamples by importance itself."""
+    if find_spec("pymc_extras") is None:
+        raise DoesNotFitError("not installed: pymc-extras")
+    from pymc_extras import fit_pathfinder  # noqa: PLC0415
+
+    idata = fit_pathfinder(
+        model=task.weighted,
+        num_draws=DRAWS,
+        num_draws_per_path=DRAWS,
+        random_seed=task.settings.seed,
+        parallel=False,
+        progressbar=False,
+    )
+    posterior = idata["posterior"]
+    shapes = {v.name: posterior[v.name].shape[2:] for v in task.weighted.free_RVs}
+    draws = Draws.of(idata, shapes)
+    khat = _pareto_k(idata)
+    return Answer(
+        draws=draws,
+        effective=float(draws.n_draws) if khat < KHAT_RELIABLE else np.nan,
+        khat=khat,
+        warned=not khat < KHAT_RELIABLE or draws.n_draws < ESS_TOLD,
+    )
+
+
+def _pareto_k(idata: Any) -> float:  # noqa: ANN401
+    """Find Pathfinder's own k-hat among its groups."""
+    for node in idata.subtree:
+        for name, value in {**node.data_vars, **node.attrs}.items():
+            if "pareto_k" in str(name):
+                return float(np.asarray(value))
+    return np.nan

@@ -130,8 +130,6 @@ def built(task: Task) -> tuple[Coreset, str]:
 def importance(task: Task) -> Answer:
     """Return the importance draws that a construction leaves behind."""
     coreset, _ = built(task)
-    if coreset.method == "exact":
-        raise DoesNotFitError("the coreset keeps all distinct rows, without importance draws")
     if coreset.proposal is None:
         raise DoesNotFitError(NO_MODE)
     ratios = coreset.proposal.log_ratios[None]
@@ -156,12 +154,11 @@ def coreset_nuts(task: Task) -> Answer:
     settings = task.settings
     idata = coreset.sample(
         draws=settings.draws,
-        tune=settings.tune,
         chains=CHAINS,
         cores=min(CHAINS, settings.cores),
         random_seed=settings.seed,
         progressbar=False,
-    )
+    )  # which knows itself how long to tune
     check = coreset.check(idata)
     answer = judged_chains(idata, coreset.model)
     remarks = [f"{coreset.size:,} rows", answer.remark, said]

@@ -91,7 +91,11 @@ class StandIn[Verdict](ABC):
             a process of its own: where Python spawns processes (on Windows, and from Python 3.14
             on) a script needs ``if __name__ == "__main__":``, or ``cores=1``.
         **kwargs
-            Passed on to `pm.sample`, with four chains by default.
+            Passed on to `pm.sample`, with four chains by default.  Where the construction of a
+            coreset found the covariance of the posterior, PyMC's NUTS moves in its coordinates: its
+            chains begin at draws from around the mode, and tune their step size for 300 steps.
+            With ``init="jitter+adapt_diag"`` they begin as they do in PyMC, and may find other
+            modes, for which no coreset was certified.
 
         Returns
         -------

@@ -302,7 +302,13 @@ def _check(
         rhat=max(_numbers(arviz_stats.rhat, posterior), default=np.nan),
         ess_bulk=min(_numbers(arviz_stats.ess, posterior), default=np.nan),
         n_divergences=_n_divergences(idata),
+        ess_folded=min(_numbers(_ess_folded, posterior), default=np.nan),
     )
+
+
+def _ess_folded(posterior: xr.Dataset) -> xr.Dataset:
+    folded: xr.Dataset = arviz_stats.ess(abs(posterior - posterior.median(_SAMPLE_DIMS)))
+    return folded
 
 
 def _numbers(statistic: Callable[[xr.Dataset], xr.Dataset], posterior: xr.Dataset) -> list[float]:

@@ -1,5 +1,6 @@
 """The verdict on a coreset posterior: thresholds, and what they mean in words."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -201,6 +202,9 @@ class Check(Certificate):
         Smallest bulk effective sample size over the variables.
     n_divergences : int or None
         Divergent transitions of the sampler; None if they were not recorded.
+    ess_folded : float
+        Smallest effective sample size of a variable's distance from its median, which R-hat
+        compares between chains, too.
 
     Notes
     -----
@@ -223,19 +227,22 @@ class Check(Certificate):
     rhat: float
     ess_bulk: float
     n_divergences: int | None
+    ess_folded: float = math.inf
 
     _title: ClassVar[str] = "Check of a coreset posterior"
 
     @property
     def rhat_limit(self) -> float:
-        """R-hat up to which chains with this bulk ESS may agree: its own noise, 1.01 to 1.05.
+        """R-hat up to which chains of such effective sizes agree: its own noise, 1.01 to 1.05.
 
         With m chains that have the same distribution, R-hat - 1 is about (X / (2m - 1) - 1) m / ESS
         for X with a chi-squared distribution of 2m - 1 degrees of freedom.  The largest of a
         hundred components at four chains exceeds 16 / ESS once in a thousand times.  Chains that
-        really disagree have a small bulk ESS, which counts the variance between chains.
+        really disagree have a small ESS, which counts the variance between chains.  R-hat is the
+        larger of two, of the values and of their distances from the median: so is the noise.
         """
-        return min(max(RHAT_CONVERGED, 1 + _RHAT_NOISE / max(self.ess_bulk, 1.0)), RHAT_HOPELESS)
+        ess = max(min(self.ess_bulk, self.ess_folded), 1.0)
+        return min(max(RHAT_CONVERGED, 1 + _RHAT_NOISE / ess), RHAT_HOPELESS)
 
     @property
     def converged(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.signal import lfilter
 
 from pymc_coresets.diagnostics.datatree import (
     check_draws,
@@ -119,6 +120,19 @@ def test_noise_of_r_hat_exceeds_its_limit_once_in_a_thousand_times():
         check = check_draws(xr.DataTree.from_dict({"posterior": posterior}), np.zeros((4, 100)))
         exceeded += check.rhat > check.rhat_limit
     assert exceeded <= 1
+
+
+def test_r_hat_is_judged_by_the_slower_of_values_and_distances():
+    """Chains that change sides at every step mix well, but not in how far out they are."""
+    rng = np.random.default_rng(4)
+    distance = np.exp(0.3 * lfilter([1], [1, -0.97], rng.normal(size=(4, 1000)), axis=1))
+    x = distance * rng.choice([-1.0, 1.0], size=distance.shape)
+    posterior = xr.Dataset({"x": (DIMS, x)})
+    check = check_draws(xr.DataTree.from_dict({"posterior": posterior}), np.zeros((4, 1000)))
+    assert check.ess_folded < 200
+    assert check.ess_bulk > 2_000
+    assert check.rhat_limit == pytest.approx(min(1 + 16 / check.ess_folded, 1.05))
+    assert replace(check, ess_folded=np.inf).rhat_limit == 1.01
 
 
 def test_convergence_may_be_judged_by_more_draws_than_were_evaluated(idata):

@@ -1,0 +1,229 @@
+"""Parquet files: small row groups are read together, large ones block by block."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.rows.sources.arrow_tables import ArrowTable, arrow_field
+from pymc_coresets.rows.sources.cursors import Cursor
+from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, Segment, cuts_of
+from pymc_coresets.rows.sources.tabular import Field, Table
+
+__all__ = ["ParquetFile", "ParquetReader", "file_errors"]
+
+_BUFFER = 2**20  # bytes of each column of a large row group that are read ahead
+_N_OPEN = 8  # large row groups that are read at the same time
+_N_AHEAD = 8  # blocks of one of them that wait for their thread
+_N_FOOTERS = 64
+
+type Cursors = OrderedDict[tuple[int, tuple[str, ...]], Cursor[Any]]
+
+
+@dataclass(frozen=True)
+class ParquetFile:
+    """A file, or some of its row groups.
+
+    Parameters
+    ----------
+    path : str
+    groups : tuple of int
+        Numbers of the row groups.
+    n_rows : tuple of int
+        Rows of each.
+    keys : mapping from str to object
+        Columns that the names of the folders hold.
+    size : int
+        In bytes.
+    modified : int or None
+        When the file was last written, in nanoseconds.
+    """
+
+    path: str
+    groups: tuple[int, ...]
+    n_rows: tuple[int, ...]
+    keys: Mapping[str, Any]
+    size: int
+    modified: int | None
+
+
+@contextmanager
+def file_errors(path: str) -> Iterator[None]:
+    """Turn errors of reading a file into ours, which name it.
+
+    Raises
+    ------
+    InvalidDataError
+        If the file is missing, unreadable, truncated or damaged.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InvalidDataError(
+            f"{path} is not there any more: put it back, or open the others with open_rows."
+        ) from error
+    except PermissionError as error:
+        raise InvalidDataError(f"{path} may not be read: change its permissions.") from error
+    except (pa.ArrowException, OSError, EOFError, ValueError, MemoryError) as error:
+        if isinstance(error, InvalidDataError):
+            raise
+        raise InvalidDataError(
+            f"{path} cannot be read: {str(error).strip().rstrip('.')}. It may be truncated "
+            "or damaged: write it again."
+        ) from error
+
+
+class ParquetReader:
+    """Parquet files on a file system.
+
+    Parameters
+    ----------
+    files : sequence of ParquetFile
+    filesystem : pyarrow.fs.FileSystem
+    fields : mapping from str to Field
+        Of the first file.
+    """
+
+    kind, noun, divisible = "Parquet", "file", True
+
+    def __init__(
+        self,
+        files: Sequence[ParquetFile],
+        filesystem: Any,  # noqa: ANN401
+        fields: Mapping[str, Field],
+    ) -> None:
+        self._files, self._filesystem, self.fields = tuple(files), filesystem, fields
+        self._places = [(f, i) for f, file in enumerate(files) for i in range(len(file.groups))]
+        self.pieces = tuple(
+            Piece(f"{file.path}, row group {group}", file.path, n_rows)
+            for file in files
+            for group, n_rows in zip(file.groups, file.n_rows, strict=True)
+        )
+        self.n_bytes: int | None = sum(file.size for file in files)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._lock = Lock()
+        self._cursors: Cursors = OrderedDict()
+        self._footers: OrderedDict[int, Any] = OrderedDict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {n: v for n, v in vars(self).items() if n not in {"_lock", "_cursors", "_footers"}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._reset()
+
+    def tables(
+        self, segments: Sequence[Segment], names: Sequence[str]
+    ) -> Iterator[tuple[Table, slice]]:
+        """Read some columns of row groups, see `Reader.tables`."""
+        for number, group in groupby(segments, key=self._file_of):
+            with file_errors(self._files[number].path):
+                yield from self._read_file(number, list(group), names)
+
+    def _file_of(self, segment: Segment) -> int:
+        return self._places[segment.piece][0]
+
+    def _read_file(
+        self, number: int, segments: Sequence[Segment], names: Sequence[str]
+    ) -> Iterator[tuple[Table, slice]]:
+        for whole, group in groupby(segments, key=self._is_whole):
+            if whole:
+                yield self._with_keys(number, self._read_groups(number, list(group), names))
+                continue
+            for segment in group:
+                table = self._cursor(number, segment.piece, names).item(segment.part)
+                yield self._with_keys(number, table)
+
+    def _is_whole(self, segment: Segment) -> bool:
+        return segment.stop - segment.start == self.pieces[segment.piece].n_rows
+
+    def _read_groups(self, number: int, segments: Sequence[Segment], names: Sequence[str]) -> Any:  # noqa: ANN401
+        file = self._files[number]
+        groups = [file.groups[self._places[segment.piece][1]] for segment in segments]
+        stored = [name for name in names if name not in file.keys]
+        with self._open(number, stored) as opened:
+            return opened.read_row_groups(groups, columns=stored, use_threads=False)
+
+    def _cursor(self, number: int, piece: int, names: Sequence[str]) -> Cursor[Any]:
+        """Return the cursor of a large row group, one for all threads."""
+        stored = tuple(name for name in names if name not in self._files[number].keys)
+        with self._lock:
+            cursor = self._cursors.pop((piece, stored), None)
+            if cursor is None:
+                start = partial(self._blocks, number, piece, stored)
+                cursor = Cursor(start, n_kept=_N_AHEAD, once=True)
+            self._cursors[piece, stored] = cursor
+            while len(self._cursors) > _N_OPEN:
+                self._cursors.popitem(last=False)
+        return cursor
+
+    def _blocks(self, number: int, piece: int, names: Sequence[str]) -> Iterator[Any]:
+        """Read a large row group as tables of the sizes that `cuts_of` has."""
+        cuts = cuts_of(self.pieces[piece].n_rows, BLOCK_ROWS)
+        group = self._files[number].groups[self._places[piece][1]]
+        with self._open(number, names, buffer_size=_BUFFER) as opened:
+            batches = opened.iter_batches(
+                cuts[1], row_groups=[group], columns=list(names), use_threads=False
+            )
+            held: list[Any] = []
+            for size in np.diff(cuts):  # a batch is shorter where pages of text end
+                while sum(batch.num_rows for batch in held) < size:
+                    held.append(next(batches))
+                table = pa.Table.from_batches(held)
+                yield table.slice(0, size)
+                held = table.slice(size).to_batches()
+
+    @contextmanager
+    def _open(self, number: int, names: Sequence[str], buffer_size: int = 0) -> Iterator[Any]:
+        """Open a file that is still the one whose footer was read."""
+        file = self._files[number]
+        text = [name for name in names if self.fields[name].dtype is None]
+        local = isinstance(self._filesystem, pyarrow.fs.LocalFileSystem)
+        with self._filesystem.open_input_file(file.path) as handle:
+            self._require_same_file(file)
+            with self._lock:
+                footer = self._footers.get(number)
+            opened = pq.ParquetFile(
+                handle, metadata=footer, read_dictionary=text, buffer_size=buffer_size,
+                pre_buffer=not local and not buffer_size, page_checksum_verification=True,
+            )  # fmt: skip
+            with self._lock:
+                self._footers[number] = opened.metadata
+                while len(self._footers) > _N_FOOTERS:
+                    self._footers.popitem(last=False)
+            yield opened
+
+    def _require_same_file(self, file: ParquetFile) -> None:
+        info = self._filesystem.get_file_info(file.path)
+        if (info.size, info.mtime_ns) != (file.size, file.modified):
+            raise InvalidDataError(
+                f"{file.path} was replaced or changed after it had been opened: open the files "
+                "again with open_rows."
+            )
+
+    def _with_keys(self, number: int, table: Any) -> tuple[Table, slice]:  # noqa: ANN401
+        """Add the columns that the folders' names hold."""
+        for name, value in self._files[number].keys.items():
+            codes = np.zeros(table.num_rows, np.int32)
+            column = pa.DictionaryArray.from_arrays(codes, pa.array([value]))
+            text = self.fields[name].dtype is None
+            table = table.append_column(name, column if text else column.dictionary_decode())
+        return ArrowTable(table), slice(0, table.num_rows)
+
+
+def fields_of(schema: Any, keys: Mapping[str, Any]) -> dict[str, Field]:  # noqa: ANN401
+    """Return what the columns of a file and of its folders' names hold."""
+    fields = {field.name: arrow_field(field.type) for field in schema}
+    return fields | {name: arrow_field(pa.scalar(value).type) for name, value in keys.items()}

@@ -1,10 +1,14 @@
 """Streams that can only be read from their start, asked for one item after another by threads."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from threading import Lock
+from typing import Any
 
-__all__ = ["Cursor"]
+__all__ = ["Cursor", "Cursors"]
+
+_N_OPEN = 8  # streams that are read at the same time
+_N_AHEAD = 8  # blocks of one of them that wait for their thread
 
 _NOTHING = object()
 
@@ -63,3 +67,30 @@ class Cursor[T]:
             self._stream = None  # a stream that failed has no next item
             raise
         return True
+
+
+class Cursors:
+    """The cursors of a source's large pieces, each shared by all threads; a pickle holds none.
+
+    Examples
+    --------
+    >>> cursors = Cursors()
+    >>> cursors.get("piece 3", lambda: iter("abc")).item(0)
+    'a'
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._open: OrderedDict[Hashable, Cursor[Any]] = OrderedDict()
+
+    def __reduce__(self) -> tuple[type["Cursors"], tuple[()]]:
+        return Cursors, ()
+
+    def get(self, key: Hashable, start: Callable[[], Iterator[Any]]) -> Cursor[Any]:
+        """Return the cursor of a key; those that were used least recently are given up."""
+        with self._lock:
+            cursor = self._open.pop(key, None) or Cursor(start, n_kept=_N_AHEAD, once=True)
+            self._open[key] = cursor
+            while len(self._open) > _N_OPEN:
+                self._open.popitem(last=False)
+        return cursor

@@ -23,11 +23,14 @@ class Piece:
     file : str
         What is counted in messages: the file, partition or chunk; empty for a table in memory.
     n_rows : int
+    origin : int
+        Number of the first row in messages: rows are counted from the start of what `where` names.
     """
 
     where: str
     file: str
     n_rows: int
+    origin: int = 0
 
 
 @dataclass(frozen=True)
@@ -133,10 +136,11 @@ def _joined(segments: Iterator[Segment], most: int) -> Iterator[tuple[Segment, .
 
 def _name(pieces: Sequence[Piece], segments: Sequence[Segment]) -> str:
     first, last = segments[0], segments[-1]
-    where = pieces[first.piece].where
-    if len(segments) > 1:
+    piece, where = pieces[first.piece], pieces[first.piece].where
+    if where and len(segments) > 1:
         return f"{where} to {pieces[last.piece].where}"
-    if where and first.stop - first.start == pieces[first.piece].n_rows:
+    if where and first.stop - first.start == piece.n_rows:
         return where
-    rows = f"rows {spaced(first.start)} to {spaced(first.stop - 1)}"
+    stop = last.stop + pieces[last.piece].origin
+    rows = f"rows {spaced(first.start + piece.origin)} to {spaced(stop - 1)}"
     return f"{where}, {rows}" if where else rows

@@ -199,7 +199,7 @@ class RowTable:
 
     def _place(self, chunk: Chunk, row: int) -> str:
         piece, number = segment_at(chunk.key, row)
-        where = self._reader.pieces[piece].where
+        where, number = self._reader.pieces[piece].where, number + self._reader.pieces[piece].origin
         return f"{where}, row {spaced(number)}" if where else f"row {spaced(number)}"
 
     def _problem(self, chunk: Chunk, fault: Fault) -> Problem:

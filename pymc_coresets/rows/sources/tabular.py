@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from mmap import mmap
 from typing import Any, Protocol
 
 import numpy as np
@@ -143,6 +144,26 @@ class ArrayTable:
         self.n_bytes = sum(array.nbytes for array in self._arrays.values())
         self.fields: Mapping[str, Field] = {n: array_field(a) for n, a in self._arrays.items()}
 
+    def __getstate__(self) -> dict[str, Any]:
+        stored = {name: _mapped_file(array) for name, array in self._arrays.items()}
+        return vars(self) | {"_arrays": stored}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        arrays = state.pop("_arrays").items()
+        opened = {n: np.memmap(**a) if isinstance(a, dict) else a for n, a in arrays}
+        vars(self).update(state, _arrays=opened)
+
     def values(self, name: str, rows: slice) -> Values:
         """Return some rows of a column, see `Table.values`."""
         return array_values(self._arrays[name][rows])
+
+
+def _mapped_file(array: NDArray[Any]) -> NDArray[Any] | dict[str, Any]:
+    """Return how a memory-mapped array is opened again; other arrays, and views, themselves."""
+    if not isinstance(array, np.memmap) or not isinstance(array.base, mmap):
+        return array
+    order = "C" if array.flags.c_contiguous else "F"
+    return {
+        "filename": array.filename, "dtype": array.dtype, "mode": "r",
+        "offset": array.offset, "shape": array.shape, "order": order,
+    }  # fmt: skip

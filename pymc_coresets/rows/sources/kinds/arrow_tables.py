@@ -1,6 +1,6 @@
 """Arrow tables as columns of numbers and text."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.rows.sources.tabular import Field, Values
 
-__all__ = ["ArrowTable", "arrow_field"]
+__all__ = ["ArrowTable", "arrow_field", "tables_of_sizes"]
 
 _TEXT = (
     pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
@@ -41,6 +41,31 @@ def arrow_field(type_: Any) -> Field:  # noqa: ANN401
     if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_):
         return Field(np.dtype(type_.to_pandas_dtype()))
     return Field(None, (), f"values of Arrow's type {type_}")
+
+
+def tables_of_sizes(batches: Iterator[Any], sizes: Sequence[int]) -> Iterator[Any]:
+    """Join and divide record batches into tables of the given sizes, copying nothing.
+
+    The last table is shorter where there are not enough rows.
+
+    Examples
+    --------
+    >>> batches = pa.table({"x": range(5)}).to_batches(max_chunksize=2)
+    >>> [table["x"].to_pylist() for table in tables_of_sizes(iter(batches), [3, 2])]
+    [[0, 1, 2], [3, 4]]
+    """
+    held: list[Any] = []
+    for size in sizes:
+        while sum(batch.num_rows for batch in held) < size:
+            batch = next(batches, None)
+            if batch is None:
+                break
+            held.append(batch)
+        if not held:
+            return
+        table = pa.Table.from_batches(held)
+        yield table.slice(0, size)
+        held = table.slice(size).to_batches()
 
 
 class ArrowTable:

@@ -7,13 +7,16 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
+from pymc_coresets.compat.pyarrow_api import filter_of, unfiltered
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.sources.parquet_files import (
+from pymc_coresets.rows.sources.failures import reading_errors
+from pymc_coresets.rows.sources.kinds.arrow_scans import ScanReader
+from pymc_coresets.rows.sources.kinds.parquet_files import (
     ParquetFile,
     ParquetReader,
     fields_of,
-    file_errors,
 )
+from pymc_coresets.rows.sources.reader import Reader
 from pymc_coresets.rows.sources.tabular import Field
 
 __all__ = ["dataset_at", "dataset_reader"]
@@ -33,7 +36,7 @@ def dataset_at(source: str | Path | Sequence[str | Path]) -> Any:  # noqa: ANN40
         If there is no such file, or the files are of a kind that this cannot read.
     """
     if isinstance(source, str) and "://" in source:
-        with file_errors(source):
+        with reading_errors(source):
             return ds.dataset(source, format="parquet", partitioning="hive")
     paths = [source] if isinstance(source, str | Path) else list(source)
     root = str(source) if len(paths) == 1 and Path(str(source)).is_dir() else None
@@ -50,41 +53,56 @@ def dataset_at(source: str | Path | Sequence[str | Path]) -> Any:  # noqa: ANN40
             f"{other} is not of a kind that open_rows reads from a path (Parquet, Arrow IPC; one "
             "kind at a time). Pass a pyarrow.dataset.dataset(..., format=...) instead."
         )
-    with file_errors(files[0]):
+    with reading_errors(files[0]):
         return ds.dataset(files, format=formats.pop(), partitioning="hive", partition_base_dir=root)
 
 
-def dataset_reader(dataset: Any) -> ParquetReader:  # noqa: ANN401
-    """Return the reader of an Arrow dataset of Parquet files.
+def dataset_reader(dataset: Any) -> Reader:  # noqa: ANN401
+    """Return the reader of an Arrow dataset.
 
     Raises
     ------
+    InvalidOptionError
+        If there are no files.
     InvalidDataError
         If the files differ in their columns, or one cannot be read.
     """
-    fragments = list(dataset.get_fragments())
+    chosen = filter_of(dataset)
+    fragments = list(unfiltered(dataset).get_fragments())
     if not fragments:
         raise InvalidOptionError("The dataset has no files.")
-    filesystem = dataset.filesystem
+    if chosen is None and all(isinstance(f, ds.ParquetFileFragment) and f.path for f in fragments):
+        return _parquet_reader(fragments)
+    return ScanReader(fragments, dataset.schema, chosen)
+
+
+def _parquet_reader(fragments: Sequence[Any]) -> ParquetReader:
+    filesystem = fragments[0].filesystem
     infos = filesystem.get_file_info([fragment.path for fragment in fragments])
     files: list[ParquetFile] = []
     fields: dict[str, Field] = {}
+    first = ""
     for fragment, info in zip(fragments, infos, strict=True):
-        with file_errors(fragment.path):
+        with reading_errors(fragment.path):
             groups = fragment.row_groups
             keys = ds.get_partition_keys(fragment.partition_expression)
             found = fields_of(fragment.physical_schema, keys)
         files.append(
             ParquetFile(
-                fragment.path,
-                tuple(group.id for group in groups),
-                tuple(group.num_rows for group in groups),
-                keys, info.size, info.mtime_ns,
+                path=fragment.path,
+                groups=tuple(group.id for group in groups),
+                n_rows=tuple(group.num_rows for group in groups),
+                keys=keys,
+                size=info.size,
+                modified=info.mtime_ns,
             )
-        )  # fmt: skip
-        fields = fields or found
-        _require_same_fields(fields, found, files[0].path, fragment.path)
-    return ParquetReader(files, filesystem, fields)
+        )
+        if not sum(files[-1].n_rows):
+            continue  # an empty file may know no types
+        if not fields:
+            fields, first = found, fragment.path
+        _require_same_fields(fields, found, first, fragment.path)
+    return ParquetReader(files, filesystem, fields or found)
 
 
 def _files_at(path: str) -> Iterator[str]:

@@ -15,19 +15,20 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.sources.arrow_tables import ArrowTable, arrow_field
-from pymc_coresets.rows.sources.cursors import Cursor
+from pymc_coresets.rows.sources.cursors import Cursors
+from pymc_coresets.rows.sources.failures import reading_errors
+from pymc_coresets.rows.sources.kinds.arrow_tables import (
+    ArrowTable,
+    arrow_field,
+    tables_of_sizes,
+)
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, Segment, cuts_of
 from pymc_coresets.rows.sources.tabular import Field, Table
 
-__all__ = ["ParquetFile", "ParquetReader", "file_errors"]
+__all__ = ["ParquetFile", "ParquetReader", "fields_of"]
 
 _BUFFER = 2**20  # bytes of each column of a large row group that are read ahead
-_N_OPEN = 8  # large row groups that are read at the same time
-_N_AHEAD = 8  # blocks of one of them that wait for their thread
 _N_FOOTERS = 64
-
-type Cursors = OrderedDict[tuple[int, tuple[str, ...]], Cursor[Any]]
 
 
 @dataclass(frozen=True)
@@ -57,32 +58,6 @@ class ParquetFile:
     modified: int | None
 
 
-@contextmanager
-def file_errors(path: str) -> Iterator[None]:
-    """Turn errors of reading a file into ours, which name it.
-
-    Raises
-    ------
-    InvalidDataError
-        If the file is missing, unreadable, truncated or damaged.
-    """
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise InvalidDataError(
-            f"{path} is not there any more: put it back, or open the others with open_rows."
-        ) from error
-    except PermissionError as error:
-        raise InvalidDataError(f"{path} may not be read: change its permissions.") from error
-    except (pa.ArrowException, OSError, EOFError, ValueError, MemoryError) as error:
-        if isinstance(error, InvalidDataError):
-            raise
-        raise InvalidDataError(
-            f"{path} cannot be read: {str(error).strip().rstrip('.')}. It may be truncated "
-            "or damaged: write it again."
-        ) from error
-
-
 class ParquetReader:
     """Parquet files on a file system.
 
@@ -110,15 +85,15 @@ class ParquetReader:
             for group, n_rows in zip(file.groups, file.n_rows, strict=True)
         )
         self.n_bytes: int | None = sum(file.size for file in files)
+        self._cursors = Cursors()
         self._reset()
 
     def _reset(self) -> None:
         self._lock = Lock()
-        self._cursors: Cursors = OrderedDict()
         self._footers: OrderedDict[int, Any] = OrderedDict()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {n: v for n, v in vars(self).items() if n not in {"_lock", "_cursors", "_footers"}}
+        return {n: v for n, v in vars(self).items() if n not in {"_lock", "_footers"}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -129,7 +104,7 @@ class ParquetReader:
     ) -> Iterator[tuple[Table, slice]]:
         """Read some columns of row groups, see `Reader.tables`."""
         for number, group in groupby(segments, key=self._file_of):
-            with file_errors(self._files[number].path):
+            with reading_errors(self._files[number].path):
                 yield from self._read_file(number, list(group), names)
 
     def _file_of(self, segment: Segment) -> int:
@@ -143,8 +118,7 @@ class ParquetReader:
                 yield self._with_keys(number, self._read_groups(number, list(group), names))
                 continue
             for segment in group:
-                table = self._cursor(number, segment.piece, names).item(segment.part)
-                yield self._with_keys(number, table)
+                yield self._with_keys(number, self._block(number, segment, names))
 
     def _is_whole(self, segment: Segment) -> bool:
         return segment.stop - segment.start == self.pieces[segment.piece].n_rows
@@ -156,18 +130,11 @@ class ParquetReader:
         with self._open(number, stored) as opened:
             return opened.read_row_groups(groups, columns=stored, use_threads=False)
 
-    def _cursor(self, number: int, piece: int, names: Sequence[str]) -> Cursor[Any]:
-        """Return the cursor of a large row group, one for all threads."""
+    def _block(self, number: int, segment: Segment, names: Sequence[str]) -> Any:  # noqa: ANN401
+        """Return a part of a large row group, through the cursor that all threads share."""
         stored = tuple(name for name in names if name not in self._files[number].keys)
-        with self._lock:
-            cursor = self._cursors.pop((piece, stored), None)
-            if cursor is None:
-                start = partial(self._blocks, number, piece, stored)
-                cursor = Cursor(start, n_kept=_N_AHEAD, once=True)
-            self._cursors[piece, stored] = cursor
-            while len(self._cursors) > _N_OPEN:
-                self._cursors.popitem(last=False)
-        return cursor
+        start = partial(self._blocks, number, segment.piece, stored)
+        return self._cursors.get((segment.piece, stored), start).item(segment.part)
 
     def _blocks(self, number: int, piece: int, names: Sequence[str]) -> Iterator[Any]:
         """Read a large row group as tables of the sizes that `cuts_of` has."""
@@ -177,13 +144,7 @@ class ParquetReader:
             batches = opened.iter_batches(
                 cuts[1], row_groups=[group], columns=list(names), use_threads=False
             )
-            held: list[Any] = []
-            for size in np.diff(cuts):  # a batch is shorter where pages of text end
-                while sum(batch.num_rows for batch in held) < size:
-                    held.append(next(batches))
-                table = pa.Table.from_batches(held)
-                yield table.slice(0, size)
-                held = table.slice(size).to_batches()
+            yield from tables_of_sizes(batches, [int(n) for n in np.diff(cuts)])
 
     @contextmanager
     def _open(self, number: int, names: Sequence[str], buffer_size: int = 0) -> Iterator[Any]:

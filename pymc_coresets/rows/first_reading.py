@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -44,8 +44,10 @@ class Problem:
     kind : str
         What is wrong: ``"NaN"``, ``"infinite"``, ``"missing value"``, ``"unseen label"``,
         ``"negative weight"``.
+    position : int
+        Of the first of these rows, among all rows.
     first : str
-        Where the first of them is.
+        Where this row is.
     value : str
         What stands there, as text.
     n_rows : int
@@ -57,13 +59,14 @@ class Problem:
 
     Examples
     --------
-    >>> print(Problem(column="wind", kind="NaN", first="a.parquet, row group 0, row 7",
+    >>> print(Problem(column="wind", kind="NaN", position=7, first="a.parquet, row group 0, row 7",
     ...               value="NaN", n_rows=12, files=frozenset({"a.parquet"}), noun="file"))
     a.parquet, row group 0, row 7, column 'wind': NaN; 12 rows in 1 file in all
     """
 
     column: str
     kind: str
+    position: int
     first: str
     value: str
     n_rows: int
@@ -88,10 +91,7 @@ class Problem:
 
     def with_later(self, later: "Problem") -> "Problem":
         """Return this problem with the rows of a later part added."""
-        return Problem(
-            column=self.column, kind=self.kind, first=self.first, value=self.value,
-            n_rows=self.n_rows + later.n_rows, files=self.files | later.files, noun=self.noun,
-        )  # fmt: skip
+        return replace(self, n_rows=self.n_rows + later.n_rows, files=self.files | later.files)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +177,7 @@ class SourceScan:
             total_weight=math.fsum(part.total_weight for part in parts),
             dtypes=dict(dtypes),
             ranges=ranges,
-            problems=tuple(problems.values()),
+            problems=tuple(sorted(problems.values(), key=lambda p: p.position)),
             chunks={part.start: part for part in parts},
         )
 

@@ -12,6 +12,9 @@ SENSITIVITY = "tests/statistical/test_sensitivity.py"
 STAND_IN = "tests/statistical/test_stand_in.py"
 OBSERVATIONS = "tests/models/test_observations.py"
 VERIFICATION = "tests/models/test_verification.py"
+ROW_SOURCES = "tests/rows/test_row_sources.py"
+SOURCE_ERRORS = "tests/rows/test_source_errors.py"
+DAMAGED_FILES = "tests/rows/test_damaged_files.py"
 
 
 def unit(*names: str) -> tuple[str, ...]:
@@ -31,6 +34,11 @@ TESTS = {
     "display": (*unit("display", "diagnostics_datatree"), BUILD),
     "exceptions": (*unit("warnings"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),
+    "rows/chunks": (ROW_SOURCES,),
+    "rows/first_reading": (SOURCE_ERRORS, ROW_SOURCES),
+    "rows/sources/": (ROW_SOURCES, SOURCE_ERRORS, DAMAGED_FILES),
+    "rows/sources/failures": (DAMAGED_FILES,),
+    "compat/pyarrow_api": (ROW_SOURCES,),
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
     "reading/cells/": (*unit("long_format"), "tests/models/test_cells.py"),
     "reading/draws": unit("draws"),

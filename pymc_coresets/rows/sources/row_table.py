@@ -204,12 +204,17 @@ class RowTable:
 
     def _problem(self, chunk: Chunk, fault: Fault) -> Problem:
         pieces = {segment_at(chunk.key, int(row))[0] for row in _edges(chunk, fault.rows)}
+        row = int(fault.rows[0])
         return Problem(
-            column=fault.column, kind=fault.kind, first=self._place(chunk, int(fault.rows[0])),
-            value=fault.value, n_rows=len(fault.rows),
+            column=fault.column,
+            kind=fault.kind,
+            position=chunk.start + row,
+            first=self._place(chunk, row),
+            value=fault.value,
+            n_rows=len(fault.rows),
             files=frozenset(self._reader.pieces[piece].file for piece in pieces) - {""},
             noun=self._reader.noun,
-        )  # fmt: skip
+        )
 
     def _refuse_position(self, position: int) -> Never:
         raise InvalidOptionError(

@@ -11,12 +11,13 @@ from pymc_coresets.compat.pyarrow_api import filter_of, unfiltered
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.kinds.arrow_scans import ScanReader
+from pymc_coresets.rows.sources.kinds.arrow_tables import ArrowTable
 from pymc_coresets.rows.sources.kinds.parquet_files import (
     ParquetFile,
     ParquetReader,
     fields_of,
 )
-from pymc_coresets.rows.sources.reader import Reader
+from pymc_coresets.rows.sources.reader import Reader, TableReader
 from pymc_coresets.rows.sources.tabular import Field
 
 __all__ = ["dataset_at", "dataset_reader"]
@@ -67,6 +68,8 @@ def dataset_reader(dataset: Any) -> Reader:  # noqa: ANN401
     InvalidDataError
         If the files differ in their columns, or one cannot be read.
     """
+    if isinstance(dataset, ds.InMemoryDataset):
+        return TableReader(ArrowTable(dataset.to_table()), "Arrow dataset")
     chosen = filter_of(dataset)
     fragments = list(unfiltered(dataset).get_fragments())
     if not fragments:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dask
+import dask.base
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.rows.sources.failures import reading_errors
@@ -59,4 +60,4 @@ def computed(collection: Any) -> Any:  # noqa: ANN401
     Chunks are read by several threads already.
     """
     scheduler = dask.config.get("scheduler", None) or "synchronous"
-    return dask.compute(collection, scheduler=scheduler)[0]
+    return dask.base.compute(collection, scheduler=scheduler)[0]

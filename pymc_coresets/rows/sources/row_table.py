@@ -134,8 +134,8 @@ class RowTable:
         for recipe in recipes:
             array, found = decoded[recipe.name]
             arrays[recipe.name] = array
-            faults += _without_nulls(not_finite(recipe, array), found)
-            prints[recipe.name] = fingerprint(array)
+            prints[recipe.name], finite = fingerprint(array)
+            faults += found if finite else _without_nulls(not_finite(recipe, array), found)
             seen = array[array >= 0] if recipe.labels and found else array
             if (range_ := extremes(seen)) is not None:
                 ranges[recipe.name] = range_
@@ -191,7 +191,7 @@ class RowTable:
         if self._weight is None:
             return []
         negative = np.flatnonzero(array < 0)
-        faults = not_finite(self._weight, array)
+        faults = [] if np.isfinite(array).all() else not_finite(self._weight, array)
         if negative.size:
             value = f"{array[negative[0]]:g}"
             faults.append(Fault(self._weight.parts[0], "negative weight", negative, value))

@@ -83,7 +83,9 @@ class ArrowTable:
     """
 
     def __init__(self, table: Any) -> None:  # noqa: ANN401
-        self._table = pa.table(table)
+        # pa.table(table) would return the same columns, but as memory that may not be written to.
+        is_batch = isinstance(table, pa.RecordBatch)
+        self._table = pa.Table.from_batches([table]) if is_batch else table
         self.n_rows: int = self._table.num_rows
         self.fields: Mapping[str, Field] = {f.name: arrow_field(f.type) for f in table.schema}
 

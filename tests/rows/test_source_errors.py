@@ -99,6 +99,7 @@ def test_what_cannot_be_opened(source, options, message):
         (pl.DataFrame({"x": pd.date_range("2013", periods=2)}), "dates or times"),
         (pa.table({"x": [[1], [2, 3]]}), "holds values of Arrow's type list"),
         (pa.table({"x": pa.array([3], pa.timestamp("s"))}), "dates or times"),
+        (pa.table([[1], [2]], names=["x", "x"]), "two columns 'x': rename one"),
         (pa.table({"x": pa.nulls(3)}), "holds values of Arrow's type null"),
         ([{"x": X}, {"x": np.arange(4)}], "chunk 1 has 'x' as int64, and the first rows as float"),
         ([{"x": X}, {"y": X}], "chunk 1 has no column 'x'"),

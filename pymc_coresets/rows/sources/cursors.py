@@ -27,6 +27,8 @@ class Cursor[T]:
         Most items that are kept.
     once : bool
         Whether an item is asked for only once, so that it need not be kept after that.
+    n_items : int, optional
+        After this many, the stream is closed.
 
     Examples
     --------
@@ -35,8 +37,16 @@ class Cursor[T]:
     ('b', 'a', 'c', None)
     """
 
-    def __init__(self, start: Callable[[], Iterator[T]], *, n_kept: int, once: bool) -> None:
+    def __init__(
+        self,
+        start: Callable[[], Iterator[T]],
+        *,
+        n_kept: int,
+        once: bool,
+        n_items: int | None = None,
+    ) -> None:
         self._start, self._n_kept, self._once = start, n_kept, once
+        self._n_items = n_items
         self._lock = Lock()
         self._kept: OrderedDict[int, T] = OrderedDict()
         self._stream: Iterator[T] | None = None
@@ -66,6 +76,8 @@ class Cursor[T]:
         except BaseException:
             self._stream = None  # a stream that failed has no next item
             raise
+        if self._next == self._n_items:
+            self._stream = None  # which closes its file
         return True
 
 
@@ -75,7 +87,7 @@ class Cursors:
     Examples
     --------
     >>> cursors = Cursors()
-    >>> cursors.get("piece 3", lambda: iter("abc")).item(0)
+    >>> cursors.get("piece 3", lambda: iter("abc"), n_items=3).item(0)
     'a'
     """
 
@@ -86,10 +98,14 @@ class Cursors:
     def __reduce__(self) -> tuple[type["Cursors"], tuple[()]]:
         return Cursors, ()
 
-    def get(self, key: Hashable, start: Callable[[], Iterator[Any]]) -> Cursor[Any]:
+    def get(
+        self, key: Hashable, start: Callable[[], Iterator[Any]], *, n_items: int
+    ) -> Cursor[Any]:
         """Return the cursor of a key; those that were used least recently are given up."""
         with self._lock:
-            cursor = self._open.pop(key, None) or Cursor(start, n_kept=_N_AHEAD, once=True)
+            cursor = self._open.pop(key, None) or Cursor(
+                start, n_kept=_N_AHEAD, once=True, n_items=n_items
+            )
             self._open[key] = cursor
             while len(self._open) > _N_OPEN:
                 self._open.popitem(last=False)

@@ -39,12 +39,13 @@ def dataset_at(source: str | Path | Sequence[str | Path]) -> Any:  # noqa: ANN40
     if isinstance(source, str) and "://" in source:
         with reading_errors(source):
             return ds.dataset(source, format="parquet", partitioning="hive")
-    paths = [source] if isinstance(source, str | Path) else list(source)
-    root = str(source) if len(paths) == 1 and Path(str(source)).is_dir() else None
-    files = [file for path in paths for file in _files_at(str(path))]
+    given = [source] if isinstance(source, str | Path) else source
+    paths = [str(Path(path).expanduser()) for path in given]
+    root = paths[0] if len(paths) == 1 and Path(paths[0]).is_dir() else None
+    files = [file for path in paths for file in _files_at(path)]
     if not files:
         raise InvalidOptionError(
-            f"There is no file at {', '.join(map(str, paths)) or '[]'}: give a file, a folder of "
+            f"There is no file at {', '.join(paths) or '[]'}: give a file, a folder of "
             "Parquet files, a pattern such as 'flights/*.parquet', or a list of files."
         )
     formats = {_FORMATS.get(Path(file).suffix.lower(), "") for file in files}

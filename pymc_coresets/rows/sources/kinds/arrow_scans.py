@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 
 from pymc_coresets.rows.sources.cursors import Cursors
 from pymc_coresets.rows.sources.failures import reading_errors
-from pymc_coresets.rows.sources.kinds.arrow_tables import ArrowTable, arrow_field, tables_of_sizes
+from pymc_coresets.rows.sources.kinds.arrow_tables import ArrowTable, schema_fields, tables_of_sizes
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, Segment, cuts_of
 from pymc_coresets.rows.sources.tabular import Field, Table
 
@@ -35,7 +35,7 @@ class ScanReader:
     def __init__(self, fragments: Sequence[Any], schema: Any, chosen: Any = None) -> None:  # noqa: ANN401
         self.kind = "Arrow dataset" if chosen is None else "filtered Arrow dataset"
         self._schema, self._chosen = schema, chosen
-        self.fields: Mapping[str, Field] = {f.name: arrow_field(f.type) for f in schema}
+        self.fields: Mapping[str, Field] = schema_fields(schema)
         self._fragments, pieces = [], []
         for fragment in fragments:
             path = getattr(fragment, "path", "") or "a table in memory"
@@ -54,7 +54,8 @@ class ScanReader:
         for segment in segments:
             start = partial(self._blocks, segment.piece, tuple(names))
             with reading_errors(self.pieces[segment.piece].file):
-                cursor = self._cursors.get((segment.piece, *names), start)
+                n_blocks = len(cuts_of(self.pieces[segment.piece].n_rows, BLOCK_ROWS)) - 1
+                cursor = self._cursors.get((segment.piece, *names), start, n_items=n_blocks)
                 block = cursor.item(segment.part)
             if block is not None:  # rows that are gone are noticed by their number
                 yield ArrowTable(block), slice(0, block.num_rows)

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.sources.tabular import Field, Values
 
-__all__ = ["ArrowTable", "arrow_field", "tables_of_sizes"]
+__all__ = ["ArrowTable", "arrow_field", "schema_fields", "tables_of_sizes"]
 
 _TEXT = (
     pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
@@ -41,6 +42,25 @@ def arrow_field(type_: Any) -> Field:  # noqa: ANN401
     if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_):
         return Field(np.dtype(type_.to_pandas_dtype()))
     return Field(None, (), f"values of Arrow's type {type_}")
+
+
+def schema_fields(schema: Any) -> dict[str, Field]:  # noqa: ANN401
+    """Say what each column of an Arrow schema holds.
+
+    Raises
+    ------
+    InvalidDataError
+        If two columns have the same name.
+
+    Examples
+    --------
+    >>> schema_fields(pa.schema({"x": pa.int8()}))["x"].dtype
+    dtype('int8')
+    """
+    for name in schema.names:
+        if len(schema.get_all_field_indices(name)) > 1:
+            raise InvalidDataError(f"There are two columns {name!r}: rename one of them.")
+    return {field.name: arrow_field(field.type) for field in schema}
 
 
 def tables_of_sizes(batches: Iterator[Any], sizes: Sequence[int]) -> Iterator[Any]:
@@ -87,7 +107,7 @@ class ArrowTable:
         is_batch = isinstance(table, pa.RecordBatch)
         self._table = pa.Table.from_batches([table]) if is_batch else table
         self.n_rows: int = self._table.num_rows
-        self.fields: Mapping[str, Field] = {f.name: arrow_field(f.type) for f in table.schema}
+        self.fields: Mapping[str, Field] = schema_fields(table.schema)
 
     @property
     def n_bytes(self) -> int:

@@ -20,6 +20,7 @@ from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.kinds.arrow_tables import (
     ArrowTable,
     arrow_field,
+    schema_fields,
     tables_of_sizes,
 )
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, Segment, cuts_of
@@ -27,7 +28,7 @@ from pymc_coresets.rows.sources.tabular import Field, Table
 
 __all__ = ["ParquetFile", "ParquetReader", "fields_of"]
 
-_BUFFER = 2**20  # bytes of each column of a large row group that are read ahead
+_BUFFER = 2**18  # bytes of each column of a large row group that are read ahead
 _N_FOOTERS = 64
 
 
@@ -134,7 +135,9 @@ class ParquetReader:
         """Return a part of a large row group, through the cursor that all threads share."""
         stored = tuple(name for name in names if name not in self._files[number].keys)
         start = partial(self._blocks, number, segment.piece, stored)
-        return self._cursors.get((segment.piece, stored), start).item(segment.part)
+        n_blocks = len(cuts_of(self.pieces[segment.piece].n_rows, BLOCK_ROWS)) - 1
+        cursor = self._cursors.get((segment.piece, stored), start, n_items=n_blocks)
+        return cursor.item(segment.part)
 
     def _blocks(self, number: int, piece: int, names: Sequence[str]) -> Iterator[Any]:
         """Read a large row group as tables of the sizes that `cuts_of` has."""
@@ -186,5 +189,6 @@ class ParquetReader:
 
 def fields_of(schema: Any, keys: Mapping[str, Any]) -> dict[str, Field]:  # noqa: ANN401
     """Return what the columns of a file and of its folders' names hold."""
-    fields = {field.name: arrow_field(field.type) for field in schema}
-    return fields | {name: arrow_field(pa.scalar(value).type) for name, value in keys.items()}
+    return schema_fields(schema) | {
+        name: arrow_field(pa.scalar(value).type) for name, value in keys.items()
+    }

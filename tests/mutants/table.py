@@ -14,6 +14,7 @@ OBSERVATIONS = "tests/models/test_observations.py"
 VERIFICATION = "tests/models/test_verification.py"
 ROW_SOURCES = "tests/rows/test_row_sources.py"
 SOURCE_ERRORS = "tests/rows/test_source_errors.py"
+CLUSTER_SOURCES = "tests/rows/test_cluster_sources.py"
 DAMAGED_FILES = "tests/rows/test_damaged_files.py"
 
 
@@ -37,6 +38,7 @@ TESTS = {
     "rows/chunks": (ROW_SOURCES,),
     "rows/first_reading": (SOURCE_ERRORS, ROW_SOURCES),
     "rows/sources/": (ROW_SOURCES, SOURCE_ERRORS, DAMAGED_FILES),
+    "rows/sources/kinds/dask_frames": (ROW_SOURCES, SOURCE_ERRORS, CLUSTER_SOURCES),
     "rows/sources/failures": (DAMAGED_FILES,),
     "compat/pyarrow_api": (ROW_SOURCES,),
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),

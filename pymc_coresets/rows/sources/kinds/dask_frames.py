@@ -1,5 +1,6 @@
 """Dask frames, one partition at a time."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -57,7 +58,22 @@ class DaskFrameReader:
 def computed(collection: Any) -> Any:  # noqa: ANN401
     """Compute by the user's scheduler; without one, in the thread that asks.
 
-    Chunks are read by several threads already.
+    Chunks are read by several threads already.  A task of a cluster asks the cluster, which knows
+    where persisted partitions lie, and gives up its own place until they have come.
     """
+    if _in_a_task():
+        with sys.modules["distributed"].worker_client() as client:
+            return dask.base.compute(collection, scheduler=client)[0]
     scheduler = dask.config.get("scheduler", None) or "synchronous"
     return dask.base.compute(collection, scheduler=scheduler)[0]
+
+
+def _in_a_task() -> bool:
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return False
+    try:
+        distributed.get_worker()
+    except ValueError:
+        return False
+    return True

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = ["ChunkScan", "Problem", "SourceScan", "extremes", "fingerprint", "spaced"]
+__all__ = ["BadValues", "ChunkScan", "SourceScan", "extremes", "fingerprint", "spaced"]
 
 _LANES = 1021  # prime: rows at usual distances from each other fall into different lanes
 _WORD = 8  # bytes
@@ -34,7 +34,7 @@ def spaced(number: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class BadValues:
     """Values of one column that cannot be used.
 
     Parameters
@@ -59,9 +59,9 @@ class Problem:
 
     Examples
     --------
-    >>> print(Problem(column="wind", kind="NaN", position=7, first="a.parquet, row group 0, row 7",
-    ...               value="NaN", n_rows=12, files=frozenset({"a.parquet"}), noun="file"))
-    a.parquet, row group 0, row 7, column 'wind': NaN; 12 rows in 1 file in all
+    >>> print(BadValues(column="wind", kind="NaN", position=7, first="a.parquet, row 7",
+    ...                 value="NaN", n_rows=12, files=frozenset({"a.parquet"}), noun="file"))
+    a.parquet, row 7, column 'wind': NaN; 12 rows in 1 file in all
     """
 
     column: str
@@ -89,7 +89,7 @@ class Problem:
         what = self.kind if self.value in {"", self.kind} else f"{self.kind} {self.value}"
         return f"{self.first}, column {self.column!r}: {what}"
 
-    def with_later(self, later: "Problem") -> "Problem":
+    def with_later(self, later: "BadValues") -> "BadValues":
         """Return this problem with the rows of a later part added."""
         return replace(self, n_rows=self.n_rows + later.n_rows, files=self.files | later.files)
 
@@ -107,7 +107,7 @@ class ChunkScan:
         For messages.
     ranges : mapping from str to (int, int)
         Smallest and largest value of each array of whole numbers, without unseen labels.
-    problems : tuple of Problem
+    problems : tuple of BadValues
     prints : mapping from str to bytes
         A `fingerprint` of each array.
     total_weight : float
@@ -118,7 +118,7 @@ class ChunkScan:
     n_rows: int
     where: str
     ranges: Mapping[str, tuple[int, int]]
-    problems: tuple[Problem, ...]
+    problems: tuple[BadValues, ...]
     prints: Mapping[str, bytes]
     total_weight: float
 
@@ -138,7 +138,7 @@ class SourceScan:
     ranges : mapping from str to (int, int)
         Smallest and largest value of each array of whole numbers, without unseen labels: compare
         codes with the number of groups.
-    problems : tuple of Problem
+    problems : tuple of BadValues
         Values that cannot be used, one entry for each column and kind, in the order of the rows.
     chunks : mapping from int to ChunkScan
         Notes of each chunk, by the position of its first row.
@@ -155,7 +155,7 @@ class SourceScan:
     total_weight: float
     dtypes: Mapping[str, np.dtype[Any]]
     ranges: Mapping[str, tuple[int, int]]
-    problems: tuple[Problem, ...]
+    problems: tuple[BadValues, ...]
     chunks: Mapping[int, ChunkScan]
 
     @classmethod
@@ -163,7 +163,7 @@ class SourceScan:
         """Join the notes of all chunks, whatever their order."""
         parts = sorted(parts, key=lambda part: part.start)
         ranges: dict[str, tuple[int, int]] = {}
-        problems: dict[tuple[str, str], Problem] = {}
+        problems: dict[tuple[str, str], BadValues] = {}
         for part in parts:
             for name, (low, high) in part.ranges.items():
                 least, most = ranges.get(name, (low, high))
@@ -201,7 +201,7 @@ class SourceScan:
         if self.problems:
             listed = "\n".join(map(str, self.problems[:_SHOWN]))
             more = len(self.problems) - _SHOWN
-            rest = f"\nand {more} more columns with such rows" if more > 0 else ""
+            rest = f"\nand {more} more such entries" if more > 0 else ""
             raise InvalidDataError(f"{listed}{rest}. {_REMEDY}")
         if not 0 < self.total_weight < math.inf:
             raise InvalidDataError(

@@ -248,15 +248,18 @@ def test_head_sample_and_take(source):
     assert len(some["X"]) == 20
 
 
-def test_samples_are_uniform_by_row_and_in_order():
+@pytest.mark.parametrize("size", [1, 10, 20, 30, 40])
+def test_samples_are_uniform_by_row_and_in_order(size):
     rows = open_rows([{"x": np.arange(2)}, {"x": np.arange(2, 40)}])
     counts = np.zeros(40)
-    for seed in range(2_000):
-        drawn = rows.sample(10, random_seed=seed)["x"]
+    for seed in range(1_000):
+        drawn = rows.sample(size, random_seed=seed)["x"]
+        assert len(drawn) == size
         assert (np.diff(drawn) > 0).all()
         counts[drawn] += 1
     # Five standard errors of a binomial proportion.
-    assert np.abs(counts / 2_000 - 0.25).max() < 5 * np.sqrt(0.25 * 0.75 / 2_000)
+    share = size / 40
+    assert np.abs(counts / 1_000 - share).max() <= 5 * np.sqrt(share * (1 - share) / 1_000)
 
 
 def test_places_of_rows(tmp_path):

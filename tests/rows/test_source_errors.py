@@ -194,6 +194,15 @@ def test_all_columns_with_problems_are_listed(folder):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("n", "rest"), [(5, ""), (6, "\nand 1 more such entries")])
+def test_long_lists_are_cut(n, rest):
+    rows = open_rows({f"x{j}": np.array([np.nan]) for j in range(n)})
+    with pytest.raises(InvalidDataError) as caught:
+        rows.scan().require_usable()
+    listed = "\n".join(f"row 0, column 'x{j}': NaN; 1 row in all" for j in range(5))
+    assert str(caught.value).startswith(f"{listed}{rest}. Before open_rows")
+
+
 @pytest.mark.parametrize(
     ("weight", "message"),
     [("n", "negative weight -0.5; 3 rows in 3 files"), ("m", "infinite; 3 rows in 3 files")],

@@ -27,7 +27,7 @@ class Fault:
     column : str
         Its name in the source.
     kind : str
-        See `Problem.kind`.
+        See `BadValues.kind`.
     rows : ndarray of int64
         Numbers within the chunk, increasing; not empty.
     value : str

@@ -11,8 +11,8 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.rows.chunks import Chunk, Column
 from pymc_coresets.rows.first_reading import (
+    BadValues,
     ChunkScan,
-    Problem,
     SourceScan,
     extremes,
     fingerprint,
@@ -94,7 +94,7 @@ class RowTable:
         """Return rows at random, see `RowSource.sample`."""
         n = min(whole_number("n", n, least=1), self.n_rows)
         rng = generator(random_seed)
-        return self.take(np.sort(rng.choice(self.n_rows, n, replace=False, shuffle=False)))
+        return self.take(_distinct_positions(n, self.n_rows, rng))
 
     def take(self, positions: NDArray[np.int64]) -> Arrays:
         """Return the rows at some positions, see `RowSource.take`."""
@@ -202,10 +202,10 @@ class RowTable:
         where, number = self._reader.pieces[piece].where, number + self._reader.pieces[piece].origin
         return f"{where}, row {spaced(number)}" if where else f"row {spaced(number)}"
 
-    def _problem(self, chunk: Chunk, fault: Fault) -> Problem:
+    def _problem(self, chunk: Chunk, fault: Fault) -> BadValues:
         pieces = {segment_at(chunk.key, int(row))[0] for row in _edges(chunk, fault.rows)}
         row = int(fault.rows[0])
-        return Problem(
+        return BadValues(
             column=fault.column,
             kind=fault.kind,
             position=chunk.start + row,
@@ -220,6 +220,21 @@ class RowTable:
         raise InvalidOptionError(
             f"There is no row {spaced(int(position))}: the source has {spaced(self.n_rows)} rows."
         )
+
+
+def _distinct_positions(n: int, n_rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw sorted positions without replacement: the first n distinct ones of a sequence.
+
+    O(n) memory: `Generator.choice` may hold all positions.
+    """
+    if 2 * n > n_rows:
+        others = _distinct_positions(n_rows - n, n_rows, rng)
+        return np.setdiff1d(np.arange(n_rows), others, assume_unique=True)
+    drawn, distinct, first = [], np.empty(0, np.int64), np.empty(0, np.int64)
+    while len(distinct) < n:
+        drawn.append(rng.integers(n_rows, size=n))
+        distinct, first = np.unique(np.concatenate(drawn), return_index=True)
+    return np.sort(distinct[np.argpartition(first, n - 1)[:n]]) if n else distinct
 
 
 def _edges(chunk: Chunk, rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pymc_coresets import RowSource, open_rows
+from pymc_coresets import InvalidDataError, RowSource, open_rows
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, chunks_of, segment_at
 
 N = 57
@@ -277,7 +277,26 @@ def test_what_is_printed(tmp_path):
     shown = repr(opened(in_parquet(frame(), tmp_path), weight="n"))
     assert "Parquet, 3 files, 57 rows" in shown
     assert "kB, weighted by n; X float64[2], hour int64, carrier int64, late bool" in shown
-    assert "DataFrame, in memory, 57 rows" in repr(opened(frame()))
+    assert "DataFrame, 57 rows" in repr(opened(frame()))
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_zarr_stores_are_read_by_slices(tmp_path, chunks):
+    n = 300_000
+    values = {"y": ("row", np.arange(n)), "X": (("k", "row"), np.arange(2.0 * n).reshape(2, n))}
+    store = xr.Dataset(values).chunk(row=50_000)
+    store.to_zarr(tmp_path / "rows.zarr", consolidated=False)
+    opened_store = xr.open_zarr(tmp_path / "rows.zarr", chunks=chunks, consolidated=False)
+    rows = open_rows(opened_store, dim="row")
+    assert all(chunk.start % 50_000 == 0 for chunk in rows.chunks)
+    assert rows.columns["X"].shape == (2,)
+    found = rows.take(np.array([7, n - 1]))
+    np.testing.assert_array_equal(found["X"], [[7, n + 7], [n - 1, 2 * n - 1]])
+    assert len(pickle.dumps(rows)) < 30_000
+    broken = tmp_path / "rows.zarr/y/c/1"
+    broken.write_bytes(broken.read_bytes()[:50])
+    with pytest.raises(InvalidDataError, match=r"rows .* cannot be read: .*decompression"):
+        rows.scan()
 
 
 def test_threads_may_read_different_chunks(tmp_path):

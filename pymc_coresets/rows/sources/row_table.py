@@ -153,13 +153,13 @@ class RowTable:
     def __repr__(self) -> str:
         files = {piece.file for piece in self._reader.pieces} - {""}
         noun = self._reader.noun
-        counted = f"{spaced(len(files))} {noun}{'s' * (len(files) != 1)}" if files else "in memory"
+        counted = f"{spaced(len(files))} {noun}{'s' * (len(files) != 1)}" if files else ""
         size = self._reader.n_bytes
         bytes_ = "" if size is None else f", {_size(size)}"
         columns = ", ".join(f"{name} {_described(c)}" for name, c in self.columns.items())
         weight = f", weighted by {self._weight.parts[0]}" if self._weight else ""
         return (
-            f"<RowSource: {self._reader.kind}, {counted}, "
+            f"<RowSource: {', '.join(filter(None, [self._reader.kind, counted]))}, "
             f"{spaced(self.n_rows)} rows{bytes_}{weight}; "
             f"{columns}>"
         )

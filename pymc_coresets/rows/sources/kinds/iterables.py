@@ -31,7 +31,7 @@ class IterableReader:
         If there are none.
     """
 
-    kind, noun, divisible = "chunks", "chunk", False
+    kind, noun, divisible = "iterable", "chunk", False
     n_bytes: int | None = None
 
     def __init__(self, source: Any) -> None:  # noqa: ANN401

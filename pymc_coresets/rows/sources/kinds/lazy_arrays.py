@@ -48,7 +48,10 @@ class LazyArrays:
     noun, divisible = "", False
 
     def __init__(self, arrays: Mapping[str, Any], kind: str) -> None:
-        self._arrays = {name: _variable(array) for name, array in arrays.items()}
+        self._arrays = {
+            name: _rows_first(array, array.dims[0]) if library_of(array) == "xarray" else array
+            for name, array in arrays.items()
+        }
         self.kind = kind
         lengths = {name: a.shape[0] if a.shape else None for name, a in self._arrays.items()}
         if any(n is None or np.isnan(n) for n in lengths.values()):
@@ -107,15 +110,32 @@ def dataset_arrays(dataset: Any, dim: str | None) -> dict[str, Any]:  # noqa: AN
     found = {str(n): v for n, v in dataset.data_vars.items() if dim in v.dims}
     if not found:
         raise InvalidOptionError(f"dim={dim!r}: no variable of the dataset has this dimension.")
-    return {name: array.transpose(dim, ...) for name, array in found.items()}
+    return {name: _rows_first(array, dim) for name, array in found.items()}
 
 
-def _variable(array: Any) -> Any:  # noqa: ANN401
+class _RowsFirst:
+    """A variable of xarray with the dimension of the rows first.
+
+    Transposing a variable that lies in a file would make xarray read it element by element.
+    """
+
+    def __init__(self, variable: Any, dim: str) -> None:  # noqa: ANN401
+        self._variable, self._axis = variable, variable.dims.index(dim)
+        others = [n for d, n in zip(variable.dims, variable.shape, strict=True) if d != dim]
+        self.shape, self.dtype = (variable.sizes[dim], *others), variable.dtype
+        stored = variable.encoding.get("preferred_chunks", {}).get(dim)
+        self.chunks = (stored,) if stored else None
+
+    def __getitem__(self, rows: slice) -> np.ndarray[Any, Any]:
+        where = (slice(None),) * self._axis + (rows,)
+        return np.moveaxis(self._variable[where].values, self._axis, 0)
+
+
+def _rows_first(array: Any, dim: str) -> Any:  # noqa: ANN401
     """Leave aside the coordinates of an array of xarray, and xarray itself where Dask computes."""
-    if library_of(array) != "xarray":
-        return array
-    variable = array.variable
-    return variable.data if variable.chunks is not None else variable
+    if array.chunks is not None:
+        return array.variable.transpose(dim, ...).data
+    return _RowsFirst(array.variable, dim)
 
 
 def _loaded(arrays: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
@@ -138,8 +158,6 @@ def _blocks_of_rows(arrays: Sequence[Any], n_rows: int) -> list[int]:
 
 
 def _stored_rows(array: Any) -> int:  # noqa: ANN401
-    """Return the number of rows of a block of a Zarr or HDF5 array; 0 if it is not known."""
-    if library_of(array) == "xarray":
-        return int(array.encoding.get("preferred_chunks", {}).get(array.dims[0], 0))
+    """Return the number of rows of a block of an array in a file; 0 if it is not known."""
     chunks = getattr(array, "chunks", None)
     return int(chunks[0]) if isinstance(chunks, tuple) and chunks else 0

@@ -127,6 +127,11 @@ class LogLikelihood:
         return Rows(np.zeros(1, dtype=np.int64), np.ones(1), tuple(arrays))
 
     @property
+    def all_rows(self) -> Rows:
+        """All rows with their data; without a copy where they lie in memory."""
+        return Rows.joined(list(self.source.blocks(self.n_rows)))
+
+    @property
     def n_rows(self) -> int:
         """Number of rows N; equal rows count once where they were merged."""
         return self.source.n_rows

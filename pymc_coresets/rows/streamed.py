@@ -1,20 +1,20 @@
 """Rows that are read chunk by chunk, whenever they are needed: no array is as long as the data."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.source import Scan
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["ChunkLike", "ChunkSource", "StreamedRows"]
+__all__ = ["AbsentRows", "ChunkLike", "ChunkSource", "StreamedRows"]
 
 
 class ChunkLike(Protocol):
@@ -44,7 +44,7 @@ class ChunkSource(Protocol):
     def chunks(self) -> Sequence[Any]:
         """All chunks, each a `ChunkLike`, in the order of their rows."""
 
-    def read(self, chunk: Any, names: Sequence[str] | None = None) -> Mapping[str, NDArray[Any]]:  # noqa: ANN401
+    def read(self, chunk: Any, names: Collection[str] | None = None) -> Mapping[str, NDArray[Any]]:  # noqa: ANN401
         """Return columns of a chunk, each with the rows along its first axis."""
 
     def weights(self, chunk: Any) -> NDArray[np.floating[Any]] | None:  # noqa: ANN401
@@ -66,6 +66,9 @@ class StreamedRows:
         Where the chunks are read from.
     columns : mapping of str to dtype
         The columns to read, in the order of the arrays of the rows, and the types of these.
+    verify : callable, optional
+        Refuses the arrays of a chunk that starts at some position if they are no longer those of
+        the first reading.
 
     Examples
     --------
@@ -89,6 +92,7 @@ class StreamedRows:
 
     source: ChunkSource
     columns: Mapping[str, np.dtype[Any]]
+    verify: Callable[[int, Mapping[str, NDArray[Any]]], None] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -209,6 +213,8 @@ class StreamedRows:
 
     def _read(self, chunk: ChunkLike) -> Rows:
         found = self.source.read(chunk, list(self.columns))
+        if self.verify is not None:
+            self.verify(chunk.start, found)
         arrays = tuple(
             np.asarray(found[name]).astype(dtype, casting="same_kind", copy=False)
             for name, dtype in self.columns.items()
@@ -233,3 +239,39 @@ class StreamedRows:
                 f"{weights[bad[0]]}: base weights must be finite and not negative."
             )
         return weights
+
+
+@dataclass(frozen=True)
+class AbsentRows:
+    """Rows that were not given again: known by number, but nobody can read them.
+
+    Examples
+    --------
+    >>> AbsentRows(1_000, 1_000.0).n_rows
+    1000
+    """
+
+    n_rows: int
+    total_weight: float
+
+    def blocks(self, size: int) -> NoReturn:  # noqa: ARG002
+        """Refuse to read."""
+        raise self._error()
+
+    def scan(self, size: int, *, key: int, distinct: bool = False) -> NoReturn:  # noqa: ARG002
+        """Refuse to read."""
+        raise self._error()
+
+    def at(self, positions: NDArray[np.int64]) -> NoReturn:  # noqa: ARG002
+        """Refuse to read."""
+        raise self._error()
+
+    def place(self, position: int) -> str:
+        """Say where the user finds a row, for messages."""
+        return f"row {position}"
+
+    def _error(self) -> CoresetError:
+        return CoresetError(
+            "This coreset was read without the rows that it stands for: it can be sampled, but for "
+            "this read it again with Coreset.from_netcdf(path, model, rows=...)."
+        )

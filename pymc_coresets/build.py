@@ -252,8 +252,8 @@ def _check_rows(rows: Any, *, collapse: Collapse, allow_local: bool) -> None:  #
         )
     if collapse is True:
         raise InvalidOptionError(
-            "collapse=True: rows=... are not merged while they are read. Group them beforehand, and "
-            "name their counts with open_rows(..., weight=...)."
+            "collapse=True: rows=... are not merged while they are read. Group them beforehand, "
+            "and name their counts with open_rows(..., weight=...)."
         )
     if allow_local:
         raise InvalidOptionError(

@@ -16,10 +16,9 @@ from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kept_rows import likelihood_of_kept, rows_of_dataset
+from pymc_coresets.potentials.kept_rows import likelihood_of_stored, rows_of_dataset
 from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.values import Rows
@@ -147,15 +146,7 @@ class Coreset(StandIn[Check]):
     def full_model(self) -> pm.Model:
         """The user's model."""
         if self.data is not None:
-            raise CoresetError(
-                "There is no model of all rows: the user's model holds a template of them. "
-                "template_model is that model; pm.set_data gives it other rows."
-            )
-        return self._whole().observations.model
-
-    @property
-    def template_model(self) -> pm.Model:
-        """The user's model, which holds all rows, or a template of those in ``rows=...``."""
+            raise CoresetError("There is no model of all rows: yours holds a template of them.")
         return self._whole().observations.model
 
     @property
@@ -256,7 +247,7 @@ class Coreset(StandIn[Check]):
                 "There are no importance draws: only method='auto' makes them, where the posterior "
                 "has a mode, and files do not keep them. Use sample()."
             )
-        model = self.template_model
+        model = self._whole().observations.model
         idata = self.proposal.draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)
         ratios = self.proposal.log_ratios[None]
         return reweight_draws(idata, ratios, rng=rng, draws=draws, remedy="Use sample().")
@@ -266,10 +257,7 @@ class Coreset(StandIn[Check]):
     def to_datatree(self) -> xr.DataTree:
         """Return rows, weights, history and settings as a DataTree, without the model.
 
-        Returns
-        -------
-        xarray.DataTree
-            With the groups ``coreset`` and ``history``.
+        It has the groups ``coreset`` and ``history``, and ``rows`` for those of ``rows=...``.
 
         Examples
         --------
@@ -355,13 +343,6 @@ class Coreset(StandIn[Check]):
         CoresetWarning
             If the model's data in the other rows have changed: the coreset was chosen for the
             old data, while `check` compares it with the new.
-
-        Examples
-        --------
-        >>> Coreset.from_netcdf("nowhere.nc")
-        Traceback (most recent call last):
-        pymc_coresets.exceptions.InvalidDataError: nowhere.nc cannot be read: [Errno 2] No such file
-        or directory: 'nowhere.nc'.
         """
         model = current_model() if model is None else given_model(model)
         groups = read_netcdf(path)
@@ -372,25 +353,17 @@ class Coreset(StandIn[Check]):
             raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
         if model is None:
             return cls(**stored, loglikelihood=None)
-        if stored["data"] is not None:
-            return cls(**stored, loglikelihood=likelihood_of_kept(model, stored, rows))
-        loglik = LogLikelihood(find_observations(model, **stored["settings"]), collapse="auto")
-        if loglik.observations.n_obs != stored["n_observations"]:
-            raise InvalidDataError(
-                f"The coreset was built for {stored['n_observations']} observations, but the model "
-                f"has {loglik.observations.n_obs}: give the model that it was built from."
-            )
-        coreset = cls(**stored, loglikelihood=loglik)
-        coreset._rows()  # which refuses positions that the data do not have
-        found = fingerprints(loglik.observations, coreset._positions())
-        compare_fingerprints(coreset.built_from, found)
-        return coreset
+        loglik = likelihood_of_stored(model, stored, rows)
+        if stored["data"] is None:
+            found = fingerprints(loglik.observations, stored["indices"])
+            compare_fingerprints(stored["built_from"], found)
+        return cls(**stored, loglikelihood=loglik)
 
     @property
     def _fingerprints(self) -> Fingerprints | None:
         if self.built_from is not None or self.loglikelihood is None or self.data is not None:
             return self.built_from
-        return fingerprints(self.loglikelihood.observations, self._positions())
+        return fingerprints(self.loglikelihood.observations, self.indices)
 
     def _dataset(self) -> xr.Dataset:
         return stored_dataset(vars(self))
@@ -408,11 +381,6 @@ class Coreset(StandIn[Check]):
         if self.data is not None:
             return rows_of_dataset(self._whole().observations, self.data)
         return self._whole().collapsed(collapse=False).source.at(self.indices)
-
-    def _positions(self) -> np.ndarray:
-        """Positions among the observations that are summarised, which missing ones are not."""
-        kept = self._whole().observations.positions
-        return self.indices if kept is None else np.searchsorted(kept, self.indices)
 
     # -- display -------------------------------------------------------------------------------
 

@@ -11,12 +11,12 @@ import xarray as xr
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import likelihood_of_rows, named_arrays, template_of_rows
-from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["kept_dataset", "likelihood_of_kept", "rows_of_dataset"]
+__all__ = ["kept_dataset", "likelihood_of_stored", "rows_of_dataset"]
 
 _BASE = "base_weight"
 _PREFIX = "data "  # of the names of columns, which may be those of other variables here
@@ -98,17 +98,18 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
     return Rows(kept["position"].to_numpy(), kept[_BASE].to_numpy(), tuple(arrays))
 
 
-def likelihood_of_kept(
+def likelihood_of_stored(
     model: pm.Model, stored: Mapping[str, Any], rows: RowSource | None
 ) -> LogLikelihood:
-    """Derive the potentials of a stored coreset's rows from its model, read again.
+    """Derive the potentials that a stored coreset was built from, from its model.
 
     Parameters
     ----------
     model : pm.Model
-        With a template of the rows.
+        With all rows, or a template of them.
     stored : mapping of str
-        The fields of the coreset: ``data``, ``settings``, ``n_observations``, ``n_distinct``.
+        The fields of the coreset: ``data``, ``settings``, ``indices``, ``n_observations``,
+        ``n_distinct``.
     rows : RowSource, optional
         The rows that it was built from.
 
@@ -118,6 +119,8 @@ def likelihood_of_kept(
         If the model or the rows are not those that it was built from.
     """
     kept, settings = stored["data"], stored["settings"]
+    if kept is None:
+        return _of_all(model, stored)
     where = {"observed": settings["observed"], "dim": settings["dim"]}
     if rows is not None:
         loglik = likelihood_of_rows(model, rows, **where, rng=np.random.default_rng(0))
@@ -137,6 +140,17 @@ def likelihood_of_kept(
     rows_of_dataset(template.observations, kept)  # which refuses another model
     absent = AbsentRows(stored["n_distinct"], float(stored["n_observations"]))
     return template.reading(absent)
+
+
+def _of_all(model: pm.Model, stored: Mapping[str, Any]) -> LogLikelihood:
+    loglik = LogLikelihood(find_observations(model, **stored["settings"]), collapse="auto")
+    if loglik.observations.n_obs != stored["n_observations"]:
+        raise InvalidDataError(
+            f"The coreset was built for {stored['n_observations']} observations, but the model "
+            f"has {loglik.observations.n_obs}: give the model that it was built from."
+        )
+    loglik.collapsed(collapse=False).source.at(stored["indices"])
+    return loglik
 
 
 def _same(chosen: Rows, loglik: LogLikelihood, indices: np.ndarray) -> bool:

@@ -159,7 +159,9 @@ def _with_constant_data(
     """
     shared = [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
     constants = {v: _constant(v) for v in shared if v.name not in row_inputs}
-    of_rows = {_as_tensor_in(graphs, v): row_inputs[v.name] for v in shared if v not in constants}
+    of_rows: dict[Variable, Variable] = {
+        _as_tensor_in(graphs, v): row_inputs[str(v.name)] for v in shared if v not in constants
+    }
     known_types: dict[Variable, Variable] = inputs | constants | of_rows
     try:
         known = clone_replace(list(graphs), known_types, rebuild_strict=False)

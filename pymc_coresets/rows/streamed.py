@@ -155,15 +155,16 @@ class StreamedRows:
         # Rounding may lift a point onto the total, where no mass lies.
         points = np.minimum(points, np.nextafter(total, 0.0))
         borders = np.searchsorted(points, self._heights)
-        parts, weights = [self._nothing], [np.empty(0)]
-        for i in np.flatnonzero(np.diff(borders)):
+        parts = [self._nothing]
+        weights: list[NDArray[np.float64]] = [np.empty(0)]
+        for i in np.flatnonzero(np.diff(borders)).tolist():
             chunk, some = self.source.chunks[i], points[borders[i] : borders[i + 1]]
             heights = np.cumsum([self._heights[i], *self._weights(chunk)])[1:]
             drawn, counts = np.unique(
                 np.searchsorted(heights, some, side="right"), return_counts=True
             )
             parts.append(self._read(chunk).take(drawn))
-            weights.append(counts * (total / size))
+            weights.append(np.asarray(counts * (total / size), dtype=np.float64))
         return Scan(rows=Rows.joined(parts), weights=np.concatenate(weights))
 
     def _distinct(self, size: int, key: int) -> Scan:
@@ -228,10 +229,10 @@ class StreamedRows:
         return Rows(chunk.start + np.arange(chunk.n_rows), self._weights(chunk), arrays)
 
     def _weights(self, chunk: ChunkLike) -> NDArray[np.float64]:
-        weights = self.source.weights(chunk)
-        if weights is None:
+        found = self.source.weights(chunk)
+        if found is None:
             return np.ones(chunk.n_rows)
-        weights = np.asarray(weights, dtype=float)
+        weights: NDArray[np.float64] = np.asarray(found, dtype=np.float64)
         bad = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
         if bad.size:
             raise InvalidDataError(

@@ -66,7 +66,7 @@ def lookups(observations: Observations) -> list[Lookup]:
 
 def _of_node(variable: Variable, observations: Observations) -> Iterator[Lookup]:
     node = variable.owner
-    names = {row.placeholder: row.name for row in observations.rows}
+    names: dict[Variable, str] = {row.placeholder: row.name for row in observations.rows}
     entries = unflatten_index_variables(node.inputs[1:], node.op.idx_list)
     parameters = set(observations.parameters.values())
     x = node.inputs[0]

@@ -11,8 +11,8 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import points_around, reference_of, verify
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations, find_observations
-from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.reading.template.codes import Lookup, lookups
+from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.keyed import random_key

@@ -146,14 +146,14 @@ def test_ctrl_c_leaves_the_best_coreset_and_nothing_running(monkeypatch):
 
     def interrupted(self, *args, **kwargs):
         looks.append(1)
-        if len(looks) > 1:
+        if len(looks) > 2:
             raise KeyboardInterrupt
         return evaluate(self, *args, **kwargs)
 
     monkeypatch.setattr(LogLikelihood, "look", interrupted)
     with warnings.catch_warnings(action="ignore", category=CoresetWarning):
         found = build_coreset(
-            regression(COLUMNS, 50), rows=open_rows(COLUMNS), tolerance=1e-9, **SETTINGS
+            regression(COLUMNS, 50), rows=open_rows(COLUMNS), tolerance=1e-15, **SETTINGS
         )
     assert found.size > 0
     assert "nterrupted" in found.status

@@ -28,6 +28,8 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.methods.sparse_vi import SparseVI
 from pymc_coresets.methods.uniform import Uniform
 from pymc_coresets.pass_glm import build_pass_glm
+from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.sampling.weighting import Laplace, Pathfinder, Prior, Subsample
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ __all__ = [
     "Pursuit",
     "QuasiNewton",
     "RiemannianPursuit",
+    "RowSource",
     "SamplingError",
     "Sensitivity",
     "SparseVI",
@@ -65,6 +68,7 @@ __all__ = [
     "build_coreset",
     "build_pass_glm",
     "compare",
+    "open_rows",
     "plot_comparison",
     "plot_history",
     "plot_weights",

@@ -20,6 +20,7 @@ def limitations(
     solution: Solution,
     observations: Observations,
     *,
+    n_obs: int,
     size: int,
     tolerance: float | None,
     counts: Mapping[str, int],
@@ -32,6 +33,8 @@ def limitations(
         The chosen rows, and how the method came to them.
     observations : Observations
         Of the model.
+    n_obs : int
+        Number of rows that the coreset stands for.
     size : int
         Largest number of weights that the method was allowed.
     tolerance : float, optional
@@ -43,7 +46,8 @@ def limitations(
     if solution.objective > limit:
         yield (
             f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
-            f"the full posterior, and not within {limit:g}. {_remedy(solution, observations, size)}"
+            f"the full posterior, and not within {limit:g}. "
+            f"{_remedy(solution, observations, n_obs, size)}"
             " check() tells whether what there is is enough."
         )
     elif len(solution.rows) < observations.n_dims:
@@ -59,9 +63,9 @@ def limitations(
             "rows may have been chosen in the wrong places: reparametrise the model (for "
             "hierarchies, non-centred)."
         )
-    if observations.n_obs < _FEW * observations.n_dims:
+    if n_obs < _FEW * observations.n_dims:
         yield (
-            f"{observations.n_obs} observations for {observations.n_dims} free dimensions are so "
+            f"{n_obs} observations for {observations.n_dims} free dimensions are so "
             "few that a coreset hardly helps: sample the model itself."
         )
     if observations.local:
@@ -79,14 +83,14 @@ def limitations(
         yield f"The construction ended early. {solution.status.value}{measured}"
 
 
-def _remedy(solution: Solution, observations: Observations, allowed: int) -> str:
+def _remedy(solution: Solution, observations: Observations, n_obs: int, allowed: int) -> str:
     if solution.status is Status.OUT_OF_TIME:
         return "Allow a longer time_budget, or reweight the coreset's draws;"
     size, needed = len(solution.rows), rows_of_a_quadratic(observations.n_dims)
-    if needed > _WORTHWHILE * observations.n_obs:
+    if needed > _WORTHWHILE * n_obs:
         return (
             f"The log-likelihoods of {observations.n_dims} free dimensions may vary in {needed} "
-            f"directions, and {observations.n_obs} observations are few beside that: a coreset "
+            f"directions, and {n_obs} observations are few beside that: a coreset "
             "hardly helps. Sample the model itself, or reweight the coreset's draws;"
         )
     if allowed < needed and size == allowed:

@@ -18,7 +18,7 @@ from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, 
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.exact import Exact
-from pymc_coresets.methods.job import CoresetPosterior, Job, Method
+from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import (
     flag,
@@ -29,15 +29,18 @@ from pymc_coresets.options import (
     whole_number,
 )
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
+from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.verification import verify, verify_model
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import WEIGHTS, coreset_model
-from pymc_coresets.sampling.reuse import ReusingSampler
-from pymc_coresets.sampling.sampler import CoresetSampler, InnerNuts
-from pymc_coresets.sampling.weighting import WEIGHTINGS, Subsample, UserDraws, Weighting
+from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.sampling.reuse import Samplers
+from pymc_coresets.sampling.sampler import InnerNuts
+from pymc_coresets.sampling.weighting import Weighting, weighting_of
 from pymc_coresets.solving.solution import Status, Trace
 from pymc_coresets.storage import Settings
 
@@ -58,6 +61,7 @@ def build_coreset(  # noqa: PLR0913
     weighting: str | Weighting | DrawsLike | None = None,
     observed: str | Sequence[str] | None = None,
     dim: str | Sequence[str] | None = None,
+    rows: RowSource | None = None,
     collapse: Collapse = "auto",
     allow_local: bool = False,
     time_budget: float | None = None,
@@ -107,6 +111,11 @@ def build_coreset(  # noqa: PLR0913
     dim : str or sequence of str, optional
         Name of the observation dimension; the leading axis of the observed variables by default.
         With several, such as ``("item", "person")``, each cell of an observed matrix is a row.
+    rows : RowSource, optional
+        From `open_rows`: all rows, where the model's data containers hold a few of them only.  They
+        are read as often as needed, a chunk at a time.  Rows must be independent of each other in
+        the model; what is taken over all of them, such as a mean, is refused.  For ``"auto"``,
+        ``"uniform"``, and the methods with a fixed weighting distribution.
     collapse : bool or "auto", default "auto"
         First merge rows that are identical in all their data, which is exact: later steps see each
         kind once, with its count as base weight.  ``"auto"`` does where a sample of 20 000 rows
@@ -160,20 +169,24 @@ def build_coreset(  # noqa: PLR0913
     >>> coreset.n_observations, coreset.size <= 10
     (2000, True)
     """
-    given = {"size": size, "tolerance": tolerance, "time_budget": time_budget}
-    chosen = _configured(_method(method), given | {"weighting": weighting})
-    weights_from = _weighting(weighting)
+    given: dict[str, Any] = {"size": size, "tolerance": tolerance, "time_budget": time_budget}
+    given |= {"weighting": weighting, "rows": None if rows is None else "..."}
+    chosen = _configured(_method(method), given)
+    weights_from = weighting_of(weighting)
     _check_nuts_sampler(nuts_sampler)
     rng = generator(random_seed)
     collapse, show = _collapse(collapse), flag("progressbar", progressbar)
     settings = _settings(observed, dim, allow_local)
+    _check_rows(rows, collapse=collapse, allow_local=settings["allow_local"])
     started = time.perf_counter()
     model = _full_model(model)
     with Reporter(show=show) as report:
         with report.part("reading the model"):
-            loglik = _read(model, settings, size=size, collapse=collapse, rng=rng)
+            loglik = _read(model, settings, rows, collapse=collapse, rng=rng)
+            if size is not None:
+                whole_number("size", size, least=1, most=round(loglik.total_weight))
         chosen, limit = _sized(chosen, loglik, size)
-        samplers = _Samplers(loglik, nuts_sampler)
+        samplers = Samplers(loglik, nuts_sampler)
         job = Job(
             posterior=samplers.first,
             posteriors_for_many_draws=samplers.for_many_draws,
@@ -191,14 +204,19 @@ def build_coreset(  # noqa: PLR0913
         raise KeyboardInterrupt
     wanted = _limit(chosen, asked=tolerance is not None or size is None)
     limits = limitations(
-        solution, loglik.observations, size=limit, tolerance=wanted, counts=report.counts
+        solution,
+        loglik.observations,
+        n_obs=round(loglik.total_weight),
+        size=limit,
+        tolerance=wanted,
+        counts=report.counts,
     )
     for message in limits:
         warn_user(message)
     return Coreset(
         indices=solution.rows.positions,
         weights=solution.weights,
-        n_observations=loglik.observations.n_obs,
+        n_observations=round(loglik.total_weight),
         n_distinct=loglik.n_rows,
         method=chosen.name if isinstance(chosen, Exact) else _named(method),
         weighting=chosen.draws_from or ("subsample" if weighting is None else _named(weighting)),
@@ -209,6 +227,7 @@ def build_coreset(  # noqa: PLR0913
         settings=settings,
         loglikelihood=loglik,
         proposal=solution.proposal,
+        data=None if rows is None else kept_dataset(loglik, solution.rows, solution.weights),
         certificate=None if solution.log_ratios is None else Certificate.of(solution.log_ratios),
     )
 
@@ -222,6 +241,24 @@ def _settings(observed: Any, dim: Any, allow_local: Any) -> Settings:  # noqa: A
         "dim": names_of("dim", dim),
         "allow_local": flag("allow_local", allow_local),
     }
+
+
+def _check_rows(rows: Any, *, collapse: Collapse, allow_local: bool) -> None:  # noqa: ANN401
+    if rows is None:
+        return
+    if not isinstance(rows, RowSource):
+        raise InvalidOptionError(
+            f"rows is a {type(rows).__name__}, but must be what open_rows(...) returns."
+        )
+    if collapse is True:
+        raise InvalidOptionError(
+            "collapse=True: rows=... are not merged while they are read. Group them beforehand, "
+            "and name their counts with open_rows(..., weight=...)."
+        )
+    if allow_local:
+        raise InvalidOptionError(
+            "allow_local=True: with rows=... there is no variable with one value per observation."
+        )
 
 
 def _collapse(collapse: Any) -> Collapse:  # noqa: ANN401
@@ -243,25 +280,26 @@ def _full_model(model: pm.Model | None) -> pm.Model:
 def _read(
     model: pm.Model,
     settings: Settings,
+    rows: RowSource | None,
     *,
-    size: int | None,
     collapse: Collapse,
     rng: np.random.Generator,
 ) -> LogLikelihood:
     """Take the model apart, and compare what comes of it with PyMC before any work is done."""
-    observations = find_observations(model, **settings)
-    if size is not None:
-        whole_number("size", size, least=1, most=observations.n_obs)
-    loglik = LogLikelihood(observations)
-    verify(loglik, rng=rng.spawn(1)[0])
-    loglik = loglik.collapsed(collapse=collapse)
+    if rows is None:
+        loglik = LogLikelihood(find_observations(model, **settings))
+        verify(loglik, rng=rng.spawn(1)[0])
+        loglik = loglik.collapsed(collapse=collapse)
+    else:
+        where = {"observed": settings["observed"], "dim": settings["dim"]}
+        loglik = likelihood_of_rows(model, rows, **where, rng=rng.spawn(1)[0])
     _verify_form(loglik)
     return loglik
 
 
 def _verify_form(loglik: LogLikelihood) -> None:
     """Compare the coreset's model with PyMC on one row."""
-    rows, weights = loglik.source.take(slice(0, 1)), np.array([2.0])
+    rows, weights = loglik.some_row, np.array([2.0])
     verify_model(loglik, coreset_model(loglik.observations, rows, weights), rows, weights)
 
 
@@ -310,6 +348,7 @@ def _why_not(option: str, method: Method) -> str:
         else "its size follows from epsilon.",
         "tolerance": "it does not measure a divergence to stop at.",
         "time_budget": "it has no rounds.",
+        "rows": "it needs all rows in memory, or evaluates them hundreds of times.",
         "weighting": f"it draws from {method.draws_from}."
         if method.draws_from != "none"
         else "it compares no rows at draws.",
@@ -330,29 +369,6 @@ def _check_nuts_sampler(nuts_sampler: str) -> None:
         )
 
 
-def _weighting(weighting: str | Weighting | DrawsLike | None) -> Weighting:
-    if weighting is None:
-        return Subsample()
-    if isinstance(weighting, type):
-        raise InvalidOptionError(
-            f"weighting is the class {weighting.__name__}: give an instance, with () behind it."
-        )
-    if isinstance(weighting, str):
-        if weighting not in WEIGHTINGS:
-            raise InvalidOptionError(
-                f"weighting={weighting!r} is unknown: use one of {list(WEIGHTINGS)!r}, or draws."
-            )
-        return WEIGHTINGS[weighting]()
-    if isinstance(weighting, Draws | xr.DataTree | xr.Dataset | Mapping):
-        return UserDraws(weighting)
-    if not callable(getattr(weighting, "draw", None)):
-        raise InvalidOptionError(
-            f"weighting={weighting!r} must be one of {list(WEIGHTINGS)!r}, an option object such "
-            "as Subsample(), or draws: a DataTree, a Dataset, or a mapping of names to arrays."
-        )
-    return weighting
-
-
 def _named(option: Any) -> str:  # noqa: ANN401
     if isinstance(option, str | int | float):
         return str(option)
@@ -368,30 +384,7 @@ def _limit(method: Method, *, asked: bool) -> float | None:
     return tolerance if asked or changed else None
 
 
-# -- samplers and history -------------------------------------------------------------------------
-
-
-class _Samplers:
-    """The samplers of one construction, made when they are needed."""
-
-    def __init__(self, loglik: LogLikelihood, nuts_sampler: InnerNuts) -> None:
-        self.first = CoresetSampler(loglik, nuts_sampler=nuts_sampler)
-        self._others: list[CoresetSampler | ReusingSampler] = []
-
-    def for_many_draws(self) -> list[CoresetPosterior[Draws]]:
-        """Laplace approximations, and re-weighted draws where there is no mode."""
-        self._others = [
-            self.first.with_kind("laplace"),
-            ReusingSampler(self.first.with_kind("auto")),
-        ]
-        return list(self._others)
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What all of them counted; nothing where none was used."""
-        used = [s.counts for s in (self.first, *self._others) if s.counts["n_sampler_runs"]]
-        names = dict.fromkeys(name for counts in used for name in counts)
-        return {name: sum(counts.get(name, 0) for counts in used) for name in names}
+# -- history -------------------------------------------------------------------------
 
 
 def _history(trace: Trace, report: Reporter) -> xr.Dataset:

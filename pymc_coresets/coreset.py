@@ -16,10 +16,11 @@ from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.kept_rows import likelihood_of_stored, rows_of_dataset
 from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.metric import known_metric
 from pymc_coresets.sampling.stand_in import StandIn
@@ -36,7 +37,7 @@ from pymc_coresets.storage import (
 
 __all__ = ["Coreset"]
 
-GROUP = "coreset"
+GROUP, ROWS = "coreset", "rows"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -76,6 +77,8 @@ class Coreset(StandIn[Check]):
     certificate : Certificate, optional
         What the last pass over the data in the construction said of the coreset, at fresh draws
         of its posterior that chose nothing; None for methods other than ``"auto"``.
+    data : xarray.Dataset, optional
+        The chosen rows with their data, where they come from ``rows=...``, see `rows`.
 
     Notes
     -----
@@ -132,6 +135,7 @@ class Coreset(StandIn[Check]):
     built_from: Fingerprints | None = None
     proposal: Proposal[Draws] | None = None
     certificate: Certificate | None = None
+    data: xr.Dataset | None = None
 
     @property
     def size(self) -> int:
@@ -141,7 +145,16 @@ class Coreset(StandIn[Check]):
     @property
     def full_model(self) -> pm.Model:
         """The user's model."""
+        if self.data is not None:
+            raise CoresetError("There is no model of all rows: yours holds a template of them.")
         return self._whole().observations.model
+
+    @property
+    def rows(self) -> xr.Dataset:
+        """The chosen rows of ``rows=...``: their data, weight, position, and where they lie."""
+        if self.data is None:
+            raise CoresetError("The rows are those of the model's own data at coreset.indices.")
+        return self.data
 
     @cached_property
     def model(self) -> pm.Model:
@@ -234,7 +247,7 @@ class Coreset(StandIn[Check]):
                 "There are no importance draws: only method='auto' makes them, where the posterior "
                 "has a mode, and files do not keep them. Use sample()."
             )
-        model = self.full_model
+        model = self._whole().observations.model
         idata = self.proposal.draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)
         ratios = self.proposal.log_ratios[None]
         return reweight_draws(idata, ratios, rng=rng, draws=draws, remedy="Use sample().")
@@ -244,10 +257,7 @@ class Coreset(StandIn[Check]):
     def to_datatree(self) -> xr.DataTree:
         """Return rows, weights, history and settings as a DataTree, without the model.
 
-        Returns
-        -------
-        xarray.DataTree
-            With the groups ``coreset`` and ``history``.
+        It has the groups ``coreset`` and ``history``, and ``rows`` for those of ``rows=...``.
 
         Examples
         --------
@@ -261,7 +271,8 @@ class Coreset(StandIn[Check]):
         """
         prints = self._fingerprints
         dataset = self._dataset().assign_attrs({} if prints is None else asdict(prints))
-        tree = xr.DataTree.from_dict({GROUP: dataset, "history": self.history})
+        kept = {} if self.data is None else {ROWS: self.data}
+        tree = xr.DataTree.from_dict({GROUP: dataset, "history": self.history} | kept)
         tree.attrs["n_observations"] = self.n_observations
         return tree
 
@@ -299,7 +310,9 @@ class Coreset(StandIn[Check]):
         write_netcdf(self.to_datatree(), path)
 
     @classmethod
-    def from_netcdf(cls, path: str | Path, model: pm.Model | None = None) -> Self:
+    def from_netcdf(
+        cls, path: str | Path, model: pm.Model | None = None, *, rows: RowSource | None = None
+    ) -> Self:
         """Read a coreset from a file; with the model given again it is complete.
 
         Parameters
@@ -309,6 +322,9 @@ class Coreset(StandIn[Check]):
         model : pm.Model, optional
             The full model; by default that of the context.  Without any, the coreset has its
             indices, weights and history, but can neither be sampled nor checked.
+        rows : RowSource, optional
+            The rows that it was built from, if from ``rows=...``.  Without them it can be sampled,
+            but not checked.
 
         Returns
         -------
@@ -327,39 +343,27 @@ class Coreset(StandIn[Check]):
         CoresetWarning
             If the model's data in the other rows have changed: the coreset was chosen for the
             old data, while `check` compares it with the new.
-
-        Examples
-        --------
-        >>> Coreset.from_netcdf("nowhere.nc")
-        Traceback (most recent call last):
-        pymc_coresets.exceptions.InvalidDataError: nowhere.nc cannot be read: [Errno 2] No such file
-        or directory: 'nowhere.nc'.
         """
         model = current_model() if model is None else given_model(model)
         groups = read_netcdf(path)
         try:
             stored = stored_fields(groups[GROUP], groups["history"])
+            stored["data"] = groups.get(ROWS)
         except (KeyError, ValueError, TypeError) as error:
             raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
         if model is None:
             return cls(**stored, loglikelihood=None)
-        loglik = LogLikelihood(find_observations(model, **stored["settings"]), collapse="auto")
-        if loglik.observations.n_obs != stored["n_observations"]:
-            raise InvalidDataError(
-                f"The coreset was built for {stored['n_observations']} observations, but the model "
-                f"has {loglik.observations.n_obs}: give the model that it was built from."
-            )
-        coreset = cls(**stored, loglikelihood=loglik)
-        coreset._rows()  # which refuses positions that the data do not have
-        found = fingerprints(loglik.observations, coreset._positions())
-        compare_fingerprints(coreset.built_from, found)
-        return coreset
+        loglik = likelihood_of_stored(model, stored, rows)
+        if stored["data"] is None:
+            found = fingerprints(loglik.observations, stored["indices"])
+            compare_fingerprints(stored["built_from"], found)
+        return cls(**stored, loglikelihood=loglik)
 
     @property
     def _fingerprints(self) -> Fingerprints | None:
-        if self.built_from is not None or self.loglikelihood is None:
+        if self.built_from is not None or self.loglikelihood is None or self.data is not None:
             return self.built_from
-        return fingerprints(self.loglikelihood.observations, self._positions())
+        return fingerprints(self.loglikelihood.observations, self.indices)
 
     def _dataset(self) -> xr.Dataset:
         return stored_dataset(vars(self))
@@ -374,12 +378,9 @@ class Coreset(StandIn[Check]):
 
     def _rows(self) -> Rows:
         """Return the chosen rows with their data."""
+        if self.data is not None:
+            return rows_of_dataset(self._whole().observations, self.data)
         return self._whole().collapsed(collapse=False).source.at(self.indices)
-
-    def _positions(self) -> np.ndarray:
-        """Positions among the observations that are summarised, which missing ones are not."""
-        kept = self._whole().observations.positions
-        return self.indices if kept is None else np.searchsorted(kept, self.indices)
 
     # -- display -------------------------------------------------------------------------------
 

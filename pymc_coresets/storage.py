@@ -66,7 +66,7 @@ class Fingerprints:
     every: str
 
 
-def fingerprints(observations: Observations, rows: np.ndarray) -> Fingerprints:
+def fingerprints(observations: Observations, indices: np.ndarray) -> Fingerprints:
     """Compute the digests of a model's free variables and of the data of its likelihood.
 
     They depend on the names and contents of the arrays, not on the order in which the model's graph
@@ -76,8 +76,8 @@ def fingerprints(observations: Observations, rows: np.ndarray) -> Fingerprints:
     ----------
     observations : Observations
         What `find_observations` derived from the model.
-    rows : ndarray of int
-        Positions of the coreset's rows.
+    indices : ndarray of int
+        Positions of the coreset's rows in the user's data.
 
     Returns
     -------
@@ -95,7 +95,8 @@ def fingerprints(observations: Observations, rows: np.ndarray) -> Fingerprints:
     >>> one.selected == other.selected, one.every == other.every
     (True, False)
     """
-    used = set(graph_inputs([observations.loglik]))
+    kept, used = observations.positions, set(graph_inputs([observations.loglik]))
+    rows = indices if kept is None else np.searchsorted(kept, indices)
     arrays = [row for row in observations.rows if row.placeholder in used]
     variables = (f"{name} {shape}".encode() for name, shape in observations.shapes.items())
     return Fingerprints(

@@ -18,7 +18,7 @@ class HilbertMethod:
     the method itself costs.
     """
 
-    accepts: ClassVar[Collection[str]] = frozenset({"size", "tolerance", "weighting"})
+    accepts: ClassVar[Collection[str]] = frozenset({"rows", "size", "tolerance", "weighting"})
     draws_from: ClassVar[str] = ""
 
     def default_size(self, n_dims: int, n_rows: int) -> int:

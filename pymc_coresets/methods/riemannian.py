@@ -109,7 +109,7 @@ class RiemannianPursuit:
     """
 
     name: ClassVar[str] = "auto"
-    accepts: ClassVar[Collection[str]] = frozenset({"size", "tolerance", "time_budget"})
+    accepts: ClassVar[Collection[str]] = frozenset({"rows", "size", "tolerance", "time_budget"})
     draws_from: ClassVar[str] = "the coreset's posterior"
 
     tolerance: float = 0.01

@@ -31,7 +31,7 @@ class Uniform:
     """
 
     name: ClassVar[str] = "uniform"
-    accepts: ClassVar[Collection[str]] = frozenset({"size"})
+    accepts: ClassVar[Collection[str]] = frozenset({"rows", "size"})
     draws_from: ClassVar[str] = "none"
 
     def default_size(self, n_dims: int, n_rows: int) -> int:

@@ -2,10 +2,10 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from itertools import islice
+from itertools import islice, starmap
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -27,7 +27,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.source import Look, LookPart, Wanted
+from pymc_coresets.rows.source import Look, LookPart, RowBlocks, Wanted
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["Collapse", "LogLikelihood"]
@@ -39,7 +39,7 @@ _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core
 
 
 class LogLikelihood:
-    """The pointwise log-likelihood of a model's observations, whose rows lie in memory.
+    """The pointwise log-likelihood of a model's observations, wherever their rows lie.
 
     Compiled once, at the first evaluation, for any number of rows and draws.  Time O(N S) times
     the cost of a likelihood term (2 to 10 ns per element for most models); memory as stated for
@@ -52,6 +52,9 @@ class LogLikelihood:
     collapse : bool or "auto", default False
         Merge rows that are equal in all their data, which is exact; "auto" does where a sample of
         the rows has equal ones.
+    source : RowBlocks, optional
+        Where the rows are read from, with arrays as ``observations.rows`` has them; by default they
+        are these arrays themselves.
 
     Examples
     --------
@@ -67,16 +70,28 @@ class LogLikelihood:
            [-2.919, -1.419]])
     """
 
-    def __init__(self, observations: Observations, *, collapse: Collapse = False) -> None:
-        self.observations, self.collapse = observations, collapse
+    def __init__(
+        self,
+        observations: Observations,
+        *,
+        collapse: Collapse = False,
+        source: RowBlocks | None = None,
+    ) -> None:
+        self.observations, self.collapse, self._given_source = observations, collapse, source
 
     def __getstate__(self) -> dict[str, Any]:
         # What is compiled is compiled again.
-        return {"observations": self.observations, "collapse": self.collapse}
+        kept = ("observations", "collapse", "_given_source")
+        return {name: self.__dict__[name] for name in kept}
+
+    @property
+    def source(self) -> RowBlocks:
+        """Where the rows are read from."""
+        return self._given_source or self.in_memory
 
     @cached_property
-    def source(self) -> InMemoryRows:
-        """The rows that are evaluated."""
+    def in_memory(self) -> InMemoryRows:
+        """The rows that the model itself holds: a template of them where a source was given."""
         observations = self.observations
         arrays = [np.moveaxis(row.values, row.axis, 0) for row in observations.rows]
         n_obs, positions = observations.n_obs, observations.positions
@@ -87,11 +102,34 @@ class LogLikelihood:
         return InMemoryRows([array[kept] for array in arrays], counts, positions[kept])
 
     def collapsed(self, *, collapse: Collapse) -> "LogLikelihood":
-        """Return the same with equal rows merged, or not, sharing what is compiled already."""
-        merged = LogLikelihood(self.observations, collapse=collapse)
+        """Return the same with equal rows merged, or not, sharing what is compiled already.
+
+        Rows that are read from a source are never merged.
+        """
+        if self._given_source is not None:
+            return self
+        return self._with(LogLikelihood(self.observations, collapse=collapse))
+
+    def reading(self, source: RowBlocks) -> "LogLikelihood":
+        """Return the same for rows from elsewhere, sharing what is compiled already."""
+        return self._with(LogLikelihood(self.observations, source=source))
+
+    def _with(self, other: "LogLikelihood") -> "LogLikelihood":
         if "_program" in self.__dict__:
-            merged.__dict__["_program"] = self._program
-        return merged
+            other.__dict__["_program"] = self._program
+        return other
+
+    @property
+    def some_row(self) -> Rows:
+        """One row, for what is compiled before it is given others."""
+        rows = self.observations.rows
+        arrays = (np.moveaxis(row.values, row.axis, 0)[:1] for row in rows)
+        return Rows(np.zeros(1, dtype=np.int64), np.ones(1), tuple(arrays))
+
+    @property
+    def all_rows(self) -> Rows:
+        """All rows with their data; without a copy where they lie in memory."""
+        return Rows.joined(list(self.source.blocks(self.n_rows)))
 
     @property
     def n_rows(self) -> int:
@@ -127,7 +165,7 @@ class LogLikelihood:
         ----------
         draws : Draws, DataTree, Dataset, or mapping of str to array_like
         rows : Rows, optional
-            From ``source``; all by default.
+            From ``source``; by default all that the model itself holds.
         dtype : {float64, float32}
             Of the result; it is computed in float64 all the same.
         finite : bool, default True
@@ -143,13 +181,13 @@ class LogLikelihood:
         InvalidDataError
             If draws are missing, misshapen or not finite; or a value is, unless ``finite=False``.
         """
-        draws, rows = self._draws(draws), self.source.all if rows is None else rows
+        draws, rows = self._draws(draws), self.in_memory.all if rows is None else rows
         out = np.empty((draws.n_draws, len(rows)), dtype=dtype)
 
         def store(start: int, _: Rows, values: np.ndarray) -> None:
             out[:, start : start + values.shape[1]] = values
 
-        for _ in self._each_block(store, draws, rows, finite=finite):
+        for _ in self._each_block(store, draws, rows.blocks, finite=finite):
             pass
         return out.T
 
@@ -172,14 +210,14 @@ class LogLikelihood:
         def reduce(_: int, rows: Rows, values: np.ndarray) -> LookPart:
             return LookPart.of(values, rows, wanted)
 
-        blocks = self._each_block(reduce, self._draws(draws), self.source.all, finite=finite)
-        return Look.of(list(blocks), wanted)
+        parts = self._each_block(reduce, self._draws(draws), self.source.blocks, finite=finite)
+        return Look.of(parts, wanted)
 
     def _each_block[T](
         self,
         use: Callable[[int, Rows, np.ndarray], T],
         draws: Draws,
-        rows: Rows,
+        blocks: Callable[[int], Iterable[Rows]],
         *,
         finite: bool,
     ) -> Iterator[T]:
@@ -190,18 +228,17 @@ class LogLikelihood:
         step = max(64, _BLOCK_ENTRIES // draws.n_draws)
         evaluate = self._program.given(*self._parameter_arrays(draws))
 
-        def work(start: int) -> T:
-            block = rows.take(slice(start, start + step))
+        def work(start: int, block: Rows) -> T:
             return use(start, block, self._evaluate(evaluate, block, finite=finite))
 
-        pending = iter(range(0, len(rows), step))
+        pending = ((number * step, block) for number, block in enumerate(blocks(step)))
         # The blocks are the parallel work: threads of BLAS inside them would only compete.
         with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(_n_cores()) as pool:
-            yield from map(work, islice(pending, 1))  # compiles here, once
-            queue = deque(pool.submit(work, start) for start in islice(pending, 2 * _n_cores()))
+            yield from starmap(work, islice(pending, 1))  # compiles here, once
+            queue = deque(pool.submit(work, *block) for block in islice(pending, 2 * _n_cores()))
             while queue:
                 result = queue.popleft().result()
-                queue.extend(pool.submit(work, start) for start in islice(pending, 1))
+                queue.extend(pool.submit(work, *block) for block in islice(pending, 1))
                 yield result
 
     def _draws(self, draws: DrawsLike) -> Draws:
@@ -268,7 +305,7 @@ class LogLikelihood:
         first = rows.take(bad_rows[:1])
         suspects = self.non_finite_data(first)
         raise InvalidDataError(
-            f"The log-likelihood of observation {first.positions[0]} is "
+            f"The log-likelihood of {self.source.place(int(first.positions[0]))} is "
             f"{values[bad_draws[0], bad_rows[0]]} at draw {bad_draws[0]} "
             f"({len(np.unique(bad_rows))} rows, {len(np.unique(bad_draws))} draws of a block). "
             + (f"Its data are not finite in {suspects}. " if suspects else "")

@@ -23,7 +23,7 @@ from pymc_coresets.reading.rewrite import POTENTIAL
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["verify", "verify_model"]
+__all__ = ["points_around", "reference_of", "verify", "verify_model"]
 
 _NEAR, _FAR = 0.5, 4.0  # on the unconstrained scale; PyMC jitters starting points by up to 1
 _N_TRIES = 30  # more points, where the log-likelihood is finite at none of the first
@@ -55,8 +55,8 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
     >>> verify(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
     """
     space = Unconstrained(loglik.observations.model)
-    near, far = (space.constrain(x) for x in _points(space, rng))
-    reference = _reference(loglik.observations)
+    near, far = (space.constrain(x) for x in points_around(space, rng))
+    reference = reference_of(loglik.observations)
     at_near, at_far = reference(near), reference(far)
     if not np.isfinite(at_near).all():
         _refuse_bad_rows(loglik, near)
@@ -72,8 +72,16 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
     _compare(loglik, far, at_far, rows, rtol=0.02, atol=1e-3)
 
 
-def _points(space: Unconstrained, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Points near the initial one, (4, D), and far from zero on either side, (2, D)."""
+def points_around(space: Unconstrained, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return points near the initial one, (4, D), and far from zero on either side, (2, D).
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    >>> [x.shape for x in points_around(Unconstrained(model), np.random.default_rng(1))]
+    [(4, 1), (2, 1)]
+    """
     shape = (3, space.n_dims)
     signs = np.where(space.continuous, rng.choice([-1.0, 1.0], size=shape), 0.0)
     first, near, far = signs * rng.uniform(0.2, 1.0, size=shape)
@@ -94,15 +102,35 @@ def _tries(space: Unconstrained, rng: np.random.Generator) -> np.ndarray:
     return tries
 
 
-def _reference(obs: Observations) -> Callable[[Draws], np.ndarray]:
-    """PyMC's potentials of all rows, (n_obs, n_points), by NumPy."""
-    function = numpy_function(list(obs.parameters.values()), [obs.reference])
+def reference_of(obs: Observations) -> Callable[[Draws], np.ndarray]:
+    """Compile PyMC's potentials of all rows, or of a template's, for NumPy.
+
+    Returns
+    -------
+    callable
+        Of draws; it returns an array of shape (n_obs, n_draws).
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(2.0))
+    >>> reference_of(find_observations(model))(Draws({"mu": np.zeros(1)})).round(3)
+    array([[-0.919],
+           [-1.419]])
+    """
+    inputs, given = list(obs.parameters.values()), []
+    if obs.template is not None:
+        inputs += obs.template.inputs.values()
+        given = list(obs.template.values.values())
+    function = numpy_function(inputs, [obs.reference])
 
     def reference(draws: Draws) -> np.ndarray:
         columns = []
         for point in _each(draws, obs):
             try:
-                [values] = function(*point)
+                [values] = function(*point, *given)
             except np.linalg.LinAlgError:  # a matrix that is singular far out
                 values = np.array(np.nan)
             columns.append(np.broadcast_to(values, obs.n_obs))
@@ -133,7 +161,7 @@ def _compare(
     if not used.size:
         return
     expected, finite = reference[np.ix_(rows, used)], finite[np.ix_(rows, used)]
-    values = loglik.matrix(draws.take(used), loglik.source.take(rows), finite=False)
+    values = loglik.matrix(draws.take(used), loglik.in_memory.take(rows), finite=False)
     near = np.isclose(values, expected, rtol=rtol, atol=atol)
     vanished = np.isneginf(values) & (expected < _CANCELLED)
     wrong = finite & ~near & ~vanished
@@ -202,12 +230,14 @@ def _given_non_finite(source: Variable) -> bool:
 def _nowhere_finite(obs: Observations, space: Unconstrained) -> UnsupportedModelError:
     """Say which of PyMC's parameter checks fails at the initial point, if it is one that does."""
     function = numpy_function(
-        list(obs.parameters.values()), [obs.reference], Mode(linker="py", optimizer="None")
+        [*obs.parameters.values(), *([] if obs.template is None else obs.template.inputs.values())],
+        [obs.reference],
+        Mode(linker="py", optimizer="None"),
     )
     [start] = _each(space.constrain(space.start[None]), obs)
     reason = ""
     try:
-        function(*start)
+        function(*start, *([] if obs.template is None else obs.template.values.values()))
     except ParameterValueError as error:
         reason = f" (PyMC's check {str(error)!r} fails)"
     except np.linalg.LinAlgError as error:

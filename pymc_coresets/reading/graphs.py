@@ -17,8 +17,10 @@ from pymc_coresets.compat.pytensor_api import (
     Shape,
     Shape_i,
     SharedVariable,
+    SymbolicOp,
     TensorType,
     TensorVariable,
+    TypeCastingOp,
     Variable,
     XTensorVariable,
     ancestors,
@@ -29,6 +31,7 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.selection_rules import rebuild
 
 _FEW = 10  # entries: more than an array has dimensions
 
@@ -55,7 +58,10 @@ def parameter_inputs(model: pm.Model) -> dict[str, TensorVariable]:
 
 
 def plain_graphs(
-    model: pm.Model, names: Sequence[str], parameters: Mapping[str, TensorVariable]
+    model: pm.Model,
+    names: Sequence[str],
+    parameters: Mapping[str, TensorVariable],
+    row_inputs: Mapping[str, TensorVariable] | None = None,
 ) -> dict[str, TensorVariable]:
     """Express the terms' potentials and the deterministics by `parameters` and constant data.
 
@@ -68,6 +74,8 @@ def plain_graphs(
         potentials.
     parameters : mapping of str to TensorVariable
         The input that stands for each free variable, as `parameter_inputs` makes them.
+    row_inputs : mapping of str to TensorVariable, optional
+        The input that stands for each data container whose rows are to be replaced by others.
 
     Returns
     -------
@@ -111,7 +119,8 @@ def plain_graphs(
             "contains random draws, register their distribution under a name of its own."
         ) from error
     replaced = replace_rvs_by_values(others, rvs_to_values=values) if others else []
-    graphs = _with_constant_data([_plain_tensor(g) for g in [*logps, *replaced]], inputs)
+    plain = [_plain_tensor(g) for g in [*logps, *replaced]]
+    graphs = _with_constant_data(plain, inputs, row_inputs or {})
     named = dict(zip([v.name for v in (*observed, *others)], graphs, strict=True))
     _refuse_randomness({name: named[name] for name in names})
     return named
@@ -140,14 +149,20 @@ def _plain_tensor(graph: Variable) -> TensorVariable:
 
 
 def _with_constant_data(
-    graphs: Sequence[TensorVariable], inputs: dict[Variable, Variable]
+    graphs: Sequence[TensorVariable],
+    inputs: dict[Variable, Variable],
+    row_inputs: Mapping[str, TensorVariable],
 ) -> list[TensorVariable]:
     """Replace stand-ins by `inputs`, and data containers by constants that share their memory.
 
-    So all shapes are known.
+    So all shapes are known.  Containers with `row_inputs` are replaced by these.
     """
     shared = [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
-    known_types = inputs | {v: _constant(v) for v in shared}
+    constants = {v: _constant(v) for v in shared if v.name not in row_inputs}
+    of_rows: dict[Variable, Variable] = {
+        _as_tensor_in(graphs, v): row_inputs[str(v.name)] for v in shared if v not in constants
+    }
+    known_types: dict[Variable, Variable] = inputs | constants | of_rows
     try:
         known = clone_replace(list(graphs), known_types, rebuild_strict=False)
     except ValueError as error:
@@ -157,6 +172,14 @@ def _with_constant_data(
             f"variables have the shapes {shapes}. Give all of them the same number of observations."
         ) from error
     return cast(list[TensorVariable], _merged(_with_constant_shapes(known)))
+
+
+def _as_tensor_in(graphs: Sequence[Variable], shared: SharedVariable) -> Variable:
+    """Return a container itself or, where it has dims, the tensor that graphs make of it."""
+    if not isinstance(shared, XTensorVariable):
+        return shared
+    casts = (v for v in ancestors(graphs) if v.owner is not None and v.owner.inputs[0] is shared)
+    return next(v for v in casts if isinstance(v.owner.op, TypeCastingOp))
 
 
 def _constant(shared: SharedVariable) -> Variable:
@@ -202,6 +225,10 @@ def _known_shapes(graphs: Sequence[Variable]) -> dict[Variable, Variable]:
         elif _is_length(node):
             [value] = evaluate([variable])
             known[variable] = variable.type.constant_type(variable.type, value)
+        elif isinstance(node.op, SymbolicOp) and None in variable.type.shape:
+            fresh = rebuild(node.op, node, node.inputs, {})[node.outputs.index(variable)]
+            if fresh.type.shape != variable.type.shape:
+                known[variable] = fresh
     return known
 
 

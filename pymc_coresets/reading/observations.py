@@ -21,6 +21,7 @@ from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import has_randomness, parameter_inputs, plain_graphs
 from pymc_coresets.reading.missing import common_positions, dims_of_data
 from pymc_coresets.reading.pushdown import Pushdown, RowArray
+from pymc_coresets.reading.template.inputs import ColumnLike, Template
 from pymc_coresets.reading.terms import (
     Term,
     as_names,
@@ -69,6 +70,9 @@ class Observations:
         Deterministics that have the observation axis, for the rows of the placeholders.
     reference : TensorVariable
         The potentials (n_obs,) as PyMC derives them, to check the others against.
+    template : Template or None
+        The containers that hold a template of the rows, where the model does not hold all; N is
+        the number of its rows then, and `reference` is a function of its inputs too.
     """
 
     model: pm.Model
@@ -84,6 +88,7 @@ class Observations:
     local: tuple[str, ...]
     views: Mapping[str, TensorVariable]
     reference: TensorVariable
+    template: Template | None = None
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -108,6 +113,7 @@ def find_observations(
     observed: str | Sequence[str] | None = None,
     dim: str | Sequence[str] | None = None,
     allow_local: bool = False,
+    columns: Mapping[str, ColumnLike] | None = None,
 ) -> Observations:
     """Derive the pointwise log-likelihood of a model for any of its rows.
 
@@ -124,6 +130,9 @@ def find_observations(
     allow_local : bool, default False
         Accept free variables that have the observation axis themselves.  They stay in the coreset
         model in full, so that its cost still grows with N.
+    columns : mapping of str to ColumnLike, optional
+        Columns of rows that lie elsewhere.  The model's data containers of these names hold a few
+        of the rows, and nothing else in the likelihood may be indexed by the observation.
 
     Returns
     -------
@@ -134,7 +143,9 @@ def find_observations(
     UnsupportedModelError
         If the model has no observed variable, a scalar log-likelihood, one that depends on no
         free variable, observation axes of different length, local latent variables, minibatches,
-        or is part of another model.
+        or is part of another model; with `columns`, if anything is computed from several rows.
+    InvalidDataError
+        If the containers and the columns do not fit together.
     InvalidOptionError
         If `model` is not a model, or is left out where there is no enclosing ``with`` block.
 
@@ -156,14 +167,18 @@ def find_observations(
     dims = as_names(dim)
     names = term_names(model, observed, dims)
     parameters = parameter_inputs(model)
-    graphs = plain_graphs(model, names, parameters)
+    template = None if columns is None else Template.of(model, columns)
+    graphs = plain_graphs(model, names, parameters, template.inputs if template else {})
     refuse_constant(names, graphs, parameters)
     refuse_complex(graphs)
     if len(dims) > 1:
         layout = _layout_of_cells(model, names, dims, graphs, parameters)
     else:
         layout = _layout_of_rows(model, names, dims[0] if dims else None, graphs)
-    return _select(model, layout, parameters, allow_local=allow_local)
+    found = _select(model, layout, parameters, template, allow_local=allow_local)
+    if template is not None:
+        template.refuse_other_uses(model, {*names, *found.views})
+    return found
 
 
 # -- how the observations lie in the terms ---------------------------------------------------------
@@ -229,10 +244,12 @@ def _select(
     model: pm.Model,
     layout: _Layout,
     parameters: Mapping[str, TensorVariable],
+    template: Template | None,
     *,
     allow_local: bool,
 ) -> Observations:
-    pushdown = Pushdown(parameters.values(), layout.n_obs)
+    given = {} if template is None else template.given
+    pushdown = Pushdown(parameters.values(), layout.n_obs, given)
     loglik = _sum_over_events(
         [(pushdown.select(layout.graphs[t.name], t.axis), t.axis) for t in layout.terms]
     )
@@ -255,6 +272,7 @@ def _select(
         unselected=tuple(dict.fromkeys(unselected)),
         local=local,
         reference=layout.reference,
+        template=template,
     )
 
 

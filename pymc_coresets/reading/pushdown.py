@@ -7,11 +7,14 @@ says along which axis of each input row ``n`` of the output needs row ``n`` alon
 does not depend on the parameters becomes a *row array*: it is evaluated once, and stands in the
 new graph as an input that accepts any rows.
 
+Where the model holds only a template of the rows, the data containers are inputs too, and the
+selection goes on until it reaches them: what is computed from them is computed for any rows.
+
 Where no rule is known the selection is made on the spot.  That is always correct, but its cost
 still grows with N; :attr:`Pushdown.unselected` names these places.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -36,6 +39,7 @@ from pymc_coresets.reading import checks
 from pymc_coresets.reading.folding import Known, Step, build_planned, describe
 from pymc_coresets.reading.indexing import aligned_index, indexed_axis
 from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
+from pymc_coresets.reading.template.refusals import constant_of_rows, not_by_row, taken_over_rows
 
 __all__ = ["UNNAMED", "Pushdown", "RowArray"]
 
@@ -110,6 +114,10 @@ class Pushdown(Known):
         The free inputs of the graphs.  All their other inputs are data.
     n_obs : int
         The number of observations N.
+    row_inputs : mapping of Variable to ndarray, optional
+        Inputs of the graphs that hold a template of the rows along their first axis, and these
+        rows.  If there are any, nothing else may be indexed by the observation, and nothing may be
+        computed from several of their rows: that is refused.
 
     Attributes
     ----------
@@ -121,8 +129,15 @@ class Pushdown(Known):
         Parameters that have an observation axis themselves (local latent variables).
     """
 
-    def __init__(self, parameters: Iterable[Variable], n_obs: int) -> None:
-        super().__init__(parameters)
+    def __init__(
+        self,
+        parameters: Iterable[Variable],
+        n_obs: int,
+        row_inputs: Mapping[Variable, np.ndarray] | None = None,
+    ) -> None:
+        self.row_inputs = row_inputs or {}
+        super().__init__([*parameters, *self.row_inputs])
+        self._from_rows = Known(self.row_inputs)
         self.n_obs = n_obs
         self.n_rows = pt.lscalar("n_rows")
         self.unselected: list[str] = []
@@ -140,7 +155,8 @@ class Pushdown(Known):
         """Evaluate the row arrays that the selections so far depend on."""
         arrays = []
         for key, placeholder in self._leaves.items():
-            values, rows = self.value(key.variable), key.rows.positions
+            given, rows = self.row_inputs.get(key.variable), key.rows.positions
+            values = self.value(key.variable) if given is None else given
             values = values.astype(placeholder.type.dtype, copy=False)
             if rows is not None:
                 values = np.take(values, rows, axis=key.axis)
@@ -164,7 +180,10 @@ class Pushdown(Known):
 
     def _plan(self, key: _Key) -> Step[_Key]:
         variable, axis, rows = key
-        if not self.depends(variable):
+        if self.row_inputs and variable.owner is None:
+            self._refuse_all_but_rows(key)
+        is_data = variable.owner is None or not self.row_inputs
+        if variable in self.row_inputs or (is_data and not self.depends(variable)):
             return Step((), lambda _: self._leaf(key))
         if variable.owner is None:
             self.local.add(variable)
@@ -183,6 +202,14 @@ class Pushdown(Known):
             return Step((inlined,), lambda built: built[0])
         self.unselected.append(describe(variable))
         return self._take_here(key)
+
+    def _refuse_all_but_rows(self, key: _Key) -> None:
+        """Refuse constants that have the rows of a template, and rows of it in another order."""
+        variable, axis, rows = key
+        if variable in self.row_inputs and (axis != 0 or rows is not ALL_ROWS):
+            raise not_by_row(variable)
+        if not self.depends(variable):
+            raise constant_of_rows(variable, axis)
 
     def _descend(self, key: _Key, node: Apply, axes: InputAxes) -> Step[_Key]:
         selected = {
@@ -250,7 +277,7 @@ class Pushdown(Known):
                 continue
             seen.add(place)
             if place[0].owner is None:
-                found.add(place[0])
+                found.update({place[0]} - self.row_inputs.keys())
             else:
                 stack.extend(self._below(*place))
         return found
@@ -294,6 +321,10 @@ class Pushdown(Known):
         return Step((_key(node.inputs[0], x_axis, key.rows), *needs), build)
 
     def _take_here(self, key: _Key) -> Step[_Key]:
+        if self.row_inputs:
+            if key.variable.owner is not None:
+                raise taken_over_rows(key.variable, self.row_inputs)
+            return Step((), lambda _: key.variable)  # a local variable: whoever asked refuses it
         if key.rows not in self._positions:
             self._positions[key.rows] = pt.constant(key.rows.positions)
         positions = _Key(self._positions[key.rows], 0, ALL_ROWS)
@@ -311,6 +342,8 @@ class Pushdown(Known):
         """Turn a part that is taken whole and depends on no parameter into a constant."""
         if isinstance(variable, Constant) and variable.type.dtype != "float16":
             return variable
+        if self._from_rows.depends(variable):
+            raise taken_over_rows(variable, self.row_inputs)
         if self.depends(variable):
             return variable
         if variable not in self._folded:

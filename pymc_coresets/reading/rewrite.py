@@ -18,7 +18,6 @@ from pymc_coresets.compat.pymc_api import (
     model_potential,
 )
 from pymc_coresets.compat.pytensor_api import (
-    Constant,
     FunctionGraph,
     SharedVariable,
     TensorVariable,
@@ -31,6 +30,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.containers import chosen_rows, row_containers
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.template.copies import convertible, initial_values
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["POTENTIAL", "WEIGHTS", "coreset_model", "replace_terms", "row_values"]
@@ -174,9 +174,9 @@ class _Rewrite:
 
     def __init__(self, obs: Observations, rows: Rows, weights: np.ndarray) -> None:
         self.obs, self.rows = obs, rows
-        self.initial_values = _initial_values(obs.model)
+        self.initial_values = initial_values(obs.model)
         self.dims = {n: tuple(d) for n, d in obs.model.named_vars_to_dims.items() if d}
-        self.fgraph, memo = fgraph_from_model(_convertible(obs.model))
+        self.fgraph, memo = fgraph_from_model(convertible(obs.model))
         self.by_name = {v.name: memo[v] for v in obs.model.named_vars.values() if v in memo}
         self.weights = pytensor.shared(weights, name=WEIGHTS)
         self.dim = "_".join(obs.dims) or None
@@ -369,32 +369,3 @@ def _shared_rows(
         np.ascontiguousarray(values), name=name, shape=tuple(shape)
     )
     return rows
-
-
-def _initial_values(model: pm.Model) -> dict[str, Any]:
-    values = {}
-    for rv, value in model.rvs_to_initial_values.items():
-        if isinstance(value, Variable) and not isinstance(value, Constant):
-            raise UnsupportedModelError(
-                f"{rv.name!r} has a symbolic initial value, which cannot be carried over to the "
-                "coreset model. Give it as numbers (initval=...), or leave it out."
-            )
-        if value is not None:
-            values[rv.name] = value
-    return values
-
-
-def _convertible(model: pm.Model) -> pm.Model:
-    """Return a view of the model without what PyMC's conversion refuses.
-
-    Those are initial values, and dims with unnamed entries; both are carried over by name.  The
-    view shares all else with the user's model, which other threads may be reading.
-    """
-    dims = model.named_vars_to_dims
-    view = object.__new__(type(model))
-    vars(view).update(
-        vars(model),
-        rvs_to_initial_values=dict.fromkeys(model.rvs_to_initial_values),
-        named_vars_to_dims={n: d for n, d in dims.items() if not d or None not in d},
-    )
-    return view

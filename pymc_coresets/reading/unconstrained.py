@@ -85,6 +85,10 @@ class Unconstrained:
 
         return logp_and_gradient
 
+    def gradients(self, points: np.ndarray) -> np.ndarray:
+        """Return the gradients at points (n_points, D), in the same shape."""
+        return np.stack([self.logp_and_gradient(x)[1] for x in points])
+
     @cached_property
     def density(self) -> Any:  # noqa: ANN401
         """The same function, compiled, in the form that PyMC's step methods take."""

@@ -87,6 +87,10 @@ class InMemoryRows:
         """Split the rows into consecutive blocks, without copying the data."""
         return self.all.blocks(size)
 
+    def place(self, position: int) -> str:
+        """Say where the user finds a row, for messages."""
+        return f"observation {position}"
+
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows in proportion to their base weights, see `Potentials.scan`.
 
@@ -207,8 +211,8 @@ class InMemoryPotentials[D]:
         """Evaluate all rows at the draws, see `Potentials.look`."""
         wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
         n_draws = self.loglik(draws, self.source.take(slice(0, 1))).shape[1]
-        parts = [
+        parts = (
             LookPart.of(self.loglik(draws, block).T.astype(np.float64), block, wanted)
             for block in self.source.blocks(max(64, _BLOCK_ENTRIES // n_draws))
-        ]
+        )
         return Look.of(parts, wanted)

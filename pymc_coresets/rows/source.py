@@ -1,7 +1,6 @@
 """What a source of rows can do, and what it answers: all that a construction needs of the data."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["Look", "LookPart", "Potentials", "Scan", "Wanted"]
+__all__ = ["Look", "LookPart", "Potentials", "RowBlocks", "Scan", "Wanted"]
 
 _ROUNDING = 16 * np.finfo(float).eps
 
@@ -147,18 +146,44 @@ class Look:
     candidates: Rows
 
     @classmethod
-    def of(cls, parts: Sequence[LookPart], wanted: Wanted) -> Self:
-        """Add up the parts, in the order of the rows."""
-        candidates = Rows.joined([part.candidates for part in parts])
-        keys = np.concatenate([part.keys for part in parts])
-        if len(keys) > wanted.n_candidates:
-            kept = np.argpartition(keys, wanted.n_candidates)[: wanted.n_candidates]
-            candidates = candidates.take(np.sort(kept))
-        return cls(
-            total=sum((part.total for part in parts), start=np.zeros(len(parts[0].total))),
-            norm_total=math.fsum(part.norm_total for part in parts),
-            candidates=candidates,
-        )
+    def of(cls, parts: Iterable[LookPart], wanted: Wanted) -> Self:
+        """Add up the parts as they come, which is in the order of the rows.
+
+        Memory: that of the candidates, whatever the number of parts.
+        """
+        total, norm_total, kept = np.zeros(1), 0.0, _Smallest(wanted.n_candidates)
+        for part in parts:
+            total = total + part.total
+            norm_total += part.norm_total
+            kept.add(part.candidates, part.keys)
+        return cls(total=total, norm_total=norm_total, candidates=kept.rows())
+
+
+class _Smallest:
+    """The rows with the smallest keys so far, and a few more."""
+
+    def __init__(self, size: int) -> None:
+        self._size, self._n_held = size, 0
+        self._parts: list[tuple[Rows, NDArray[np.float64]]] = []
+
+    def add(self, rows: Rows, keys: NDArray[np.float64]) -> None:
+        if len(keys) or not self._parts:  # the first, so that there are arrays of no rows
+            self._parts.append((rows, keys))
+            self._n_held += len(keys)
+        if self._n_held > 2 * self._size:
+            self._cut()
+
+    def rows(self) -> Rows:
+        return self._cut()
+
+    def _cut(self) -> Rows:
+        rows = Rows.joined([rows for rows, _ in self._parts])
+        keys = np.concatenate([keys for _, keys in self._parts])
+        if len(keys) > self._size:
+            kept = np.sort(np.argpartition(keys, self._size)[: self._size])
+            rows, keys = rows.take(kept), keys[kept]
+        self._parts, self._n_held = [(rows, keys)], len(keys)
+        return rows
 
 
 def _centre_in_place(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -177,6 +202,30 @@ def _deviations(centred: NDArray[np.float64], means: NDArray[np.float64]) -> NDA
     with np.errstate(invalid="ignore"):
         deviations = np.sqrt(np.einsum("sn,sn->n", centred, centred) / len(centred))
     return np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)
+
+
+class RowBlocks(Protocol):
+    """Where the rows of some data lie, and how they are read: all that evaluation needs to know."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows N."""
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the base weights."""
+
+    def blocks(self, size: int) -> Iterator[Rows]:
+        """Read all rows, in blocks of `size`; only the last one may be smaller."""
+
+    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
+        """Sample rows, see `Potentials.scan`."""
+
+    def at(self, positions: NDArray[np.int64]) -> Rows:
+        """Return the rows that have the given positions in the user's data."""
+
+    def place(self, position: int) -> str:
+        """Say where the user finds a row, for messages."""
 
 
 class Potentials[D](Protocol):

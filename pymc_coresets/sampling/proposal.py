@@ -7,7 +7,7 @@ from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 
 __all__ = ["HeavyTailed", "improve"]
@@ -19,7 +19,7 @@ _MOST_STEPS = 200
 _MOST_HALVINGS = 20
 
 
-def improve(start: LaplaceApproximation, space: Unconstrained) -> np.ndarray:
+def improve(start: LaplaceApproximation, space: Density) -> np.ndarray:
     """Find the mode of another density from the mode and the curvature of one like it.
 
     In coordinates in which the curvature is that of a standard normal, a step along the gradient
@@ -29,7 +29,7 @@ def improve(start: LaplaceApproximation, space: Unconstrained) -> np.ndarray:
     ----------
     start : LaplaceApproximation
         Of the posterior of some of the rows.
-    space : Unconstrained
+    space : Density
         With the density of all rows.
 
     Returns
@@ -44,6 +44,7 @@ def improve(start: LaplaceApproximation, space: Unconstrained) -> np.ndarray:
     Examples
     --------
     >>> import pymc as pm
+    >>> from pymc_coresets.reading.unconstrained import Unconstrained
     >>> with pm.Model() as few:
     ...     mu = pm.Normal("mu", 2.0, 0.6)
     >>> with pm.Model() as all_rows:
@@ -99,7 +100,7 @@ class HeavyTailed:
 
     @classmethod
     def around(
-        cls, mode: np.ndarray, like: LaplaceApproximation, space: Unconstrained, *, polish: bool
+        cls, mode: np.ndarray, like: LaplaceApproximation, space: Density, *, polish: bool
     ) -> "HeavyTailed":
         """Take the curvature of a density near its mode, by 2 D gradients.
 
@@ -109,7 +110,7 @@ class HeavyTailed:
             As `improve` found it.
         like : LaplaceApproximation
             Of a similar curvature: says how far a standard deviation is.
-        space : Unconstrained
+        space : Density
             With the density.
         polish : bool
             Whether that is its own mode, so that a Newton step leads nearer to it.
@@ -119,13 +120,10 @@ class HeavyTailed:
         SamplingError
             If the curvature is not negative definite.
         """
-
-        def slope(z: np.ndarray) -> np.ndarray:
-            gradient = space.logp_and_gradient(mode + like.offset(z))[1]
-            return np.asarray(solve_triangular(like.factor, gradient, lower=True))
-
         steps = _STEP * np.eye(len(mode))
-        pairs = [(slope(step), slope(-step)) for step in steps]
+        points = mode + like.offset(np.concatenate([steps, -steps]).T).T
+        slopes = solve_triangular(like.factor, space.gradients(points).T, lower=True).T
+        pairs = list(zip(slopes[: len(mode)], slopes[len(mode) :], strict=True))
         curvature = np.stack([below - above for above, below in pairs]) / (2 * _STEP)
         middle = np.mean([(above + below) / 2 for above, below in pairs], axis=0)
         try:

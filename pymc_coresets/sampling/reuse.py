@@ -8,12 +8,13 @@ from pymc_coresets.diagnostics.importance import (
     pareto_smooth,
     systematic_resample,
 )
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.source import Look, Scan
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.sampler import CoresetSampler, InnerNuts
 
-__all__ = ["ReusingSampler"]
+__all__ = ["ReusingSampler", "Samplers"]
 
 _RESERVE = round(1 / EFFECTIVE_SHARE)  # draws in hand for each that is asked for
 
@@ -132,3 +133,43 @@ class ReusingSampler:
             return np.zeros(draws.n_draws)
         total: np.ndarray = weights @ self._sampler.loglik(draws, rows)
         return total
+
+
+class Samplers:
+    """The samplers of one construction, made when they are needed.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+        The potentials of the model.
+    nuts_sampler : {"pymc", "nutpie"}
+        Whose NUTS they use.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0))
+    >>> Samplers(LogLikelihood(find_observations(model)), "pymc").counts
+    {}
+    """
+
+    def __init__(self, loglik: LogLikelihood, nuts_sampler: InnerNuts) -> None:
+        self.first = CoresetSampler(loglik, nuts_sampler=nuts_sampler)
+        self._others: list[CoresetSampler | ReusingSampler] = []
+
+    def for_many_draws(self) -> "list[CoresetSampler | ReusingSampler]":
+        """Laplace approximations, and re-weighted draws where there is no mode."""
+        self._others = [
+            self.first.with_kind("laplace"),
+            ReusingSampler(self.first.with_kind("auto")),
+        ]
+        return list(self._others)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What all of them counted; nothing where none was used."""
+        used = [s.counts for s in (self.first, *self._others) if s.counts["n_sampler_runs"]]
+        names = dict.fromkeys(name for counts in used for name in counts)
+        return {name: sum(counts.get(name, 0) for counts in used) for name in names}

@@ -19,6 +19,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.source import Look, Scan
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.density import BLOCK_ROWS, FullDensity
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.nuts import NutpieNuts, Nuts, PyMCNuts, Run
 from pymc_coresets.sampling.proposal import HeavyTailed, improve
@@ -30,6 +31,8 @@ type InnerNuts = Literal["pymc", "nutpie"]
 
 _LARGE = 150  # dimensions: all gradients together would cost more than the look that follows
 _ROWS_FOR_CURVATURE = 500  # for each dimension, where it comes from a sample
+_LEAST_FOR_CURVATURE = 100_000
+_MANY = 2_000_000  # rows: a sample of them tells the curvature well enough
 
 _log = logging.getLogger(__name__)
 
@@ -202,7 +205,9 @@ class CoresetSampler:
         """Draw from a t distribution around the mode of the posterior of all rows.
 
         The mode is found from that of a few rows, with a few gradients of all; the curvature there
-        takes 2 D more, or 2 D of a sample of the rows where D is large.
+        takes 2 D more, or 2 D of a sample of the rows where D is large.  Of more than two million
+        rows, that sample is larger, and the mode is looked for from there: each gradient of all
+        rows reads them once.
 
         Parameters
         ----------
@@ -218,31 +223,44 @@ class CoresetSampler:
         Proposal, or None
             None where the posterior has no mode, as in hierarchies, or discrete variables.
         """
-        source = self.loglikelihood.source
         try:
-            start = LaplaceApproximation.of(self._given_some(start_size, rng))
-            before = self._space.n_gradients
-            mode, n_curved = start.mode, self.n_rows
-            if start_size < self.n_rows:
-                mode = improve(start, self._given(source.all, source.all.base_weights))
-            self.n_gradients += self._space.n_gradients - before
-            if self.n_dims > _LARGE:
-                n_curved = min(_ROWS_FOR_CURVATURE * self.n_dims, self.n_rows)
-            space = self._given_some(n_curved, rng) if n_curved < self.n_rows else self._space
-            around = HeavyTailed.around(mode, start, space, polish=n_curved == self.n_rows)
-            self.n_gradients += 2 * len(mode) if n_curved == self.n_rows else 0
+            found = self._around_mode(start_size, rng)
         except SamplingError as error:
             _log.info("No proposal for the full posterior: %s", error)
             return None
-        positions, logq = around.draw(n_draws, rng=rng)
-        prior = self._given(source.take(slice(0, 1)), np.zeros(1)).logp_and_gradient
+        positions, logq = found.draw(n_draws, rng=rng)
+        prior = self._given(self.loglikelihood.some_row, np.zeros(1)).logp_and_gradient
         logp = np.array([prior(x)[0] for x in positions])
         draws = self._space.constrain(positions)
-        return Proposal(draws=draws, log_ratios=logp - logq, around=around)
+        return Proposal(draws=draws, log_ratios=logp - logq, around=found)
+
+    def _around_mode(self, start_size: int, rng: np.random.Generator) -> HeavyTailed:
+        """Find the mode of the posterior of all rows, and the curvature there."""
+        n_rows, n_dims, n_curved = self.n_rows, self.n_dims, self.n_rows
+        if n_rows > _MANY:
+            start_size = n_curved = max(_LEAST_FOR_CURVATURE, _ROWS_FOR_CURVATURE * n_dims)
+        elif n_dims > _LARGE:
+            n_curved = min(_ROWS_FOR_CURVATURE * n_dims, n_rows)
+        start, full = LaplaceApproximation.of(self._given_some(start_size, rng)), self._full_density
+        mode = improve(start, full) if start_size < n_rows else start.mode
+        if n_rows > _MANY:
+            found = HeavyTailed(mode, start.factor)
+        elif n_curved < n_rows:
+            some = self._given_some(n_curved, rng)
+            found = HeavyTailed.around(mode, start, some, polish=False)
+        else:
+            found = HeavyTailed.around(mode, start, full, polish=True)
+        self.n_gradients += full.n_gradients
+        return found
+
+    @property
+    def _full_density(self) -> FullDensity:
+        source, some_row = self.loglikelihood.source, self.loglikelihood.some_row
+        return FullDensity(self._given, lambda: source.blocks(BLOCK_ROWS), some_row)
 
     def _given_some(self, size: int, rng: np.random.Generator) -> Unconstrained:
         if size >= self.n_rows:
-            rows = self.loglikelihood.source.all
+            rows = self.loglikelihood.all_rows
             return self._given(rows, rows.base_weights)
         scan = self.scan(size, key=random_key(rng))
         return self._given(scan.rows, scan.weights)
@@ -296,12 +314,14 @@ class CoresetSampler:
     @cached_property
     def _some_rows(self) -> dict[str, np.ndarray]:
         observations, one = self.loglikelihood.observations, np.ones(1)
-        return row_values(observations, self.loglikelihood.source.take(slice(0, 1)), one)
+        return row_values(observations, self.loglikelihood.some_row, one)
 
     @cached_property
     def _model(self) -> pm.Model:
-        first, one = self.loglikelihood.source.take(slice(0, 1)), np.array([1.0])
-        return coreset_model(self.loglikelihood.observations, first, one, lean=True)
+        one = np.array([1.0])
+        return coreset_model(
+            self.loglikelihood.observations, self.loglikelihood.some_row, one, lean=True
+        )
 
     @cached_property
     def _shared(self) -> dict[str, SharedVariable]:

@@ -10,17 +10,27 @@ from typing import Any, Protocol
 
 import numpy as np
 import pymc as pm
+import xarray as xr
 
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import one_of, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.laplace import laplace_draws
 from pymc_coresets.sampling.sampler import CoresetSampler
 
-__all__ = ["WEIGHTINGS", "Laplace", "Pathfinder", "Prior", "Subsample", "UserDraws", "Weighting"]
+__all__ = [
+    "WEIGHTINGS",
+    "Laplace",
+    "Pathfinder",
+    "Prior",
+    "Subsample",
+    "UserDraws",
+    "Weighting",
+    "weighting_of",
+]
 
 _MOST_USER_DRAWS = 4_000
 
@@ -115,7 +125,7 @@ class Subsample:
             scan = sampler.scan(wanted, key=random_key(rng))
             rows, weights = scan.rows, scan.weights
         else:
-            rows = sampler.loglikelihood.source.all
+            rows = sampler.loglikelihood.all_rows
             weights = rows.base_weights
         inner = sampler.with_kind(
             "laplace" if self.sampler == "laplace" else "nuts", tune=self.tune
@@ -189,9 +199,49 @@ WEIGHTINGS: Mapping[str, type[Prior | Laplace | Subsample | Pathfinder]] = {
 }
 
 
+def weighting_of(weighting: str | Weighting | DrawsLike | None) -> Weighting:
+    """Return the weighting distribution that the user means, by name or by draws.
+
+    Raises
+    ------
+    InvalidOptionError
+        If it is neither.
+
+    Examples
+    --------
+    >>> weighting_of("prior")
+    Prior()
+    """
+    if weighting is None:
+        return Subsample()
+    if isinstance(weighting, type):
+        raise InvalidOptionError(
+            f"weighting is the class {weighting.__name__}: give an instance, with () behind it."
+        )
+    if isinstance(weighting, str):
+        if weighting not in WEIGHTINGS:
+            raise InvalidOptionError(
+                f"weighting={weighting!r} is unknown: use one of {list(WEIGHTINGS)!r}, or draws."
+            )
+        return WEIGHTINGS[weighting]()
+    if isinstance(weighting, Draws | xr.DataTree | xr.Dataset | Mapping):
+        return UserDraws(weighting)
+    if not callable(getattr(weighting, "draw", None)):
+        raise InvalidOptionError(
+            f"weighting={weighting!r} must be one of {list(WEIGHTINGS)!r}, an option object such "
+            "as Subsample(), or draws: a DataTree, a Dataset, or a mapping of names to arrays."
+        )
+    return weighting
+
+
 def _full_model(loglik: LogLikelihood) -> pm.Model:
     """Return the model of all rows, or of the distinct ones, weighted, where rows were merged."""
+    if loglik.observations.template is not None:
+        raise InvalidOptionError(
+            "This weighting distribution needs a model of all rows in memory, but the model holds "
+            "a template of them: use weighting='subsample', 'prior', or draws."
+        )
     if loglik.n_rows == loglik.observations.n_obs:
         return loglik.observations.model
-    rows = loglik.source.all
+    rows = loglik.all_rows
     return coreset_model(loglik.observations, rows, rows.base_weights)

@@ -13,7 +13,7 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
 )
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.verification import _reference, verify
+from pymc_coresets.potentials.verification import reference_of, verify
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
@@ -197,7 +197,7 @@ def test_rows_are_compared_where_a_formula_as_written_would_overflow():
         b = pm.Normal("b", initval=1.0)
         pm.Potential("y", pm.math.log(1 - pm.math.sigmoid(b * np.array([1.0, 800.0]))))
     loglik = LogLikelihood(find_observations(model))
-    found = _reference(loglik.observations)(Draws({"b": np.array([1.0])}))
+    found = reference_of(loglik.observations)(Draws({"b": np.array([1.0])}))
     np.testing.assert_allclose(found[:, 0], [-np.log1p(np.e), -800.0])
 
 

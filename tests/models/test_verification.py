@@ -191,7 +191,7 @@ def test_half_precision():
 def test_what_is_taken_for_equal(found, expected, accepted):
     loglik = SimpleNamespace(
         matrix=lambda draws, rows, finite: np.array([[found, -1.0]]),
-        source=SimpleNamespace(take=lambda rows: rows),
+        in_memory=SimpleNamespace(take=lambda rows: rows),
     )
     draws, reference = Draws({"a": np.zeros(2)}), np.array([[expected, -1.0]])
     with nullcontext() if accepted else pytest.raises(UnsupportedModelError, match="PyMC gives"):

@@ -11,7 +11,12 @@ SAMPLER = "tests/statistical/test_sampler.py"
 SENSITIVITY = "tests/statistical/test_sensitivity.py"
 STAND_IN = "tests/statistical/test_stand_in.py"
 OBSERVATIONS = "tests/models/test_observations.py"
+ROWS_ELSEWHERE = "tests/statistical/test_rows_elsewhere.py"
 VERIFICATION = "tests/models/test_verification.py"
+ROW_SOURCES = "tests/rows/test_row_sources.py"
+SOURCE_ERRORS = "tests/rows/test_source_errors.py"
+CLUSTER_SOURCES = "tests/rows/test_cluster_sources.py"
+DAMAGED_FILES = "tests/rows/test_damaged_files.py"
 
 
 def unit(*names: str) -> tuple[str, ...]:
@@ -31,7 +36,14 @@ TESTS = {
     "display": (*unit("display", "diagnostics_datatree"), BUILD),
     "exceptions": (*unit("warnings"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),
+    "rows/chunks": (ROW_SOURCES,),
+    "rows/first_reading": (SOURCE_ERRORS, ROW_SOURCES),
+    "rows/sources/": (ROW_SOURCES, SOURCE_ERRORS, DAMAGED_FILES),
+    "rows/sources/kinds/dask_frames": (ROW_SOURCES, SOURCE_ERRORS, CLUSTER_SOURCES),
+    "rows/sources/failures": (DAMAGED_FILES,),
+    "compat/pyarrow_api": (ROW_SOURCES,),
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
+    "reading/template/": ("tests/models/test_template_refusals.py", ROWS_ELSEWHERE),
     "reading/cells/": (*unit("long_format"), "tests/models/test_cells.py"),
     "reading/draws": unit("draws"),
     "reading/missing": (OBSERVATIONS, ERRORS),
@@ -42,6 +54,8 @@ TESTS = {
     "potentials/": (*unit("vectormath"), ERRORS, POTENTIALS, BUILD),
     "potentials/fused_loops": (*unit("fused_loops"), POTENTIALS),
     "potentials/vectormath": (*unit("vectormath"), POTENTIALS),
+    "potentials/from_rows": ("tests/models/test_template_refusals.py", ROWS_ELSEWHERE),
+    "potentials/kept_rows": (ROWS_ELSEWHERE,),
     "potentials/verification": (VERIFICATION, ERRORS),
     "diagnostics/": unit("diagnostics_comparison", "diagnostics_datatree", "importance"),
     "diagnostics/__init__": unit("diagnostics_plots"),
@@ -54,6 +68,7 @@ TESTS = {
     "diagnostics/plots": unit("diagnostics_plots"),
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
     "sampling/metric": unit("metric"),
+    "sampling/density": (*unit("proposal"), ROWS_ELSEWHERE),
     "sampling/proposal": unit("proposal"),
     "sampling/stand_in": (STAND_IN,),
     "solving/": (*unit("problem", "space", "nnls", "solve"), CONTRACT),

@@ -23,9 +23,11 @@ def said(
         status=status,
         objective=objective,
     )
-    observations = SimpleNamespace(n_dims=n_dims, n_obs=n_obs, local=(), unselected=())
+    observations = SimpleNamespace(n_dims=n_dims, local=(), unselected=())
     return " ".join(
-        limitations(solution, observations, size=size, tolerance=0.01, counts=counts or {})
+        limitations(
+            solution, observations, n_obs=n_obs, size=size, tolerance=0.01, counts=counts or {}
+        )
     )
 
 

@@ -127,7 +127,7 @@ class Sensitivity:
 
     def run(self, job: Job[Any]) -> Solution:
         """Bound the sensitivities of all rows, and draw in proportion to them."""
-        source: InMemoryRows = job.loglikelihood.source
+        source: InMemoryRows = job.loglikelihood.in_memory
         base_weights = source.all.base_weights
         with job.report.part("linear predictor"):
             rows = _rows_of(job.loglikelihood)
@@ -164,7 +164,7 @@ class Sensitivity:
 
 def _rows_of(loglik: LogLikelihood) -> LogisticRows:
     """Return the logistic regression's rows, those that are equal once where they were merged."""
-    observations, source = loglik.observations, loglik.source
+    observations, source = loglik.observations, loglik.in_memory
     rows = logistic_rows(find_linear_predictor(observations))
     if source.n_rows == rows.n_obs:
         return rows

@@ -1,0 +1,227 @@
+"""The potentials of rows that are read chunk by chunk, by a model that holds a template of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.verification import points_around, reference_of, verify
+from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.observations import Observations, find_observations
+from pymc_coresets.reading.template.codes import Lookup, lookups
+from pymc_coresets.reading.template.copies import copy_with_rows
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.rows.values import Rows
+
+__all__ = ["likelihood_of_rows", "named_arrays", "template_of_rows"]
+
+_BLOCK_ROWS = 2**16
+_N_ALONE = 3
+_MALFORMED = (ValueError, TypeError, IndexError, UnsupportedModelError)
+
+
+def likelihood_of_rows(
+    model: pm.Model,
+    rows: RowSource,
+    *,
+    observed: str | Sequence[str] | None = None,
+    dim: str | Sequence[str] | None = None,
+    rng: np.random.Generator,
+) -> LogLikelihood:
+    """Derive the potentials of rows that lie elsewhere from a model with a template of them.
+
+    Reads all rows once.  The model is compared with PyMC on its template and, in a copy, on other
+    rows, in another number than the template's, alone and among others.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Left as it is.
+    rows : RowSource
+        From `open_rows`.
+    observed, dim : str or sequence of str, optional
+        See `find_observations`.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    LogLikelihood
+
+    Raises
+    ------
+    UnsupportedModelError
+        If something in the model cannot be computed row by row.
+    InvalidDataError
+        If the rows hold values that cannot be used, or codes that are not in what they index.
+
+    Examples
+    --------
+    >>> from pymc_coresets import open_rows
+    >>> rows = open_rows({"y": np.arange(100.0)})
+    >>> with pm.Model() as model:
+    ...     y = pm.Data("y", rows.head(10)["y"])
+    ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
+    >>> likelihood_of_rows(model, rows, rng=np.random.default_rng(1)).n_rows
+    100
+    """
+    template = template_of_rows(model, rows.columns, observed=observed, dim=dim)
+    first = rows.scan()
+    first.require_usable()
+    columns = {row.name: row.values.dtype for row in template.observations.rows}
+    source = StreamedRows(rows, columns, first.verify)
+    if source.n_rows < 2:
+        raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
+    found = lookups(template.observations)
+    loglik = template.reading(source)
+    _check_codes(loglik, found)
+    verify(template, rng=rng)
+    _verify_others(loglik, rows, {"observed": observed, "dim": dim}, rng)
+    return loglik
+
+
+def template_of_rows(
+    model: pm.Model,
+    columns: Mapping[str, Any],
+    *,
+    observed: str | Sequence[str] | None = None,
+    dim: str | Sequence[str] | None = None,
+) -> LogLikelihood:
+    """Derive the potentials of a model that holds a template of the rows, without reading any.
+
+    Parameters
+    ----------
+    model : pm.Model
+    columns : mapping of str
+        Shape and dtype of each column of the rows.
+    observed, dim : str or sequence of str, optional
+        See `find_observations`.
+
+    Returns
+    -------
+    LogLikelihood
+        Of the template.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If something in the model cannot be computed row by row.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Data("y", np.arange(10.0))
+    ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
+    >>> template_of_rows(model, {"y": np.zeros(())}).n_rows
+    10
+    """
+    if dim is not None and not isinstance(dim, str):
+        raise InvalidOptionError(
+            f"dim={dim!r}: rows=... are rows already. Give a table with one row for each cell."
+        )
+    found = find_observations(model, observed=observed, dim=dim, columns=columns)
+    if found.positions is not None:
+        raise UnsupportedModelError(
+            "Missing values of the template would be imputed, but those of other rows are unknown: "
+            "leave these rows out."
+        )
+    return LogLikelihood(found)
+
+
+def named_arrays(observations: Observations, rows: Rows) -> dict[str, np.ndarray]:
+    """Return the data of rows by the names of the containers.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Data("y", np.arange(10.0))
+    ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
+    >>> template = template_of_rows(model, {"y": np.zeros(())})
+    >>> named_arrays(template.observations, template.some_row)
+    {'y': array([0.])}
+    """
+    arrays = zip(observations.rows, rows.arrays, strict=True)
+    return {row.name: array for row, array in arrays}
+
+
+# -- codes -----------------------------------------------------------------------------------------
+
+
+def _check_codes(loglik: LogLikelihood, found: Sequence[Lookup]) -> None:
+    """Refuse rows that look up what is not there: one reading of the rows, if any look up."""
+    if not found:
+        return
+    obs = loglik.observations
+    inputs = [obs.n_rows, *(row.placeholder for row in obs.rows)]
+    function = numpy_function(inputs, [lookup.codes for lookup in found])
+    for block in loglik.source.blocks(_BLOCK_ROWS):
+        # A table may itself hold codes: those that lead there are checked first.
+        try:
+            values = function(len(block), *block.arrays)
+        except IndexError:
+            values = [_codes_of(lookup, named_arrays(obs, block)) for lookup in found]
+        for lookup, codes in zip(found, values, strict=True):
+            bad = np.argwhere((codes < 0) | (codes >= lookup.length))
+            if len(bad):
+                raise _outside(
+                    loglik, lookup, codes[tuple(bad[0])], int(block.positions[bad[0][0]])
+                )
+
+
+def _codes_of(lookup: Lookup, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the codes of a lookup by one container itself; none for others."""
+    codes = arrays[lookup.columns[0]]
+    plain = len(lookup.columns) == 1 and codes.dtype.kind in "iu"
+    return codes if plain else np.empty(0, dtype=int)
+
+
+def _outside(loglik: LogLikelihood, lookup: Lookup, code: int, position: int) -> InvalidDataError:
+    names = " and ".join(map(repr, lookup.columns))
+    return InvalidDataError(
+        f"{loglik.source.place(position)}: {names} asks for entry {code} of {lookup.table!r}, "
+        f"which has the entries 0 to {lookup.length - 1}."
+    )
+
+
+# -- comparison with PyMC --------------------------------------------------------------------------
+
+
+def _verify_others(
+    loglik: LogLikelihood, rows: RowSource, options: Mapping[str, Any], rng: np.random.Generator
+) -> None:
+    obs = loglik.observations
+    assert obs.template is not None  # whoever calls this has read a template
+    n_template = obs.template.n_rows
+    size = min(loglik.n_rows, n_template // 2 + 1)
+    others = loglik.source.scan(size, key=random_key(rng), distinct=True).rows
+    data = {n: np.resize(v, (len(others), *v.shape[1:])) for n, v in obs.template.values.items()}
+    try:
+        copy = copy_with_rows(obs.model, data | named_arrays(obs, others))
+        expected = reference_of(find_observations(copy, columns=rows.columns, **options))
+        space = Unconstrained(obs.model)
+        near = space.constrain(points_around(space, rng)[0])
+        values = expected(near)
+    except _MALFORMED as error:
+        raise UnsupportedModelError(
+            f"With {len(others)} rows instead of the template's {n_template}, the model cannot be "
+            f"evaluated: {error} Let no shape be the number of rows."
+        ) from error
+    together = loglik.matrix(near, others, finite=False)
+    alone = [others.take(slice(i, i + 1)) for i in range(min(_N_ALONE, len(others)))]
+    single = np.concatenate([loglik.matrix(near, row, finite=False) for row in alone])
+    used = np.isfinite(values)
+    for found in (together, np.concatenate([single, together[len(single) :]])):
+        wrong = used & ~np.isclose(found, values, rtol=1e-6, atol=1e-8)
+        if wrong.any():
+            n, s = np.argwhere(wrong)[0]
+            raise UnsupportedModelError(
+                f"The log-likelihood of {loglik.source.place(int(others.positions[n]))} comes out "
+                f"as {found[n, s]}, but PyMC gives {values[n, s]} among {len(others)} rows: "
+                "something in the model depends on how many rows it holds, as x.shape[0] does, or "
+                "on the other rows. Compute it beforehand, and give the model its value."
+            )

@@ -1,0 +1,97 @@
+"""Copies of a model: what PyMC's conversion leaves out, and other rows in the containers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+from pymc_coresets.compat.pymc_api import fgraph_from_model, model_from_fgraph
+from pymc_coresets.compat.pytensor_api import Constant, Variable
+from pymc_coresets.exceptions import UnsupportedModelError
+
+__all__ = ["convertible", "copy_with_rows", "initial_values"]
+
+
+def copy_with_rows(model: pm.Model, rows: Mapping[str, np.ndarray]) -> pm.Model:
+    """Copy a model, and put other rows into the data containers of the copy.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Left as it is.
+    rows : mapping of str to ndarray
+        What each of some containers is to hold.
+
+    Returns
+    -------
+    pm.Model
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     x = pm.Data("x", np.arange(5.0))
+    >>> copy_with_rows(model, {"x": np.ones(2)})["x"].get_value(), len(x.get_value())
+    (array([1., 1.]), 5)
+    """
+    fgraph, _ = fgraph_from_model(convertible(model))
+    copy = model_from_fgraph(fgraph, mutate_fgraph=True)
+    for name, value in initial_values(model).items():
+        copy.set_initval(copy[name], value)
+    for name, dims in model.named_vars_to_dims.items():
+        if dims and None in dims:
+            copy.named_vars_to_dims[name] = dims
+    for name, values in rows.items():
+        copy[name].set_value(values)
+    return copy
+
+
+def initial_values(model: pm.Model) -> dict[str, Any]:
+    """Return the initial values that the user gave, by the name of the variable.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If one is symbolic.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", initval=2.0)
+    ...     sigma = pm.HalfNormal("sigma")
+    >>> {name: float(value) for name, value in initial_values(model).items()}
+    {'mu': 2.0}
+    """
+    values = {}
+    for rv, value in model.rvs_to_initial_values.items():
+        if isinstance(value, Variable) and not isinstance(value, Constant):
+            raise UnsupportedModelError(
+                f"{rv.name!r} has a symbolic initial value, which cannot be carried over to the "
+                "coreset model. Give it as numbers (initval=...), or leave it out."
+            )
+        if value is not None:
+            values[rv.name] = value
+    return values
+
+
+def convertible(model: pm.Model) -> pm.Model:
+    """Return a view of the model without what PyMC's conversion refuses.
+
+    Those are initial values, and dims with unnamed entries; both are carried over by name.  The
+    view shares all else with the user's model, which other threads may be reading.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", initval=2.0)
+    >>> list(convertible(model).rvs_to_initial_values.values())
+    [None]
+    """
+    dims = model.named_vars_to_dims
+    view = object.__new__(type(model))
+    vars(view).update(
+        vars(model),
+        rvs_to_initial_values=dict.fromkeys(model.rvs_to_initial_values),
+        named_vars_to_dims={n: d for n, d in dims.items() if not d or None not in d},
+    )
+    return view

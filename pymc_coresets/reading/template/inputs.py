@@ -1,0 +1,168 @@
+"""The data containers of a model that hold a template of the rows."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+import pymc as pm
+
+from pymc_coresets.compat.pytensor_api import TensorType, TensorVariable, Variable, ancestors
+from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+
+__all__ = ["ColumnLike", "Template"]
+
+
+class ColumnLike(Protocol):
+    """What is known of a column of the rows before it is read."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of its entry in one row."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of its entries."""
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """A few rows in a model's data containers, which stand for all rows.
+
+    Attributes
+    ----------
+    values : mapping of str to ndarray
+        What each container holds, the rows along the first axis.
+    inputs : mapping of str to TensorVariable
+        What stands for each container in the graphs.
+    n_rows : int
+        How many rows they hold.
+    """
+
+    values: Mapping[str, np.ndarray]
+    inputs: Mapping[str, TensorVariable]
+    n_rows: int
+
+    @classmethod
+    def of(cls, model: pm.Model, columns: Mapping[str, ColumnLike]) -> Self:
+        """Take the containers of a model that have the names of columns.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If there are none, or their rows have coords.
+        InvalidDataError
+            If they have another shape or another kind of numbers than the columns, or different
+            numbers of rows, or fewer than two.
+
+        Examples
+        --------
+        >>> with pm.Model() as model:
+        ...     x = pm.Data("x", np.arange(5.0))
+        >>> Template.of(model, {"x": np.zeros(())}).n_rows
+        5
+        """
+        values = {
+            v.name: np.asarray(v.get_value(borrow=True))
+            for v in model.data_vars
+            if v.name in columns
+        }
+        if not values:
+            raise UnsupportedModelError(
+                f"The rows have the columns {list(columns)!r}, but the model has no pm.Data of "
+                "these names: put some rows of each column that the model needs into a pm.Data of "
+                "its name, such as pm.Data('x', rows.head(1_000)['x'])."
+            )
+        for name, value in values.items():
+            _check_column(name, value, columns[name])
+        lengths = {name: len(value) for name, value in values.items()}
+        n_rows = next(iter(lengths.values()))
+        if set(lengths.values()) != {n_rows} or n_rows < 2:
+            raise InvalidDataError(
+                f"The model's data containers hold {lengths} rows: give all of them the same rows, "
+                "two at least, such as those of rows.head(1_000)."
+            )
+        _refuse_coords(model, values)
+        inputs = {
+            name: TensorType(str(value.dtype), shape=value.shape)(name=name)
+            for name, value in values.items()
+        }
+        return cls(values, inputs, n_rows)
+
+    @property
+    def given(self) -> dict[Variable, np.ndarray]:
+        """What the inputs stand for."""
+        return {variable: self.values[name] for name, variable in self.inputs.items()}
+
+    def refuse_other_uses(self, model: pm.Model, summarised: Collection[str]) -> None:
+        """Refuse a model in which more than the likelihood is computed from rows.
+
+        Parameters
+        ----------
+        model : pm.Model
+        summarised : collection of str
+            The terms that are summarised, and the deterministics that are computed for the rows of
+            a coreset.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If a variable that stays in the coreset's model is computed from rows; or if data have
+            the dimension of the rows, but no column.
+
+        Examples
+        --------
+        >>> with pm.Model() as model:
+        ...     x = pm.Data("x", np.arange(5.0))
+        ...     spread = pm.Normal("spread", 0, x.std())
+        >>> template = Template.of(model, {"x": np.zeros(())})
+        >>> template.refuse_other_uses(model, [])
+        Traceback (most recent call last):
+        pymc_coresets.exceptions.UnsupportedModelError: 'spread' stays in the coreset's model, but
+        is computed from 'x', of whose rows this model holds a template only. Compute what it needs
+        beforehand, or leave it out.
+        """
+        containers = {model[name] for name in self.values}
+        row_dims = _row_dims(model, self.values)
+        for variable in [*model.basic_RVs, *model.potentials, *model.deterministics]:
+            found = containers.intersection(ancestors([variable]))
+            if found and variable.name not in summarised:
+                raise UnsupportedModelError(
+                    f"{variable.name!r} stays in the coreset's model, but is computed from "
+                    f"{min(v.name for v in found)!r}, of whose rows this model holds a template "
+                    "only. Compute what it needs beforehand, or leave it out."
+                )
+        for variable in model.data_vars:
+            dims = model.named_vars_to_dims.get(variable.name) or ()
+            if variable.name not in self.values and row_dims.intersection(dims):
+                raise UnsupportedModelError(
+                    f"{variable.name!r} has the dimension of the rows, but the rows have no column "
+                    "of its name: name its column, or leave it out."
+                )
+
+
+def _check_column(name: str, values: np.ndarray, column: ColumnLike) -> None:
+    if values.ndim == 0 or values.shape[1:] != tuple(column.shape):
+        raise InvalidDataError(
+            f"pm.Data({name!r}) has shape {values.shape}, but a row of its column has shape "
+            f"{tuple(column.shape)}: give it rows of the column, as in rows.head(1_000)[{name!r}]."
+        )
+    if not np.can_cast(column.dtype, values.dtype, casting="same_kind"):
+        raise InvalidDataError(
+            f"pm.Data({name!r}) holds {values.dtype}, but its column {np.dtype(column.dtype)}: "
+            f"give it rows of the column, as in rows.head(1_000)[{name!r}]."
+        )
+
+
+def _row_dims(model: pm.Model, names: Collection[str]) -> set[str]:
+    dims = (model.named_vars_to_dims.get(name) for name in names)
+    return {own[0] for own in dims if own and own[0] is not None}
+
+
+def _refuse_coords(model: pm.Model, names: Collection[str]) -> None:
+    for dim in sorted(_row_dims(model, names)):
+        if model.coords.get(dim) is not None:
+            raise UnsupportedModelError(
+                f"The dimension {dim!r} of the rows has coords, which can only label the template: "
+                "leave them out."
+            )

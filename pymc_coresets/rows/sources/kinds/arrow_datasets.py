@@ -1,0 +1,141 @@
+"""Paths and Arrow datasets: which files there are, and whether they fit each other."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from pymc_coresets.compat.pyarrow_api import filter_of, unfiltered
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.rows.sources.failures import reading_errors
+from pymc_coresets.rows.sources.kinds.arrow_scans import ScanReader
+from pymc_coresets.rows.sources.kinds.arrow_tables import ArrowTable
+from pymc_coresets.rows.sources.kinds.parquet_files import (
+    ParquetFile,
+    ParquetReader,
+    fields_of,
+)
+from pymc_coresets.rows.sources.reader import Reader, TableReader
+from pymc_coresets.rows.sources.tabular import Field
+
+__all__ = ["dataset_at", "dataset_reader"]
+
+_FORMATS = {
+    ".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc",
+}  # fmt: skip
+_SKIPPED = (".", "_")  # how the names of files begin that are no data
+
+
+def dataset_at(source: str | Path | Sequence[str | Path]) -> Any:  # noqa: ANN401
+    """Return the Arrow dataset of a path, a pattern, a list of paths, or an address with ``://``.
+
+    Raises
+    ------
+    InvalidOptionError
+        If there is no such file, or the files are of a kind that this cannot read.
+    """
+    if isinstance(source, str) and "://" in source:
+        with reading_errors(source):
+            return ds.dataset(source, format="parquet", partitioning="hive")
+    given = [source] if isinstance(source, str | Path) else source
+    paths = [str(Path(path).expanduser()) for path in given]
+    root = paths[0] if len(paths) == 1 and Path(paths[0]).is_dir() else None
+    files = [file for path in paths for file in _files_at(path)]
+    if not files:
+        raise InvalidOptionError(
+            f"There is no file at {', '.join(paths) or '[]'}: give a file, a folder of "
+            "Parquet files, a pattern such as 'flights/*.parquet', or a list of files."
+        )
+    formats = {_FORMATS.get(Path(file).suffix.lower(), "") for file in files}
+    if "" in formats or len(formats) > 1:
+        other = next((f for f in files if Path(f).suffix.lower() not in _FORMATS), files[-1])
+        raise InvalidOptionError(
+            f"{other} is not of a kind that open_rows reads from a path (Parquet, Arrow IPC; one "
+            "kind at a time). Pass a pyarrow.dataset.dataset(..., format=...) instead."
+        )
+    with reading_errors(files[0]):
+        return ds.dataset(files, format=formats.pop(), partitioning="hive", partition_base_dir=root)
+
+
+def dataset_reader(dataset: Any) -> Reader:  # noqa: ANN401
+    """Return the reader of an Arrow dataset.
+
+    Raises
+    ------
+    InvalidOptionError
+        If there are no files.
+    InvalidDataError
+        If the files differ in their columns, or one cannot be read.
+    """
+    if isinstance(dataset, ds.InMemoryDataset):
+        return TableReader(ArrowTable(dataset.to_table()), "Arrow dataset")
+    chosen = filter_of(dataset)
+    fragments = list(unfiltered(dataset).get_fragments())
+    if not fragments:
+        raise InvalidOptionError("The dataset has no files.")
+    if chosen is None and all(isinstance(f, ds.ParquetFileFragment) and f.path for f in fragments):
+        return _parquet_reader(fragments)
+    return ScanReader(fragments, dataset.schema, chosen)
+
+
+def _parquet_reader(fragments: Sequence[Any]) -> ParquetReader:
+    filesystem = fragments[0].filesystem
+    infos = filesystem.get_file_info([fragment.path for fragment in fragments])
+    files: list[ParquetFile] = []
+    fields: dict[str, Field] = {}
+    first = ""
+    for fragment, info in zip(fragments, infos, strict=True):
+        with reading_errors(fragment.path):
+            groups = fragment.row_groups
+            keys = ds.get_partition_keys(fragment.partition_expression)
+            found = fields_of(fragment.physical_schema, keys)
+        files.append(
+            ParquetFile(
+                path=fragment.path,
+                groups=tuple(group.id for group in groups),
+                n_rows=tuple(group.num_rows for group in groups),
+                keys=keys,
+                size=info.size,
+                modified=info.mtime_ns,
+            )
+        )
+        if not sum(files[-1].n_rows):
+            continue  # an empty file may know no types
+        if not fields:
+            fields, first = found, fragment.path
+        _require_same_fields(fields, found, first, fragment.path)
+    return ParquetReader(files, filesystem, fields or found)
+
+
+def _files_at(path: str) -> Iterator[str]:
+    """Yield the files of a folder, of a pattern, or the file itself, by name."""
+    if Path(path).is_dir():
+        found = [p for p in Path(path).rglob("*") if p.is_file()]
+        yield from sorted(
+            str(p)
+            for p in found
+            if not any(part.startswith(_SKIPPED) for part in p.relative_to(path).parts)
+        )
+    elif has_magic(path) and not Path(path).exists():
+        for match in sorted(glob(path, recursive=True)):  # noqa: PTH207 - absolute ones too
+            yield from _files_at(match)
+    elif Path(path).exists():
+        yield path
+
+
+def _require_same_fields(
+    first: Mapping[str, Field], other: Mapping[str, Field], first_path: str, path: str
+) -> None:
+    for name, field in first.items():
+        if name not in other:
+            raise InvalidDataError(
+                f"{path} has no column {name!r}, which {first_path} has: write the column to all "
+                "files."
+            )
+        if other[name] != field:
+            raise InvalidDataError(
+                f"{path} has {name!r} as {other[name]}, and {first_path} as {field}: write the "
+                "column with one type to all files."
+            )

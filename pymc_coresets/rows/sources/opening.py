@@ -1,0 +1,206 @@
+"""`open_rows`: finds out what kind of source it is given."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.failures import reading_errors
+from pymc_coresets.rows.sources.kinds.conversion import library_of, table_of
+from pymc_coresets.rows.sources.kinds.iterables import IterableReader
+from pymc_coresets.rows.sources.kinds.lazy_arrays import LazyArrays, dataset_arrays, is_lazy
+from pymc_coresets.rows.sources.reader import Reader, TableReader
+from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
+from pymc_coresets.rows.sources.row_table import RowTable
+
+__all__ = ["open_rows"]
+
+_GRIDS = {".zarr", ".nc", ".nc4", ".h5netcdf"}
+_REMEDIES = {
+    "LazyFrame": "collect() it, or pass the paths of its files",
+    "ParquetFile": "pass its path",
+    "ParquetDataset": "pass the path, or a pyarrow.dataset.dataset",
+    "Series": "pass a frame, or a mapping from a name to it",
+    "ndarray": "pass a mapping from names to arrays",
+}
+
+
+def open_rows(
+    source: Any,  # noqa: ANN401 - of many libraries
+    *,
+    columns: Mapping[str, str | int | Sequence[str | int]] | None = None,
+    labels: Mapping[str, Collection[Any]] | None = None,
+    weight: str | int | None = None,
+    dim: str | None = None,
+) -> RowSource:
+    """Open a table of rows that need not fit into memory.
+
+    Opening reads the layout of the source: footers of files, lengths of partitions.  The rows
+    are read in chunks of about 130 000, as often as needed, and only by what needs them.
+
+    Parameters
+    ----------
+    source : object
+        One of:
+
+        - a path, a folder, a pattern such as ``"flights/*.parquet"`` or a list of paths, of Parquet
+          or Arrow IPC files; a `pyarrow.dataset.Dataset`, filtered or not;
+        - a mapping from names to arrays: NumPy's, memory-mapped ones too, or those of Dask, Zarr,
+          h5py or xarray, which are read by slices;
+        - a frame of pandas, polars or Dask, or an Arrow table;
+        - an `xarray.Dataset`, or the path of a Zarr or NetCDF store;
+        - an iterable that can be read repeatedly (a data loader of pymc-extras, for instance), or a
+          function without arguments that returns an iterator.  Each item is a chunk: a
+          mapping from names to arrays, a frame, or a matrix, whose columns are known by their
+          numbers.  All chunks are read once to count their rows.
+    columns : mapping, optional
+        From the name of an array in the model to a column of the source, or to a list of columns
+        that are stacked along a trailing axis: ``{"X": ["distance", "hour"], "late": "late"}``.
+        By default, every column under its own name.
+    labels : mapping, optional
+        From the name of an array in the model to the labels that its column may hold: text,
+        categories, whole numbers or truth values.  The array holds their positions in this list,
+        as int64; the codes of the source's own categories are not used.
+    weight : str or int, optional
+        A column that says how many rows each row stands for, finite and >= 0.
+    dim : str, optional
+        The dimension of the rows of an `xarray.Dataset`; not needed if it has only one.
+
+    Returns
+    -------
+    RowSource
+
+    Raises
+    ------
+    InvalidOptionError
+        If the source is of an unknown kind, can be read only once, or has no such column; if a
+        column of text has no labels.
+    InvalidDataError
+        If files cannot be read or differ in their columns, a column holds what no array can (dates,
+        lists of differing lengths), or there are no rows.
+
+    Notes
+    -----
+    Chunks follow the layout of the source: small row groups and partitions are joined, and row
+    groups of more than 131 072 rows are divided, and still read only once if their parts are asked
+    for in order.  Rows are numbered in the order of the source; files of a folder are in
+    the order of their names.
+
+    Values that cannot be used are found by `RowSource.scan`, which reads all rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_coresets import open_rows
+    >>> rows = open_rows(
+    ...     {"hour": np.array([5.0, 9.0]), "carrier": np.array(["UA", "AA"])},
+    ...     labels={"carrier": ["AA", "UA"]},
+    ... )
+    >>> rows.head(2)
+    {'hour': array([5., 9.]), 'carrier': array([1, 0])}
+    """
+    reader = _reader_of(source, dim)
+    return RowTable(
+        reader,
+        recipes_of(reader.fields, columns, labels, weight),
+        weight_recipe(reader.fields, weight),
+    )
+
+
+def _reader_of(source: Any, dim: str | None) -> Reader:  # noqa: ANN401
+    library = library_of(source)
+    if isinstance(source, str | Path) and Path(source).suffix in _GRIDS:
+        source, library = _opened_by_xarray(str(source)), "xarray"
+    if library == "xarray":
+        return _of_xarray(source, dim)
+    if dim is not None:
+        raise InvalidOptionError(
+            f"dim={dim!r} belongs to an xarray.Dataset; the rows of other sources are along the "
+            "first axis."
+        )
+    if isinstance(source, str | Path) or _are_paths(source):
+        return _with_library("parquet", lambda: _of_paths(source))
+    if library == "pyarrow" and _is_dataset(source):
+        return _of_dataset(source)
+    if library == "dask" and hasattr(source, "partitions") and hasattr(source, "columns"):
+        from pymc_coresets.rows.sources.kinds.dask_frames import DaskFrameReader  # noqa: PLC0415
+
+        return DaskFrameReader(source)
+    if isinstance(source, Mapping) and any(map(is_lazy, source.values())):
+        return LazyArrays({str(n): a for n, a in source.items()}, "arrays read by slices")
+    if (table := table_of(source)) is not None:
+        return TableReader(table, type(source).__name__)
+    return _of_chunks(source)
+
+
+def _opened_by_xarray(path: str) -> Any:  # noqa: ANN401
+    import xarray as xr  # noqa: PLC0415
+
+    if not Path(path).exists() and "://" not in path:
+        raise InvalidOptionError(f"There is nothing at {path}.")
+    with reading_errors(path):
+        return xr.open_zarr(path, chunks=None) if ".zarr" in path else xr.open_dataset(path)
+
+
+def _of_xarray(source: Any, dim: str | None) -> Reader:  # noqa: ANN401
+    if not hasattr(source, "data_vars"):
+        raise InvalidOptionError(
+            "An xarray.DataArray has no columns: pass {'name': array}, or an xarray.Dataset."
+        )
+    return LazyArrays(dataset_arrays(source, dim), "xarray.Dataset")
+
+
+def _are_paths(source: Any) -> bool:  # noqa: ANN401
+    if not isinstance(source, list | tuple):
+        return False
+    return all(isinstance(item, str | Path) for item in source)
+
+
+def _of_paths(source: str | Path | Sequence[str | Path]) -> Reader:
+    from pymc_coresets.rows.sources.kinds.arrow_datasets import (  # noqa: PLC0415
+        dataset_at,
+        dataset_reader,
+    )
+
+    return dataset_reader(dataset_at(source))
+
+
+def _is_dataset(source: Any) -> bool:  # noqa: ANN401
+    return hasattr(source, "get_fragments")
+
+
+def _of_dataset(source: Any) -> Reader:  # noqa: ANN401
+    from pymc_coresets.rows.sources.kinds.arrow_datasets import dataset_reader  # noqa: PLC0415
+
+    return dataset_reader(source)
+
+
+def _of_chunks(source: Any) -> Reader:  # noqa: ANN401
+    kind = type(source).__name__
+    if isinstance(source, Iterator):
+        raise InvalidOptionError(
+            f"A {kind} can be read only once, and the rows are read at least twice: pass a "
+            "function that makes a new iterator each time, such as the generator function itself, "
+            "without calling it."
+        )
+    if kind in _REMEDIES:
+        raise InvalidOptionError(f"open_rows cannot read a {kind}: {_REMEDIES[kind]}.")
+    if not callable(source) and not hasattr(source, "__iter__"):
+        raise InvalidOptionError(
+            f"open_rows cannot read a {kind}: pass paths of Parquet files, an Arrow dataset, a "
+            "frame, a mapping from names to arrays, an xarray.Dataset, or a function that returns "
+            "an iterator of chunks."
+        )
+    return IterableReader(source)
+
+
+def _with_library(extra: str, read: Callable[[], Reader]) -> Reader:
+    """Name the extra of a library that is not installed."""
+    try:
+        return read()
+    except ModuleNotFoundError as error:
+        raise InvalidOptionError(
+            f"This source needs {error.name}, which is not installed: "
+            f'pip install "pymc-coresets[{extra}]".'
+        ) from error

@@ -1,0 +1,117 @@
+"""What a template of the rows may not contain is refused by name, before anything is drawn."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from pymc_coresets import CoresetError, InvalidDataError, UnsupportedModelError, open_rows
+from pymc_coresets.potentials.from_rows import likelihood_of_rows
+
+_rng = np.random.default_rng(1)
+ROWS = {
+    "x": _rng.normal(size=300),
+    "design": _rng.normal(size=(300, 3)),
+    "group": _rng.integers(0, 4, size=300),
+    "y": _rng.normal(size=300),
+}
+
+
+def template(build, *, n_rows=20, columns=ROWS, dims=None, **options):
+    with pm.Model(**options) as model:
+        build({n: pm.Data(n, c[:n_rows], dims=dims and (dims, None)[: c.ndim])
+               for n, c in columns.items()})  # fmt: skip
+    return model
+
+
+def read(build, columns=ROWS, **options):
+    rng = np.random.default_rng(1)
+    return likelihood_of_rows(
+        template(build, columns=columns, **options), open_rows(columns), rng=rng
+    )
+
+
+def normal(mu, data, **kwargs):
+    return pm.Normal("likelihood", mu, 1.0, **{"observed": data["y"]} | kwargs)
+
+
+def b(**kwargs):
+    return pm.Normal("b", **kwargs)
+
+
+REFUSED = {
+    "a mean": (lambda d: normal(b() * (d["x"] - d["x"].mean()), d), "all rows of 'x'"),
+    "a mean beside a parameter": (lambda d: normal(b() * d["x"].mean(), d), "all rows of 'x'"),
+    "a sum up to each row": (lambda d: normal(b() * d["x"].cumsum(), d), "Cumsum"),
+    "a sum of the predictor": (lambda d: normal(pt.cumsum(b() * d["x"]), d), "Cumsum"),
+    "sorting": (lambda d: normal(b() * pt.sort(d["x"]), d), "Sort"),
+    "the other way round": (lambda d: normal(b() * d["x"][::-1], d), "'x' are sliced, reordered"),
+    "a slice": (lambda d: normal((b() * d["x"])[1:], d, observed=d["y"][1:]), "sliced"),
+    "a position": (lambda d: normal(b() * pt.arange(d["x"].shape[0]), d), "ARange"),
+    "a constant": (lambda d: normal(b() * d["x"] + ROWS["x"][:20], d), "constant of 20 rows"),
+    "observed constants": (lambda d: normal(b(), d, observed=ROWS["y"][:20]), "'likelihood'"),
+    "a length": (lambda d: normal(b() * d["x"] / d["x"].shape[0], d), "how many rows"),
+    "a fixed shape": (lambda d: normal(b() + pt.zeros(20), d), "20"),
+    "total_size": (lambda d: normal(b() * d["x"], d, total_size=300), "total_size"),
+    "a local variable": (lambda d: normal(b(shape=d["x"].shape[0]), d), "one value per obs"),
+    "a prior": (lambda d: normal(b(sigma=d["x"].std()) * d["x"], d), "'b' stays"),
+    "a deterministic": (
+        lambda d: (normal(b() * d["x"], d), pm.Deterministic("m", d["x"].mean())),
+        "'m' stays",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_taken_over_rows_is_refused(name):
+    build, words = REFUSED[name]
+    with pytest.raises(UnsupportedModelError, match=words):
+        read(build)
+
+
+def test_coords_of_the_rows_are_refused():
+    with pytest.raises(UnsupportedModelError, match="'obs' of the rows has coords"):
+        read(lambda d: normal(b() * d["x"], d), dims="obs", coords={"obs": range(20)})
+
+
+@pytest.mark.parametrize("code", [-1, 4, 10**6])
+def test_codes_outside_of_what_they_index_are_refused_with_their_place(code):
+    columns = ROWS | {"group": ROWS["group"].copy()}
+    columns["group"][299] = code
+    with pytest.raises(InvalidDataError, match=f"row 299: 'group' asks for entry {code} of 'b'"):
+        read(lambda d: normal(b(shape=4)[d["group"]], d), columns)
+
+
+def test_codes_that_the_template_lacks_are_allowed():
+    columns = ROWS | {"group": np.sort(ROWS["group"])}
+    assert read(lambda d: normal(b(shape=4)[d["group"]], d), columns).n_rows == 300
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_values_that_are_not_finite_are_refused_with_their_place(value):
+    columns = ROWS | {"x": ROWS["x"].copy()}
+    columns["x"][207] = value
+    with pytest.raises(InvalidDataError, match="row 207, column 'x'"):
+        read(lambda d: normal(b() * d["x"], d), columns)
+
+
+def test_a_template_of_one_row_is_refused():
+    with pytest.raises(InvalidDataError, match="two at least"):
+        read(lambda d: normal(b() * d["x"], d), n_rows=1)
+
+
+def test_a_template_with_equal_columns_keeps_them_apart():
+    columns = {"x": np.r_[np.zeros(20), ROWS["x"]], "z": np.r_[np.zeros(20), ROWS["y"]]}
+    columns["y"] = np.r_[np.zeros(20), ROWS["y"]]
+    loglik = read(lambda d: normal(b() * d["x"] + d["z"], d), columns)
+    rows = loglik.source.at(np.arange(100, 110))
+    found = loglik.matrix({"b": np.array([2.0])}, rows)[:, 0]
+    expected = -0.5 * (2.0 * columns["x"][100:110]) ** 2 - 0.5 * np.log(2 * np.pi)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_names_without_containers_are_refused():
+    with pm.Model() as model:
+        pm.Normal("likelihood", b(), 1.0, observed=ROWS["y"])
+    with pytest.raises(CoresetError, match=r"no pm\.Data of these names"):
+        likelihood_of_rows(model, open_rows(ROWS), rng=np.random.default_rng(1))

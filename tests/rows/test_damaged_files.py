@@ -1,0 +1,160 @@
+"""Files that are damaged, missing, replaced or of another kind."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from pymc_coresets import InvalidDataError, InvalidOptionError, open_rows
+from pymc_coresets.rows.sources.failures import reading_errors
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rng = np.random.default_rng(1)
+    for i in range(3):
+        table = pa.table({"x": rng.normal(size=5000), "g": rng.integers(0, 9, 5000)})
+        path = tmp_path / f"part-{i}.parquet"
+        pq.write_table(table, path, row_group_size=1000, write_page_checksum=True)
+    return tmp_path
+
+
+def test_a_truncated_file(folder):
+    path = folder / "part-1.parquet"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InvalidDataError, match=r"part-1\.parquet cannot be read.*write it again"):
+        open_rows(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"not a Parquet file at all" * 9])
+def test_a_file_of_another_kind(folder, content):
+    (folder / "part-0.parquet").write_bytes(content)
+    with pytest.raises(InvalidDataError, match=r"part-0\.parquet cannot be read"):
+        open_rows(folder)
+
+
+@pytest.mark.parametrize("place", [0.1, 0.35, 0.6, 0.8])
+def test_a_flipped_bit(folder, place):
+    path = folder / "part-2.parquet"
+    data = bytearray(path.read_bytes())
+    data[int(place * len(data))] ^= 4
+    path.write_bytes(data)
+    rows = open_rows(folder)
+    with pytest.raises(InvalidDataError, match=r"part-2\.parquet cannot be read.*write it again"):
+        rows.scan()
+
+
+def test_a_file_that_is_gone(folder):
+    rows = open_rows(folder)
+    (folder / "part-1.parquet").unlink()
+    with pytest.raises(InvalidDataError, match=r"part-1\.parquet is missing.*put it back"):
+        rows.scan()
+
+
+def test_a_file_that_was_replaced(folder):
+    rows = open_rows(folder)
+    shutil.copy(folder / "part-0.parquet", folder / "part-1.parquet")
+    os.utime(folder / "part-1.parquet", ns=(1, 1))
+    with pytest.raises(InvalidDataError, match=r"part-1\.parquet was replaced or changed"):
+        rows.scan()
+
+
+def test_a_file_that_may_not_be_read():
+    with (
+        pytest.raises(
+            InvalidDataError, match=r"a\.parquet may not be read: change its permissions"
+        ),
+        reading_errors("a.parquet"),
+    ):
+        raise PermissionError(13, "Permission denied")
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may read every file")
+def test_a_file_without_permissions(folder):
+    (folder / "part-1.parquet").chmod(0)
+    with pytest.raises(InvalidDataError, match=r"part-1\.parquet"):
+        open_rows(folder)
+
+
+def test_files_that_differ_in_a_type(folder):
+    table = pa.table({"g": pa.array(["a"]), "x": [1.0]})  # another order is fine
+    pq.write_table(table, folder / "part-9.parquet")
+    message = r"part-9\.parquet has 'g' as text, and .*part-0\.parquet as int64: write"
+    with pytest.raises(InvalidDataError, match=message):
+        open_rows(folder)
+
+
+def test_files_that_differ_in_their_columns(folder):
+    pq.write_table(pa.table({"x": [1.0]}), folder / "part-9.parquet")
+    message = r"part-9\.parquet has no column 'g', which .*part-0\.parquet has"
+    with pytest.raises(InvalidDataError, match=message):
+        open_rows(folder)
+
+
+def test_columns_may_come_in_another_order_and_be_more(folder):
+    pq.write_table(pa.table({"new": [0], "g": [7], "x": [1.5]}), folder / "part-9.parquet")
+    rows = open_rows(folder)
+    assert list(rows.columns) == ["x", "g"]
+    last = rows.take(np.array([15_000]))
+    assert (last["x"][0], last["g"][0]) == (1.5, 7)
+
+
+def test_empty_files_anywhere(folder):
+    nothing = pa.table({"x": pa.array([], pa.null()), "g": pa.array([], pa.int8())})
+    for name in ("a", "part-1b", "z"):
+        pq.write_table(nothing, folder / f"{name}.parquet")
+    assert len(open_rows(folder)) == 15_000
+
+
+def test_folders_without_rows(tmp_path):
+    with pytest.raises(InvalidOptionError, match="There is no file at"):
+        open_rows(tmp_path)
+    pq.write_table(pa.table({"x": pa.array([], pa.float64())}), tmp_path / "a.parquet")
+    (tmp_path / "_SUCCESS").touch()
+    with pytest.raises(InvalidDataError, match="The source has no rows"):
+        open_rows(tmp_path)
+    with pytest.raises(InvalidOptionError, match="There is no file at"):
+        open_rows(tmp_path / "b/*")
+    nothing = ds.FileSystemDataset([], pa.schema({"x": pa.float64()}), ds.ParquetFileFormat())
+    with pytest.raises(InvalidOptionError, match="The dataset has no files"):
+        open_rows(nothing)
+
+
+def test_other_formats_need_a_dataset(tmp_path):
+    (tmp_path / "rows.csv").write_text("x,y\n1,2.5\n3,4.5\n")
+    with pytest.raises(InvalidOptionError, match=r"rows\.csv is not of a kind.*format="):
+        open_rows(tmp_path / "rows.csv")
+    rows = open_rows(ds.dataset(tmp_path / "rows.csv", format="csv"))
+    np.testing.assert_array_equal(rows.head(9)["y"], [2.5, 4.5])
+
+
+LARGE = """
+import resource, sys
+import numpy as np
+from pymc_coresets import open_rows
+rows = open_rows(sys.argv[1], columns={"X": [f"x{j}" for j in range(8)]})
+rows.read(rows.chunks[0])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+scan = rows.scan()
+assert scan.n_rows == 2_000_000, scan.n_rows
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_a_large_row_group_is_read_in_bounded_memory(tmp_path):
+    """2 million rows of 8 columns are 128 MB; a block of 131 072 rows is 8 MB."""
+    n, path = 2_000_000, tmp_path / "a.parquet"
+    x = np.random.default_rng(1).normal(size=n)
+    table = pa.table({f"x{j}": x for j in range(8)})
+    pq.write_table(table, path, row_group_size=n, compression="none", use_dictionary=False)
+    assert pq.ParquetFile(path).num_row_groups == 1
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE, str(path)], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 60_000  # kB

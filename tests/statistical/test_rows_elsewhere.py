@@ -1,0 +1,160 @@
+"""Coresets of rows that are read in chunks: the same as those of the same rows in memory."""
+
+import threading
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pymc_coresets import (
+    Coreset,
+    CoresetError,
+    CoresetWarning,
+    InvalidDataError,
+    InvalidOptionError,
+    build_coreset,
+    open_rows,
+)
+from pymc_coresets.potentials.evaluation import LogLikelihood
+
+N = 6_000
+SETTINGS = {"random_seed": 3, "progressbar": False}
+_rng = np.random.default_rng(8)
+COLUMNS = {
+    "X": _rng.normal(size=(N, 2)),
+    "group": _rng.integers(0, 3, size=N),
+    "exposure": _rng.gamma(4.0, 0.5, size=N),
+}
+_RATE = COLUMNS["exposure"] * np.exp(COLUMNS["X"] @ [0.3, -0.2] + 0.1 * COLUMNS["group"])
+COLUMNS["count"] = _rng.poisson(_RATE)
+
+
+def regression(columns, n_rows):
+    with pm.Model(coords={"level": list("abc")}) as model:
+        data = {n: pm.Data(n, c[:n_rows], dims=("obs", None)[: c.ndim])
+                for n, c in columns.items()}  # fmt: skip
+        base = pm.Normal("base", 0, 1, dims="level")
+        slope = pm.Normal("slope", 0, 1, shape=2)
+        standard = (data["X"] - 0.1) / 1.5
+        eta = base[data["group"]] + standard @ slope + pm.math.log(data["exposure"])
+        rate = pm.Deterministic("rate", pm.math.exp(eta), dims="obs")
+        pm.Poisson("likelihood", rate, observed=data["count"], dims="obs")
+    return model
+
+
+def in_chunks(sizes):
+    """Open the rows in pieces of some sizes, the last one repeated."""
+    cuts = np.minimum(np.cumsum([0, *sizes, *[sizes[-1]] * (N // sizes[-1] + 1)]), N)
+    pairs = [(a, b) for a, b in pairwise(cuts) if a < b or a == 0]
+    return open_rows(lambda: ({n: c[a:b] for n, c in COLUMNS.items()} for a, b in pairs))
+
+
+@pytest.fixture(scope="module")
+def coreset():
+    return build_coreset(regression(COLUMNS, 50), rows=open_rows(COLUMNS), **SETTINGS)
+
+
+@pytest.mark.filterwarnings("ignore:The coreset is about")  # at draws of the prior
+@pytest.mark.parametrize("method", ["auto", "pursuit", "uniform"])
+def test_the_coreset_is_that_of_the_rows_in_memory(method):
+    rng = np.random.default_rng(4)  # NUTS would make much of a last digit
+    draws = {"base": rng.normal(size=(300, 3)), "slope": rng.normal(size=(300, 2))}
+    options = {"method": method} | SETTINGS | ({"weighting": draws} if method == "pursuit" else {})
+    found = build_coreset(regression(COLUMNS, 50), rows=in_chunks([1, 7, 1_000]), **options)
+    expected = build_coreset(regression(COLUMNS, N), collapse=False, **options)
+    assert_array_equal(found.indices, expected.indices)
+    assert_allclose(found.weights, expected.weights, rtol=1e-9)
+    assert found.n_observations == N
+
+
+@pytest.mark.parametrize("n_cores", [1, 3])
+def test_chunks_and_threads_make_no_difference(coreset, n_cores, monkeypatch):
+    monkeypatch.setattr("pymc_coresets.potentials.evaluation._n_cores", lambda: n_cores)
+    other = build_coreset(regression(COLUMNS, 20), rows=in_chunks([997]), **SETTINGS)
+    assert_array_equal(other.indices, coreset.indices)
+    assert_allclose(other.weights, coreset.weights, rtol=1e-9)
+
+
+def test_the_rows_come_with_their_data(coreset):
+    kept = coreset.rows
+    assert_array_equal(kept["position"], coreset.indices)
+    assert_array_equal(kept["weight"], coreset.weights)
+    assert_array_equal(kept["data X"], COLUMNS["X"][coreset.indices])
+    assert kept["where"].values[0] == f"row {coreset.indices[0]}"
+    assert_array_equal(coreset.model["X"].get_value(), COLUMNS["X"][coreset.indices])
+    with pytest.raises(CoresetError, match="template"):
+        coreset.full_model  # noqa: B018
+
+
+def test_ratios_are_those_of_all_rows(coreset):
+    rng = np.random.default_rng(2)
+    draws = {"base": rng.normal(size=(40, 3)), "slope": rng.normal(size=(40, 2))}
+    expected = build_coreset(regression(COLUMNS, N), method="uniform", size=5, **SETTINGS)
+    whole = expected.loglikelihood.look(draws).total
+    assert_allclose(coreset.loglikelihood.look(draws).total, whole, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # of few tuning steps
+def test_files_keep_the_rows(coreset, tmp_path):
+    coreset.to_netcdf(tmp_path / "coreset.nc")
+    again = Coreset.from_netcdf(tmp_path / "coreset.nc", regression(COLUMNS, 30))
+    idata = again.sample(draws=150, tune=400, chains=2, cores=1, random_seed=1, progressbar=False)
+    with pytest.raises(CoresetError, match="rows="):
+        again.check(idata)
+    rows = in_chunks([2_000])
+    complete = Coreset.from_netcdf(tmp_path / "coreset.nc", regression(COLUMNS, 30), rows=rows)
+    assert_allclose(complete.log_ratios(idata), coreset.log_ratios(idata), rtol=1e-9, atol=1e-9)
+    assert complete.reweight(idata, random_seed=1)["posterior"].sizes["draw"] == 150
+    changed = COLUMNS | {"count": COLUMNS["count"] + 1}
+    with pytest.raises(InvalidDataError, match="other rows"):
+        Coreset.from_netcdf(
+            tmp_path / "coreset.nc", regression(COLUMNS, 30), rows=open_rows(changed)
+        )
+
+
+def test_base_weights_count():
+    counts = _rng.poisson(2.0, size=N)
+    weighted = open_rows(COLUMNS | {"n": counts}, weight="n")
+    found = build_coreset(regression(COLUMNS, 50), rows=weighted, method="pursuit", **SETTINGS)
+    assert found.n_observations == counts.sum()
+    assert found.n_distinct == N
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "sparse_vi"}, "evaluates them hundreds of times"),
+        ({"method": "sensitivity"}, "needs all rows in memory"),
+        ({"collapse": True}, "Group them beforehand"),
+        ({"allow_local": True}, "allow_local"),
+        ({"method": "pursuit", "weighting": "laplace"}, "holds a template"),
+        ({"dim": ("obs", "level")}, "one row for each cell"),
+        ({"rows": COLUMNS}, "open_rows"),
+    ],
+)
+def test_what_needs_all_rows_in_memory_is_refused(options, words):
+    options = {"rows": open_rows(COLUMNS)} | options
+    with pytest.raises((InvalidOptionError, CoresetError), match=words):
+        build_coreset(regression(COLUMNS, 50), **options, **SETTINGS)
+
+
+def test_ctrl_c_leaves_the_best_coreset_and_nothing_running(monkeypatch):
+    looks, evaluate, n_threads = [], LogLikelihood.look, threading.active_count()
+
+    def interrupted(self, *args, **kwargs):
+        looks.append(1)
+        if len(looks) > 2:
+            raise KeyboardInterrupt
+        return evaluate(self, *args, **kwargs)
+
+    monkeypatch.setattr(LogLikelihood, "look", interrupted)
+    with warnings.catch_warnings(action="ignore", category=CoresetWarning):
+        found = build_coreset(
+            regression(COLUMNS, 50), rows=open_rows(COLUMNS), tolerance=1e-15, **SETTINGS
+        )
+    assert found.size > 0
+    assert "nterrupted" in found.status
+    assert threading.active_count() == n_threads

@@ -1,0 +1,102 @@
+"""Rows in chunks are the same rows as in memory, however the chunks are cut."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.streamed import StreamedRows
+
+N = 700
+X = np.random.default_rng(1).normal(size=(N, 2))
+CUTS = {"one": [N], "empty ones": [0, 1, 7, 0, 492, 200, 0], "single rows": [1] * N}
+WEIGHTS = {
+    "none": None,
+    "counts": np.random.default_rng(2).poisson(1.0, size=N).astype(float),
+    "real": np.random.default_rng(3).random(N),
+}
+
+
+class Table:
+    """Arrays in chunks of given sizes."""
+
+    def __init__(self, arrays, sizes, weights=None):
+        self.arrays, self.given, self.n_rows = arrays, weights, sum(sizes)
+        starts = np.cumsum([0, *sizes])
+        self.chunks = [
+            SimpleNamespace(start=int(start), n_rows=size, where=f"chunk {i}")
+            for i, (start, size) in enumerate(zip(starts, sizes, strict=False))
+        ]
+
+    def read(self, chunk, names=None):
+        stop = chunk.start + chunk.n_rows
+        return {name: self.arrays[name][chunk.start : stop] for name in names or self.arrays}
+
+    def weights(self, chunk):
+        return None if self.given is None else self.given[chunk.start : chunk.start + chunk.n_rows]
+
+    def locate(self, position):
+        return f"row {position}"
+
+
+def streamed(cut, weights=None):
+    return StreamedRows(Table({"x": X}, CUTS[cut], weights), {"x": X.dtype})
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("size", [1, 64, 262, 2_000])
+def test_blocks_do_not_depend_on_chunks(cut, size):
+    found, expected = list(streamed(cut).blocks(size)), list(InMemoryRows([X]).blocks(size))
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert_array_equal(one.positions, other.positions)
+        assert_array_equal(one.arrays[0], other.arrays[0])
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("distinct", [True, False])
+def test_samples_are_those_of_rows_in_memory(cut, weights, distinct):
+    found = streamed(cut, WEIGHTS[weights]).scan(90, key=5, distinct=distinct)
+    expected = InMemoryRows([X], WEIGHTS[weights]).scan(90, key=5, distinct=distinct)
+    assert_array_equal(found.rows.positions, expected.rows.positions)
+    assert_array_equal(found.rows.base_weights, expected.rows.base_weights)
+    assert_array_equal(found.rows.arrays[0], X[found.rows.positions])
+    assert_allclose(found.weights, expected.weights, rtol=1e-13)
+
+
+def test_rows_at_positions():
+    rows = streamed("empty ones").at(np.array([0, 1, 8, 699]))
+    assert_array_equal(rows.arrays[0], X[[0, 1, 8, 699]])
+    with pytest.raises(InvalidDataError, match="no row at position 700"):
+        streamed("one").at(np.array([3, 700]))
+
+
+def test_a_chunk_that_has_lost_rows_is_named():
+    table = Table({"x": X[:650]}, CUTS["empty ones"])
+    with pytest.raises(InvalidDataError, match=r"chunk 5 .* has changed"):
+        list(StreamedRows(table, {"x": X.dtype}).blocks(100))
+
+
+def test_chunks_are_compared_with_the_first_reading():
+    def verify(start, arrays):
+        raise InvalidDataError(f"{start} has changed")
+
+    with pytest.raises(InvalidDataError, match="0 has changed"):
+        list(StreamedRows(Table({"x": X}, [N]), {"x": X.dtype}, verify).blocks(100))
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+def test_base_weights_that_are_none_are_refused(weight):
+    weights = np.ones(N)
+    weights[8] = weight
+    with pytest.raises(InvalidDataError, match="base weight of row 8"):
+        streamed("empty ones", weights).scan(5, key=1)
+
+
+def test_a_sum_of_0_is_refused():
+    with pytest.raises(InvalidDataError, match="sum to 0"):
+        streamed("one", np.zeros(N)).scan(5, key=1)

@@ -184,7 +184,6 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
 
     The largest ratios are replaced by the expected order statistics of a generalised Pareto
     distribution that is fitted to them; its shape k-hat says whether the weights can be trusted.
-    Costs one sort of the draws.
 
     Parameters
     ----------
@@ -363,9 +362,8 @@ def _fit_tail(log_r: Floats, efficiency: float) -> tuple[Floats, float]:
 
 def _tail_length(n_draws: int, efficiency: float) -> int:
     """Return the number of ratios that ArviZ fits the tail to (Vehtari et al. 2024, section 6)."""
-    if n_draws * efficiency > 225:
-        return int(3 * (n_draws / efficiency) ** 0.5)
-    return n_draws // 5
+    many = n_draws * efficiency > 225
+    return int(3 * (n_draws / efficiency) ** 0.5) if many else n_draws // 5
 
 
 def _validated(log_ratios: ArrayLike) -> Floats:

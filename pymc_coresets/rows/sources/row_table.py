@@ -128,7 +128,8 @@ class RowTable:
         if self._weight is not None:
             weights, found = decoded.pop(self._weight.name)
             faults += found or self._wrong_weights(weights)
-            total_weight = float(weights.sum())
+            with np.errstate(over="ignore", invalid="ignore"):
+                total_weight = float(weights.sum())
         arrays: Arrays = {}
         ranges, prints = {}, {}
         for recipe in recipes:

@@ -1,0 +1,75 @@
+"""Fingerprints, and the notes of chunks joined."""
+
+import numpy as np
+import pytest
+
+from pymc_coresets import InvalidDataError, open_rows
+from pymc_coresets.rows.first_reading import SourceScan, fingerprint
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1", "?"])
+@pytest.mark.parametrize("size", [1, 5, 1021, 5000])
+def test_a_fingerprint_changes_with_every_value(dtype, size):
+    array = (np.arange(size) % 2).astype(dtype)
+    print_, finite = fingerprint(array)
+    assert finite
+    assert (fingerprint(array.copy())[0], len(print_)) == (print_, 8)
+    for place in {0, size // 2, size - 1}:
+        changed = array.copy()
+        changed[place] = 1 - array[place]
+        assert fingerprint(changed)[0] != print_
+
+
+def test_a_fingerprint_changes_with_shape_and_dtype():
+    arrays = [
+        np.zeros(6),
+        np.zeros((6, 1)),
+        np.zeros((3, 2)),
+        np.zeros(6, "i8"),
+        np.zeros(12, "f4"),
+    ]
+    assert len({fingerprint(array)[0] for array in arrays}) == len(arrays)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2"])
+@pytest.mark.parametrize("place", [0, 1500, 4999])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_fingerprint_says_what_is_not_finite(dtype, place, value):
+    array = np.ones(5000, dtype)
+    assert fingerprint(array)[1]
+    array[place] = value
+    assert not fingerprint(array)[1]
+
+
+def test_sums_that_overflow_are_of_finite_numbers():
+    assert fingerprint(np.full(5000, 1e308))[1]
+    assert open_rows({"x": np.full(5000, 1e308)}).scan().problems == ()
+
+
+def test_base_weights_whose_sum_overflows():
+    rows = open_rows({"x": np.ones(3), "n": np.full(3, 1e308)}, weight="n")
+    with pytest.raises(InvalidDataError, match="sum to inf"):
+        rows.scan().require_usable()
+
+
+def test_chunks_may_be_joined_in_any_order():
+    """An infinite value in the first chunk, a group in each."""
+    parts = [np.array([3.0, np.inf]), np.array([np.nan]), np.array([2.0, np.nan, np.inf])]
+    chunks = [{"x": x, "g": np.arange(len(x)) + 5 * i} for i, x in enumerate(parts)]
+    chunks[1:1] = [{"x": np.ones(2**17), "g": np.full(2**17, 4)}]
+    rows = open_rows(chunks)
+    assert len(rows.chunks) == 3
+    notes = [rows.examine(chunk)[1] for chunk in rows.chunks]
+    scan = SourceScan.joined(notes[::-1], {})
+    assert scan.ranges == {"g": (0, 12)}
+    assert scan.n_rows == scan.total_weight == len(rows)
+    found = [(p.kind, p.first, p.n_rows, sorted(p.files)) for p in scan.problems]
+    assert found == [
+        ("infinite", "chunk 0, row 1", 2, ["chunk 0", "chunk 3"]),
+        ("NaN", "chunk 2, row 0", 2, ["chunk 2", "chunk 3"]),
+    ]
+    assert [scan.problems[0].position, scan.problems[1].position] == [1, 2**17 + 2]
+
+
+def test_base_weights_may_sum_to_less_than_1():
+    open_rows({"x": np.ones(2), "n": np.array([0.25, 0.0])}, weight="n").scan().require_usable()

@@ -146,7 +146,7 @@ class Coreset(StandIn[Check]):
     def full_model(self) -> pm.Model:
         """The user's model."""
         if self.data is not None:
-            raise CoresetError("Your model holds a template of the rows: pm.set_data puts others in.")
+            raise CoresetError("Your model holds a template of rows: pm.set_data puts others in.")
         return self._whole().observations.model
 
     @property

@@ -1,6 +1,7 @@
 """NUTS for a posterior that is known to be close to normal: its metric, and where chains begin."""
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ __all__ = ["known_metric"]
 
 _TUNE = 300  # the step size alone
 _TARGET_ACCEPT = 0.9  # with longer steps, trajectories diverge where the tails are not normal
-_OF_NUTS = {"target_accept", "max_treedepth"}
-_OTHER_STARTS = {"step", "init", "initvals", "nuts", "n_init"}
+_OWN = frozenset(signature(pm.sample).parameters)
+_OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_init"}
 
 
 def known_metric(
@@ -62,9 +63,8 @@ def known_metric(
     """
     if _OTHER_STARTS & options.keys():
         return dict(options)
-    of_nuts = {"target_accept": _TARGET_ACCEPT} | {
-        name: options[name] for name in _OF_NUTS & options.keys()
-    }
+    # What is no parameter of its own, `pm.sample` hands on to the step method.
+    of_nuts = options.keys() - _OWN
     covariance = cho_solve((around.factor, True), np.eye(len(around.location)))
     step = pm.NUTS(
         scaling=covariance,
@@ -72,12 +72,12 @@ def known_metric(
         model=model,
         compile_kwargs=options["compile_kwargs"],
         rng=rng.spawn(1)[0],
-        **of_nuts,
+        **{"target_accept": _TARGET_ACCEPT} | {name: options[name] for name in of_nuts},
     )
     n_chains = options["chains"]
     chosen = starts.take(rng.choice(starts.n_draws, n_chains, replace=n_chains > starts.n_draws))
     return {"tune": _TUNE} | {
-        **{name: value for name, value in options.items() if name not in _OF_NUTS},
+        **{name: value for name, value in options.items() if name not in of_nuts},
         "step": step,
         "initvals": [
             {name: values[chain] for name, values in chosen.values.items()}

@@ -88,10 +88,10 @@ def test_who_says_how_nuts_begins_is_obeyed(started, options):
 
 
 def test_options_of_nuts_reach_it(started):
-    passed = started(target_accept=0.77, max_treedepth=5, tune=50, draws=10)
+    passed = started(target_accept=0.77, max_treedepth=5, Emax=500, tune=50, draws=10)
     assert passed["step"].target_accept == 0.77
-    assert passed["step"].max_treedepth == 5
-    assert passed.keys().isdisjoint({"target_accept", "max_treedepth"})
+    assert (passed["step"].max_treedepth, passed["step"].Emax) == (5, 500)
+    assert passed.keys().isdisjoint({"target_accept", "max_treedepth", "Emax"})
     assert (passed["tune"], passed["draws"]) == (50, 10)
     assert started()["tune"] == 300  # of the step size alone
 

@@ -251,3 +251,15 @@ def test_ratios_of_any_size_are_judged_without_a_warning(scale, seed):
     assert not smoothed.sound
     assert np.sum(smoothed.weights) == pytest.approx(1)
     assert smoothed.ess >= 0
+
+
+def test_a_proposal_is_weighed_by_the_likelihood():
+    proposal = importance.Proposal(
+        draws=np.arange(3.0), log_ratios=np.array([1.0, 2.0, 3.0]), around="here"
+    )
+    weighed = proposal.weighed(np.array([0.5, -2.0, 0.0]))
+    np.testing.assert_array_equal(weighed.log_ratios, [1.5, 0.0, 3.0])
+    assert weighed.draws is proposal.draws
+    assert weighed.around == "here"
+    for impossible in (-np.inf, np.nan):
+        assert proposal.weighed(np.array([0.0, impossible, 0.0])) is None

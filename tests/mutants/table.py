@@ -77,7 +77,7 @@ TESTS = {
     "solving/nnls": (*unit("nnls", "pursuit"), CONTRACT),
     "methods/": (*unit("solve", "pursuit", "riemannian", "sparse_vi", "quasi_newton"), CONTRACT),
     "methods/exact": (BUILD,),
-    "methods/adaptive": unit("sparse_vi", "quasi_newton"),
+    "methods/adaptive": (*unit("sparse_vi", "quasi_newton"), BUILD),
     "methods/frank_wolfe": (*unit("frank_wolfe"), CONTRACT),
     "methods/giga": (*unit("giga"), CONTRACT),
     "methods/iht": (*unit("iht"), CONTRACT),

@@ -121,7 +121,7 @@ def test_rounds_are_shown_one_after_another():
     assert axes.get_xlabel() == "round"
 
 
-@pytest.mark.parametrize("plot", [diagnostics.plot_weights, diagnostics.plot_history])
+@pytest.mark.parametrize("plot", [plot_weights, plot_history])
 @pytest.mark.parametrize(("thing", "kind"), [(3, "int"), (dict, "dict"), (None, "NoneType")])
 def test_what_is_no_coreset_is_named(plot, thing, kind):
     with pytest.raises(InvalidOptionError, match=rf"coreset is a {kind}, and has no"):

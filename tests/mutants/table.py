@@ -43,7 +43,7 @@ TESTS = {
     "rows/sources/failures": (DAMAGED_FILES,),
     "compat/pyarrow_api": (ROW_SOURCES,),
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
-    "reading/template/": ("tests/models/test_template_refusals.py", ROWS_ELSEWHERE),
+    "reading/template/": ("tests/models/test_template_refusals.py", ROWS_ELSEWHERE, ERRORS),
     "reading/cells/": (*unit("long_format"), "tests/models/test_cells.py"),
     "reading/draws": unit("draws"),
     "reading/missing": (OBSERVATIONS, ERRORS),

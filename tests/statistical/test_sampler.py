@@ -273,4 +273,5 @@ def test_a_look_is_at_all_rows(loglik):
     look = sampler.look(draws, n_candidates=N)
     np.testing.assert_allclose(look.total, (values - values.mean(axis=1)[:, None]).sum(axis=0))
     assert look.norm_total == pytest.approx(values.std(axis=1).sum())
+    assert not len(sampler.look(draws).candidates)  # unless they are asked for
     np.testing.assert_array_equal(look.candidates.positions, np.arange(N))

@@ -11,7 +11,7 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pymc_coresets import Certificate, Coreset, CoresetWarning, build_coreset
+from pymc_coresets import Certificate, Coreset, CoresetWarning, build_coreset, storage
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.storage import fingerprints, stored_fields, write_netcdf
@@ -291,3 +291,11 @@ def test_certificates_are_read_again(coreset):
         tree = replace(coreset, certificate=certificate).to_datatree()
         again = stored_fields(tree["coreset"].to_dataset(), tree["history"].to_dataset())
         assert again["certificate"] == certificate
+
+
+def test_an_intact_file_that_is_no_netcdf_is_refused(tmp_path):
+    body = b"nothing of the kind"
+    path = tmp_path / "odd.nc"
+    path.write_bytes(body + storage._MARK + storage._file_digest(body))
+    with pytest.raises(InvalidDataError, match=r"odd\.nc is no file of a coreset"):
+        Coreset.from_netcdf(path)

@@ -84,7 +84,7 @@ PLANTED = [
         ("np.where(useful & (keys <= 1.0), keys, np.inf)", "np.where(keys <= 1.0, keys, np.inf)"),
         ("if self.n_candidates >= self.n_rows:", "if False:"),
         ("numbers_of(rows.positions, self.key)", "numbers_of(np.arange(len(rows)), self.key)"),
-        ("[: wanted.n_candidates]", "[wanted.n_candidates :]"),
+        ("[: self._size])", "[self._size :])"),
     ),
     *plant(
         "rows/keyed.py",

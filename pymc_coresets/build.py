@@ -41,7 +41,7 @@ from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.sampler import InnerNuts
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
-from pymc_coresets.solving.solution import Status, Trace
+from pymc_coresets.solving.solution import Solution, Status, Trace
 from pymc_coresets.storage import Settings
 
 __all__ = ["build_coreset"]
@@ -183,8 +183,6 @@ def build_coreset(  # noqa: PLR0913
     with Reporter(show=show) as report:
         with report.part("reading the model"):
             loglik = _read(model, settings, rows, collapse=collapse, rng=rng)
-            if size is not None:
-                whole_number("size", size, least=1, most=round(loglik.total_weight))
         chosen, limit = _sized(chosen, loglik, size)
         samplers = Samplers(loglik, nuts_sampler)
         job = Job(
@@ -202,17 +200,9 @@ def build_coreset(  # noqa: PLR0913
         report.counts.update(samplers.counts)
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    wanted = _limit(chosen, asked=tolerance is not None or size is None)
-    limits = limitations(
-        solution,
-        loglik.observations,
-        n_obs=round(loglik.total_weight),
-        size=limit,
-        tolerance=wanted,
-        counts=report.counts,
+    _warn_of_limits(
+        solution, job, tolerance=_limit(chosen, asked=tolerance is not None or size is None)
     )
-    for message in limits:
-        warn_user(message)
     return Coreset(
         indices=solution.rows.positions,
         weights=solution.weights,
@@ -334,6 +324,8 @@ def _configured(method: Method, given: Mapping[str, Any]) -> Method:
 
 def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Method, int]:
     """Return the largest number of rows; and `Exact` for ``"auto"`` where it need not choose."""
+    if size is not None:
+        whole_number("size", size, least=1, most=round(loglik.total_weight))
     limit = method.default_size(loglik.n_dims, loglik.n_rows) if size is None else int(size)
     few = size is None and loglik.n_rows <= min(_FEW, loglik.total_weight / _MERGED)
     if isinstance(method, RiemannianPursuit) and (few or loglik.n_rows <= limit):
@@ -384,7 +376,20 @@ def _limit(method: Method, *, asked: bool) -> float | None:
     return tolerance if asked or changed else None
 
 
-# -- history -------------------------------------------------------------------------
+# -- what comes with the rows ----------------------------------------------------------------------
+
+
+def _warn_of_limits(solution: Solution, job: Job[Draws], *, tolerance: float | None) -> None:
+    messages = limitations(
+        solution,
+        job.loglikelihood.observations,
+        n_obs=round(job.loglikelihood.total_weight),
+        size=job.size,
+        tolerance=tolerance,
+        counts=job.report.counts,
+    )
+    for message in messages:
+        warn_user(message)
 
 
 def _history(trace: Trace, report: Reporter) -> xr.Dataset:

@@ -72,4 +72,7 @@ def test_chunks_may_be_joined_in_any_order():
 
 
 def test_base_weights_may_sum_to_less_than_1():
-    open_rows({"x": np.ones(2), "n": np.array([0.25, 0.0])}, weight="n").scan().require_usable()
+    rows = open_rows({"x": np.ones(2), "n": np.array([0.25, 0.0])}, weight="n")
+    scan = rows.scan()
+    scan.require_usable()
+    assert scan.total_weight == 0.25

@@ -26,11 +26,6 @@ class Unconstrained:
     mode : Mode, optional
         How the density is compiled; by default as PyTensor compiles anything.
 
-    Attributes
-    ----------
-    n_gradients : int
-        How often `logp_and_gradient` was called.
-
     Examples
     --------
     >>> import numpy as np, pymc as pm
@@ -43,7 +38,6 @@ class Unconstrained:
 
     def __init__(self, model: pm.Model, *, mode: Mode | None = None) -> None:
         self.model, self._mode = model, mode
-        self.n_gradients = 0
         names = [v.name for v in model.value_vars]
         point = model.initial_point(random_seed=0)
         self._start = DictToArrayBijection.map({name: np.asarray(point[name]) for name in names})
@@ -79,7 +73,6 @@ class Unconstrained:
         density = self.density
 
         def logp_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
-            self.n_gradients += 1
             logp, gradient = density(x)
             return float(logp), np.asarray(gradient)
 

@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from pymc_coresets.rows.first_reading import ChunkScan, SourceScan
 
-__all__ = ["Chunk", "Column", "RowSource"]
+__all__ = ["Chunk", "Column", "RowSource", "Seed"]
 
 type Arrays = dict[str, NDArray[Any]]
+type Seed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,7 @@ class RowSource(Protocol):
     def sample(
         self,
         n: int,
-        random_seed: int
-        | Sequence[int]
-        | np.random.SeedSequence
-        | np.random.Generator
-        | None = None,
+        random_seed: Seed | None = None,
     ) -> Arrays:
         """Return `n` rows drawn uniformly without replacement, in the order of their positions."""
 

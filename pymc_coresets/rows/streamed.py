@@ -1,57 +1,21 @@
 """Rows that are read chunk by chunk, whenever they are needed: no array is as long as the data."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
+from pymc_coresets.rows.chunks import Chunk, RowSource
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.source import Scan
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["AbsentRows", "ChunkLike", "ChunkSource", "StreamedRows"]
-
-
-class ChunkLike(Protocol):
-    """Consecutive rows that are read together."""
-
-    @property
-    def start(self) -> int:
-        """Position of the first of them among all rows."""
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-
-    @property
-    def where(self) -> str:
-        """Where they lie, for messages."""
-
-
-class ChunkSource(Protocol):
-    """A table of rows that can be read again and again, a chunk at a time."""
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows N."""
-
-    @property
-    def chunks(self) -> Sequence[Any]:
-        """All chunks, each a `ChunkLike`, in the order of their rows."""
-
-    def read(self, chunk: Any, names: Collection[str] | None = None) -> Mapping[str, NDArray[Any]]:  # noqa: ANN401
-        """Return columns of a chunk, each with the rows along its first axis."""
-
-    def weights(self, chunk: Any) -> NDArray[np.floating[Any]] | None:  # noqa: ANN401
-        """Return the base weights of a chunk, or None where all are 1."""
-
-    def locate(self, position: int) -> str:
-        """Say where the user finds a row."""
+__all__ = ["AbsentRows", "StreamedRows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +26,7 @@ class StreamedRows:
 
     Parameters
     ----------
-    source : ChunkSource
+    source : RowSource
         Where the chunks are read from.
     columns : mapping of str to dtype
         The columns to read, in the order of the arrays of the rows, and the types of these.
@@ -72,25 +36,16 @@ class StreamedRows:
 
     Examples
     --------
-    >>> from types import SimpleNamespace
-    >>> x = np.array([2.0, 3.0, 5.0, 7.0])
-    >>> class Pairs:
-    ...     n_rows = 4
-    ...     chunks = [SimpleNamespace(start=i, n_rows=2, where=f"pair {i // 2}") for i in (0, 2)]
-    ...     def read(self, chunk, names=None):
-    ...         return {"x": x[chunk.start : chunk.start + 2]}
-    ...     def weights(self, chunk):
-    ...         return None
-    ...     def locate(self, position):
-    ...         return f"number {position}"
-    >>> rows = StreamedRows(Pairs(), {"x": np.dtype(float)})
+    >>> from pymc_coresets import open_rows
+    >>> pairs = open_rows([{"x": np.array([2.0, 3.0])}, {"x": np.array([5.0, 7.0])}])
+    >>> rows = StreamedRows(pairs, {"x": np.dtype(float)})
     >>> [block.arrays[0] for block in rows.blocks(3)]
     [array([2., 3., 5.]), array([7.])]
     >>> rows.at(np.array([1, 3])).arrays
     (array([3., 7.]),)
     """
 
-    source: ChunkSource
+    source: RowSource
     columns: Mapping[str, np.dtype[Any]]
     verify: Callable[[int, Mapping[str, NDArray[Any]]], None] | None = None
 
@@ -159,7 +114,7 @@ class StreamedRows:
         weights: list[NDArray[np.float64]] = [np.empty(0)]
         for i in np.flatnonzero(np.diff(borders)).tolist():
             chunk, some = self.source.chunks[i], points[borders[i] : borders[i + 1]]
-            heights = np.cumsum([self._heights[i], *self._weights(chunk)])[1:]
+            heights = _running_sums(self._heights[i], self._weights(chunk))[1:]
             drawn, counts = np.unique(
                 np.searchsorted(heights, some, side="right"), return_counts=True
             )
@@ -187,8 +142,7 @@ class StreamedRows:
         """Sums of the base weights of all rows before each chunk, and of all."""
         heights = [0.0]
         for chunk in self.source.chunks:
-            # Added up one by one, as those of all rows in memory would be.
-            heights.append(float(np.cumsum([heights[-1], *self._weights(chunk)])[-1]))
+            heights.append(float(_running_sums(heights[-1], self._weights(chunk))[-1]))
         if not 0 < heights[-1] < np.inf:
             raise InvalidDataError(f"The base weights sum to {heights[-1]}: there are no rows.")
         return np.array(heights)
@@ -212,7 +166,7 @@ class StreamedRows:
             if waiting is not None:
                 yield waiting.result()
 
-    def _read(self, chunk: ChunkLike) -> Rows:
+    def _read(self, chunk: Chunk) -> Rows:
         found = self.source.read(chunk, list(self.columns))
         if self.verify is not None:
             self.verify(chunk.start, found)
@@ -228,7 +182,7 @@ class StreamedRows:
             )
         return Rows(chunk.start + np.arange(chunk.n_rows), self._weights(chunk), arrays)
 
-    def _weights(self, chunk: ChunkLike) -> NDArray[np.float64]:
+    def _weights(self, chunk: Chunk) -> NDArray[np.float64]:
         found = self.source.weights(chunk)
         if found is None:
             return np.ones(chunk.n_rows)
@@ -240,6 +194,12 @@ class StreamedRows:
                 f"{weights[bad[0]]}: base weights must be finite and not negative."
             )
         return weights
+
+
+def _running_sums(before: float, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return `before`, and the sums from there on: one by one, as those of all rows in memory."""
+    sums: NDArray[np.float64] = np.cumsum(np.append(before, weights))
+    return sums
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.rows.chunks import Chunk, Column
+from pymc_coresets.rows.chunks import Chunk, Column, Seed
 from pymc_coresets.rows.first_reading import (
     BadValues,
     ChunkScan,
@@ -85,11 +85,7 @@ class RowTable:
     def sample(
         self,
         n: int,
-        random_seed: int
-        | Sequence[int]
-        | np.random.SeedSequence
-        | np.random.Generator
-        | None = None,
+        random_seed: Seed | None = None,
     ) -> Arrays:
         """Return rows at random, see `RowSource.sample`."""
         n = min(whole_number("n", n, least=1), self.n_rows)

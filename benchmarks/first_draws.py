@@ -6,20 +6,18 @@ weight 1, which is found without a look at the others, lies in the same place an
 begin the same rounds, on the models of `benchmarks.reliability`.
 """
 
-import argparse
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import pymc as pm
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.reliability import MODELS, TOLERANCE
+from benchmarks.reliability import TOLERANCE, fresh_objective, parse_options, simulated
 from pymc_coresets import RiemannianPursuit, SamplingError
-from pymc_coresets.diagnostics.importance import Proposal
+from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.methods.job import Propose
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
@@ -35,7 +33,6 @@ HEADER = (
     "model", "first draws", "J at first", "within at first", "J in the end", "largest",
     "looks x draws", "CPU s", "rows",
 )  # fmt: skip
-FRESH = 1_000
 
 
 @dataclass(frozen=True)
@@ -79,12 +76,9 @@ def construct(loglik: LogLikelihood, first: str, seed: int) -> Construction:
     rng = np.random.default_rng(seed)
     found = method.construct(sampler, size, rng=rng, propose=kinds[first]())
     seconds = time.process_time() - start
-    rng = np.random.default_rng(10_000 + seed)
-    draws = CoresetSampler(loglik).draw(found.rows, found.weights, FRESH, rng=rng)
-    ratios = loglik.look(draws).total - found.weights @ loglik.matrix(draws, found.rows)
     return Construction(
         first=float(found.history.heldout_objective[0]),
-        fresh=float(np.var(ratios)),
+        fresh=fresh_objective(loglik, found.rows, found.weights, seed),
         row_draws=float(found.history.n_evaluations[-1]) / loglik.n_rows,
         seconds=seconds,
         size=len(found.rows),
@@ -106,18 +100,10 @@ def row(found: list[Construction]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--n", type=int, default=20_000, help="rows")
-    parser.add_argument("--only", default="", help="models whose name has this in it")
-    options = parser.parse_args()
+    options = parse_options(__doc__)
     console = Console(width=150)
     table = Table(*HEADER, title=f"N = {options.n:,}, tolerance {TOLERANCE} nats")
-    for name, build in MODELS.items():
-        if options.only not in name:
-            continue
-        with pm.Model() as model:
-            build(np.random.default_rng(1), options.n)
+    for name, model in simulated(options):
         loglik = LogLikelihood(find_observations(model)).collapsed(collapse="auto")
         for first in ("all rows, at the mode", "a sample, weights 1"):
             construct(loglik, first, 0)  # compiles

@@ -17,12 +17,12 @@ import xarray as xr
 from benchmarks.opponent_clock import CompilationClock
 from pymc_coresets.diagnostics.importance import (
     MIN_DRAWS,
-    Proposal,
     estimate_divergences,
     khat_threshold,
     pareto_smooth,
     systematic_resample,
 )
+from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations

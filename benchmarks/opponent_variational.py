@@ -19,10 +19,10 @@ from benchmarks.opponent_task import (
 from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs
 from pymc_coresets.diagnostics.importance import (
     KHAT_RELIABLE,
-    Proposal,
     estimate_divergences,
     pareto_smooth,
 )
+from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws

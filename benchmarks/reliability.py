@@ -9,7 +9,7 @@ tolerance and the fresh one is above three times that.
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -22,6 +22,7 @@ from rich.table import Table
 
 from pymc_coresets import Coreset, CoresetWarning, build_coreset
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 TOLERANCE = 0.01
@@ -171,14 +172,11 @@ MODELS: Mapping[str, Build] = {
 }
 
 
-def fresh_objective(coreset: Coreset, seed: int) -> float:
-    """Variance of log r at fresh draws of the coreset's posterior, in nats."""
-    loglik = coreset.loglikelihood
-    assert isinstance(loglik, LogLikelihood)
-    rows = loglik.source.at(coreset.indices)
+def fresh_objective(loglik: LogLikelihood, rows: Rows, weights: np.ndarray, seed: int) -> float:
+    """Variance of log r at fresh draws of a coreset's posterior, in nats."""
     rng = np.random.default_rng(10_000 + seed)
-    draws = CoresetSampler(loglik).draw(rows, coreset.weights, FRESH, rng=rng)
-    return float(np.var(loglik.look(draws).total - coreset.weights @ loglik.matrix(draws, rows)))
+    draws = CoresetSampler(loglik).draw(rows, weights, FRESH, rng=rng)
+    return float(np.var(loglik.look(draws).total - weights @ loglik.matrix(draws, rows)))
 
 
 def proposal_khat(coreset: Coreset) -> float:
@@ -208,15 +206,16 @@ def measure(model: pm.Model, seed: int) -> Found:
         warnings.simplefilter("ignore", CoresetWarning)  # the table says it
         coreset = build_coreset(model, random_seed=seed, progressbar=False)
     seconds = time.perf_counter() - start
-    assert coreset.loglikelihood is not None
+    loglik = coreset.loglikelihood
+    assert loglik is not None
     return Found(
-        n_dims=coreset.loglikelihood.n_dims,
+        n_dims=loglik.n_dims,
         size=coreset.size,
         seconds=seconds,
         passes=float(coreset.history["n_passes"][-1]),
         khat=np.nan if coreset.proposal is None else proposal_khat(coreset),
         reported=coreset.objective,
-        fresh=fresh_objective(coreset, seed),
+        fresh=fresh_objective(loglik, loglik.source.at(coreset.indices), coreset.weights, seed),
     )
 
 
@@ -243,20 +242,30 @@ def is_broken(found: Found) -> bool:
     return found.reported <= TOLERANCE and found.fresh > 3 * TOLERANCE
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def parse_options(description: str | None) -> argparse.Namespace:
+    """Read which models, of how many rows, and how many seeds."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--n", type=int, default=20_000, help="rows")
     parser.add_argument("--only", default="", help="models whose name has this in it")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def simulated(options: argparse.Namespace) -> Iterator[tuple[str, pm.Model]]:
+    """Make the models that were asked for, one after the other."""
+    for name, build in MODELS.items():
+        if options.only in name:
+            with pm.Model() as model:
+                build(np.random.default_rng(1), options.n)
+            yield name, model
+
+
+def main() -> None:
+    options = parse_options(__doc__)
     console = Console()
     table = Table(*HEADER, title=f"N = {options.n:,}, tolerance {TOLERANCE} nats")
     every: list[Found] = []
-    for name, build in MODELS.items():
-        if options.only not in name:
-            continue
-        with pm.Model() as model:
-            build(np.random.default_rng(1), options.n)
+    for name, model in simulated(options):
         found = [measure(model, seed) for seed in range(1, options.seeds + 1)]
         table.add_row(name, *row(found))
         console.print(name, *row(found), style="dim")

@@ -10,8 +10,8 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.datatree import reweight_draws
-from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, Proposal, pareto_smooth
 from pymc_coresets.diagnostics.judging import Certificate, Check
+from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.options import generator, whole_number
@@ -182,14 +182,10 @@ class Coreset(StandIn[Check]):
         return check
 
     def _start(self, options: dict[str, Any]) -> dict[str, Any]:
-        found = self.proposal
-        if found is None or pareto_smooth(found.log_ratios[None]).pareto_khat >= KHAT_RELIABLE:
-            return options
-        rng = generator(options.get("random_seed"))
-        return known_metric(self.model, found.around, found.draws, options, rng=rng)
+        return options if not self.proposal else known_metric(self.model, self.proposal, options)
 
     def _groups(self) -> dict[str, xr.Dataset]:
-        return {GROUP: self._dataset()}
+        return {GROUP: stored_dataset(vars(self))}
 
     def importance_draws(
         self,
@@ -270,7 +266,7 @@ class Coreset(StandIn[Check]):
         ['coreset', 'history']
         """
         prints = self._fingerprints
-        dataset = self._dataset().assign_attrs({} if prints is None else asdict(prints))
+        dataset = stored_dataset(vars(self)).assign_attrs({} if prints is None else asdict(prints))
         kept = {} if self.data is None else {ROWS: self.data}
         tree = xr.DataTree.from_dict({GROUP: dataset, "history": self.history} | kept)
         tree.attrs["n_observations"] = self.n_observations
@@ -343,6 +339,13 @@ class Coreset(StandIn[Check]):
         CoresetWarning
             If the model's data in the other rows have changed: the coreset was chosen for the
             old data, while `check` compares it with the new.
+
+        Examples
+        --------
+        >>> Coreset.from_netcdf("nowhere.nc")
+        Traceback (most recent call last):
+        pymc_coresets.exceptions.InvalidDataError: nowhere.nc cannot be read: [Errno 2] No such file
+        or directory: 'nowhere.nc'.
         """
         model = current_model() if model is None else given_model(model)
         groups = read_netcdf(path)
@@ -364,9 +367,6 @@ class Coreset(StandIn[Check]):
         if self.built_from is not None or self.loglikelihood is None or self.data is not None:
             return self.built_from
         return fingerprints(self.loglikelihood.observations, self.indices)
-
-    def _dataset(self) -> xr.Dataset:
-        return stored_dataset(vars(self))
 
     def _whole(self) -> LogLikelihood:
         if self.loglikelihood is None:

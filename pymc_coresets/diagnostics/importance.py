@@ -5,7 +5,7 @@ posterior are, up to a constant, the logarithm of the full posterior density ove
 They cannot see what the draws never visit: a mode that the coreset posterior lacks altogether.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from pymc_coresets.exceptions import InvalidDataError
 
 __all__ = [
     "Divergences",
-    "Proposal",
     "SmoothedWeights",
     "estimate_divergences",
     "khat_threshold",
@@ -92,36 +91,6 @@ class SmoothedWeights:
         return self.pareto_khat <= KHAT_RELIABLE and self.ess >= enough
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Proposal[D]:
-    """Draws of a known distribution near the full posterior.
-
-    Parameters
-    ----------
-    draws : object
-    log_ratios : ndarray of shape (n_draws,)
-        Log of the prior over its own density there, in nats, up to a constant.  Together with the
-        log-likelihood of all rows they are the importance ratios of the full posterior.
-    around : object, optional
-        That distribution.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> len(Proposal(draws=np.arange(3.0), log_ratios=np.zeros(3)).log_ratios)
-    3
-    """
-
-    draws: D
-    log_ratios: Floats
-    around: Any = None
-
-    def weighed(self, loglik: Floats) -> "Proposal[D] | None":
-        """Add the log-likelihood of all rows at the draws; None where it is not finite."""
-        log_ratios = self.log_ratios + loglik
-        return replace(self, log_ratios=log_ratios) if np.isfinite(log_ratios).all() else None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Divergences:
     """Kullback-Leibler divergences between coreset posterior and full posterior, in nats.
@@ -184,6 +153,7 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
 
     The largest ratios are replaced by the expected order statistics of a generalised Pareto
     distribution that is fitted to them; its shape k-hat says whether the weights can be trusted.
+    Costs one sort of the draws.
 
     Parameters
     ----------
@@ -239,6 +209,9 @@ def estimate_divergences(
     log_ratios: ArrayLike, smoothed: SmoothedWeights | None = None
 ) -> Divergences:
     """Estimate KL divergences between coreset and full posterior from draws of the former.
+
+    Costs a few passes over the ratios. The estimates cannot see regions that the draws do not
+    visit.
 
     Parameters
     ----------
@@ -310,7 +283,7 @@ def systematic_resample(
     """Draw indices in proportion to weights, with as little noise as possible.
 
     Systematic resampling uses a single random number: index i appears ``floor`` or ``ceil`` of
-    ``size * weights[i]`` times.
+    ``size * weights[i]`` times. Costs O(len(weights) + size log len(weights)).
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pymc_coresets.diagnostics.importance import Proposal
+from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.rows.source import Potentials
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector

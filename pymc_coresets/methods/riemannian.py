@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, Proposal, pareto_smooth
+from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
+from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import (

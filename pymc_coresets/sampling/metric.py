@@ -8,8 +8,10 @@ import numpy as np
 import pymc as pm
 from scipy.linalg import cho_solve
 
+from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
+from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.sampling.proposal import HeavyTailed
 
 __all__ = ["known_metric"]
 
@@ -20,12 +22,7 @@ _OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_i
 
 
 def known_metric(
-    model: pm.Model,
-    around: HeavyTailed,
-    starts: Draws,
-    options: Mapping[str, Any],
-    *,
-    rng: np.random.Generator,
+    model: pm.Model, known: Proposal[Draws], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return options of `pm.sample` for a posterior near a known distribution.
 
@@ -37,14 +34,13 @@ def known_metric(
     ----------
     model : pm.Model
         All its free variables are continuous.
-    around : HeavyTailed
-        Of the model's unconstrained space: its curvature gives the metric.
-    starts : Draws
-        Draws of it, of which some become the starting points of the chains.
+    known : Proposal
+        Around the mode of the posterior, in the model's unconstrained space: its curvature gives
+        the metric, and some of its draws the starting points of the chains.
     options : mapping of str
         What `pm.sample` would be passed, with ``chains`` and ``compile_kwargs``.  It comes back
-        unchanged where it says itself how NUTS is to begin.
-    rng : numpy.random.Generator
+        unchanged where it says itself how NUTS is to begin, or the importance weights of the
+        proposal are not reliable.
 
     Returns
     -------
@@ -54,15 +50,18 @@ def known_metric(
     --------
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", sigma=3.0)
+    >>> from pymc_coresets.sampling.proposal import HeavyTailed
     >>> around = HeavyTailed(np.zeros(1), np.eye(1) / 3)
-    >>> starts = Draws({"mu": np.array([-2.0, 1.0, 4.0])})
-    >>> options = {"chains": 2, "compile_kwargs": {}}
-    >>> found = known_metric(model, around, starts, options, rng=np.random.default_rng(1))
+    >>> draws = Draws({"mu": np.linspace(-4.0, 4.0, 50)})
+    >>> known = Proposal(draws=draws, log_ratios=np.zeros(50), around=around)
+    >>> found = known_metric(model, known, {"chains": 2, "compile_kwargs": {}})
     >>> found["step"].potential.velocity(np.ones(1)), len(found["initvals"])
     (array([9.]), 2)
     """
-    if _OTHER_STARTS & options.keys():
+    khat = pareto_smooth(known.log_ratios[None]).pareto_khat
+    if _OTHER_STARTS & options.keys() or khat >= KHAT_RELIABLE:
         return dict(options)
+    rng, around = generator(options.get("random_seed")), known.around
     # What is no parameter of its own, `pm.sample` hands on to the step method.
     of_nuts = options.keys() - _OWN
     covariance = cho_solve((around.factor, True), np.eye(len(around.location)))
@@ -75,7 +74,8 @@ def known_metric(
         **{"target_accept": _TARGET_ACCEPT} | {name: options[name] for name in of_nuts},
     )
     n_chains = options["chains"]
-    chosen = starts.take(rng.choice(starts.n_draws, n_chains, replace=n_chains > starts.n_draws))
+    n_draws = known.draws.n_draws
+    chosen = known.draws.take(rng.choice(n_draws, n_chains, replace=n_chains > n_draws))
     return {"tune": _TUNE} | {
         **{name: value for name, value in options.items() if name not in of_nuts},
         "step": step,

@@ -9,7 +9,7 @@ import pymc as pm
 
 from pymc_coresets.compat.pymc_api import PyMCSamplingError
 from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs
-from pymc_coresets.diagnostics.importance import Proposal
+from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import density_mode, loop_mode

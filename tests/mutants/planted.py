@@ -272,7 +272,7 @@ PLANTED = [
         ("few = found.ess < MIN_ESS and not found.negligible", "few = found.ess < MIN_ESS"),
     ),
     *plant(
-        "diagnostics/importance.py",
+        "diagnostics/proposed.py",
         ("self.log_ratios + loglik", "self.log_ratios"),
         (
             "replace(self, log_ratios=log_ratios) if np",
@@ -282,7 +282,7 @@ PLANTED = [
     *plant(
         "sampling/metric.py",
         ("is_cov=True", "is_cov=False"),
-        ("if _OTHER_STARTS & options.keys():", "if False:"),
+        ("_OTHER_STARTS & options.keys() or khat", "khat"),
         ("values[chain] for name", "values[0] for name"),
         ('return {"tune": _TUNE} | {', "return {"),
     ),

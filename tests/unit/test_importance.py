@@ -6,6 +6,7 @@ from scipy.signal import lfilter
 from scipy.stats import genpareto
 
 from pymc_coresets.diagnostics import importance
+from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import InvalidDataError
 
 
@@ -254,9 +255,7 @@ def test_ratios_of_any_size_are_judged_without_a_warning(scale, seed):
 
 
 def test_a_proposal_is_weighed_by_the_likelihood():
-    proposal = importance.Proposal(
-        draws=np.arange(3.0), log_ratios=np.array([1.0, 2.0, 3.0]), around="here"
-    )
+    proposal = Proposal(draws=np.arange(3.0), log_ratios=np.array([1.0, 2.0, 3.0]), around="here")
     weighed = proposal.weighed(np.array([0.5, -2.0, 0.0]))
     np.testing.assert_array_equal(weighed.log_ratios, [1.5, 0.0, 3.0])
     assert weighed.draws is proposal.draws

@@ -15,8 +15,8 @@ from pymc_coresets.rows.chunks import Chunk, DividedSource, LackingSource, RowSo
 from pymc_coresets.rows.engines import Call, Engine, Threads
 from pymc_coresets.rows.first_reading import ChunkScan, SourceScan
 from pymc_coresets.rows.keyed import numbers_of
-from pymc_coresets.rows.passes import TASK_ROWS, Pass, reduced_by_threads
-from pymc_coresets.rows.source import Scan
+from pymc_coresets.rows.passes import TASK_ROWS, reduced_by_threads
+from pymc_coresets.rows.source import Pass, Scan
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["AbsentRows", "StreamedRows"]

@@ -203,9 +203,10 @@ def test_a_loop_over_other_types_is_another_one(dtypes):
 def test_what_many_calls_have_in_common_is_not_written_into():
     """The gradient of a lookup adds to zeros that do not depend on the rows."""
     x, codes, values = pt.vector("x"), pt.lvector("codes"), pt.vector("values")
-    gradient = pt.grad((pt.exp(x[:3])[codes] * values).sum() + x[3] * values.sum(), x)
-    f = pytensor.function([x, codes, values], gradient, mode=loop_mode(1)).vm.jit_fn
-    evaluate = f.given(np.zeros(4))
+    total = (pt.exp(pt.specify_shape(x, 3)[codes]) * values).sum()
+    outputs = [total, pt.grad(total, x)]
+    program = pytensor.function([x, codes, values], outputs, mode=loop_mode(1)).vm.jit_fn
+    evaluate = program.given(np.zeros(3))
     for _ in range(3):
-        [found] = evaluate(np.array([0, 2, 2]), np.array([1.0, 2.0, 4.0]))
-        np.testing.assert_allclose(found, [1.0, 0.0, 6.0, 7.0])
+        [_, found] = evaluate(np.array([0, 2, 2]), np.array([1.0, 2.0, 4.0]))
+        np.testing.assert_allclose(found, [1.0, 0.0, 6.0])

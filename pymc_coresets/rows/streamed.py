@@ -1,21 +1,35 @@
 """Rows that are read chunk by chunk, whenever they are needed: no array is as long as the data."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, NoReturn
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import chain, islice
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
-from pymc_coresets.rows.chunks import Chunk, RowSource
-from pymc_coresets.rows.keyed import numbers_of
-from pymc_coresets.rows.source import Scan
+from pymc_coresets.rows.chunks import Chunk, DividedSource, LackingSource, RowSource
+from pymc_coresets.rows.engines import Call, Engine, Threads
+from pymc_coresets.rows.first_reading import SourceScan
+from pymc_coresets.rows.passes import TASK_ROWS, reduced_by_threads
+from pymc_coresets.rows.source import Pass, Scan
+from pymc_coresets.rows.tasks import (
+    drawn,
+    examined,
+    foremost,
+    in_blocks,
+    reduced,
+    smallest,
+    taken,
+)
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["AbsentRows", "StreamedRows"]
+
+_MOST_TASKS = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +44,11 @@ class StreamedRows:
         Where the chunks are read from.
     columns : mapping of str to dtype
         The columns to read, in the order of the arrays of the rows, and the types of these.
-    verify : callable, optional
-        Refuses the arrays of a chunk that starts at some position if they are no longer those of
-        the first reading.
+    first : SourceScan, optional
+        The first reading, from which later ones must not differ.
+    engine : Engine, optional
+        Who reads and evaluates the rows; by default, threads of this process.  Pickles leave it
+        out: whoever opens them uses threads.
 
     Examples
     --------
@@ -47,7 +63,14 @@ class StreamedRows:
 
     source: RowSource
     columns: Mapping[str, np.dtype[Any]]
-    verify: Callable[[int, Mapping[str, NDArray[Any]]], None] | None = None
+    first: SourceScan | None = None
+    engine: Engine = field(default_factory=Threads)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"source": self.source, "columns": self.columns, "first": self.first}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, engine=Threads())
 
     @property
     def n_rows(self) -> int:
@@ -65,18 +88,21 @@ class StreamedRows:
 
     def blocks(self, size: int) -> Iterator[Rows]:
         """Read all rows in blocks of `size`, whose borders do not depend on those of the chunks."""
-        left: list[Rows] = []  # less than a block
-        n_left = 0
-        for chunk in self._in_advance():
-            left.append(chunk)
-            n_left += len(chunk)
-            if n_left >= size:
-                rows = Rows.joined(left)
-                n_left = len(rows) % size
-                yield from rows.take(slice(0, len(rows) - n_left)).blocks(size)
-                left = [rows.take(slice(len(rows) - n_left, None))]
-        if n_left:
-            yield Rows.joined(left)
+        return in_blocks(self._in_advance(), size)
+
+    def reduce[T](self, work: Pass[T]) -> T:
+        """Read all rows, and add up what is computed from their blocks.
+
+        Blocks begin where tasks do.  They are added up within tasks, and tasks in their order,
+        whoever works on them.
+        """
+        if not isinstance(self.engine, Threads):
+            calls = [Call(chunks) for chunks in self._runs]
+            return work.joined(self.engine.map(partial(reduced, work), self, calls))
+        parts = self._in_advance()
+        runs = (in_blocks(islice(parts, len(chunks)), work.size) for chunks in self._runs)
+        sizes = [sum(chunk.n_rows for chunk in chunks) for chunks in self._runs]
+        return reduced_by_threads(work, chain.from_iterable(runs), sizes)
 
     def at(self, positions: NDArray[np.int64]) -> Rows:
         """Return the rows that have the given positions: reads the chunks that they lie in.
@@ -88,12 +114,12 @@ class StreamedRows:
         """
         if len(positions) and not 0 <= positions.min() <= positions.max() < self.n_rows:
             raise InvalidDataError(f"There is no row at position {positions.max()}.")
-        parts = [self._nothing]
-        for chunk in self.source.chunks:
-            inside = (positions >= chunk.start) & (positions < chunk.start + chunk.n_rows)
-            if inside.any():
-                parts.append(self._read(chunk).take(positions[inside] - chunk.start))
-        return Rows.joined(parts)
+        positions = np.sort(positions)
+        starts = [chunk.start for chunk in self.source.chunks[1:]]
+        inside = np.split(positions, np.searchsorted(positions, starts))
+        calls = self._calls([some if len(some) else None for some in inside])
+        parts = list(self.engine.map(taken, self, calls))
+        return Rows.joined(parts) if parts else self._nothing
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows in proportion to their base weights, see `Potentials.scan`.
@@ -102,6 +128,12 @@ class StreamedRows:
         """
         return self._distinct(size, key) if distinct else self._with_replacement(size, key)
 
+    def examine(self) -> SourceScan:
+        """Read all columns of the source, and note ranges, problems and fingerprints."""
+        parts = self.engine.map(examined, self, [Call(chunks) for chunks in self._runs])
+        dtypes = {name: column.dtype for name, column in self.source.columns.items()}
+        return SourceScan.joined([notes for part in parts for notes in part], dtypes)
+
     # -- sampling ------------------------------------------------------------------------------
 
     def _with_replacement(self, size: int, key: int) -> Scan:
@@ -109,67 +141,99 @@ class StreamedRows:
         points = np.sort(np.random.default_rng(key).random(size) * total)
         # Rounding may lift a point onto the total, where no mass lies.
         points = np.minimum(points, np.nextafter(total, 0.0))
-        borders = np.searchsorted(points, self._heights)
-        parts = [self._nothing]
-        weights: list[NDArray[np.float64]] = [np.empty(0)]
-        for i in np.flatnonzero(np.diff(borders)).tolist():
-            chunk, some = self.source.chunks[i], points[borders[i] : borders[i + 1]]
-            heights = _running_sums(self._heights[i], self._weights(chunk))[1:]
-            drawn, counts = np.unique(
-                np.searchsorted(heights, some, side="right"), return_counts=True
-            )
-            parts.append(self._read(chunk).take(drawn))
-            weights.append(np.asarray(counts * (total / size), dtype=np.float64))
-        return Scan(rows=Rows.joined(parts), weights=np.concatenate(weights))
+        inside = np.split(points, np.searchsorted(points, self._heights[1:-1]))
+        pairs = zip(self._heights[:-1], inside, strict=True)
+        calls = self._calls([(height, some) if len(some) else None for height, some in pairs])
+        parts = list(self.engine.map(drawn, self, calls))
+        return Scan(
+            rows=Rows.joined([rows for rows, _ in parts]),
+            weights=np.concatenate([counts for _, counts in parts]) * (total / size),
+        )
 
     def _distinct(self, size: int, key: int) -> Scan:
         """Keep the rows with the smallest ``-log(U_n) / u_n`` (Efraimidis and Spirakis 2006)."""
         found, order = np.empty(0, dtype=np.int64), np.empty(0)
-        for chunk in self.source.chunks:
-            positions = chunk.start + np.arange(chunk.n_rows)
-            with np.errstate(divide="ignore"):
-                own = -np.log1p(-numbers_of(positions, key)) / self._weights(chunk)
-            found = np.concatenate([found, positions[np.isfinite(own)]])
-            order = np.concatenate([order, own[np.isfinite(own)]])
-            if len(found) > size:
-                kept = np.argpartition(order, size - 1)[:size]
-                found, order = found[kept], order[kept]
+        calls = [Call(run, (size, key)) for run in self._runs]
+        for some in self.engine.map(foremost, replace(self, columns={}), calls):
+            found, order = smallest(
+                np.concatenate([found, some[0]]), np.concatenate([order, some[1]]), size
+            )
         rows = self.at(np.sort(found))
         return Scan(rows=rows, weights=np.full(len(rows), self.total_weight / len(rows)))
 
     @cached_property
     def _heights(self) -> NDArray[np.float64]:
         """Sums of the base weights of all rows before each chunk, and of all."""
-        heights = [0.0]
-        for chunk in self.source.chunks:
-            heights.append(float(_running_sums(heights[-1], self._weights(chunk))[-1]))
+        if self.first is None:
+            weights = [float(self.weights(chunk).sum()) for chunk in self.source.chunks]
+        else:
+            weights = [self.first.chunks[chunk.start].total_weight for chunk in self.source.chunks]
+        heights: NDArray[np.float64] = np.cumsum([0.0, *weights])
         if not 0 < heights[-1] < np.inf:
             raise InvalidDataError(f"The base weights sum to {heights[-1]}: there are no rows.")
-        return np.array(heights)
+        return heights
+
+    # -- tasks ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _runs(self) -> list[list[Chunk]]:
+        """The chunks, divided into those that are worked on together: by the layout alone."""
+        worth = self.source.task_rows if isinstance(self.source, DividedSource) else TASK_ROWS
+        least = max(worth, self.n_rows // _MOST_TASKS)
+        runs: list[list[Chunk]] = []
+        for chunk in self.source.chunks:
+            if not runs or chunk.start - runs[-1][0].start >= least:
+                runs.append([])
+            runs[-1].append(chunk)
+        return runs
+
+    def _calls(self, given: Sequence[Any]) -> list[Call]:
+        """Return tasks for the chunks that are given something, with what that is."""
+        pairs = zip(self.source.chunks, given, strict=True)
+        used = [
+            [(c, some) for c, some in islice(pairs, len(run)) if some is not None]
+            for run in self._runs
+        ]
+        return [Call([c for c, _ in run], ([some for _, some in run],)) for run in used if run]
+
+    def portion(self, chunks: Sequence[Chunk]) -> "StreamedRows":
+        """Return the rows of some chunks, as they are sent to another process."""
+        source = self.source
+        if isinstance(source, DividedSource):
+            source = source.portion(chunks, list(self.columns))
+        return self._part(source, chunks)
+
+    def collections(self, chunks: Sequence[Chunk]) -> tuple["StreamedRows", list[list[Any]]] | None:
+        """Return a portion without rows, and the collections of Dask that these are; or None."""
+        if not isinstance(self.source, DividedSource):
+            return None
+        found = self.source.collections(chunks, list(self.columns))
+        return None if found is None else (self._part(found[0], chunks), found[1])
+
+    def with_tables(self, found: Sequence[Sequence[Any]]) -> "StreamedRows":
+        """Return a portion with its rows."""
+        return replace(self, source=cast(LackingSource, self.source).with_tables(found))
+
+    def _part(self, source: RowSource, chunks: Sequence[Chunk]) -> "StreamedRows":
+        first = None if self.first is None else self.first.of(c.start for c in chunks)
+        return StreamedRows(source, self.columns, first)
 
     # -- reading -------------------------------------------------------------------------------
 
-    @cached_property
-    def _nothing(self) -> Rows:
-        """No rows, with arrays of the right shapes."""
-        return self._read(self.source.chunks[0]).take(slice(0, 0))
+    def read(self, chunk: Chunk) -> Rows:
+        """Read a chunk.
 
-    def _in_advance(self) -> Iterator[Rows]:
-        """Read the chunks one after the other, each while the one before is in use."""
-        with ThreadPoolExecutor(1) as reader:
-            waiting = None
-            for chunk in self.source.chunks:
-                coming = reader.submit(self._read, chunk)
-                if waiting is not None:
-                    yield waiting.result()
-                waiting = coming
-            if waiting is not None:
-                yield waiting.result()
-
-    def _read(self, chunk: Chunk) -> Rows:
-        found = self.source.read(chunk, list(self.columns))
-        if self.verify is not None:
-            self.verify(chunk.start, found)
+        Raises
+        ------
+        InvalidDataError
+            If it is not what it was in the first reading, or a base weight is none.
+        """
+        if isinstance(self.source, DividedSource):
+            found, weights = self.source.weighted(chunk, list(self.columns))
+        else:
+            found, weights = self.source.read(chunk, list(self.columns)), self._given_weights(chunk)
+        if self.first is not None:
+            self.first.verify(chunk.start, found)
         arrays = tuple(
             np.asarray(found[name]).astype(dtype, casting="same_kind", copy=False)
             for name, dtype in self.columns.items()
@@ -180,12 +244,35 @@ class StreamedRows:
                 f"{chunk.where} has {sorted(lengths)} rows, where {chunk.n_rows} were expected: it "
                 "has changed since the rows were opened. Open them again."
             )
-        return Rows(chunk.start + np.arange(chunk.n_rows), self._weights(chunk), arrays)
+        weights = np.ones(chunk.n_rows) if weights is None else weights
+        return Rows(chunk.start + np.arange(chunk.n_rows), weights, arrays)
 
-    def _weights(self, chunk: Chunk) -> NDArray[np.float64]:
+    @cached_property
+    def _nothing(self) -> Rows:
+        """No rows, with arrays of the right shapes."""
+        return self.read(self.source.chunks[0]).take(slice(0, 0))
+
+    def _in_advance(self) -> Iterator[Rows]:
+        """Read the chunks one after the other, each while the one before is in use."""
+        with ThreadPoolExecutor(1) as reader:
+            waiting = None
+            for chunk in self.source.chunks:
+                coming = reader.submit(self.read, chunk)
+                if waiting is not None:
+                    yield waiting.result()
+                waiting = coming
+            if waiting is not None:
+                yield waiting.result()
+
+    def weights(self, chunk: Chunk) -> NDArray[np.float64]:
+        """Read the base weights of a chunk; 1 where there are none."""
+        weights = self._given_weights(chunk)
+        return np.ones(chunk.n_rows) if weights is None else weights
+
+    def _given_weights(self, chunk: Chunk) -> NDArray[np.float64] | None:
         found = self.source.weights(chunk)
         if found is None:
-            return np.ones(chunk.n_rows)
+            return None
         weights: NDArray[np.float64] = np.asarray(found, dtype=np.float64)
         bad = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
         if bad.size:
@@ -194,12 +281,6 @@ class StreamedRows:
                 f"{weights[bad[0]]}: base weights must be finite and not negative."
             )
         return weights
-
-
-def _running_sums(before: float, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return `before`, and the sums from there on: one by one, as those of all rows in memory."""
-    sums: NDArray[np.float64] = np.cumsum(np.append(before, weights))
-    return sums
 
 
 @dataclass(frozen=True)
@@ -216,6 +297,10 @@ class AbsentRows:
     total_weight: float
 
     def blocks(self, size: int) -> NoReturn:  # noqa: ARG002
+        """Refuse to read."""
+        raise self._error()
+
+    def reduce(self, work: Pass[Any]) -> NoReturn:  # noqa: ARG002
         """Refuse to read."""
         raise self._error()
 

@@ -1,8 +1,9 @@
 """The one source of rows: a reader of some kind, and how its columns become arrays."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Never
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Never, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,11 @@ from pymc_coresets.rows.first_reading import (
     fingerprint,
     spaced,
 )
+from pymc_coresets.rows.passes import TASK_ROWS
 from pymc_coresets.rows.sources.decoding import Fault, Recipe, decode, not_finite
-from pymc_coresets.rows.sources.layout import chunks_of, segment_at
-from pymc_coresets.rows.sources.reader import Reader
+from pymc_coresets.rows.sources.kinds.conversion import table_of
+from pymc_coresets.rows.sources.layout import Piece, chunks_of, segment_at
+from pymc_coresets.rows.sources.reader import DaskReader, Key, Lies, Reader, SentRows
 
 __all__ = ["RowTable"]
 
@@ -37,6 +40,8 @@ class RowTable:
     reader : Reader
     recipes : mapping from str to Recipe
     weight : Recipe, optional
+    chunks : sequence of Chunk, optional
+        The rows of the reader; by default all, as `chunks_of` divides them.
 
     Raises
     ------
@@ -45,11 +50,17 @@ class RowTable:
     """
 
     def __init__(
-        self, reader: Reader, recipes: Mapping[str, Recipe], weight: Recipe | None = None
+        self,
+        reader: Reader,
+        recipes: Mapping[str, Recipe],
+        weight: Recipe | None = None,
+        chunks: Sequence[Chunk] | None = None,
     ) -> None:
         self._reader, self._recipes, self._weight = reader, dict(recipes), weight
         self.columns: Mapping[str, Column] = {n: r.column for n, r in self._recipes.items()}
-        self.chunks: Sequence[Chunk] = chunks_of(reader.pieces, divide=reader.divisible)
+        if chunks is None:
+            chunks = chunks_of(list(_pieces(reader)), divide=reader.divisible)
+        self.chunks: Sequence[Chunk] = chunks
         if not self.chunks:
             raise InvalidDataError("The source has no rows.")
         self._starts = [chunk.start for chunk in self.chunks]
@@ -60,22 +71,38 @@ class RowTable:
 
     def read(self, chunk: Chunk, names: Collection[str] | None = None) -> Arrays:
         """Return the rows of a chunk, see `RowSource.read`."""
-        recipes = [self._recipes[name] for name in self._names(names)]
-        decoded = self._decoded(chunk, recipes)
-        for recipe in recipes:
-            for fault in decoded[recipe.name][1]:
-                if fault.kind != "missing value" or recipe.column.dtype.kind != "f":
-                    raise InvalidDataError(self._problem(chunk, fault).refusal)
-        return {name: array for name, (array, _) in decoded.items()}
+        return self._read(chunk, list(self._names(names)), None)[0]
 
     def weights(self, chunk: Chunk) -> NDArray[np.float64] | None:
         """Return base weights, see `RowSource.weights`."""
-        if self._weight is None:
-            return None
-        array, faults = self._decoded(chunk, [self._weight])[self._weight.name]
-        for fault in faults + self._wrong_weights(array):
+        return self._read(chunk, [], self._weight)[1]
+
+    def weighted(
+        self, chunk: Chunk, names: Collection[str]
+    ) -> tuple[Arrays, NDArray[np.float64] | None]:
+        """Return rows and base weights, see `DividedSource.weighted`."""
+        return self._read(chunk, list(self._names(names)), self._weight)
+
+    def _read(
+        self, chunk: Chunk, names: Sequence[str], weight: Recipe | None
+    ) -> tuple[Arrays, NDArray[np.float64] | None]:
+        recipes = [self._recipes[name] for name in names]
+        if not recipes and weight is None:
+            return {}, None
+        decoded = self._decoded(chunk, [*recipes, *([] if weight is None else [weight])])
+        wrong = [
+            fault
+            for recipe in recipes
+            for fault in decoded[recipe.name][1]
+            if fault.kind != "missing value" or recipe.column.dtype.kind != "f"
+        ]
+        weights = None
+        if weight is not None:
+            weights, faults = decoded.pop(weight.name)
+            wrong += faults + self._wrong_weights(weights)
+        for fault in wrong:
             raise InvalidDataError(self._problem(chunk, fault).refusal)
-        return array
+        return {name: array for name, (array, _) in decoded.items()}, weights
 
     def head(self, n: int) -> Arrays:
         """Return the first rows, see `RowSource.head`."""
@@ -147,8 +174,48 @@ class RowTable:
         dtypes = {name: column.dtype for name, column in self.columns.items()}
         return SourceScan.joined([self.examine(chunk)[1] for chunk in self.chunks], dtypes)
 
+    @property
+    def task_rows(self) -> int:
+        """See `DividedSource.task_rows`: rows that are not in files are sent chunk by chunk."""
+        return TASK_ROWS if self._reader.lies is Lies.IN_FILES else 1
+
+    def portion(self, chunks: Sequence[Chunk], names: Collection[str]) -> "RowTable":
+        """Return a source of some chunks and arrays, see `DividedSource.portion`."""
+        keys, parts = self._sent(chunks, names)
+        return self._portion(self._reader.portion(keys, parts), chunks, names)
+
+    def collections(
+        self, chunks: Sequence[Chunk], names: Collection[str]
+    ) -> tuple["RowTable", list[list[Any]]] | None:
+        """Return a portion that lacks its rows, see `DividedSource.collections`."""
+        if not isinstance(self._reader, DaskReader) or self._reader.lies is not Lies.WITH_DASK:
+            return None
+        keys, parts = self._sent(chunks, names)
+        reader = SentRows.without_rows(self._reader, keys, parts)
+        found = [self._reader.collections(key, parts) for key in keys]
+        return self._portion(reader, chunks, names), found
+
+    def with_tables(self, found: Sequence[Sequence[Any]]) -> "RowTable":
+        """Add the rows that a portion lacks: what the collections have become."""
+        tables = [[table for value in some if (table := table_of(value))] for some in found]
+        reader = replace(cast(SentRows, self._reader), found=tables)
+        return RowTable(reader, self._recipes, self._weight, self.chunks)
+
+    def _sent(self, chunks: Sequence[Chunk], names: Collection[str]) -> tuple[list[Key], list[str]]:
+        """Return the keys of chunks and the columns that arrays need; no keys where none does."""
+        used = [self._recipes[name] for name in self._names(names)]
+        used += [] if self._weight is None else [self._weight]
+        parts = list(dict.fromkeys(part for recipe in used for part in recipe.parts))
+        return [chunk.key for chunk in chunks] if parts else [], parts
+
+    def _portion(
+        self, reader: Reader, chunks: Sequence[Chunk], names: Collection[str]
+    ) -> "RowTable":
+        recipes = {name: self._recipes[name] for name in names}
+        return RowTable(reader, recipes, self._weight, chunks)
+
     def __repr__(self) -> str:
-        files = {piece.file for piece in self._reader.pieces} - {""}
+        files = {piece.file for piece in _pieces(self._reader)} - {""}
         noun = self._reader.noun
         counted = f"{spaced(len(files))} {noun}{'s' * (len(files) != 1)}" if files else ""
         size = self._reader.n_bytes
@@ -217,6 +284,10 @@ class RowTable:
         raise InvalidOptionError(
             f"There is no row {spaced(int(position))}: the source has {spaced(self.n_rows)} rows."
         )
+
+
+def _pieces(reader: Reader) -> Iterable[Piece]:
+    return reader.pieces.values() if isinstance(reader.pieces, Mapping) else reader.pieces
 
 
 def _distinct_positions(n: int, n_rows: int, rng: np.random.Generator) -> NDArray[np.int64]:

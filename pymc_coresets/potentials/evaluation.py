@@ -27,7 +27,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.source import Look, LookPart, RowBlocks, Wanted
+from pymc_coresets.rows.source import CandidateRule, Look, LookPart, RowBlocks, Wanted
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["Collapse", "LogLikelihood"]
@@ -206,12 +206,17 @@ class LogLikelihood:
         that are NaN or infinite are refused.
         """
         wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
+        return Look.of(self.look_parts(draws, wanted, finite=finite), wanted)
+
+    def look_parts(
+        self, draws: DrawsLike, wanted: CandidateRule, *, finite: bool = False
+    ) -> Iterator[LookPart]:
+        """Evaluate all rows at the draws, and yield what a look finds in each block of them."""
 
         def reduce(_: int, rows: Rows, values: np.ndarray) -> LookPart:
             return LookPart.of(values, rows, wanted)
 
-        parts = self._each_block(reduce, self._draws(draws), self.source.blocks, finite=finite)
-        return Look.of(parts, wanted)
+        yield from self._each_block(reduce, self._draws(draws), self.source.blocks, finite=finite)
 
     def _each_block[T](
         self,

@@ -1,6 +1,7 @@
 """The potentials of rows that are read chunk by chunk, by a model that holds a template of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["likelihood_of_rows", "named_arrays", "template_of_rows"]
+__all__ = ["CodeCheck", "likelihood_of_rows", "named_arrays", "template_of_rows"]
 
 _BLOCK_ROWS = 2**16
 _N_ALONE = 3
@@ -77,9 +78,8 @@ def likelihood_of_rows(
     source = StreamedRows(rows, columns, first.verify)
     if source.n_rows < 2:
         raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
-    found = lookups(template.observations)
     loglik = template.reading(source)
-    _check_codes(loglik, found)
+    CodeCheck(loglik).require_inside(loglik)
     verify(template, rng=rng)
     _verify_others(loglik, rows, {"observed": observed, "dim": dim}, rng)
     return loglik
@@ -152,25 +152,52 @@ def named_arrays(observations: Observations, rows: Rows) -> dict[str, np.ndarray
 # -- codes -----------------------------------------------------------------------------------------
 
 
-def _check_codes(loglik: LogLikelihood, found: Sequence[Lookup]) -> None:
-    """Refuse rows that look up what is not there: one reading of the rows, if any look up."""
-    if not found:
-        return
-    obs = loglik.observations
-    inputs = [obs.n_rows, *(row.placeholder for row in obs.rows)]
-    function = numpy_function(inputs, [lookup.codes for lookup in found])
-    for block in loglik.source.blocks(_BLOCK_ROWS):
-        # A table may itself hold codes: those that lead there are checked first.
-        try:
-            values = function(len(block), *block.arrays)
-        except IndexError:
-            values = [_codes_of(lookup, named_arrays(obs, block)) for lookup in found]
-        for lookup, codes in zip(found, values, strict=True):
-            bad = np.argwhere((codes < 0) | (codes >= lookup.length))
-            if len(bad):
-                raise _outside(
-                    loglik, lookup, codes[tuple(bad[0])], int(block.positions[bad[0][0]])
-                )
+class CodeCheck:
+    """Which entries of tables the rows of a model ask for, compiled once.
+
+    Parameters
+    ----------
+    template : LogLikelihood
+        Of a model with a template of the rows.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Data("y", np.arange(10.0))
+    ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
+    >>> template = template_of_rows(model, {"y": np.zeros(())})
+    >>> CodeCheck(template).require_inside(template)
+    """
+
+    def __init__(self, template: LogLikelihood) -> None:
+        self._observations, self._found = template.observations, lookups(template.observations)
+
+    @cached_property
+    def _codes(self) -> Callable[..., list[np.ndarray]]:
+        obs = self._observations
+        inputs = [obs.n_rows, *(row.placeholder for row in obs.rows)]
+        return numpy_function(inputs, [lookup.codes for lookup in self._found])
+
+    def require_inside(self, loglik: LogLikelihood) -> None:
+        """Refuse rows that look up what is not there: one reading of them, if any look up.
+
+        Raises
+        ------
+        InvalidDataError
+            If a code is not that of an entry; the message names the row, the code and the table.
+        """
+        for block in loglik.source.blocks(_BLOCK_ROWS) if self._found else ():
+            # A table may itself hold codes: those that lead there are checked first.
+            try:
+                values = self._codes(len(block), *block.arrays)
+            except IndexError:
+                arrays = named_arrays(self._observations, block)
+                values = [_codes_of(lookup, arrays) for lookup in self._found]
+            for lookup, codes in zip(self._found, values, strict=True):
+                bad = np.argwhere((codes < 0) | (codes >= lookup.length))
+                if len(bad):
+                    position = int(block.positions[bad[0][0]])
+                    raise _outside(loglik, lookup, codes[tuple(bad[0])], position)
 
 
 def _codes_of(lookup: Lookup, arrays: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["Look", "LookPart", "Potentials", "RowBlocks", "Scan", "Wanted"]
+__all__ = ["CandidateRule", "Look", "LookPart", "Potentials", "RowBlocks", "Scan", "Wanted"]
 
 _ROUNDING = 16 * np.finfo(float).eps
 
@@ -29,6 +29,17 @@ class Scan:
 
     rows: Rows
     weights: NDArray[np.float64]
+
+
+class CandidateRule(Protocol):
+    """Which rows a look brings back: those with the smallest keys."""
+
+    @property
+    def n_candidates(self) -> int:
+        """How many at most; 0 for none."""
+
+    def keys(self, rows: Rows, norms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a key for each row, from the lengths of their tangent vectors; infinite: never."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +120,7 @@ class LookPart:
     keys: NDArray[np.float64]
 
     @classmethod
-    def of(cls, values: NDArray[np.float64], rows: Rows, wanted: Wanted) -> Self:
+    def of(cls, values: NDArray[np.float64], rows: Rows, wanted: CandidateRule) -> Self:
         """Reduce the potentials (n_draws, n_rows) of a block of rows, which are overwritten."""
         means = _centre_in_place(values)
         norms, keys = np.zeros(len(rows)), np.full(len(rows), np.inf)
@@ -123,6 +134,20 @@ class LookPart:
             candidates=rows.take(kept),
             keys=keys[kept],
         )
+
+    @classmethod
+    def joined(cls, parts: Iterable["LookPart"], n_candidates: int) -> Self:
+        """Add up parts as they come, in the order of the rows; keep those with the smallest keys.
+
+        Memory: that of the candidates, whatever the number of parts.
+        """
+        total, norm_total, kept = np.zeros(1), 0.0, _Smallest(n_candidates)
+        for part in parts:
+            total = total + part.total
+            norm_total += part.norm_total
+            kept.add(part.candidates, part.keys)
+        rows, keys = kept.found()
+        return cls(total=total, norm_total=norm_total, candidates=rows, keys=keys)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -146,17 +171,10 @@ class Look:
     candidates: Rows
 
     @classmethod
-    def of(cls, parts: Iterable[LookPart], wanted: Wanted) -> Self:
-        """Add up the parts as they come, which is in the order of the rows.
-
-        Memory: that of the candidates, whatever the number of parts.
-        """
-        total, norm_total, kept = np.zeros(1), 0.0, _Smallest(wanted.n_candidates)
-        for part in parts:
-            total = total + part.total
-            norm_total += part.norm_total
-            kept.add(part.candidates, part.keys)
-        return cls(total=total, norm_total=norm_total, candidates=kept.rows())
+    def of(cls, parts: Iterable[LookPart], wanted: CandidateRule) -> Self:
+        """Add up the parts as they come, see `LookPart.joined`."""
+        found = LookPart.joined(parts, wanted.n_candidates)
+        return cls(total=found.total, norm_total=found.norm_total, candidates=found.candidates)
 
 
 class _Smallest:
@@ -173,17 +191,17 @@ class _Smallest:
         if self._n_held > 2 * self._size:
             self._cut()
 
-    def rows(self) -> Rows:
+    def found(self) -> tuple[Rows, NDArray[np.float64]]:
         return self._cut()
 
-    def _cut(self) -> Rows:
+    def _cut(self) -> tuple[Rows, NDArray[np.float64]]:
         rows = Rows.joined([rows for rows, _ in self._parts])
         keys = np.concatenate([keys for _, keys in self._parts])
         if len(keys) > self._size:
             kept = np.sort(np.argpartition(keys, self._size)[: self._size])
             rows, keys = rows.take(kept), keys[kept]
         self._parts, self._n_held = [(rows, keys)], len(keys)
-        return rows
+        return rows, keys
 
 
 def _centre_in_place(values: NDArray[np.float64]) -> NDArray[np.float64]:

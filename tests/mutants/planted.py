@@ -202,7 +202,6 @@ PLANTED = [
         ("self.start if len(self.start.rows) <= self.size", "self.start if True"),
         ("TOLERANCE_REACHED if self.best.objective <=", "TOLERANCE_REACHED if 1 <="),
         ("options.start_size or max(_LEAST_START, ", "options.start_size or min(_LEAST_START, "),
-        ("min(_MARGIN * self.options.tolerance, _LOOSEST)", "_MARGIN * self.options.tolerance"),
         ("best.objective if math.isfinite(best.objective) else", "run.start.objective or"),
     ),
     *plant(

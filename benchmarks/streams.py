@@ -154,6 +154,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="medians of so many")
     options = parser.parse_args()
     warnings.simplefilter("ignore", CoresetWarning)
+    console = Console(width=150)
     found: dict[tuple[int, str], list[tuple[float, ...]]] = {}
     for seed in range(1, options.seeds + 1):
         model, data = simulate(options.n, options.columns, seed)
@@ -165,13 +166,14 @@ def main() -> None:
                 seconds = time.process_time() - start
                 figures = (len(positions), *judge.measure(positions, weights), seconds)
                 found.setdefault((size, name), []).append(figures)
+                console.print(seed, size, name, *map(brief, figures), style="dim")
     rows = []
     for (size, name), figures in found.items():
         n_rows, objective, off, seconds = np.median(figures, axis=0)
         rows.append(
             [str(size), name, f"{n_rows:.0f}", brief(objective), f"{off:.3f}", f"{seconds:.1f}"]
         )
-    Console(width=150).print(markdown(list(HEADER), rows), markup=False)
+    console.print(markdown(HEADER, rows), markup=False)
 
 
 if __name__ == "__main__":

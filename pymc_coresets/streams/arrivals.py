@@ -138,9 +138,7 @@ class Arrivals:
             first + np.arange(piece.n_rows),
             weights,
             tuple(
-                np.asarray(found[row.name]).astype(
-                    row.values.dtype, casting="same_kind", copy=False
-                )
+                found[row.name].astype(row.values.dtype, casting="same_kind", copy=False)
                 for row in self._template.observations.rows
             ),
         )

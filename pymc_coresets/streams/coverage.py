@@ -161,10 +161,8 @@ def _whitened(draws: Draws) -> Vector:
         axis=1,
     )
     values = values - values.mean(axis=0)
-    scales = values.std(axis=0)
-    left, lengths, _ = np.linalg.svd(
-        values[:, scales > 0] / scales[scales > 0], full_matrices=False
-    )
+    varying = values[:, np.ptp(values, axis=0) > 0]
+    left, lengths, _ = np.linalg.svd(varying / varying.std(axis=0), full_matrices=False)
     kept = np.flatnonzero(lengths > _RANK * lengths[0])[: draws.n_draws // _DRAWS_PER_DIRECTION]
     whitened: Vector = left[:, kept] * np.sqrt(draws.n_draws)
     return whitened

@@ -30,7 +30,6 @@ from pymc_coresets.storage import history_dataset
 
 __all__ = ["merge"]
 
-_METHODS = (RiemannianPursuit, Sensitivity)
 _LEVELS, _LEAVES, _OBJECTIVES = "merge_levels", "merged_coresets", "objective_of_parts"
 _GONE = (
     "This coreset was merged from others, without the rows that they stand for: it can be sampled, "
@@ -123,9 +122,8 @@ def merge(
     template, n_rows = parts[0].template, [part.n_rows for part in parts]
     shifted = parts[1].kept.assign(position=parts[1].kept["position"] + n_rows[0])
     together = xr.concat([parts[0].kept, shifted], dim="row", combine_attrs="drop_conflicts")
-    union = Rows.joined(
-        [rows_of_dataset(template.observations, k) for k in (parts[0].kept, shifted)]
-    )
+    rows = [rows_of_dataset(template.observations, kept) for kept in (parts[0].kept, shifted)]
+    union = Rows.joined(rows)
     union = replace(union, base_weights=together["weight"].to_numpy())
     _require_same(template, parts[1].template, union, rng=rng.spawn(1)[0])
     solution, figures = _reduced(template, union, size, chosen, rng)
@@ -186,16 +184,11 @@ def _require_same(
     """Refuse another likelihood or another prior, by their values at some points."""
     if first.observations.model is second.observations.model:
         return
-    if first.shapes != second.shapes or set(_names(first)) != set(_names(second)):
-        raise InvalidDataError(
-            "The coresets are of different models: the free variables are "
-            f"{sorted(first.shapes)!r} and {sorted(second.shapes)!r}, the data containers of the "
-            f"rows {sorted(_names(first))!r} and {sorted(_names(second))!r}. Merge those of one."
-        )
     space = Unconstrained(first.observations.model)
     points = points_around(space, rng)[0]
     near, arrays = space.constrain(points), named_arrays(first.observations, rows)
-    same_rows = replace(rows, arrays=tuple(arrays[name] for name in _names(second)))
+    names = [row.name for row in second.observations.rows]
+    same_rows = replace(rows, arrays=tuple(arrays[name] for name in names))
     priors = [_log_priors(each, space, points) for each in (first, second)]
     potentials = [
         first.matrix(near, rows, finite=False), second.matrix(near, same_rows, finite=False)
@@ -205,10 +198,6 @@ def _require_same(
             raise InvalidDataError(
                 f"The coresets are of different models: their {what} differ. Merge those of one."
             )
-
-
-def _names(loglik: LogLikelihood) -> list[str]:
-    return [row.name for row in loglik.observations.rows]
 
 
 def _log_priors(loglik: LogLikelihood, space: Unconstrained, points: np.ndarray) -> np.ndarray:
@@ -221,9 +210,9 @@ def _log_priors(loglik: LogLikelihood, space: Unconstrained, points: np.ndarray)
 # -- reduction -------------------------------------------------------------------------------------
 
 
-def _method(method: str | RiemannianPursuit | Sensitivity) -> RiemannianPursuit | Sensitivity:
-    known = {kind.name: kind for kind in _METHODS}
-    if isinstance(method, _METHODS):
+def _method(method: Any) -> RiemannianPursuit | Sensitivity:  # noqa: ANN401 - what users pass
+    known = {kind.name: kind for kind in (RiemannianPursuit, Sensitivity)}
+    if isinstance(method, RiemannianPursuit | Sensitivity):
         return method
     if isinstance(method, str) and method in known:
         return known[method]()
@@ -243,7 +232,7 @@ def _reduced(
     source = InMemoryRows(union.arrays, union.base_weights, union.positions)
     if len(union) <= size:
         exact = Solution.sampled(union, union.base_weights)
-        return replace(exact, status=Status.EXACT, objective=0.0), {}
+        return replace(exact, status=Status.UNION, objective=0.0), {}
     if isinstance(method, Sensitivity):
         observations = template.observations
         copy = copy_with_rows(observations.model, named_arrays(observations, union))

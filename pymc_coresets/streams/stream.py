@@ -11,7 +11,12 @@ from numpy.typing import ArrayLike
 
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.display import facts_text
-from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError, warn_user
+from pymc_coresets.exceptions import (
+    InvalidDataError,
+    InvalidOptionError,
+    UnsupportedModelError,
+    warn_user,
+)
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, names_of, positive_number, whole_number
@@ -32,6 +37,7 @@ from pymc_coresets.streams.stored import state_of_tree, template_of_tree, tree_o
 __all__ = ["CoresetStream"]
 
 _FEWEST_DRAWS, _LEAST_DRAWS, _MOST_DRAWS = 100, 200, 2_000
+_LEAST_GROWTH = 32  # so that the number of rows doubles in a later epoch
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning
 _GONE = (
     "The rows of this stream were seen once and are gone: the coreset can be sampled, but this "
@@ -73,9 +79,9 @@ class CoresetStream:
         Draws at which rows are compared, at least 100.  By default twice as many as `size` or as
         K, but 200 at least and 2 000 at most.
     epoch_growth : float, default 5000
-        Once there are so many times as many rows as those whose posterior the draws are from, a new
-        *epoch* begins: the coreset so far stands for the rows before it, and new draws come from
-        its posterior, four times as wide.
+        Once there are so many times (32 at least) as many rows as those whose posterior the draws
+        are from, a new *epoch* begins: the coreset so far stands for the rows before it, and new
+        draws come from its posterior, four times as wide.
     observed, dim : str or sequence of str, optional
         As for `build_coreset`.
     random_seed : int or Generator, optional
@@ -417,8 +423,8 @@ def _check_options(
     if draws is not None:
         whole_number("draws", draws, least=_FEWEST_DRAWS)
     positive_number("tolerance", tolerance)
-    if positive_number("epoch_growth", epoch_growth) < 2:
-        whole_number("epoch_growth", int(epoch_growth), least=2)
+    if positive_number("epoch_growth", epoch_growth) < _LEAST_GROWTH:
+        raise InvalidOptionError(f"epoch_growth={epoch_growth} must be at least {_LEAST_GROWTH}.")
 
 
 def _default_draws(n_dims: int, size: int) -> int:

@@ -29,7 +29,7 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.solution import Solution
 
-CHUNK, SIZES, N_FRESH, TOLERANCE = 4_096, (50, 100, 200), 1_000, 1e-4
+CHUNK, SIZES, N_FRESH, TOLERANCE = 4_096, (50, 100, 200), 500, 1e-4
 HEADER = ("M", "way", "rows", "J", "mean off / sd", "processor s")
 
 type Arrays = dict[str, np.ndarray]

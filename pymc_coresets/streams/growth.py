@@ -22,9 +22,10 @@ from pymc_coresets.solving.solution import Solution
 from pymc_coresets.streams.arrivals import ArrivedRows
 from pymc_coresets.streams.coverage import Coverage, Displacement
 
-__all__ = ["Beginning", "Epoch", "Growth", "Reason", "StreamOptions", "StreamState"]
+__all__ = ["WIDENING", "Beginning", "Epoch", "Growth", "Reason", "StreamOptions", "StreamState"]
 
-_WIDENING = 16.0  # draws of a later epoch are four times as wide as the posterior then
+WIDENING = 2.0  # of the variance: draws of a later epoch are wider than the posterior then
+_ROWS_OF_SUMMARY = 2  # for each of the coreset: its error is to be smaller
 _PROBED_ROWS = 1_000  # for the scale of the tangent vectors
 
 
@@ -72,6 +73,8 @@ class Beginning:
     ----------
     n_rows : int
         Rows before it.
+    total_weight : float
+        Sum of their base weights.
     chunk : int
         Number of the chunk that it began in; 0 for the pilot.
     reason : Reason
@@ -84,6 +87,7 @@ class Beginning:
     """
 
     n_rows: int
+    total_weight: float
     chunk: int
     reason: Reason
     size: int = 0
@@ -152,6 +156,16 @@ class StreamState:
         return ratios
 
     @property
+    def inherited_objective(self) -> float:
+        """What the coresets that stand for earlier rows lacked, as far as it still counts, in nats.
+
+        To first order an error of the log-likelihood varies over a posterior in proportion to that
+        posterior's variance, which has shrunk since as the rows have become more.
+        """
+        later = self.beginnings[1:]
+        return sum(one.objective * one.total_weight for one in later) / self.total_weight
+
+    @property
     def displacement(self) -> Displacement:
         """Where the posterior lies among the draws."""
         return Displacement.of(self.epoch.draws, self.log_ratios)
@@ -215,7 +229,7 @@ class Growth:
                 candidates=nothing,
                 keys=np.zeros(0),
             ),
-            beginnings=(Beginning(n_rows=0, chunk=0, reason=Reason.PILOT),),
+            beginnings=(Beginning(n_rows=0, total_weight=0.0, chunk=0, reason=Reason.PILOT),),
         )
         state = self._seen(unseen, pilot)
         return replace(state, epoch=replace(state.epoch, origin=state.seen.total))
@@ -234,15 +248,18 @@ class Growth:
             state, start, just_begun = self._looked(state, rows.part(start, stop)), stop, False
         return state
 
-    def choose(self, state: StreamState) -> Solution:
-        """Choose rows whose weighted sum is close to that of all, at the draws of the epoch."""
+    def choose(self, state: StreamState, *, factor: int = 1) -> Solution:
+        """Choose rows whose weighted sum is close to that of all, at the draws of the epoch.
+
+        With a `factor`, so many times as many as the coreset may have.
+        """
         candidates, smoothed = state.candidates, pareto_smooth(state.log_ratios[None])
         look = Look(total=state.seen.total, norm_total=state.seen.norm_total, candidates=candidates)
         selection = pursue(
             CoresetSampler(self.template),
             state.epoch.draws,
             look,
-            self.options.size,
+            factor * self.options.size,
             tolerance=self.options.tolerance,
             rng=self._rng(state.n_rows, 1),
             weights=smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None,
@@ -281,12 +298,13 @@ class Growth:
         distance: float = 0.0,
     ) -> StreamState:
         """Begin an epoch with the coreset so far, at draws that know of some more rows, too."""
-        solution = self.choose(state)
+        solution = self.choose(state, factor=_ROWS_OF_SUMMARY)
         summary, weights = solution.rows, solution.weights
         known = summary if rows is None else Rows.joined([summary, rows.all])
         more = [] if rows is None else [rows.all.base_weights]
-        masses = np.concatenate([weights, *more])
-        masses = masses / min(max(masses.sum() / state.pilot_weight, 1.0), _WIDENING)
+        mass = state.total_weight + sum(float(each.sum()) for each in more)
+        widening = min(max(mass / state.pilot_weight, 1.0), WIDENING)
+        masses = np.concatenate([weights, *more]) / widening
         draws = self._drawn(known, masses, before=state.n_rows)
         loglik = _centred(self.template.matrix(draws, summary))
         lengths = weights @ loglik.std(axis=1)
@@ -295,7 +313,7 @@ class Growth:
             epoch=Epoch(
                 draws=draws,
                 origin=masses @ _centred(self.template.matrix(draws, known)),
-                mass=float(masses.sum()),
+                mass=mass / widening,
                 scale=float(lengths) / state.n_rows,
             ),
             summary=summary,
@@ -305,6 +323,7 @@ class Growth:
                 *state.beginnings,
                 Beginning(
                     n_rows=state.n_rows,
+                    total_weight=state.total_weight,
                     chunk=state.n_chunks + 1,
                     reason=reason,
                     size=len(summary),

@@ -31,13 +31,13 @@ from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import Settings, history_dataset
 from pymc_coresets.streams.arrivals import Arrivals, ArrivedRows, rows_given
 from pymc_coresets.streams.coverage import Coverage
-from pymc_coresets.streams.growth import Growth, Reason, StreamOptions
+from pymc_coresets.streams.growth import WIDENING, Growth, Reason, StreamOptions
 from pymc_coresets.streams.stored import state_of_tree, template_of_tree, tree_of_state
 
 __all__ = ["CoresetStream"]
 
 _FEWEST_DRAWS, _LEAST_DRAWS, _MOST_DRAWS = 100, 200, 2_000
-_LEAST_GROWTH = 32  # so that the number of rows doubles in a later epoch
+_LEAST_GROWTH = 2 * WIDENING  # so that the number of rows doubles in a later epoch
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning
 _GONE = (
     "The rows of this stream were seen once and are gone: the coreset can be sampled, but this "
@@ -76,12 +76,12 @@ class CoresetStream:
     tolerance : float, default 0.01
         Symmetrised KL divergence in nats to aim at: no rows are added beyond a tenth of it.
     draws : int, optional
-        Draws at which rows are compared, at least 100.  By default twice as many as `size` or as
-        K, but 200 at least and 2 000 at most.
-    epoch_growth : float, default 5000
-        Once there are so many times (32 at least) as many rows as those whose posterior the draws
+        Draws at which rows are compared, at least 100.  By default four for each of `size`, or two
+        for each of K where that is more; but 200 at least and 2 000 at most.
+    epoch_growth : float, default 8
+        Once there are so many times (4 at least) as many rows as those whose posterior the draws
         are from, a new *epoch* begins: the coreset so far stands for the rows before it, and new
-        draws come from its posterior, four times as wide.
+        draws come from its posterior, 1.4 times as wide.  An epoch takes about a second.
     observed, dim : str or sequence of str, optional
         As for `build_coreset`.
     random_seed : int or Generator, optional
@@ -100,7 +100,8 @@ class CoresetStream:
 
     The sum over all rows at the draws is exact however long the stream, whereas a tree of coresets
     that are merged and reduced loses with every level (see `merge`).  Two things are lost.
-    A new epoch replaces the rows before it by their coreset: its objective is in the history.
+    A new epoch replaces the rows before it by their coreset, whose error counts for less and less
+    as rows follow: `objective` has it in proportion.
     And the draws are those of the pilot's posterior: if the rows drift, so that the posterior
     moves to where the draws are not, exact sums there say little of it.  This is measured with
     every chunk; if it happens, there is a `CoresetWarning`, and an epoch begins that knows of
@@ -141,7 +142,7 @@ class CoresetStream:
         size: int | None = None,
         tolerance: float = 0.01,
         draws: int | None = None,
-        epoch_growth: float = 5_000.0,
+        epoch_growth: float = 8.0,
         observed: str | Sequence[str] | None = None,
         dim: str | Sequence[str] | None = None,
         random_seed: int | np.random.Generator | None = None,
@@ -279,10 +280,12 @@ class CoresetStream:
         -------
         Coreset
             With its rows as data, see `Coreset.rows`; positions are counted from the first row of
-            the pilot.  `objective` is the squared distance from the exact sum over all rows at the
-            stream's draws that chose nothing, in nats.  While these draws are wider than the
-            posterior, this is no estimate of the divergence but, as a rule, an upper bound.  The
-            attributes of `history` say what the draws are: ``draws_distance``, ``draws_width``,
+            the pilot.  `objective` is the squared distance from the sum over all rows at the
+            stream's draws that chose nothing, in nats; to it is added that of the coresets which
+            stand for the rows of earlier epochs, times the share that these are of all rows (the
+            attribute ``inherited_objective``).  While the draws are wider than the posterior, this
+            is no estimate of the divergence but, as a rule, an upper bound.  The attributes of
+            `history` say what the draws are: ``draws_distance``, ``draws_width``,
             ``pareto_khat``, ``psis_ess``, and ``epochs``.  There is no certificate, and `check`
             needs all rows.
 
@@ -305,9 +308,10 @@ class CoresetStream:
         """
         state, options = self._state, self._growth.options
         solution = self._growth.choose(state)
-        if not solution.objective <= max(_NOTICEABLE, options.tolerance):
+        objective = solution.objective + state.inherited_objective
+        if not objective <= max(_NOTICEABLE, options.tolerance):
             warn_user(
-                f"The coreset is {solution.objective:.3g} nats from the rows of the stream at its "
+                f"The coreset is {objective:.3g} nats from the rows of the stream at its "
                 f"draws: allow a larger size than {options.size}, or more draws than "
                 f"{options.n_draws}, or begin with a larger pilot."
             )
@@ -320,7 +324,7 @@ class CoresetStream:
             method="stream",
             weighting="the pilot's posterior" if self.n_epochs == 1 else "the last epoch's draws",
             status=solution.status.value,
-            objective=solution.objective,
+            objective=objective,
             random_seed=options.seed,
             history=history_dataset(solution.history, self._figures(solution)),
             settings=self._settings,
@@ -338,6 +342,7 @@ class CoresetStream:
                 + (f", objective of the coreset before {one.objective:.3g}" if one.size else "")
                 for one in state.beginnings
             ),
+            "inherited_objective": state.inherited_objective,
             "n_candidates": len(state.candidates),
             "n_draws": found.n_draws,
             "n_passes": 1,
@@ -424,11 +429,11 @@ def _check_options(
         whole_number("draws", draws, least=_FEWEST_DRAWS)
     positive_number("tolerance", tolerance)
     if positive_number("epoch_growth", epoch_growth) < _LEAST_GROWTH:
-        raise InvalidOptionError(f"epoch_growth={epoch_growth} must be at least {_LEAST_GROWTH}.")
+        raise InvalidOptionError(f"epoch_growth={epoch_growth} must be at least {_LEAST_GROWTH:g}.")
 
 
 def _default_draws(n_dims: int, size: int) -> int:
-    return max(_LEAST_DRAWS, min(2 * max(size, rows_of_a_quadratic(n_dims)), _MOST_DRAWS))
+    return max(_LEAST_DRAWS, min(max(4 * size, 2 * rows_of_a_quadratic(n_dims)), _MOST_DRAWS))
 
 
 def _absent(n_rows: int, total_weight: float) -> AbsentRows:

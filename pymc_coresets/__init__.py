@@ -31,6 +31,9 @@ from pymc_coresets.pass_glm import build_pass_glm
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.sampling.weighting import Laplace, Pathfinder, Prior, Subsample
+from pymc_coresets.streams.coverage import Coverage
+from pymc_coresets.streams.merging import merge
+from pymc_coresets.streams.stream import CoresetStream
 
 if TYPE_CHECKING:
     from pymc_coresets.diagnostics.plots import plot_comparison, plot_history, plot_weights
@@ -45,7 +48,9 @@ __all__ = [
     "Comparison",
     "Coreset",
     "CoresetError",
+    "CoresetStream",
     "CoresetWarning",
+    "Coverage",
     "Exact",
     "FrankWolfe",
     "InvalidDataError",
@@ -68,6 +73,7 @@ __all__ = [
     "build_coreset",
     "build_pass_glm",
     "compare",
+    "merge",
     "open_rows",
     "plot_comparison",
     "plot_history",

@@ -3,13 +3,12 @@
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from importlib.util import find_spec
 from typing import Any, cast
 
 import numpy as np
 import pymc as pm
-import xarray as xr
 
 from pymc_coresets.advice import limitations
 from pymc_coresets.coreset import Coreset
@@ -31,18 +30,18 @@ from pymc_coresets.options import (
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.from_rows import check_rows, likelihood_of_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
-from pymc_coresets.potentials.verification import verify, verify_model
+from pymc_coresets.potentials.verification import verify, verify_form
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewrite import WEIGHTS, coreset_model
+from pymc_coresets.reading.rewrite import WEIGHTS
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.sampler import InnerNuts
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
-from pymc_coresets.solving.solution import Solution, Status, Trace
-from pymc_coresets.storage import Settings
+from pymc_coresets.solving.solution import Solution, Status
+from pymc_coresets.storage import Settings, history_dataset
 
 __all__ = ["build_coreset"]
 
@@ -218,7 +217,12 @@ def build_coreset(  # noqa: PLR0913
         status=solution.status.value,
         objective=solution.objective,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
-        history=_history(solution.history, report),
+        history=history_dataset(
+            solution.history,
+            {f"seconds {part}": value for part, value in report.seconds.items()}
+            | report.counts
+            | report.figures,
+        ),
         settings=settings,
         loglikelihood=loglik,
         proposal=solution.proposal,
@@ -272,14 +276,8 @@ def _read(
         where: Any = {"observed": settings["observed"], "dim": settings["dim"]}
         where |= {"rng": rng.spawn(1)[0], "executor": executor}
         loglik = likelihood_of_rows(model, rows, **where)
-    _verify_form(loglik)
+    verify_form(loglik)
     return loglik
-
-
-def _verify_form(loglik: LogLikelihood) -> None:
-    """Compare the coreset's model with PyMC on one row."""
-    rows, weights = loglik.some_row, np.array([2.0])
-    verify_model(loglik, coreset_model(loglik.observations, rows, weights), rows, weights)
 
 
 def _method(method: str | Method) -> Method:
@@ -379,9 +377,3 @@ def _warn_of_limits(solution: Solution, job: Job[Draws], *, tolerance: float | N
     )
     for message in messages:
         warn_user(message)
-
-
-def _history(trace: Trace, report: Reporter) -> xr.Dataset:
-    columns = {f.name: ("step", getattr(trace, f.name)) for f in fields(trace)}
-    seconds = {f"seconds {part}": value for part, value in report.seconds.items()}
-    return xr.Dataset(columns, attrs=seconds | report.counts | report.figures)

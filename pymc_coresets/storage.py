@@ -4,7 +4,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +20,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_
 from pymc_coresets.options import flag, names_of
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.solving.solution import Trace
 
 __all__ = [
     "GROUP",
@@ -28,6 +29,7 @@ __all__ = [
     "Settings",
     "compare_fingerprints",
     "fingerprints",
+    "history_dataset",
     "read_netcdf",
     "stored_coreset",
     "stored_dataset",
@@ -271,6 +273,18 @@ def _need_h5netcdf() -> None:
 
 
 # -- what is in it ---------------------------------------------------------------------------------
+
+
+def history_dataset(trace: Trace, figures: Mapping[str, Any]) -> xr.Dataset:
+    """Return a history as a dataset along the steps, with figures and counts as its attributes.
+
+    Examples
+    --------
+    >>> dict(history_dataset(Trace.of([]), {"n_passes": 2}).sizes)
+    {'step': 0}
+    """
+    columns = {field.name: ("step", getattr(trace, field.name)) for field in fields(trace)}
+    return xr.Dataset(columns, attrs=dict(figures))
 
 
 def stored_dataset(fields: Mapping[str, Any]) -> xr.Dataset:

@@ -10,10 +10,13 @@ import numpy as np
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.rows.source import Potentials
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.candidates import n_candidates
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Progress, Solution
 
 _MANY = 50_000  # rows: a pass over the data costs more than what follows it
+_CANDIDATES_PER_ROW = 20
+_LEAST_ROWS = 200  # that the number of candidates allows for
 
 __all__ = [
     "CoresetPosterior",
@@ -22,6 +25,7 @@ __all__ = [
     "Propose",
     "Report",
     "WeightingDraws",
+    "candidates_to_keep",
     "draws_around_mode",
     "moderate_size",
     "rows_of_a_quadratic",
@@ -161,6 +165,18 @@ def draws_around_mode(n_dims: int, n_rows: int) -> int:
     """
     least = 500 if n_rows > _MANY else 1_000
     return max(least, min(2 * rows_of_a_quadratic(n_dims), 2_000))
+
+
+def candidates_to_keep(n_dims: int, size: int, n_draws: int) -> int:
+    """How many rows to choose among: 20 for each that may be needed, where 256 MB allow it.
+
+    Examples
+    --------
+    >>> candidates_to_keep(2, 100, 500), candidates_to_keep(40, 100, 500)
+    (4000, 17220)
+    """
+    needed = max(rows_of_a_quadratic(n_dims), _LEAST_ROWS, size)
+    return min(_CANDIDATES_PER_ROW * needed, n_candidates(n_draws))
 
 
 def moderate_size(n_dims: int, n_rows: int) -> int:

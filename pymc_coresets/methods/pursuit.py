@@ -7,11 +7,20 @@ import numpy as np
 
 from pymc_coresets.methods.fixed_draws import HilbertMethod
 from pymc_coresets.options import positive_number
-from pymc_coresets.solving.loop import State
+from pymc_coresets.rows.source import Look, Potentials
+from pymc_coresets.solving.candidates import problem_at
+from pymc_coresets.solving.loop import State, solve
 from pymc_coresets.solving.nnls import ActiveSet, add_best
-from pymc_coresets.solving.solution import Status
+from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.solution import Selection, Status
+
+__all__ = ["Pursuit", "PursuitState", "pursue"]
 
 _STEPS_PER_POINT = 10  # rows that come and go again cost one step each; 1 to 3 per point are usual
+_MARGIN = 0.1  # of the tolerance, within a round: the next posterior will differ from this one
+_LOOSEST = 0.1  # nats, within a round: with fewer rows some directions are not matched at all
+_LEAST_PATIENCE = 20  # rows that do not help on held-out draws before a round ends
+_PATIENCE_WITH_WEIGHTS = 60  # the same: with importance weights, held-out draws are noisier
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -105,3 +114,57 @@ class Pursuit(HilbertMethod):
     def finish(self, state: PursuitState) -> State:
         """Leave the weights as they are: they are already the best on their rows."""
         return state
+
+
+def pursue[D](
+    potentials: Potentials[D],
+    draws: D,
+    look: Look,
+    size: int,
+    *,
+    tolerance: float,
+    rng: np.random.Generator,
+    goal: Vector | None = None,
+    weights: Vector | None = None,
+) -> Selection:
+    """Choose among the candidates of a look until more rows no longer help on held-out draws.
+
+    Parameters
+    ----------
+    potentials : Potentials
+        Evaluates the candidates.
+    draws
+        At which the look was taken.
+    look : Look
+        The sum over all rows, and the candidates.
+    size : int
+        Largest number of weights.
+    tolerance : float
+        In nats: no rows are added beyond a tenth of it (0.1 nats at most).
+    rng : numpy.random.Generator
+        Says which draws are held out.
+    goal, weights : ndarray of shape (n_draws,), optional
+        See `problem_at`.
+
+    Returns
+    -------
+    Selection
+        Among ``look.candidates``.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If it comes during the choice.
+    InvalidDataError
+        If the draws cannot be used.
+    """
+    problem = problem_at(
+        potentials, draws, look, rng=rng, goal=goal, weights=weights, dtype=np.float32
+    )
+    method = Pursuit(tolerance=min(_MARGIN * tolerance, _LOOSEST))
+    least = _LEAST_PATIENCE if weights is None else _PATIENCE_WITH_WEIGHTS
+    size = min(size, problem.n_obs)
+    selection = solve(method, problem, size, rng=rng, patience=max(least, size // 10))
+    if selection.status is Status.INTERRUPTED:
+        raise KeyboardInterrupt
+    return selection

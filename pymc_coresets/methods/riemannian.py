@@ -18,17 +18,17 @@ from pymc_coresets.methods.job import (
     CoresetPosterior,
     Job,
     Propose,
+    candidates_to_keep,
     draws_around_mode,
     rows_of_a_quadratic,
 )
 from pymc_coresets.methods.metering import Metered
-from pymc_coresets.methods.pursuit import Pursuit
+from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.methods.rounds import Accept, Damp, Round, View, decide
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.source import Look
-from pymc_coresets.solving.candidates import default_n_draws, n_candidates, problem_at
-from pymc_coresets.solving.loop import solve
+from pymc_coresets.solving.candidates import default_n_draws
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Progress, Selection, Solution, Status, Trace
 
@@ -36,13 +36,7 @@ __all__ = ["RiemannianPursuit"]
 
 _log = logging.getLogger(__name__)
 
-_MARGIN = 0.1  # of the tolerance, within a round: the next posterior will differ from this one
-_LOOSEST = 0.1  # nats, within a round: with fewer rows some directions are not matched at all
-_LEAST_PATIENCE = 20  # rows that do not help on held-out draws before a round ends
-_PATIENCE_AT_PROPOSAL = 60  # the same: with importance weights, held-out draws are noisier
 _CERTIFYING = 400  # fresh draws: J to 7 to 15 % where it is near the tolerance
-_CANDIDATES_PER_ROW = 20
-_LEAST_ROWS = 200  # that the number of candidates allows for
 _LEAST_START = 1_000  # rows
 _ROWS_PER_DIMENSION = 50  # of the start: from a tenth of that, the rounds diverged in a hierarchy
 
@@ -352,10 +346,9 @@ class _Run[D]:
             return self.posterior.look(draws)
         if not self.scale:
             self.scale = float(some.weights @ self.posterior.loglik(draws, some.rows).std(axis=1))
-        for_quadratic = max(rows_of_a_quadratic(self.posterior.n_dims), _LEAST_ROWS, self.size)
         look = self.posterior.look(
             draws,
-            n_candidates=min(_CANDIDATES_PER_ROW * for_quadratic, n_candidates(n_choosing)),
+            n_candidates=candidates_to_keep(self.posterior.n_dims, self.size, n_choosing),
             scale=self.scale,
             key=random_key(self.rng),
         )
@@ -385,14 +378,10 @@ class _Run[D]:
         self, draws: D, look: Look, goal: Vector, weights: Vector | None = None
     ) -> tuple[Round, Selection]:
         """Choose among the candidates of a look what matches the goal at its draws."""
-        problem = problem_at(
-            self.posterior, draws, look, rng=self.rng, goal=goal, weights=weights, dtype=np.float32
-        )
-        method = Pursuit(tolerance=min(_MARGIN * self.options.tolerance, _LOOSEST))
-        size = min(self.size, problem.n_obs)
-        least = _LEAST_PATIENCE if weights is None else _PATIENCE_AT_PROPOSAL
-        selection = solve(method, problem, size, rng=self.rng, patience=max(least, size // 10))
-        if selection.status is Status.INTERRUPTED:
-            raise KeyboardInterrupt
+        tolerance = self.options.tolerance
+        selection = pursue(
+            self.posterior, draws, look, self.size,
+            tolerance=tolerance, rng=self.rng, goal=goal, weights=weights,
+        )  # fmt: skip
         rows = look.candidates.take(selection.indices)
         return Round(rows=rows, weights=selection.weights), selection

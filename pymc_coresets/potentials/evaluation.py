@@ -18,7 +18,7 @@ from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import in_threads
-from pymc_coresets.rows.source import Look, LookPart, RowBlocks, Wanted
+from pymc_coresets.rows.source import CandidateRule, Look, LookPart, RowBlocks, Wanted
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["Collapse", "LogLikelihood"]
@@ -203,8 +203,13 @@ class LogLikelihood:
         """
         draws = self._draws(draws)
         wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
+        return self.look_part(draws, wanted).look
+
+    def look_part(self, draws: DrawsLike, wanted: CandidateRule) -> LookPart:
+        """Evaluate all rows at the draws, as `look` does, and return the candidates' keys, too."""
+        draws = self._draws(draws)
         given, size = self._parameter_arrays(draws), _block_rows(draws)
-        return self.source.reduce(_LookPass(self.kernel, given, wanted, size)).look
+        return self.source.reduce(_LookPass(self.kernel, given, wanted, size))
 
     def _draws(self, draws: DrawsLike) -> Draws:
         return Draws.of(draws, self.shapes)
@@ -288,7 +293,7 @@ class _LookPass:
 
     kernel: Kernel
     given: Sequence[np.ndarray]
-    wanted: Wanted
+    wanted: CandidateRule
     size: int
 
     def begin(self) -> Callable[[Rows], LookPart]:

@@ -1,23 +1,21 @@
 """The potentials of rows that are read chunk by chunk, by a model that holds a template of them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pymc as pm
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.potentials.verification import points_around, reference_of, verify
 from pymc_coresets.reading.observations import Observations, find_observations
-from pymc_coresets.reading.template.codes import Lookup, lookups
 from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.engines import engine_of, no_rows_for
-from pymc_coresets.rows.first_reading import SourceScan
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
@@ -129,7 +127,7 @@ def likelihood_of_rows(
     if source.n_rows < 2:
         raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
     loglik = template.reading(source)
-    _check_codes(loglik.observations, source, first)
+    CodeCheck(loglik.observations).require_scanned(source, first)
     verify(template, rng=rng)
     _verify_others(loglik, rows, {"observed": observed, "dim": dim}, rng)
     return loglik
@@ -197,81 +195,6 @@ def named_arrays(observations: Observations, rows: Rows) -> dict[str, np.ndarray
     """
     arrays = zip(observations.rows, rows.arrays, strict=True)
     return {row.name: array for row, array in arrays}
-
-
-# -- codes -----------------------------------------------------------------------------------------
-
-
-def _check_codes(obs: Observations, source: StreamedRows, first: SourceScan) -> None:
-    """Refuse rows that look up what is not there.
-
-    The first reading knows the ranges of columns of codes; the rows are read again, once, only if
-    codes are computed from columns.
-    """
-    found = lookups(obs)
-    plain = {row.placeholder: row.name for row in obs.rows}
-    for lookup in found:
-        if lookup.codes in plain:
-            _check_ranges(lookup, source, first)
-    others = [lookup for lookup in found if lookup.codes not in plain]
-    if not others:
-        return
-    of_rows = [obs.n_rows, *(row.placeholder for row in obs.rows)]
-    axes = {i: row.axis for i, row in enumerate(obs.rows)}
-    kernel = Kernel([], of_rows, [lookup.codes for lookup in others], axes)
-    bad = source.reduce(_CodesPass(kernel, [lookup.length for lookup in others]))
-    if bad is not None:
-        raise _outside(source, others[bad.lookup], bad.code, bad.position)
-
-
-def _check_ranges(lookup: Lookup, source: StreamedRows, first: SourceScan) -> None:
-    [name] = lookup.columns
-    for chunk in source.source.chunks:
-        low, high = first.chunks[chunk.start].ranges[name]
-        if low < 0 or high >= lookup.length:
-            codes = source.source.read(chunk, [name])[name]
-            row = int(np.argwhere((codes < 0) | (codes >= lookup.length))[0][0])
-            code = int(codes[row][(codes[row] < 0) | (codes[row] >= lookup.length)].flat[0])
-            raise _outside(source, lookup, code, chunk.start + row)
-
-
-class _BadCode(NamedTuple):
-    position: int
-    lookup: int
-    code: int
-
-
-@dataclass(frozen=True, eq=False)
-class _CodesPass:
-    """Find the first row that looks up what is not there."""
-
-    kernel: Kernel
-    lengths: Sequence[int]
-    size: int = _BLOCK_ROWS
-
-    def begin(self) -> Callable[[Rows], _BadCode | None]:
-        evaluate = self.kernel.program.given()
-
-        def check(rows: Rows) -> _BadCode | None:
-            values = evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
-            for i, (codes, length) in enumerate(zip(values, self.lengths, strict=True)):
-                bad = np.argwhere((codes < 0) | (codes >= length))
-                if len(bad):
-                    return _BadCode(int(rows.positions[bad[0][0]]), i, int(codes[tuple(bad[0])]))
-            return None
-
-        return check
-
-    def joined(self, parts: Iterable[_BadCode | None]) -> _BadCode | None:
-        return next(filter(None, list(parts)), None)
-
-
-def _outside(source: StreamedRows, lookup: Lookup, code: int, position: int) -> InvalidDataError:
-    names = " and ".join(map(repr, lookup.columns))
-    return InvalidDataError(
-        f"{source.place(position)}: {names} asks for entry {code} of {lookup.table!r}, "
-        f"which has the entries 0 to {lookup.length - 1}."
-    )
 
 
 # -- comparison with PyMC --------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pymc_coresets.rows.engines import no_rows_for
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["kept_dataset", "likelihood_of_stored", "rows_of_dataset"]
+__all__ = ["columns_of_dataset", "kept_dataset", "likelihood_of_stored", "rows_of_dataset"]
 
 _BASE = "base_weight"
 _PREFIX = "data "  # of the names of columns, which may be those of other variables here
@@ -99,6 +99,12 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
     return Rows(kept["position"].to_numpy(), kept[_BASE].to_numpy(), tuple(arrays))
 
 
+def columns_of_dataset(kept: xr.Dataset) -> dict[str, Any]:
+    """Return one row of each column of such a dataset, which has its shape and dtype."""
+    names = {str(name): array for name, array in kept.data_vars.items()}
+    return {n.removeprefix(_PREFIX): a[0] for n, a in names.items() if n.startswith(_PREFIX)}
+
+
 def likelihood_of_stored(
     model: pm.Model,
     stored: Mapping[str, Any],
@@ -142,12 +148,7 @@ def likelihood_of_stored(
                 "open_rows, or build it again."
             )
         return loglik
-    columns = {
-        str(name).removeprefix(_PREFIX): array[0]
-        for name, array in kept.data_vars.items()
-        if str(name).startswith(_PREFIX)
-    }
-    template = template_of_rows(model, columns, **where)
+    template = template_of_rows(model, columns_of_dataset(kept), **where)
     rows_of_dataset(template.observations, kept)  # which refuses another model
     absent = AbsentRows(stored["n_distinct"], float(stored["n_observations"]))
     return template.reading(absent)

@@ -19,11 +19,11 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE, numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED
-from pymc_coresets.reading.rewrite import POTENTIAL
+from pymc_coresets.reading.rewrite import POTENTIAL, coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["points_around", "reference_of", "verify", "verify_model"]
+__all__ = ["points_around", "reference_of", "verify", "verify_form", "verify_model"]
 
 _NEAR, _FAR = 0.5, 4.0  # on the unconstrained scale; PyMC jitters starting points by up to 1
 _N_TRIES = 30  # more points, where the log-likelihood is finite at none of the first
@@ -247,6 +247,26 @@ def _nowhere_finite(obs: Observations, space: Unconstrained) -> UnsupportedModel
         f"initial point{reason} nor at {_N_TRIES} points around it. Give a point where it is "
         "(initval=...), or parametrise the model so that its parameters are valid everywhere."
     )
+
+
+def verify_form(loglik: LogLikelihood) -> None:
+    """Compare the model of a coreset of one row with the potential of that row.
+
+    Raises
+    ------
+    UnsupportedModelError
+        As `verify_model`.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
+    >>> verify_form(LogLikelihood(find_observations(model)))
+    """
+    rows, weights = loglik.some_row, np.array([2.0])
+    verify_model(loglik, coreset_model(loglik.observations, rows, weights), rows, weights)
 
 
 def verify_model(loglik: LogLikelihood, model: pm.Model, rows: Rows, weights: np.ndarray) -> None:

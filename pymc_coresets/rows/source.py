@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["Look", "LookPart", "Pass", "Potentials", "RowBlocks", "Scan", "Wanted"]
+__all__ = [
+    "CandidateRule",
+    "Look",
+    "LookPart",
+    "Pass",
+    "Potentials",
+    "RowBlocks",
+    "Scan",
+    "Wanted",
+]
 
 _ROUNDING = 16 * np.finfo(float).eps
 
@@ -29,6 +38,17 @@ class Scan:
 
     rows: Rows
     weights: NDArray[np.float64]
+
+
+class CandidateRule(Protocol):
+    """Which rows a look brings back: those with the smallest keys."""
+
+    @property
+    def n_candidates(self) -> int:
+        """How many at most; 0 for none."""
+
+    def keys(self, rows: Rows, norms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a key for each row, from the lengths of their tangent vectors; infinite: never."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +129,7 @@ class LookPart:
     keys: NDArray[np.float64]
 
     @classmethod
-    def of(cls, values: NDArray[np.float64], rows: Rows, wanted: Wanted) -> Self:
+    def of(cls, values: NDArray[np.float64], rows: Rows, wanted: CandidateRule) -> Self:
         """Reduce the potentials (n_draws, n_rows) of a block of rows, which are overwritten."""
         means = _centre_in_place(values)
         norms, keys = np.zeros(len(rows)), np.full(len(rows), np.inf)
@@ -125,8 +145,8 @@ class LookPart:
         )
 
     @classmethod
-    def joined(cls, parts: Iterable[Self], wanted: Wanted) -> Self:
-        """Add up the parts as they come, which is in the order of the rows.
+    def joined(cls, parts: Iterable[Self], wanted: CandidateRule) -> Self:
+        """Add up the parts as they come, in the order of the rows; keep the smallest keys.
 
         Memory: that of the candidates, whatever the number of parts.
         """

@@ -287,6 +287,13 @@ class StreamedRows:
 class AbsentRows:
     """Rows that were not given again: known by number, but nobody can read them.
 
+    Parameters
+    ----------
+    n_rows : int
+    total_weight : float
+    why : str
+        What to say to whoever asks for them.
+
     Examples
     --------
     >>> AbsentRows(1_000, 1_000.0).n_rows
@@ -295,6 +302,10 @@ class AbsentRows:
 
     n_rows: int
     total_weight: float
+    why: str = (
+        "This coreset was read without the rows that it stands for: it can be sampled, but for "
+        "this read it again with Coreset.from_netcdf(path, model, rows=...)."
+    )
 
     def blocks(self, size: int) -> NoReturn:  # noqa: ARG002
         """Refuse to read."""
@@ -317,7 +328,4 @@ class AbsentRows:
         return f"row {position}"
 
     def _error(self) -> CoresetError:
-        return CoresetError(
-            "This coreset was read without the rows that it stands for: it can be sampled, but for "
-            "this read it again with Coreset.from_netcdf(path, model, rows=...)."
-        )
+        return CoresetError(self.why)

@@ -24,6 +24,7 @@ class Status(Enum):
     """
 
     EXACT = "The coreset has all distinct rows: its posterior is exact."
+    UNION = "The coreset has all rows of those that were merged."
     SIZE_REACHED = "The coreset has the wanted number of weights."
     TOLERANCE_REACHED = "The held-out objective is within the tolerance."
     OPTIMAL = "No other row brings the coreset closer to the full data."

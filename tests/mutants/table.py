@@ -12,6 +12,7 @@ SENSITIVITY = "tests/statistical/test_sensitivity.py"
 STAND_IN = "tests/statistical/test_stand_in.py"
 OBSERVATIONS = "tests/models/test_observations.py"
 ROWS_ELSEWHERE = "tests/statistical/test_rows_elsewhere.py"
+STREAMS = "tests/statistical/test_streams.py"
 VERIFICATION = "tests/models/test_verification.py"
 ROW_SOURCES = "tests/rows/test_row_sources.py"
 SOURCE_ERRORS = "tests/rows/test_source_errors.py"
@@ -44,6 +45,7 @@ TESTS = {
     "rows/streamed": (*unit("streamed"), ENGINES),
     "rows/tasks": (*unit("streamed"), ENGINES),
     "rows/first_reading": (SOURCE_ERRORS, ROW_SOURCES),
+    "rows/reservoir": (STREAMS,),
     "rows/sources/": (ROW_SOURCES, SOURCE_ERRORS, DAMAGED_FILES),
     "rows/sources/kinds/dask_frames": (ROW_SOURCES, SOURCE_ERRORS, CLUSTER_SOURCES),
     "rows/sources/failures": (DAMAGED_FILES,),
@@ -75,6 +77,7 @@ TESTS = {
     "diagnostics/distances": unit("diagnostics_distances", "diagnostics_comparison"),
     "diagnostics/importance": unit("importance", "diagnostics_datatree"),
     "diagnostics/plots": unit("diagnostics_plots"),
+    "streams/": (STREAMS,),
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
     "sampling/metric": unit("metric"),
     "sampling/density": (*unit("proposal"), ROWS_ELSEWHERE),

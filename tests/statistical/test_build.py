@@ -489,7 +489,7 @@ def test_nothing_is_chosen_by_potentials_that_pymc_contradicts(model, monkeypatc
     def contradicted(*_, **__):
         raise UnsupportedModelError("PyMC gives something else")
 
-    for check in ("verify", "verify_model"):
+    for check in ("verify", "verify_form"):
         with monkeypatch.context() as patch:
             patch.setattr(f"pymc_coresets.build.{check}", contradicted)
             patch.setattr(Uniform, "run", lambda *_: pytest.fail("rows were chosen"))

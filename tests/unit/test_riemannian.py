@@ -8,7 +8,7 @@ import pytest
 
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
-from pymc_coresets.methods import riemannian
+from pymc_coresets.methods import pursuit, riemannian
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.methods.rounds import Accept, Round, View, decide
 from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
@@ -503,7 +503,7 @@ def test_held_out_draws_are_weighted_where_the_weights_are_reliable(
         given.append(weights)
         return problem_at(*args, weights=weights, **options)
 
-    monkeypatch.setattr(riemannian, "problem_at", recording)
+    monkeypatch.setattr(pursuit, "problem_at", recording)
     posterior = Proposing()
     posterior.widening = widening
     one_look(posterior)

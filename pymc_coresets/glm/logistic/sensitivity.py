@@ -128,16 +128,45 @@ class Sensitivity:
     def run(self, job: Job[Any]) -> Solution:
         """Bound the sensitivities of all rows, and draw in proportion to them."""
         source: InMemoryRows = job.loglikelihood.in_memory
-        base_weights = source.all.base_weights
         with job.report.part("linear predictor"):
             rows = _rows_of(job.loglikelihood)
         with job.report.part("sensitivities"):
-            centers = find_centers(rows, self.n_clusters, base_weights=base_weights, rng=job.rng)
-            found = bound_sensitivities(rows, centers, self, base_weights=base_weights)
-        n_draws = self._n_draws(found, rows.n_dims, job.size)
-        job.report.figures.update(self._figures(found, n_draws))
-        scan = sample_by_sensitivity(found.values, source, n_draws, key=random_key(job.rng))
+            scan, figures = self.choose(rows, source, job.size, rng=job.rng)
+        job.report.figures.update(figures)
         return Solution.sampled(scan.rows, scan.weights)
+
+    def choose(
+        self, rows: LogisticRows, source: InMemoryRows, size: int, *, rng: np.random.Generator
+    ) -> tuple[Scan, dict[str, Any]]:
+        """Draw rows in proportion to their sensitivities.
+
+        Parameters
+        ----------
+        rows : LogisticRows
+            Of the logistic regression.
+        source : InMemoryRows
+            The same rows, with their base weights.
+        size : int
+            Number of draws, where there is no `epsilon`; otherwise the largest number of rows.
+        rng : numpy.random.Generator
+
+        Returns
+        -------
+        scan : Scan
+        figures : dict
+            What the guarantee rests on.
+
+        Raises
+        ------
+        InvalidOptionError
+            If `epsilon` asks for as many draws as there are rows.
+        """
+        base_weights = source.all.base_weights
+        centers = find_centers(rows, self.n_clusters, base_weights=base_weights, rng=rng)
+        found = bound_sensitivities(rows, centers, self, base_weights=base_weights)
+        n_draws = self._n_draws(found, rows.n_dims, size)
+        scan = sample_by_sensitivity(found.values, source, n_draws, key=random_key(rng))
+        return scan, self._figures(found, n_draws)
 
     def _n_draws(self, found: Sensitivities, n_dims: int, size: int) -> int:
         if self.epsilon is None:

@@ -1,0 +1,153 @@
+"""Chunks as they arrive: everything is checked before anything of them is added."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
+from pymc_coresets.potentials.code_checks import CodeCheck
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.template.inputs import Template
+from pymc_coresets.rows.chunks import Chunk, RowSource
+from pymc_coresets.rows.first_reading import SourceScan
+from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.sources.opening import open_rows
+from pymc_coresets.rows.values import Rows
+
+__all__ = ["Arrivals", "ArrivedRows", "rows_given"]
+
+_WEIGHTS = "weights=..."  # what a column of a mapping is called that holds them
+
+
+def rows_given(chunk: Any, weights: ArrayLike | None = None) -> RowSource:  # noqa: ANN401
+    """Return a source of the rows that a user gave, with their base weights.
+
+    Raises
+    ------
+    InvalidOptionError
+        If it is nothing that `open_rows` can open, or weights come with a source.
+    InvalidDataError
+        If the arrays have different lengths.
+
+    Examples
+    --------
+    >>> rows_given({"y": np.arange(3.0)}, weights=[1, 1, 2]).n_rows
+    3
+    """
+    if weights is None:
+        return chunk if isinstance(chunk, RowSource) else open_rows(chunk)
+    if not isinstance(chunk, Mapping):
+        raise InvalidOptionError(
+            "weights=... belong to a mapping from names to arrays. Name the column of the others: "
+            "open_rows(..., weight=...)."
+        )
+    return open_rows({**chunk, _WEIGHTS: np.asarray(weights)}, weight=_WEIGHTS)
+
+
+class ArrivedRows(InMemoryRows):
+    """Rows of a chunk that is at hand.
+
+    Parameters
+    ----------
+    rows : Rows
+        At their positions in the stream; each of positive base weight.
+    stop : int
+        Position of the first row after them.
+    place : callable
+        Says where the user finds the row at a position.
+
+    Examples
+    --------
+    >>> arrived = ArrivedRows(Rows(np.array([4, 5]), np.ones(2)), 6, str)
+    >>> arrived.part(0, 1).stop, arrived.place(4)
+    (5, '4')
+    """
+
+    def __init__(self, rows: Rows, stop: int, place: Callable[[int], str]) -> None:
+        super().__init__(rows.arrays, rows.base_weights, rows.positions)
+        self.stop, self._place = stop, place
+
+    def place(self, position: int) -> str:
+        """Say where the user finds a row, for messages."""
+        return self._place(position)
+
+    def part(self, start: int, stop: int) -> Self:
+        """Return some consecutive rows."""
+        ends = self.stop if stop >= self.n_rows else int(self.all.positions[stop])
+        return type(self)(self.take(slice(start, stop)), ends, self._place)
+
+
+class Arrivals:
+    """Reads chunks into rows for one model, and refuses what the model cannot use.
+
+    Parameters
+    ----------
+    template : LogLikelihood
+        Of a model with a template of the rows.
+    """
+
+    def __init__(self, template: LogLikelihood) -> None:
+        self._template, self._codes = template, CodeCheck(template.observations)
+
+    def read(self, source: RowSource, *, number: int, start: int) -> Iterator[ArrivedRows]:
+        """Return the rows of a chunk, one after the other where the source divides it.
+
+        Parameters
+        ----------
+        source : RowSource
+            The chunk.
+        number : int
+            Of the chunk, for messages.
+        start : int
+            Position of its first row in the stream.
+
+        Raises
+        ------
+        InvalidDataError
+            If a name is missing, a shape or a type does not fit, values are missing or not finite,
+            codes are not in what they index, or weights are negative; with the chunk and the row.
+        """
+        try:
+            self._check_columns(source)
+            for piece in source.chunks:
+                yield self._read(source, piece, number, start)
+        except CoresetError as error:
+            raise InvalidDataError(
+                f"{error} This is chunk {number} of the stream, of which nothing was added."
+            ) from error
+
+    def _check_columns(self, source: RowSource) -> None:
+        names = [row.name for row in self._template.observations.rows]
+        missing = [name for name in names if name not in source.columns]
+        if missing:
+            raise InvalidDataError(
+                f"There is no column {missing[0]!r}, but {', '.join(source.columns)}: each chunk "
+                f"needs {', '.join(names)}, as in the pilot."
+            )
+        Template.of(self._template.observations.model, {n: source.columns[n] for n in names})
+
+    def _read(self, source: RowSource, piece: Chunk, number: int, start: int) -> ArrivedRows:
+        found, scan = source.examine(piece)
+        SourceScan.joined([scan], {}).require_usable()
+        given = source.weights(piece)
+        weights = np.ones(piece.n_rows) if given is None else np.asarray(given, dtype=np.float64)
+        first = start + piece.start
+        rows = Rows(
+            first + np.arange(piece.n_rows),
+            weights,
+            tuple(
+                found[row.name].astype(row.values.dtype, casting="same_kind", copy=False)
+                for row in self._template.observations.rows
+            ),
+        )
+        if not weights.all():
+            rows = rows.take(weights > 0)
+        arrived = ArrivedRows(
+            rows,
+            first + piece.n_rows,
+            lambda position: f"Chunk {number}, {source.locate(position - start)}",
+        )
+        self._codes.require_inside(arrived)
+        return arrived

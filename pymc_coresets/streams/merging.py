@@ -1,0 +1,262 @@
+"""Coresets of coresets: merge, and reduce."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import xarray as xr
+
+from pymc_coresets.coreset import Coreset
+from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
+from pymc_coresets.glm.logistic.recognition import logistic_rows
+from pymc_coresets.glm.logistic.sensitivity import Sensitivity
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.methods.riemannian import RiemannianPursuit
+from pymc_coresets.options import generator, whole_number
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.from_rows import named_arrays, template_of_rows
+from pymc_coresets.potentials.kept_rows import kept_dataset, rows_of_dataset
+from pymc_coresets.potentials.verification import points_around
+from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.template.copies import copy_with_rows
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.streamed import AbsentRows
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.solving.solution import Solution, Status
+from pymc_coresets.storage import history_dataset
+
+__all__ = ["merge"]
+
+_LEVELS, _LEAVES, _OBJECTIVES = "merge_levels", "merged_coresets", "objective_of_parts"
+_GONE = (
+    "This coreset was merged from others, without the rows that they stand for: it can be sampled, "
+    "but this needs all of them. Store it, and read it with Coreset.from_netcdf(path, model, "
+    "rows=...), where rows has those of the first coreset and, after them, those of the second."
+)
+
+
+def merge(
+    first: Coreset,
+    second: Coreset,
+    *,
+    size: int | None = None,
+    method: str | RiemannianPursuit | Sensitivity = "auto",
+    random_seed: int | np.random.Generator | None = None,
+) -> Coreset:
+    """Merge the coresets of two data sets into one of both, and reduce it to fewer rows.
+
+    Use it where shards of the data were summarised apart and are out of reach, and for trees of
+    coresets.  The union of the two is as good as they are; each reduction adds an error of
+    its own, and log2(B) of them are on the way to B leaves.  Where all rows can be compared
+    at the same draws, `CoresetStream` loses nothing of that kind, and costs less.
+
+    Parameters
+    ----------
+    first, second : Coreset
+        Of the same model: with ``rows=...``, from a `CoresetStream`, from `merge`, or of models
+        that hold all their rows in `pm.Data` containers.
+    size : int, optional
+        Largest number of weighted rows; by default that of the larger of the two.
+    method : {"auto", "sensitivity"} or option object
+        How the union is reduced: by `RiemannianPursuit` to the posterior of the union, or for
+        logistic regression by `Sensitivity`, at random with its guarantee.
+    random_seed : int or Generator, optional
+        The result is reproducible from it.
+
+    Returns
+    -------
+    Coreset
+        Its rows are numbered as if those of the second data set came after those of the first.
+        `objective` is the divergence from the posterior of the *union*; what the coresets lacked
+        is not in it: the attribute ``objective_of_parts`` of `history` holds the sum of theirs.
+        ``merged_coresets`` counts the coresets that went into it, and ``merge_levels`` the
+        reductions in a row.
+
+    Raises
+    ------
+    InvalidDataError
+        If the coresets are of different models.
+    InvalidOptionError
+        If an argument is no coreset, or an option is out of range.
+    CoresetError
+        If a coreset was read without its model, or its rows are not data of the model.
+
+    Notes
+    -----
+    If the log-likelihoods L1, L2 of two data sets are approximated with relative errors of at most
+    epsilon each, then L1 + L2 is by the sum of the approximations, since both have the same sign.
+    A reduction with relative error delta leaves ``(1 + epsilon)(1 + delta) - 1`` (Huggins et al.,
+    Section 3.4).
+
+    References
+    ----------
+    Huggins, Campbell and Broderick (2016), Coresets for Scalable Bayesian Logistic Regression.
+    https://doi.org/10.48550/arXiv.1605.06423
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset, merge, open_rows
+    >>> halves = [{"y": np.random.default_rng(i).normal(size=2_500)} for i in (1, 2)]
+    >>> with pm.Model() as model:
+    ...     y = pm.Data("y", halves[0]["y"][:100])
+    ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
+    ...     parts = [
+    ...         build_coreset(rows=open_rows(half), size=20, random_seed=1, progressbar=False)
+    ...         for half in halves
+    ...     ]
+    >>> both = merge(*parts, random_seed=1)
+    >>> both.n_observations, both.size <= 20
+    (5000, True)
+    """
+    chosen = _method(method)
+    rng = generator(random_seed)
+    for name, part in {"first": first, "second": second}.items():
+        if not isinstance(part, Coreset):
+            raise InvalidOptionError(f"{name} is a {type(part).__name__}, but must be a Coreset.")
+    size = max(first.size, second.size) if size is None else whole_number("size", size, least=1)
+    parts = [_Part.of(first), _Part.of(second)]
+    template, n_rows = parts[0].template, [part.n_rows for part in parts]
+    shifted = parts[1].kept.assign(position=parts[1].kept["position"] + n_rows[0])
+    together = xr.concat([parts[0].kept, shifted], dim="row", combine_attrs="drop_conflicts")
+    rows = [rows_of_dataset(template.observations, kept) for kept in (parts[0].kept, shifted)]
+    union = Rows.joined(rows)
+    union = replace(union, base_weights=together["weight"].to_numpy())
+    _require_same(template, parts[1].template, union, rng=rng.spawn(1)[0])
+    solution, figures = _reduced(template, union, size, chosen, rng)
+    absent = AbsentRows(sum(n_rows), float(first.n_observations + second.n_observations), _GONE)
+    return Coreset(
+        indices=solution.rows.positions,
+        weights=solution.weights,
+        n_observations=first.n_observations + second.n_observations,
+        n_distinct=sum(n_rows),
+        method="merge",
+        weighting=chosen.draws_from,
+        status=solution.status.value,
+        objective=solution.objective,
+        random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
+        history=history_dataset(solution.history, _ancestry(first, second) | figures),
+        settings=first.settings,
+        loglikelihood=template.reading(absent),
+        data=together.isel(row=union.where(solution.rows.positions)).assign(
+            weight=("row", solution.weights)
+        ),
+    )
+
+
+# -- what is merged --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Part:
+    """A coreset as rows with their data, for a model with a template of the rows."""
+
+    template: LogLikelihood
+    kept: xr.Dataset
+    n_rows: int
+
+    @classmethod
+    def of(cls, coreset: Coreset) -> Self:
+        loglik = coreset.loglikelihood
+        if loglik is None:
+            raise CoresetError(
+                "A coreset was read without its model: read it again with "
+                "Coreset.from_netcdf(path, model=...)."
+            )
+        if coreset.data is not None:
+            return cls(template=loglik, kept=coreset.data, n_rows=coreset.n_distinct)
+        observations = loglik.observations
+        held = {v.name: np.asarray(v.get_value()) for v in observations.model.data_vars}
+        columns = {n: v[0] for n, v in held.items() if v.shape[:1] == (observations.n_obs,)}
+        where = {"observed": coreset.settings["observed"], "dim": coreset.settings["dim"]}
+        template = template_of_rows(observations.model, columns, **where)
+        rows = template.in_memory.at(coreset.indices)
+        kept = kept_dataset(template, rows, coreset.weights)
+        return cls(template=template, kept=kept, n_rows=observations.n_obs)
+
+
+def _require_same(
+    first: LogLikelihood, second: LogLikelihood, rows: Rows, *, rng: np.random.Generator
+) -> None:
+    """Refuse another likelihood or another prior, by their values at some points."""
+    if first.observations.model is second.observations.model:
+        return
+    space = Unconstrained(first.observations.model)
+    points = points_around(space, rng)[0]
+    near, arrays = space.constrain(points), named_arrays(first.observations, rows)
+    names = [row.name for row in second.observations.rows]
+    same_rows = replace(rows, arrays=tuple(arrays[name] for name in names))
+    priors = [_log_priors(each, space, points) for each in (first, second)]
+    potentials = [
+        first.matrix(near, rows, finite=False), second.matrix(near, same_rows, finite=False)
+    ]  # fmt: skip
+    for what, (one, other) in {"priors": priors, "likelihoods": potentials}.items():
+        if not np.allclose(one, other, rtol=1e-6, atol=1e-8, equal_nan=True):
+            raise InvalidDataError(
+                f"The coresets are of different models: their {what} differ. Merge those of one."
+            )
+
+
+def _log_priors(loglik: LogLikelihood, space: Unconstrained, points: np.ndarray) -> np.ndarray:
+    model = loglik.observations.model
+    density = numpy_function(model.value_vars, [model.varlogp])
+    at = [space.point(x) for x in points]
+    return np.array([density(*(point[v.name] for v in model.value_vars))[0] for point in at])
+
+
+# -- reduction -------------------------------------------------------------------------------------
+
+
+def _method(method: Any) -> RiemannianPursuit | Sensitivity:  # noqa: ANN401 - what users pass
+    known = {kind.name: kind for kind in (RiemannianPursuit, Sensitivity)}
+    if isinstance(method, RiemannianPursuit | Sensitivity):
+        return method
+    if isinstance(method, str) and method in known:
+        return known[method]()
+    raise InvalidOptionError(
+        f"method={method!r} must be one of {list(known)!r}, or an object of its options."
+    )
+
+
+def _reduced(
+    template: LogLikelihood,
+    union: Rows,
+    size: int,
+    method: RiemannianPursuit | Sensitivity,
+    rng: np.random.Generator,
+) -> tuple[Solution, dict[str, Any]]:
+    """Choose rows of a union, whose base weights are the weights of the coresets."""
+    source = InMemoryRows(union.arrays, union.base_weights, union.positions)
+    if len(union) <= size:
+        exact = Solution.sampled(union, union.base_weights)
+        return replace(exact, status=Status.UNION, objective=0.0), {}
+    if isinstance(method, Sensitivity):
+        observations = template.observations
+        copy = copy_with_rows(observations.model, named_arrays(observations, union))
+        names = [term.name for term in observations.terms]
+        found = find_observations(copy, observed=names, dim=observations.dim)
+        rows = logistic_rows(find_linear_predictor(found))
+        scan, figures = method.choose(rows, source, size, rng=rng)
+        return Solution.sampled(scan.rows, scan.weights), figures
+    sampler = CoresetSampler(template.reading(source))
+    solution = method.construct(sampler, size, rng=rng, propose=sampler.proposal)
+    return solution, dict(sampler.counts)
+
+
+def _ancestry(first: Coreset, second: Coreset) -> dict[str, Any]:
+    """Say what was merged, in numbers and words."""
+    both = [first, second]
+    attrs = [each.history.attrs for each in both]
+    return {
+        _LEAVES: sum(int(each.get(_LEAVES, 1)) for each in attrs),
+        _LEVELS: 1 + max(int(each.get(_LEVELS, 0)) for each in attrs),
+        _OBJECTIVES: sum(each.objective for each in both)
+        + sum(float(each.get(_OBJECTIVES, 0.0)) for each in attrs),
+        "parts": "; ".join(
+            f"{each.size} rows by {each.method!r} for {each.n_observations} observations"
+            for each in both
+        ),
+    }

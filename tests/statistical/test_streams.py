@@ -1,0 +1,417 @@
+"""Streams of rows, and merged coresets, against closed forms of a linear regression."""
+
+import warnings
+from copy import copy
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pymc_coresets import (
+    Coreset,
+    CoresetError,
+    CoresetStream,
+    CoresetWarning,
+    InvalidDataError,
+    InvalidOptionError,
+    Sensitivity,
+    build_coreset,
+    merge,
+    open_rows,
+)
+from pymc_coresets.potentials.from_rows import template_of_rows
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rows.reservoir import Priorities
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.streams.coverage import Displacement
+from pymc_coresets.streams.growth import Reason
+
+N, PILOT, TRUTH = 24_000, 500, np.array([0.5, -1.0, 0.2, 0.7, -0.3])
+PRIOR_SD = 3.0
+_rng = np.random.default_rng(4)
+
+
+def simulated(n, truth=TRUTH):
+    x, group = _rng.normal(size=(n, 2)), _rng.integers(0, 3, size=n)
+    y = truth[group] + x @ truth[3:] + _rng.normal(size=n)
+    return {"x": x, "group": group, "y": y}
+
+
+def part(data, start, stop):
+    return {name: array[start:stop] for name, array in data.items()}
+
+
+def regression(data, prior_sd=PRIOR_SD):
+    with pm.Model() as model:
+        x, group, y = (pm.Data(name, data[name][:50]) for name in ("x", "group", "y"))
+        base = pm.Normal("base", 0, prior_sd, shape=3)
+        slope = pm.Normal("slope", 0, prior_sd, shape=2)
+        pm.Normal("likelihood", base[group] + x @ slope, 1.0, observed=y)
+    return model
+
+
+def posterior(data, weights=1.0, which=slice(None)):
+    """Mean and precision of the coefficients, by the normal equations."""
+    design = np.column_stack([np.eye(3)[data["group"][which]], data["x"][which]])
+    precision = design.T @ (design * np.reshape(weights, (-1, 1))) + np.eye(5) / PRIOR_SD**2
+    mean = np.linalg.solve(precision, design.T @ (weights * data["y"][which]))
+    return mean, precision
+
+
+def divergence(coreset, data):
+    """KL(coreset || full) in nats."""
+    mean, precision = posterior(data, coreset.weights, coreset.indices)
+    full_mean, full = posterior(data)
+    ratio = np.linalg.solve(precision, full)
+    off = full_mean - mean
+    return 0.5 * (np.trace(ratio) - 5 - np.linalg.slogdet(ratio)[1] + off @ full @ off)
+
+
+def centred_total(data, draws):
+    coefficients = np.concatenate([draws.values["base"], draws.values["slope"]], axis=1)
+    design = np.column_stack([np.eye(3)[data["group"]], data["x"]])
+    values = -0.5 * np.square(data["y"][:, None] - design @ coefficients.T)
+    return (values - values.mean(axis=1, keepdims=True)).sum(axis=0)
+
+
+def fed(stream, data, cuts):
+    """Return a stream that goes on from another one, which stays as it is."""
+    stream = copy(stream)
+    for start, stop in pairwise(cuts):
+        stream.update(part(data, start, stop))
+    return stream
+
+
+DATA = simulated(N)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return regression(DATA)
+
+
+@pytest.fixture(scope="module")
+def pilot(model):
+    return CoresetStream(model, pilot=part(DATA, 0, PILOT), epoch_growth=5_000, random_seed=1)
+
+
+@pytest.fixture(scope="module")
+def whole(pilot):
+    return fed(pilot, DATA, [PILOT, 3_000, N])
+
+
+@pytest.fixture(scope="module")
+def coreset(whole):
+    return whole.coreset()
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+def test_sums_are_exact(whole):
+    expected = centred_total(DATA, whole._state.epoch.draws)
+    assert_allclose(whole._state.seen.total, expected, rtol=1e-9, atol=1e-7)
+    assert_allclose(
+        whole._state.log_ratios,
+        centred_total(part(DATA, PILOT, N), whole._state.epoch.draws),
+        rtol=1e-9,
+        atol=1e-7,
+    )
+
+
+def test_the_coreset_has_the_posterior_of_all_rows(coreset):
+    assert divergence(coreset, DATA) < 1e-3
+    assert coreset.objective < 0.01
+    assert coreset.n_observations == coreset.n_distinct == N
+    assert coreset.history.attrs["n_epochs"] == 1
+    kept = coreset.rows
+    assert_array_equal(kept["position"], coreset.indices)
+    assert_array_equal(kept["data x"], DATA["x"][coreset.indices])
+    assert kept["where"].values[0] == f"row {coreset.indices[0]}"
+
+
+@pytest.mark.parametrize("cuts", [[PILOT, N], [PILOT, 501, 508, 9_000, N]])
+def test_cuts_make_no_difference(pilot, whole, coreset, cuts):
+    other = fed(pilot, DATA, cuts)
+    assert_allclose(other._state.seen.total, whole._state.seen.total, rtol=1e-9, atol=1e-7)
+    assert_array_equal(other._state.candidates.positions, whole._state.candidates.positions)
+    found = other.coreset()
+    assert_array_equal(found.indices, coreset.indices)
+    assert_allclose(found.weights, coreset.weights, rtol=1e-6)
+
+
+def test_a_source_is_a_chunk(pilot, whole):
+    stream = copy(pilot)
+    rest = part(DATA, PILOT, N)
+    stream.update(open_rows([part(rest, 0, 5_000), part(rest, 5_000, N)]))
+    assert stream.n_chunks == 1
+    assert_array_equal(stream._state.candidates.positions, whole._state.candidates.positions)
+
+
+def test_the_order_of_chunks_does_not_change_the_sums(pilot, whole):
+    stream = copy(pilot)
+    for start, stop in [(8_000, N), (PILOT, 3_000), (3_000, 8_000)]:
+        stream.update(part(DATA, start, stop))
+    assert_allclose(stream._state.seen.total, whole._state.seen.total, rtol=1e-9, atol=1e-7)
+
+
+def test_base_weights_count(pilot):
+    stream = copy(pilot)
+    counts = np.tile([2.0, 0.0, 1.0], 500)
+    stream.update(part(DATA, PILOT, PILOT + 1_500), weights=counts)
+    assert (stream.n_rows, stream.total_weight) == (PILOT + 1_500, PILOT + 1_500)
+    repeated = {n: np.repeat(a, counts.astype(int), axis=0)
+                for n, a in part(DATA, PILOT, PILOT + 1_500).items()}  # fmt: skip
+    expected = centred_total(repeated, stream._state.epoch.draws)
+    assert_allclose(stream._state.log_ratios, expected, rtol=1e-9, atol=1e-7)
+    stream.update(part(DATA, 0, 3))
+    assert stream._state.n_rows == PILOT + 1_503
+
+
+def test_a_restored_stream_goes_on_with_the_same_bits(pilot, whole, coreset, model, tmp_path):
+    pilot.state().to_netcdf(tmp_path / "stream.nc", engine="h5netcdf")
+    with xr.open_datatree(tmp_path / "stream.nc", engine="h5netcdf") as stored:
+        again = CoresetStream.restore(model, stored)
+    again = fed(again, DATA, [PILOT, 3_000, N])
+    assert_array_equal(again._state.seen.total, whole._state.seen.total)
+    assert_array_equal(again._state.seen.keys, whole._state.seen.keys)
+    assert_array_equal(again.coreset().weights, coreset.weights)
+    assert again.coreset().random_seed == 1
+    with pytest.raises(InvalidDataError, match="not the state of a stream"):
+        CoresetStream.restore(model, xr.DataTree())
+
+
+def test_a_coreset_is_stored_and_checked_with_the_rows_again(coreset, model, tmp_path):
+    rng = np.random.default_rng(3)
+    idata = {"base": rng.normal(size=(40, 3)), "slope": rng.normal(size=(40, 2))}
+    draws = Draws(idata).to_datatree()
+    with pytest.raises(CoresetError, match="seen once"):
+        coreset.check(draws)
+    coreset.to_netcdf(tmp_path / "coreset.nc")
+    again = Coreset.from_netcdf(tmp_path / "coreset.nc", model, rows=open_rows(DATA))
+    own = coreset.loglikelihood.matrix(draws, coreset._rows())
+    ratios = again.log_ratios(draws)[0]
+    expected = centred_total(DATA, Draws(idata)) - coreset.weights @ own
+    assert_allclose(ratios - ratios.mean(), expected - expected.mean(), rtol=1e-9, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # of few tuning steps
+def test_a_coreset_is_sampled(coreset):
+    idata = coreset.sample(draws=200, tune=300, chains=2, cores=1, random_seed=1, progressbar=False)
+    mean, precision = posterior(DATA)
+    sd = np.sqrt(np.diag(np.linalg.inv(precision)))
+    found = idata["posterior"]["slope"].mean(("chain", "draw")).to_numpy()
+    assert (np.abs(found - mean[3:]) < 5 * sd[3:] / np.sqrt(100)).all()  # 400 draws, of ESS > 100
+
+
+# -- epochs and drift ------------------------------------------------------------------------------
+
+
+def test_epochs_lose_little_and_do_not_depend_on_cuts(pilot):
+    options = replace(pilot._growth.options, growth=8.0)
+    short = copy(pilot)
+    short._begin(type(pilot._growth)(pilot._growth.template, options))
+    one, other = fed(short, DATA, [PILOT, N]), fed(short, DATA, [PILOT, 15_000, N])
+    assert one.n_epochs == other.n_epochs == 3
+    assert {each.reason for each in one._state.beginnings[1:]} == {Reason.OUTGROWN}
+    assert [b.n_rows for b in one._state.beginnings] == [0, 4_000, 16_000]
+    assert_array_equal(one._state.summary.positions, other._state.summary.positions)
+    found = one.coreset()
+    assert divergence(found, DATA) < 0.01
+    assert found.history.attrs["epochs"].count("many more rows") == one.n_epochs - 1
+    lacked = [b.objective for b in one._state.beginnings[1:]]
+    inherited = np.dot(lacked, [1 / 6, 2 / 3])
+    assert found.history.attrs["inherited_objective"] == pytest.approx(inherited)
+    assert found.objective >= inherited
+    assert 1.3 < one.coverage.displacement.width < 2.3  # sqrt(3)
+
+
+def test_drift_is_reported_and_followed(pilot, whole):
+    assert not whole.coverage.drifted
+    assert 1 < whole.coverage.displacement.width < 9  # sqrt(48)
+    other = simulated(2_000, TRUTH + 0.7)
+    stream = fed(pilot, DATA, [PILOT, 2_000])
+    with pytest.warns(CoresetWarning, match="Chunk 2 moves the posterior"):
+        stream.update(other)
+    assert stream.n_epochs == 2
+    assert not stream.coverage.drifted
+    both = {n: np.concatenate([DATA[n][:2_000], other[n]]) for n in DATA}
+    found = stream.coreset()
+    assert divergence(found, both) < 0.05
+    assert "left the draws" in found.history.attrs["epochs"]
+
+
+def test_a_drift_of_which_no_chunk_shows_much_is_reported(pilot):
+    stream, n_steps = copy(pilot), 0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        while not caught and n_steps < 20:
+            n_steps += 1
+            stream.update(simulated(200, TRUTH + 0.08 * n_steps))
+    assert 2 < n_steps < 20
+    assert "its rows are not like those before" in str(caught[0].message)
+
+
+def test_draws_of_some_rows_are_not_said_to_drift():
+    rng = np.random.default_rng(5)
+    n_alarms = 0
+    for _ in range(300):
+        growth, z = rng.uniform(1, 5_000), rng.normal(size=(200, 4))
+        centre = rng.normal(size=4) * np.sqrt(1 - 1 / growth)
+        ratios = 0.5 * (z**2).sum(axis=1) - 0.5 * growth * ((z - centre) ** 2).sum(axis=1)
+        found = Displacement.of(Draws({"a": 3.0 + 10 * z[:, 0], "b": z[:, 1:]}), ratios)
+        assert found.distance == pytest.approx(np.linalg.norm(centre), rel=0.5, abs=0.2)
+        n_alarms += found.drifted
+    assert n_alarms == 0
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+GOOD = part(DATA, PILOT, PILOT + 10)
+
+
+def changed(name, value, row=3):
+    array = GOOD[name].copy()
+    array[row] = value
+    return GOOD | {name: array}
+
+
+@pytest.mark.parametrize(
+    ("chunk", "words"),
+    [
+        ({n: a for n, a in GOOD.items() if n != "y"}, "no column 'y'.* chunk 1 of the stream"),
+        (changed("y", np.nan), "row 3, column 'y': NaN.* chunk 1 of the stream"),
+        (changed("x", np.inf), "row 3, column 'x': inf.* chunk 1 of the stream"),
+        (changed("group", 3), "Chunk 1, row 3: 'group' asks for entry 3 of 'base'"),
+        (changed("group", -1), "entry -1"),
+        (GOOD | {"x": np.ones((10, 3))}, "shape.* chunk 1"),
+        (GOOD | {"group": np.ones(10)}, "'group'.* float64.* chunk 1"),
+        (GOOD | {"x": GOOD["x"][:4]}, "numbers of rows.* chunk 1"),
+        ({n: a[:0] for n, a in GOOD.items()}, "no rows"),
+    ],
+)
+def test_bad_chunks_are_refused_as_a_whole(pilot, chunk, words):
+    stream = copy(pilot)
+    with pytest.raises(InvalidDataError, match=f"(?s){words}"):
+        stream.update(chunk)
+    assert stream._state is pilot._state
+    with pytest.raises(InvalidDataError, match="of which nothing was added"):
+        stream.update(open_rows([GOOD, changed("y", np.nan)]))
+    assert stream._state is pilot._state
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        (-np.ones(10), "negative weight"),
+        (np.ones(3), "numbers of rows"),
+        (np.zeros(10), "sum to 0"),
+    ],
+)
+def test_bad_weights_are_refused(pilot, weights, words):
+    with pytest.raises(InvalidDataError, match=words):
+        pilot.update(GOOD, weights=weights)
+    with pytest.raises(InvalidOptionError, match="open_rows"):
+        pilot.update(open_rows(GOOD), weights=np.ones(10))
+
+
+@pytest.mark.parametrize(
+    "options", [{"size": 0}, {"draws": 99}, {"tolerance": 0.0}, {"epoch_growth": 3}]
+)
+def test_bad_options_are_refused(model, options):
+    with pytest.raises(InvalidOptionError, match=next(iter(options))):
+        CoresetStream(model, pilot=GOOD, **options)
+
+
+def test_a_chunk_is_no_iterator(pilot):
+    with pytest.raises(InvalidOptionError, match="only once"):
+        pilot.update(iter([GOOD]))
+
+
+# -- rows to choose from ---------------------------------------------------------------------------
+
+
+def test_priorities_estimate_sums_without_bias():
+    norms = np.random.default_rng(1).gamma(0.5, size=400)
+    rows, shares = Rows(np.arange(400), np.ones(400)), 0.5 * norms / norms.mean() + 0.5
+    estimates = []
+    for key in range(400):
+        rule = Priorities(n_candidates=50, scale=float(norms.mean()), key=key)
+        keys = rule.keys(rows, norms)
+        threshold = np.partition(keys, 50)[50]
+        kept = keys < threshold
+        estimates.append((norms[kept] / np.minimum(1.0, shares[kept] * threshold)).sum())
+    error = np.std(estimates) / np.sqrt(len(estimates))
+    assert abs(np.mean(estimates) - norms.sum()) < 4 * error
+
+
+# -- merge -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def halves(pilot, model):
+    second = CoresetStream(model, pilot=part(DATA, 12_000, 13_000), random_seed=2)
+    streams = fed(pilot, DATA, [PILOT, 12_000]), fed(second, DATA, [13_000, N])
+    return [stream.coreset() for stream in streams]
+
+
+def test_merged_halves_are_a_coreset_of_the_whole(halves):
+    merged = merge(*halves, size=22, random_seed=1)
+    assert merged.size <= 22 < halves[0].size + halves[1].size
+    assert (merged.n_observations, merged.n_distinct) == (N, N)
+    assert_array_equal(merged.rows["data y"], DATA["y"][merged.indices])
+    assert divergence(merged, DATA) < 0.02
+    assert merged.history.attrs["merged_coresets"] == 2
+    assert merged.history.attrs["merge_levels"] == 1
+    with pytest.raises(CoresetError, match="merged from others"):
+        merged.loglikelihood.look(Draws({"base": np.zeros((30, 3)), "slope": np.zeros((30, 2))}))
+    twice = merge(merged, halves[0], size=1_000)
+    assert twice.size == merged.size + halves[0].size
+    assert "all rows of those" in twice.status
+    assert twice.history.attrs["merged_coresets"] == 3
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (regression(DATA, prior_sd=1.0), "their priors differ"),
+        (None, "is a dict"),
+    ],
+)
+def test_coresets_of_other_models_are_refused(halves, other, words):
+    second = {}
+    if other is not None:
+        columns = {name: array[0] for name, array in DATA.items()}
+        second = replace(halves[1], loglikelihood=template_of_rows(other, columns))
+    with pytest.raises((InvalidDataError, InvalidOptionError), match=words):
+        merge(halves[0], second)
+    with pytest.raises(CoresetError, match="without its model"):
+        merge(halves[0], replace(halves[1], loglikelihood=None))
+    with pytest.raises(InvalidOptionError, match="method"):
+        merge(*halves, method="giga")
+
+
+def test_sensitivities_are_merged():
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(4_000, 2))
+    y = (rng.random(4_000) < 1 / (1 + np.exp(-x @ [1.0, -0.5]))).astype(float)
+    parts = []
+    for half in (slice(0, 2_000), slice(2_000, None)):
+        with pm.Model():
+            design, observed = pm.Data("x", x[half]), pm.Data("y", y[half])
+            pm.Bernoulli("l", logit_p=design @ pm.Normal("b", shape=2), observed=observed)
+            parts.append(
+                build_coreset(method="sensitivity", size=600, random_seed=1, progressbar=False)
+            )
+    merged = merge(*parts, size=500, method=Sensitivity(n_clusters=4), random_seed=2)
+    assert merged.size <= 500
+    assert_array_equal(merged.rows["data x"], x[merged.indices])
+    coefficients = rng.normal(size=(30, 2)) / 2
+    potentials = -np.logaddexp(0, -(2 * y - 1)[:, None] * (x @ coefficients.T))
+    full, own = potentials.sum(axis=0), merged.weights @ potentials[merged.indices]
+    # Weighted sums of 500 draws have relative errors near 1 / sqrt(500), twice.
+    assert (np.abs(own / full - 1) < 0.25).all()

@@ -37,7 +37,7 @@ from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import WEIGHTS, coreset_model
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.chunks import RowSource, required_source
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.sampler import InnerNuts
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
@@ -236,10 +236,7 @@ def _settings(observed: Any, dim: Any, allow_local: Any) -> Settings:  # noqa: A
 def _check_rows(rows: Any, *, collapse: Collapse, allow_local: bool) -> None:  # noqa: ANN401
     if rows is None:
         return
-    if not isinstance(rows, RowSource):
-        raise InvalidOptionError(
-            f"rows is a {type(rows).__name__}, but must be what open_rows(...) returns."
-        )
+    required_source(rows)
     if collapse is True:
         raise InvalidOptionError(
             "collapse=True: rows=... are not merged while they are read. Group them beforehand, "

@@ -1,5 +1,6 @@
 """The one source of rows: a reader of some kind, and how its columns become arrays."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Never
@@ -49,7 +50,10 @@ class RowTable:
     ) -> None:
         self._reader, self._recipes, self._weight = reader, dict(recipes), weight
         self.columns: Mapping[str, Column] = {n: r.column for n, r in self._recipes.items()}
-        self.chunks: Sequence[Chunk] = chunks_of(reader.pieces, divide=reader.divisible)
+        row_bytes = sum(math.prod(c.shape) * c.dtype.itemsize for c in self.columns.values())
+        self.chunks: Sequence[Chunk] = chunks_of(
+            reader.pieces, divide=reader.divisible, row_bytes=row_bytes
+        )
         if not self.chunks:
             raise InvalidDataError("The source has no rows.")
         self._starts = [chunk.start for chunk in self.chunks]

@@ -162,7 +162,8 @@ def prior_gradient(
     """Compile the gradient of the log-density of everything that is not summarised."""
     model, terms = space.model, {t.name for t in found.observations.terms}
     others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in terms]
-    graph = gradient(model.logp(vars=others), model.value_vars)
+    connected = sum(0.0 * v.sum() for v in model.value_vars)  # flat priors depend on nothing
+    graph = gradient(model.logp(vars=others) + connected, model.value_vars)
     function = pytensor.function(model.value_vars, graph, mode=PLAIN_MODE, on_unused_input="ignore")
 
     def at(x: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ ROW_SOURCES = "tests/rows/test_row_sources.py"
 SOURCE_ERRORS = "tests/rows/test_source_errors.py"
 CLUSTER_SOURCES = "tests/rows/test_cluster_sources.py"
 DAMAGED_FILES = "tests/rows/test_damaged_files.py"
+PASS_OF_ROWS = "tests/rows/test_pass_of_rows.py"
 
 
 def unit(*names: str) -> tuple[str, ...]:
@@ -32,7 +33,7 @@ TESTS = {
     "options": unit("options"),
     "progress": (*unit("progress"), PASS_GLM, BUILD),
     "compat/": (*unit("compat", "vectormath"), SAMPLER),
-    "pass_glm": (PASS_GLM,),
+    "pass_glm": (PASS_GLM, PASS_OF_ROWS),
     "display": (*unit("display", "diagnostics_datatree"), BUILD),
     "exceptions": (*unit("warnings"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),
@@ -93,7 +94,10 @@ TESTS = {
     "glm/": (LINEAR, SENSITIVITY, PASS_GLM),
     "glm/logistic/": (*unit("sensitivity", "clustering"), SENSITIVITY),
     "glm/polynomial/": (*unit("polynomial"), PASS_GLM),
+    "glm/polynomial/frequent_directions": unit("frequent_directions"),
+    "glm/polynomial/independent": unit("frequent_directions"),
     "glm/predictor/": (LINEAR,),
+    "glm/predictor/streamed_predictor": (PASS_OF_ROWS,),
 }
 
 

@@ -195,7 +195,10 @@ def refuse_not_finite(found: LinearPredictor) -> None:
             "the data (such as an exposure of zero, of which the logarithm is taken), or leave the "
             "row out."
         )
-    total = design.sum(axis=0)  # a sum of finite numbers is finite, or overflows
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(design.sum()):  # that of finite numbers is finite, or overflows
+            return
+        total = design.sum(axis=0)
     for k in map(int, np.flatnonzero(~np.isfinite(total))):
         column = np.asarray(design[:, [k]].sum(axis=1)).ravel()
         bad = np.flatnonzero(~np.isfinite(column))

@@ -36,7 +36,7 @@ __all__ = ["PredictorRows", "StreamedPredictor"]
 type PredictorRows = LinearPredictor | StreamedPredictor
 
 _BLOCK_ENTRIES = 2**22  # of the design matrix: 32 MB
-_BLOCK_ROWS = (64, 2**16)  # at least and at most
+_BLOCK_ROWS = (64, 2**17)  # at least and at most
 _JITTERS = (0.0, 0.3)  # on the unconstrained scale
 _N_COMPARED = 100  # of the first and of the last rows
 
@@ -112,7 +112,7 @@ class StreamedPredictor:
         return self.loglikelihood.n_rows
 
     def blocks(self) -> Iterator[PredictorBlock]:
-        """Read all rows, in blocks of at most 65 536 rows whose design matrix takes 32 MB."""
+        """Read all rows, in blocks of at most 131 072 rows whose design matrix takes 32 MB."""
         for rows in self.loglikelihood.source.blocks(self._block_rows):
             yield self._block(rows)
 

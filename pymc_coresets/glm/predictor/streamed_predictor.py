@@ -113,11 +113,12 @@ class StreamedPredictor:
 
     def blocks(self) -> Iterator[PredictorBlock]:
         """Read all rows, in blocks of at most 131 072 rows whose design matrix takes 32 MB."""
-        for rows in self.loglikelihood.source.blocks(self._block_rows):
-            yield self._block(rows)
+        for rows in self.loglikelihood.source.blocks(self.block_rows):
+            yield self.block_of(rows)
 
     @property
-    def _block_rows(self) -> int:
+    def block_rows(self) -> int:
+        """Number of rows of a block."""
         design = self.held.design
         if isinstance(design, np.ndarray):
             width = design.shape[1]
@@ -128,7 +129,8 @@ class StreamedPredictor:
 
     # -- one block -----------------------------------------------------------------------------
 
-    def _block(self, rows: Rows) -> PredictorBlock:
+    def block_of(self, rows: Rows) -> PredictorBlock:
+        """Compute the predictor of some rows from their data."""
         arrays: dict[Variable, np.ndarray] = {
             row.placeholder: np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
             for row, array in zip(self.observations.rows, rows.arrays, strict=True)
@@ -178,7 +180,7 @@ class StreamedPredictor:
         space = Unconstrained(self.observations.model)
         jitter = (2.0 * evenly_spread(space.n_dims) - 1.0) * np.array(_JITTERS)[:, None]
         draws = space.constrain(space.start + jitter)
-        found = self._block(rows).found
+        found = self.block_of(rows).found
         eta = found.predictor(coefficient_draws(found, draws))
         values = found.link.evaluate(eta.T, slice(None), len(rows), compiled=False).T
         expected = self.loglikelihood.matrix(draws, rows, finite=False)

@@ -115,7 +115,7 @@ def build_coreset(  # noqa: PLR0913
         From `open_rows`: all rows, where the model's data containers hold a few of them only.  They
         are read as often as needed, a chunk at a time.  Rows must be independent of each other in
         the model; what is taken over all of them, such as a mean, is refused.  For ``"auto"``,
-        ``"uniform"``, and the methods with a fixed weighting distribution.
+        ``"uniform"``, ``"sensitivity"``, and the methods with a fixed weighting distribution.
     collapse : bool or "auto", default "auto"
         First merge rows that are identical in all their data, which is exact: later steps see each
         kind once, with its count as base weight.  ``"auto"`` does where a sample of 20 000 rows

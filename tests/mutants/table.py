@@ -18,6 +18,7 @@ SOURCE_ERRORS = "tests/rows/test_source_errors.py"
 CLUSTER_SOURCES = "tests/rows/test_cluster_sources.py"
 DAMAGED_FILES = "tests/rows/test_damaged_files.py"
 PASS_OF_ROWS = "tests/rows/test_pass_of_rows.py"
+SENSITIVITY_OF_ROWS = "tests/rows/test_sensitivity_of_rows.py"
 
 
 def unit(*names: str) -> tuple[str, ...]:
@@ -93,6 +94,7 @@ TESTS = {
     "methods/job": (BUILD,),
     "glm/": (LINEAR, SENSITIVITY, PASS_GLM),
     "glm/logistic/": (*unit("sensitivity", "clustering"), SENSITIVITY),
+    "glm/logistic/streamed_sensitivity": (SENSITIVITY_OF_ROWS,),
     "glm/polynomial/": (*unit("polynomial"), PASS_GLM),
     "glm/polynomial/frequent_directions": unit("frequent_directions"),
     "glm/polynomial/independent": unit("frequent_directions"),

@@ -135,14 +135,14 @@ class StreamedPredictor:
             row.placeholder: np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
             for row, array in zip(self.observations.rows, rows.arrays, strict=True)
         }
-        graph, compute = self._graph
+        graph, nodes, compute = self._graph
         values: dict[Variable, np.ndarray] = {self.observations.n_rows: np.asarray(len(rows))}
         values.update(arrays)
         values.update(zip(graph.computed, compute(len(rows), *arrays.values()), strict=True))
         columns, offset = design_of(self.held.node, graph.of_rows(values), len(rows))
         found = replace(
             self.held,
-            design=self._like_held(joined(list(columns.values()))),
+            design=self._like_held(joined([columns[node] for node in nodes])),
             offset=offset,
             link=self.held.link.of_rows([arrays[r.placeholder] for r in self.held.link.rows]),
             place=lambda n: self.loglikelihood.source.place(int(rows.positions[n])),
@@ -156,13 +156,14 @@ class StreamedPredictor:
         )
 
     @cached_property
-    def _graph(self) -> tuple[RowGraph, Callable[..., list[np.ndarray]]]:
-        """The graph of the rows that the model holds, and what it computes from any rows."""
+    def _graph(self) -> tuple[RowGraph, list[Variable], Callable[..., list[np.ndarray]]]:
+        """The graph of the rows that the model holds, its coefficients, and what it computes."""
         graph = row_graph_of(self.observations)
-        affine_map(self.held.node, graph)
+        nodes = list(affine_map(self.held.node, graph).blocks)
         graph.computed = list(dict.fromkeys(graph.computed))
         placeholders = [row.placeholder for row in self.observations.rows]
-        return graph, numpy_function([self.observations.n_rows, *placeholders], graph.computed)
+        compute = numpy_function([self.observations.n_rows, *placeholders], graph.computed)
+        return graph, nodes, compute
 
     def _like_held(self, design: Matrix) -> Matrix:
         """Keep all blocks dense, or all sparse: as many entries are 0 in one as in another."""

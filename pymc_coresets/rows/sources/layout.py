@@ -89,6 +89,8 @@ def chunks_of(
     >>> pieces = [Piece("a", "a", 2), Piece("b", "b", 0), Piece("c", "c", 1), Piece("d", "d", 5)]
     >>> [(chunk.start, chunk.n_rows, chunk.where) for chunk in chunks_of(pieces, most=3)]
     [(0, 3, 'a to c'), (3, 3, 'd, rows 0 to 2'), (6, 2, 'd, rows 3 to 4')]
+    >>> [chunk.where for chunk in chunks_of(pieces, row_bytes=2**26)]  # two rows of 64 MB
+    ['a', 'c', 'd']
     """
     chunks: list[Chunk] = []
     start = 0

@@ -115,7 +115,7 @@ def build_coreset(  # noqa: PLR0913
         From `open_rows`: all rows, where the model's data containers hold a few of them only.  They
         are read as often as needed, a chunk at a time.  Rows must be independent of each other in
         the model; what is taken over all of them, such as a mean, is refused.  For ``"auto"``,
-        ``"uniform"``, and the methods with a fixed weighting distribution.
+        ``"uniform"``, ``"sensitivity"``, and the methods with a fixed weighting distribution.
     executor : concurrent.futures.Executor or dask.distributed.Client, optional
         Who reads and evaluates `rows`: by default one thread per core; or processes, or a cluster,
         which return the same coreset.  `check` and the like use it too; a copy or a pickle of the

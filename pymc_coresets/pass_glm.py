@@ -1,34 +1,31 @@
 """PASS-GLM: from a generalised linear model to polynomial approximate sufficient statistics."""
 
-import logging
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.given import fix_variables
 from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE
-from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
+from pymc_coresets.glm.polynomial.independent import independent_prior
 from pymc_coresets.glm.polynomial.multi_indices import n_monomials
-from pymc_coresets.glm.polynomial.prior import GaussianPrior, gaussian_prior
-from pymc_coresets.glm.polynomial.reach import predictor_quantile
 from pymc_coresets.glm.polynomial.replacement import (
     POLYNOMIAL,
-    coefficient_draws,
     row_polynomials,
     verify_polynomial_model,
 )
+from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.polynomial.statistics import (
     MAX_MONOMIALS,
     PolynomialStatistics,
     check_size,
-    polynomial_statistics,
 )
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
 from pymc_coresets.glm.predictor.linear import LinearPredictor, find_linear_predictor
+from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows, StreamedPredictor
 from pymc_coresets.options import (
     flag,
     generator,
@@ -37,33 +34,28 @@ from pymc_coresets.options import (
     whole_number,
 )
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.from_rows import likelihood_of_rows, template_of_rows
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress import Reporter
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rows.chunks import RowSource, required_source
 
 __all__ = ["build_pass_glm"]
 
-_log = logging.getLogger(__name__)
-
-_FIRST_RADIUS, _LEAST_RADIUS = 4.0, 1.0
-# Quadratics are best with 1.5 to 3 % of the predictors outside, on every data set that we tried: a
-# wider radius makes the fit worse where nearly all predictors are.
-_BULK, _SETTLED = 0.975, 0.05
-_NEARLY_ALL, _MARGIN = 0.999, 1.1  # for higher degrees, which are bad outside
-_ROUNDS = 20
-_DRAWS = 50
 _PROBED_ROWS = 1_000
 
 
-def build_pass_glm(
+def build_pass_glm(  # noqa: PLR0913
     model: pm.Model | None = None,
     *,
     degree: int = 2,
     radius: float | str = 4.0,
+    rank: int | None = None,
     given: Mapping[str, ArrayLike] | None = None,
     observed: str | Sequence[str] | None = None,
     dim: str | Sequence[str] | None = None,
+    rows: RowSource | None = None,
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool = True,
 ) -> PolynomialSummary:
@@ -78,7 +70,8 @@ def build_pass_glm(
 
     For p coefficients and degree 2 the pass costs 1 to 2 times as much as the product
     ``X.T @ X`` if few responses are distinct (binary and count data), and about 5 times as much
-    otherwise.  Memory: X, unless the model holds it as one array, and O(p^2).
+    otherwise.  Memory: X, unless the model holds it as one array, and O(p^2); with `rows`, 32 MB
+    of X and two chunks instead of X; with `rank`, O(p rank) instead of O(p^2).
 
     Parameters
     ----------
@@ -93,6 +86,12 @@ def build_pass_glm(
         it is chosen from the data to cover the predictors under the approximate posterior: 97.5 %
         of them for degree 2, and 99.9 % for higher degrees, with a margin.  The default is the
         paper's, for logistic regression.
+    rank : int, optional
+        For degree 2 and thousands of coefficients: keep only so many directions of the second
+        moment, those that the data know best beside the prior.  The diagonal stays exact, and the
+        summary bounds the error, `PolynomialSummary.kl_of_rank`.  Costs about 8 p rank operations
+        for each row.  For independent Gaussian priors with known scales, and log-likelihoods whose
+        quadratics are concave.
     given : mapping of str to array_like, optional
         Values to fix free variables at, such as a noise scale: ``{"sigma": 1.0}``.
     observed : str or sequence of str, optional
@@ -100,6 +99,11 @@ def build_pass_glm(
     dim : str or sequence of str, optional
         Name of the observation dimension; the leading axis of the observed variables by default.
         With several, such as ``("item", "person")``, each cell of an observed matrix is a row.
+    rows : RowSource, optional
+        From `open_rows`: all rows, where the model's data containers hold a few of them only.  They
+        are read twice (three times, if any codes look up coefficients): once to be checked, and
+        once to be summed; and once more for each round of ``radius="auto"``, and for its start.
+        The sums are those of the same rows in memory, however they are divided into chunks.
     random_seed : int or Generator, optional
         For comparing with PyMC's own log-likelihood at random points, and for ``radius="auto"``.
     progressbar : bool, default True
@@ -113,12 +117,15 @@ def build_pass_glm(
     ------
     UnsupportedModelError
         If the model is not a generalised linear model, or another free variable enters its
-        likelihood (fix it with `given`).
+        likelihood (fix it with `given`); if something in it cannot be computed row by row (with
+        `rows`); if its priors are not independent Gaussians, or a log-likelihood is convex (with
+        `rank`).
     InvalidOptionError
         If `model` is no model, an option is of the wrong type or out of range, there are too many
         monomials, or the polynomial is unbounded above.
     InvalidDataError
-        If data are not finite, or a log-likelihood is not finite within the radius.
+        If data are not finite, or a log-likelihood is not finite within the radius; if `rows` hold
+        values that cannot be used, or have changed while they were read.
 
     Warns
     -----
@@ -140,11 +147,19 @@ def build_pass_glm(
     Each round is a pass over the data.  For higher degrees, R is 1.1 times the 99.9 % quantile in
     the last round.
 
+    With ``rank=k``, the rows ``sqrt(-2 b_n2) S x_n``, with the prior standard deviations S, are
+    sketched by frequent directions: in units of the prior, the precision of the posterior is
+    ``I + F^T F + E``, where F has k rows, and 0 <= E <= d for a number d that is known.  E is
+    replaced by its diagonal, which is exact.
+
     References
     ----------
     Huggins, J. H., Adams, R. P. and Broderick, T. (2017). PASS-GLM: polynomial approximate
     sufficient statistics for scalable Bayesian GLM inference.
     https://doi.org/10.48550/arXiv.1709.09216
+
+    Ghashami, M., Liberty, E., Phillips, J. M. and Woodruff, D. P. (2016). Frequent directions:
+    simple and deterministic matrix sketching. https://doi.org/10.1137/15M1009718
 
     Examples
     --------
@@ -164,11 +179,24 @@ def build_pass_glm(
       radius        4
     >>> summary.closed_form()["coefficient"].values.tolist()
     ['beta[0]', 'beta[1]', 'beta[2]']
+
+    Of rows that need not fit into memory, the model holds a few:
+
+    >>> from pymc_coresets import open_rows
+    >>> rows = open_rows({"X": X, "y": y})  # or files, lazy arrays, ...
+    >>> with pm.Model() as model:
+    ...     data = {name: pm.Data(name, some) for name, some in rows.head(100).items()}
+    ...     beta = pm.Normal("beta", 0, 10, shape=3)
+    ...     likelihood = pm.Bernoulli("likelihood", logit_p=data["X"] @ beta, observed=data["y"])
+    ...     streamed = build_pass_glm(rows=rows, random_seed=1, progressbar=False)
+    >>> np.allclose(streamed.closed_form()["mean"], summary.closed_form()["mean"], rtol=1e-12)
+    True
     """
     degree = whole_number("degree", degree, least=1, most=MAX_DEGREE)
     fixed_radius = _radius(radius)
     names, dim = names_of("observed", observed), names_of("dim", dim)
     rng, show_bars = generator(random_seed), flag("progressbar", progressbar)
+    rank, rows = _checked_rank(rank, degree), None if rows is None else required_source(rows)
     model = given_model(model)
     if POLYNOMIAL in model.named_vars:
         raise UnsupportedModelError(
@@ -176,22 +204,59 @@ def build_pass_glm(
         )
     with Reporter(show=show_bars) as report:
         with report.part("reading the model"):
-            observations = find_observations(
-                model if given is None else fix_variables(model, given), observed=names, dim=dim
-            )
-            found = find_linear_predictor(observations)
-            check_size(degree, len(found.names))
-            verify(LogLikelihood(observations), rng=rng.spawn(1)[0])
+            model = model if given is None else fix_variables(model, given)
+            where = {"observed": names, "dim": dim}
+            held = _predictor(model, rows, where)
+            check_size(degree, len(held.names))
+            if rank is not None:
+                independent_prior(held)
+            part = _verified(held, rows, where, rng.spawn(1)[0])
+            passes = Passes(part, rank)
         if fixed_radius is None:
-            with report.passes("choosing the radius", observations.n_obs) as show:
-                fixed_radius = _settled_radius(found, degree, rng.spawn(1)[0], show)
-        with report.passes("summing polynomials", observations.n_obs) as show:
-            statistics = _summarise(found, degree, fixed_radius, show)
+            with report.passes("choosing the radius", part.n_obs) as show:
+                own = rng.spawn(1)[0]
+                fixed_radius = passes.settled_radius(degree, rng=own, show=show)
+        with report.passes("summing polynomials", part.n_obs) as show:
+            statistics = passes.statistics(degree, fixed_radius, show)
         if not statistics.is_proper:
-            raise _improper(found, statistics)
-        summary = PolynomialSummary(statistics=statistics, parts=(found,))
-        verify_polynomial_model(found, statistics, summary.model)
+            raise _improper(part.held, statistics)
+        summary = PolynomialSummary(statistics=statistics, parts=(part,))
+        verify_polynomial_model(part.held, statistics, summary.model)
     return summary
+
+
+def _predictor(
+    model: pm.Model, rows: RowSource | None, where: Mapping[str, Any]
+) -> LinearPredictor:
+    """Take the model apart, without reading any rows but its own."""
+    if rows is None:
+        return find_linear_predictor(find_observations(model, **where))
+    return find_linear_predictor(template_of_rows(model, rows.columns, **where).observations)
+
+
+def _verified(
+    found: LinearPredictor,
+    rows: RowSource | None,
+    where: Mapping[str, Any],
+    rng: np.random.Generator,
+) -> PredictorRows:
+    """Compare what came of the model with PyMC before any work is done, and check the rows."""
+    if rows is None:
+        verify(LogLikelihood(found.observations), rng=rng)
+        return found
+    model = found.observations.model
+    return StreamedPredictor.of(likelihood_of_rows(model, rows, **where, rng=rng))
+
+
+def _checked_rank(rank: int | None, degree: int) -> int | None:
+    if rank is None:
+        return None
+    if degree != 2:
+        raise InvalidOptionError(
+            f"rank={rank!r} with degree={degree}: only the second moment of degree=2 can be of low "
+            "rank. Leave rank out, or use degree=2."
+        )
+    return whole_number("rank", rank, least=1)
 
 
 def _radius(radius: float | str) -> float | None:
@@ -206,14 +271,7 @@ def _radius(radius: float | str) -> float | None:
         ) from None
 
 
-# -- statistics ------------------------------------------------------------------------------------
-
-
-def _summarise(
-    found: LinearPredictor, degree: int, radius: float, show: Callable[[int], None]
-) -> PolynomialStatistics:
-    rows = row_polynomials(found, degree, radius)
-    return polynomial_statistics(found.design, rows, on_block=show)
+# -- degrees ---------------------------------------------------------------------------------------
 
 
 def _improper(found: LinearPredictor, statistics: PolynomialStatistics) -> InvalidOptionError:
@@ -240,60 +298,3 @@ def _usable_degrees(found: LinearPredictor, radius: float) -> list[int]:
         if (some[:, degree] < 0).all() and amounts[degree] > 1e-10 * amounts.max():
             usable.append(degree)
     return usable
-
-
-# -- radius ----------------------------------------------------------------------------------------
-
-
-def _settled_radius(
-    found: LinearPredictor, degree: int, rng: np.random.Generator, show: Callable[[int], None]
-) -> float:
-    """Find the radius that covers the share of the predictors that suits the degree."""
-    prior, radius, low, high = _gaussian_or_none(found), _FIRST_RADIUS, 0.0, math.inf
-    for _ in range(_ROUNDS):
-        statistics, bulk = _summarise(found, 2, radius, show), math.inf
-        if statistics.is_proper:
-            theta = _approximate_coefficients(found, statistics, prior, rng)
-            bulk = predictor_quantile(found.design, found.offset, theta, _BULK)
-        _log.info("radius %.3g: %.1f %% of |eta| below %.3g", radius, 100 * _BULK, bulk)
-        too_small = max(_LEAST_RADIUS, (1 + _SETTLED) * low)
-        if abs(bulk / radius - 1) <= _SETTLED or bulk <= radius <= too_small:
-            if degree == 2:
-                return radius
-            reach = predictor_quantile(found.design, found.offset, theta, _NEARLY_ALL)
-            return max(_MARGIN * reach, _LEAST_RADIUS)
-        low, high = (radius, high) if bulk > radius else (low, radius)
-        # Without a posterior the radius is too small: the responses lie outside it.
-        radius = max(bulk if bulk < math.inf else 2 * radius, _LEAST_RADIUS)
-        if not low < radius < high:
-            radius = math.sqrt(low * high)
-    warn_user(
-        f"radius='auto' had not settled after {_ROUNDS} rounds, and stays at {radius:.3g}: see "
-        "check(), and give a radius, or scale the covariates."
-    )
-    return radius
-
-
-def _gaussian_or_none(found: LinearPredictor) -> GaussianPrior | None:
-    try:
-        return gaussian_prior(found)
-    except UnsupportedModelError:
-        return None  # a unit-information prior takes its place
-
-
-def _approximate_coefficients(
-    found: LinearPredictor,
-    statistics: PolynomialStatistics,
-    prior: GaussianPrior | None,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Draw coefficients from a Gaussian approximation of the posterior, (n_draws, p)."""
-    if prior is not None:
-        return coefficient_draws(found, prior.posterior(statistics).draw(_DRAWS, rng=rng))
-    information = -2 * statistics.moments[2].diagonal() / statistics.n_obs
-    # A coefficient that occurs in no row moves no predictor: any precision will do.
-    unit = np.diag(np.where(information > 0, information, 1.0))
-    mean, covariance = gaussian_posterior(statistics, slope=np.zeros(len(unit)), precision=unit)
-    z = rng.standard_normal((_DRAWS, len(mean)))
-    draws: np.ndarray = mean + z @ np.linalg.cholesky(covariance).T
-    return draws

@@ -14,7 +14,7 @@ from pymc_coresets.potentials.verification import points_around, reference_of, v
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.chunks import RowSource, required_source
 from pymc_coresets.rows.engines import engine_of, no_rows_for
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.streamed import StreamedRows
@@ -54,10 +54,7 @@ def check_rows(
         raise no_rows_for(executor)
     if rows is None:
         return
-    if not isinstance(rows, RowSource):
-        raise InvalidOptionError(
-            f"rows is a {type(rows).__name__}, but must be what open_rows(...) returns."
-        )
+    required_source(rows)
     if collapse is True:
         raise InvalidOptionError(
             "collapse=True: rows=... are not merged while they are read. Group them beforehand, "

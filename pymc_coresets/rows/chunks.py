@@ -7,9 +7,18 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.rows.first_reading import ChunkScan, SourceScan
 
-__all__ = ["Chunk", "Column", "DividedSource", "LackingSource", "RowSource", "Seed"]
+__all__ = [
+    "Chunk",
+    "Column",
+    "DividedSource",
+    "LackingSource",
+    "RowSource",
+    "Seed",
+    "required_source",
+]
 
 type Arrays = dict[str, NDArray[Any]]
 type Seed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator
@@ -194,3 +203,25 @@ class LackingSource(RowSource, Protocol):
 
     def with_tables(self, found: Sequence[Sequence[Any]]) -> RowSource:
         """Add the rows: what the collections of each chunk have become."""
+
+
+def required_source(rows: Any) -> RowSource:  # noqa: ANN401
+    """Return what the user gave as ``rows=...``, if it is a source of rows.
+
+    Raises
+    ------
+    InvalidOptionError
+        If it is not.
+
+    Examples
+    --------
+    >>> required_source({"x": np.arange(4.0)})
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: rows is a dict, but must be what open_rows(...)
+    returns.
+    """
+    if not isinstance(rows, RowSource):
+        raise InvalidOptionError(
+            f"rows is a {type(rows).__name__}, but must be what open_rows(...) returns."
+        )
+    return rows

@@ -85,9 +85,10 @@ class Rows:
         """
         if len(parts) == 1:
             return parts[0]
-        positions, first = np.unique(
-            np.concatenate([part.positions for part in parts]), return_index=True
-        )
+        positions = np.concatenate([part.positions for part in parts])
+        first: slice | NDArray[np.int64] = slice(None)
+        if (np.diff(positions) <= 0).any():  # otherwise nothing is copied twice
+            positions, first = np.unique(positions, return_index=True)
         return cls(
             positions,
             np.concatenate([part.base_weights for part in parts])[first],

@@ -166,6 +166,29 @@ PLANTED = [
         ("source.all.base_weights * sensitivities, size", "source.all.base_weights, size"),
     ),
     *plant(
+        "glm/logistic/streamed_sensitivity.py",
+        ("heights[i], block.weights * values", "heights[i], values"),
+        ("self._total * bound.shares(block", "bound.shares(block"),
+        ("chosen[low:high] - n_before", "chosen[low:high] - n_before - 1"),
+    ),
+    *plant(
+        "glm/polynomial/frequent_directions.py",
+        ("np.sqrt(np.divide(kept - least,", "np.sqrt(np.divide(kept,"),
+        ("free *= self._scales", "pass"),
+        ("self._shrinkage += shrunk", "pass"),
+        ("self.shrinkage + other.shrinkage + shrunk", "self.shrinkage + other.shrinkage"),
+    ),
+    *plant(
+        "glm/polynomial/independent.py",
+        ("/ (r * (1 + r))", "/ (1 + r)"),
+        ("diagonal=1 + moment.residual", "diagonal=1 + 0 * moment.residual"),
+    ),
+    *plant(
+        "glm/predictor/streamed_predictor.py",
+        ("weights if (weights != 1).any() else None", "None"),
+        ("offset=offset,", "offset=0 * offset,"),
+    ),
+    *plant(
         "glm/logistic/signed_rows.py",
         ("(offset[:, None] - centers[:, -1]) ** 2", "0"),
         ("labels[:, None] * np.asarray", "np.asarray"),

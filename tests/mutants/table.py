@@ -19,6 +19,8 @@ SOURCE_ERRORS = "tests/rows/test_source_errors.py"
 CLUSTER_SOURCES = "tests/rows/test_cluster_sources.py"
 DAMAGED_FILES = "tests/rows/test_damaged_files.py"
 ENGINES = "tests/rows/test_engines.py"
+PASS_OF_ROWS = "tests/rows/test_pass_of_rows.py"
+SENSITIVITY_OF_ROWS = "tests/rows/test_sensitivity_of_rows.py"
 
 
 def unit(*names: str) -> tuple[str, ...]:
@@ -34,7 +36,7 @@ TESTS = {
     "options": unit("options"),
     "progress": (*unit("progress"), PASS_GLM, BUILD),
     "compat/": (*unit("compat", "vectormath"), SAMPLER),
-    "pass_glm": (PASS_GLM,),
+    "pass_glm": (PASS_GLM, PASS_OF_ROWS),
     "display": (*unit("display", "diagnostics_datatree"), BUILD),
     "exceptions": (*unit("warnings"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),
@@ -104,8 +106,12 @@ TESTS = {
     "methods/job": (BUILD,),
     "glm/": (LINEAR, SENSITIVITY, PASS_GLM),
     "glm/logistic/": (*unit("sensitivity", "clustering"), SENSITIVITY),
+    "glm/logistic/streamed_sensitivity": (SENSITIVITY_OF_ROWS,),
     "glm/polynomial/": (*unit("polynomial"), PASS_GLM),
+    "glm/polynomial/frequent_directions": unit("frequent_directions"),
+    "glm/polynomial/independent": unit("frequent_directions"),
     "glm/predictor/": (LINEAR,),
+    "glm/predictor/streamed_predictor": (PASS_OF_ROWS,),
 }
 
 

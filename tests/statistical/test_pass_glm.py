@@ -414,7 +414,7 @@ def test_large_radii_do_not_lose_the_tails():
 
 
 def test_radius_auto_warns_where_it_does_not_settle(monkeypatch):
-    monkeypatch.setattr("pymc_coresets.pass_glm._ROUNDS", 1)
+    monkeypatch.setattr("pymc_coresets.glm.polynomial.settling._ROUNDS", 1)
     with pytest.warns(CoresetWarning, match="settled") as caught:
         build_pass_glm(logistic_model(), radius="auto", random_seed=1)
     assert [warning.filename for warning in caught] == [__file__]

@@ -127,7 +127,6 @@ def test_base_weights_count():
     ("options", "words"),
     [
         ({"method": "sparse_vi"}, "evaluates them hundreds of times"),
-        ({"method": "sensitivity"}, "needs all rows in memory"),
         ({"collapse": True}, "Group them beforehand"),
         ({"allow_local": True}, "allow_local"),
         ({"method": "pursuit", "weighting": "laplace"}, "holds a template"),

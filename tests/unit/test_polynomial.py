@@ -1,6 +1,7 @@
 """Polynomial statistics against brute force, closed forms, and known coefficients."""
 
 import tracemalloc
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,8 +25,9 @@ from pymc_coresets.glm.polynomial.definiteness import (
     is_negative_semidefinite,
 )
 from pymc_coresets.glm.polynomial.multi_indices import monomial_levels, monomials, n_monomials
-from pymc_coresets.glm.polynomial.reach import predictor_quantile, predictor_reach
+from pymc_coresets.glm.polynomial.reach import SpreadRows, predictor_reach
 from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
+from pymc_coresets.glm.predictor.model_parts import PredictorBlock
 
 N, P = 300, 3
 
@@ -386,9 +388,12 @@ def test_reach_agrees_with_brute_force(family, design):
     expected = np.abs(loglik(eta, slice(0, N)) - polynomial).max()
     assert found.max_error == pytest.approx(expected)
     assert (found + found).outside == found.outside
-    assert predictor_quantile(X, offset, thetas, 0.9) == pytest.approx(
-        np.quantile(np.abs(eta), 0.9)
-    )
+    spread = SpreadRows(N, P)
+    for start in (0, 100):
+        rows = slice(start, start + (100 if start == 0 else N))
+        found = SimpleNamespace(design=X[rows], offset=offset[rows], n_obs=len(X[rows]))
+        spread.add(PredictorBlock(found=found, start=start))
+    assert spread.quantile(thetas, 0.9) == pytest.approx(np.quantile(np.abs(eta), 0.9))
 
 
 # -- errors ----------------------------------------------------------------------------------------

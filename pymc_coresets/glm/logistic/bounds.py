@@ -10,10 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.logistic.clustering import squared_distances
-from pymc_coresets.glm.logistic.signed_rows import LogisticRows, assign_clusters
+from pymc_coresets.glm.logistic.signed_rows import Clustering, LogisticRows, assign_clusters
 from pymc_coresets.solving.problem import Matrix, Vector
 
-__all__ = ["Ball", "Sensitivities", "bound_sensitivities", "guaranteed_size"]
+__all__ = [
+    "Ball",
+    "Sensitivities",
+    "SensitivityBound",
+    "bound_sensitivities",
+    "guaranteed_size",
+    "quantiles_of",
+    "require_center",
+]
 
 _RADIUS = 3.0  # a of R = a / sqrt(I)
 _CONSTANT = 2.0  # c of Theorem 3.2
@@ -128,43 +136,85 @@ def bound_sensitivities(
     array([1.326, 1.326, 1.326, 3.792])
     """
     weights = np.asarray(base_weights, dtype=np.float64)
-    ball_center = np.zeros(rows.n_dims) if ball.center is None else np.asarray(ball.center)
-    if len(ball_center) != rows.n_dims:
-        names = f": {list(rows.names)!r}" if rows.names else ""
-        raise InvalidOptionError(
-            f"center has {len(ball_center)} numbers, but there are {rows.n_dims} coefficients"
-            f"{names}"
-        )
+    require_center(ball, rows.n_dims, rows.names)
     clustering = assign_clusters(rows, centers, weights)
-    radius = _radius(clustering.spread) if ball.radius is None else float(ball.radius)
-    points = clustering.means if ball.uses_exact_centers else centers
+    bound = SensitivityBound.of(clustering, centers, ball)
     values = np.empty(rows.n_obs)
     for block in rows.blocks():
         vectors, offset = rows.take(block)
-        distances = np.sqrt(squared_distances(vectors, points[:, :-1]))
-        shifts = points @ np.append(ball_center, 1.0) - (vectors @ ball_center + offset)[:, None]
-        exponents = radius * distances + np.abs(shifts)
-        values[block] = _bound(
-            exponents,
-            clustering.nearest[block],
-            clustering.masses,
-            weights[block],
-            exact=ball.uses_exact_centers,
-        )
+        values[block] = bound.shares(vectors, offset, clustering.nearest[block], weights[block])
     total = weights.sum()
     values *= total
     return Sensitivities(
         values=values,
         mean=float(weights @ values / total),
-        quantiles=_quantiles(values, weights),
-        radius=radius,
-        center=ball_center,
+        quantiles=quantiles_of(values, weights),
+        radius=bound.radius,
+        center=bound.center,
     )
+
+
+def require_center(ball: Ball, n_dims: int, names: Sequence[str]) -> None:
+    """Refuse a centre of another length than the coefficients."""
+    if ball.center is not None and len(ball.center) != n_dims:
+        listed = f": {list(names)!r}" if names else ""
+        raise InvalidOptionError(
+            f"center has {len(ball.center)} numbers, but there are {n_dims} coefficients{listed}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SensitivityBound:
+    """What the bound of any row needs to know of all rows, see `bound_sensitivities`.
+
+    Parameters
+    ----------
+    points : ndarray of shape (k, n_dims + 1)
+        Centres or means of the clusters.
+    masses : ndarray of shape (k,)
+    radius : float
+    center : ndarray of shape (n_dims,)
+        Of the ball.
+    exact : bool
+        Whether a row is compared with the mean of its own cluster without itself.
+    """
+
+    points: Matrix
+    masses: Vector
+    radius: float
+    center: Vector
+    exact: bool
+
+    @classmethod
+    def of(cls, clustering: Clustering, centers: Matrix, ball: Ball) -> "SensitivityBound":
+        """Take what is needed from the clusters of all rows."""
+        n_dims = centers.shape[1] - 1
+        return cls(
+            points=clustering.means if ball.uses_exact_centers else centers,
+            masses=clustering.masses,
+            radius=_radius(clustering.spread) if ball.radius is None else float(ball.radius),
+            center=np.zeros(n_dims) if ball.center is None else np.asarray(ball.center),
+            exact=ball.uses_exact_centers,
+        )
+
+    def shares(
+        self,
+        vectors: Any,  # noqa: ANN401
+        offset: Vector,
+        nearest: NDArray[np.integer[Any]],
+        weights: Vector,
+    ) -> Vector:
+        """Return m_n / U for a block of rows."""
+        points, ball_center = self.points, self.center
+        distances = np.sqrt(squared_distances(vectors, points[:, :-1]))
+        shifts = points @ np.append(ball_center, 1.0) - (vectors @ ball_center + offset)[:, None]
+        exponents = self.radius * distances + np.abs(shifts)
+        return _bound(exponents, nearest, self.masses, weights, exact=self.exact)
 
 
 def _bound(
     exponents: Matrix,
-    nearest: NDArray[np.unsignedinteger[Any]],
+    nearest: NDArray[np.integer[Any]],
     masses: Vector,
     weights: Vector,
     *,
@@ -195,7 +245,14 @@ def _radius(spread: float) -> float:
     return _RADIUS / math.sqrt(spread)
 
 
-def _quantiles(values: Vector, weights: Vector) -> dict[str, float]:
+def quantiles_of(values: Vector, weights: Vector) -> dict[str, float]:
+    """Return quantiles of sensitivities, weighted by base weights, some of which may be 0.
+
+    Examples
+    --------
+    >>> quantiles_of(np.array([1.0, 2.0, 9.0]), np.array([1.0, 1.0, 0.0]))["100%"]
+    2.0
+    """
     present = weights > 0
     found = np.quantile(
         values[present], _QUANTILES, weights=weights[present], method="inverted_cdf"

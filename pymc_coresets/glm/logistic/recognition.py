@@ -1,5 +1,7 @@
 """Recognise a logistic regression, and read its labels."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from pymc_coresets.exceptions import UnsupportedModelError
@@ -44,18 +46,19 @@ def logistic_rows(predictor: LinearPredictor) -> LogisticRows:
     >>> logistic_rows(find_linear_predictor(find_observations(model))).labels
     array([-1.,  1.])
     """
-    n_obs = predictor.observations.n_obs
+    n_obs = predictor.n_obs
     labels = np.empty(n_obs)
     for start in range(0, n_obs, _BLOCK):
         block = slice(start, min(start + _BLOCK, n_obs))
-        labels[block] = _labels(predictor.loglik(_GRID, rows=block), start)
+        loglik = predictor.loglik(_GRID, rows=block)
+        labels[block] = _labels(loglik, start, predictor.place)
     offset = predictor.offset if predictor.offset.any() else None
     return LogisticRows(
         design=predictor.design, labels=labels, offset=offset, names=predictor.names
     )
 
 
-def _labels(loglik: np.ndarray, start: int) -> np.ndarray:
+def _labels(loglik: np.ndarray, start: int, place: Callable[[int], str]) -> np.ndarray:
     labels = np.where(loglik[:, -1] > loglik[:, 0], 1.0, -1.0)
     expected = -np.logaddexp(0, -labels[:, None] * _GRID)
     wrong = ~np.isclose(loglik, expected, rtol=1e-6, atol=0)
@@ -63,7 +66,7 @@ def _labels(loglik: np.ndarray, start: int) -> np.ndarray:
         n, k = np.argwhere(wrong)[0]
         raise UnsupportedModelError(
             "method='sensitivity' needs a logistic regression with one trial per row, but the "
-            f"log-likelihood of observation {start + n} is {loglik[n, k]:.6g} nats at a linear "
+            f"log-likelihood of {place(start + int(n))} is {loglik[n, k]:.6g} nats at a linear "
             f"predictor of {_GRID[k]:g}, and not {expected[n, k]:.6g}. Write binomial counts as "
             "one row for each trial (build_coreset(collapse=True) merges equal ones); for other "
             "likelihoods use method='auto'."

@@ -14,7 +14,9 @@ from pymc_coresets.glm.logistic.bounds import (
 )
 from pymc_coresets.glm.logistic.recognition import logistic_rows
 from pymc_coresets.glm.logistic.signed_rows import LogisticRows, find_centers
+from pymc_coresets.glm.logistic.streamed_sensitivity import StreamedSensitivities
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
 from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.options import flag, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -34,7 +36,7 @@ class Sensitivity:
     Use it where a guarantee on the log-likelihood is wanted, or where the data are so many that
     only a few passes over them are possible.  Posteriors from `RiemannianPursuit` are far closer
     at the same size.  Two passes over the data, O(n_obs n_clusters) distances and memory for a
-    few numbers per row.
+    few numbers per row; with ``rows=...``, five readings and memory for a block of rows.
 
     Parameters
     ----------
@@ -118,8 +120,8 @@ class Sensitivity:
 
     @property
     def accepts(self) -> Collection[str]:
-        """A size, unless it follows from `epsilon`."""
-        return frozenset() if self.epsilon is not None else frozenset({"size"})
+        """Rows from elsewhere; and a size, unless it follows from `epsilon`."""
+        return frozenset({"rows"} if self.epsilon is not None else {"rows", "size"})
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
         """As many rows as match a quadratic log-likelihood; with `epsilon`, all are allowed."""
@@ -127,6 +129,8 @@ class Sensitivity:
 
     def run(self, job: Job[Any]) -> Solution:
         """Bound the sensitivities of all rows, and draw in proportion to them."""
+        if job.loglikelihood.source is not job.loglikelihood.in_memory:
+            return self._run_over_chunks(job)
         source: InMemoryRows = job.loglikelihood.in_memory
         with job.report.part("linear predictor"):
             rows = _rows_of(job.loglikelihood)
@@ -167,6 +171,16 @@ class Sensitivity:
         n_draws = self._n_draws(found, rows.n_dims, size)
         scan = sample_by_sensitivity(found.values, source, n_draws, key=random_key(rng))
         return scan, self._figures(found, n_draws)
+
+    def _run_over_chunks(self, job: Job[Any]) -> Solution:
+        with job.report.part("linear predictor"):
+            part = StreamedPredictor.of(job.loglikelihood)
+        with job.report.part("sensitivities"):
+            every = StreamedSensitivities(part, self, self.n_clusters, job.rng)
+            n_draws = self._n_draws(every.found, len(part.names), job.size)
+        job.report.figures.update(self._figures(every.found, n_draws))
+        scan = every.draw(n_draws, key=random_key(job.rng))
+        return Solution.sampled(scan.rows, scan.weights)
 
     def _n_draws(self, found: Sensitivities, n_dims: int, size: int) -> int:
         if self.epsilon is None:

@@ -13,7 +13,15 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.logistic.clustering import Rows, cluster_sums, k_means, squared_distances
 from pymc_coresets.solving.problem import Matrix, Vector
 
-__all__ = ["Clustering", "LogisticRows", "assign_clusters", "find_centers"]
+__all__ = [
+    "ClusterSums",
+    "Clustering",
+    "LogisticRows",
+    "assign_clusters",
+    "centers_of",
+    "find_centers",
+    "sample_size",
+]
 
 _BLOCK_ENTRIES = 2**18  # of a block of rows: 2 MB, which stays in the cache
 _NOT_FINITE = "The design matrix of the logistic regression holds NaN or infinite values."
@@ -130,16 +138,40 @@ def find_centers(
     array([-1.,  1.])
     """
     present = np.flatnonzero(base_weights)
-    wanted = max(50 * n_clusters, min(1_000 * n_clusters, int(0.025 * len(present))))
+    wanted = sample_size(n_clusters, len(present))
     if wanted < len(present):
         present = np.sort(rng.choice(present, wanted, replace=False))
-    vectors, offset = rows.take(present)
+    return centers_of(*rows.take(present), base_weights[present], n_clusters, rng=rng)
+
+
+def sample_size(n_clusters: int, n_present: int) -> int:
+    """How many rows of positive weight show the clusters.
+
+    Examples
+    --------
+    >>> sample_size(6, 10**6), sample_size(6, 10_000)
+    (6000, 300)
+    """
+    return max(50 * n_clusters, min(1_000 * n_clusters, int(0.025 * n_present)))
+
+
+def centers_of(
+    vectors: Rows, offset: Vector, weights: Vector, n_clusters: int, *, rng: np.random.Generator
+) -> Matrix:
+    """Find the centres of clusters of signed rows, (k, n_dims + 1), see `find_centers`.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> centers_of(np.ones((3, 1)), np.zeros(3), np.ones(3), 1, rng=rng)
+    array([[1., 0.]])
+    """
     columns = [vectors, offset[:, None]]
     is_sparse = sparse.issparse(vectors)
     extended = sparse.hstack(columns, format="csr") if is_sparse else np.hstack(columns)
     if not np.isfinite(extended.data if is_sparse else extended).all():
         raise InvalidDataError(_NOT_FINITE)
-    return k_means(extended, base_weights[present], n_clusters, rng=rng)
+    return k_means(extended, weights, n_clusters, rng=rng)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -170,6 +202,64 @@ class Clustering:
     spread: float
 
 
+class ClusterSums:
+    """Adds up the clusters of signed rows that come in blocks.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (k, n_dims + 1)
+
+    Examples
+    --------
+    >>> sums = ClusterSums(np.array([[6.0, 0.0], [0.0, 0.0]]))
+    >>> sums.add(np.array([[1.0], [5.0]]), np.zeros(2), np.ones(2))
+    array([1, 0])
+    >>> sums.masses
+    array([1., 1.])
+    """
+
+    def __init__(self, centers: Matrix) -> None:
+        self.centers = centers
+        self.masses, self._sums = np.zeros(len(centers)), np.zeros_like(centers)
+        self._spread = 0.0
+
+    def nearest(self, vectors: Rows, offset: Vector) -> tuple[NDArray[np.integer[Any]], Matrix]:
+        """Return each row's nearest centre, and its squared distance but for the offset."""
+        centers = self.centers
+        squared = squared_distances(vectors, centers[:, :-1])
+        own = (squared + (offset[:, None] - centers[:, -1]) ** 2).argmin(axis=1)
+        return own, squared[np.arange(len(own)), own]
+
+    def add(self, vectors: Rows, offset: Vector, weights: Vector) -> NDArray[np.integer[Any]]:
+        """Add some rows, and return the numbers of their nearest centres."""
+        n_clusters = len(self.centers)
+        own, squared = self.nearest(vectors, offset)
+        self._spread += float(weights @ squared)
+        masses, sums = cluster_sums(vectors, own, weights, n_clusters)
+        self.masses += masses
+        self._sums[:, :-1] += sums
+        self._sums[:, -1] += np.bincount(own, weights=weights * offset, minlength=n_clusters)
+        return own
+
+    def finished(
+        self, total_weight: float, nearest: NDArray[np.unsignedinteger[Any]]
+    ) -> Clustering:
+        """Return the clusters of all rows that were added.
+
+        Raises
+        ------
+        InvalidDataError
+            If the design holds NaN or infinite values.
+        """
+        if not math.isfinite(self._spread):
+            raise InvalidDataError(_NOT_FINITE)
+        means, filled = self.centers.copy(), self.masses > 0
+        means[filled] = self._sums[filled] / self.masses[filled, None]
+        return Clustering(
+            nearest=nearest, masses=self.masses, means=means, spread=self._spread / total_weight
+        )
+
+
 def assign_clusters(rows: LogisticRows, centers: Matrix, base_weights: Vector) -> Clustering:
     """Assign every row to the nearest centre, in one pass over blocks of rows.
 
@@ -194,24 +284,8 @@ def assign_clusters(rows: LogisticRows, centers: Matrix, base_weights: Vector) -
     >>> assign_clusters(rows, np.array([[6.0, 0.0], [0.0, 0.0]]), np.ones(2)).nearest
     array([1, 0], dtype=uint8)
     """
-    n_clusters = len(centers)
-    nearest = np.empty(rows.n_obs, dtype=np.min_scalar_type(n_clusters))
-    masses, sums, spread = np.zeros(n_clusters), np.zeros_like(centers), 0.0
+    sums = ClusterSums(centers)
+    nearest = np.empty(rows.n_obs, dtype=np.min_scalar_type(len(centers)))
     for block in rows.blocks():
-        vectors, offset = rows.take(block)
-        weights = base_weights[block]
-        squared = squared_distances(vectors, centers[:, :-1])
-        own = (squared + (offset[:, None] - centers[:, -1]) ** 2).argmin(axis=1)
-        nearest[block] = own
-        spread += float(weights @ squared[np.arange(len(own)), own])
-        block_masses, block_sums = cluster_sums(vectors, own, weights, n_clusters)
-        masses += block_masses
-        sums[:, :-1] += block_sums
-        sums[:, -1] += np.bincount(own, weights=weights * offset, minlength=n_clusters)
-    if not math.isfinite(spread):
-        raise InvalidDataError(_NOT_FINITE)
-    means = centers.copy()
-    filled = masses > 0
-    means[filled] = sums[filled] / masses[filled, None]
-    spread /= float(base_weights.sum())
-    return Clustering(nearest=nearest, masses=masses, means=means, spread=spread)
+        nearest[block] = sums.add(*rows.take(block), base_weights[block])
+    return sums.finished(float(base_weights.sum()), nearest)

@@ -103,6 +103,8 @@ class RowPolynomials:
         The part of the linear predictor besides x_n . theta.
     degree : int
     radius : float
+    place : callable, optional
+        Says where a row lies, for messages.
 
     Raises
     ------
@@ -129,9 +131,10 @@ class RowPolynomials:
         offset: Vector,
         degree: int,
         radius: float,
+        place: Callable[[int], str] = "row {}".format,
     ) -> None:
         self.degree, self.radius = degree, float(radius)
-        self.offset = offset
+        self.offset, self._place = offset, place
         self.loglik = loglik
         self._nodes, self._fit = chebyshev_fit(degree, radius)
         self._responses: _Distinct | None = _Distinct(response)
@@ -178,8 +181,8 @@ class RowPolynomials:
             row, node = np.argwhere(~np.isfinite(values))[0]
             position = row + rows.start if isinstance(rows, slice) else rows[row]
             raise InvalidDataError(
-                f"The log-likelihood of row {position} is {values[row, node]} where the linear "
-                f"predictor is {self._nodes[node]:.3g}: no polynomial stands for it on "
+                f"The log-likelihood of {self._place(int(position))} is {values[row, node]} where "
+                f"the linear predictor is {self._nodes[node]:.3g}: no polynomial stands for it on "
                 f"[-{self.radius:g}, {self.radius:g}]. Use a smaller radius, or another link."
             )
         fitted: Matrix = (self._fit.T @ values.T).T

@@ -10,14 +10,21 @@ from pymc_coresets.compat.pymc_api import gradient
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
-from pymc_coresets.glm.polynomial.replacement import coefficient_draws
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.linear import LinearPredictor
+from pymc_coresets.glm.predictor.model_parts import coefficient_draws
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = ["GaussianPosterior", "GaussianPrior", "gaussian_prior"]
+__all__ = [
+    "GaussianPosterior",
+    "GaussianPrior",
+    "continuous_space",
+    "gaussian_prior",
+    "owners_of",
+    "prior_gradient",
+]
 
 _REMEDY = "Use sample(), which takes any prior."
 _TOLERANCE = 1e-7
@@ -114,16 +121,12 @@ def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
     >>> prior.slope, prior.precision
     (array([0.25]), array([[0.25]]))
     """
-    model = found.observations.model
-    if model.discrete_value_vars:
-        names = [v.name for v in model.discrete_value_vars]
-        raise UnsupportedModelError(f"{names!r} are discrete, not Gaussian. {_REMEDY}")
-    space = Unconstrained(model)
-    slope_at = _gradient(found, space)
+    space = continuous_space(found, _REMEDY)
+    slope_at = prior_gradient(found, space)
     slope, minus_precision, wrong = _affine(lambda x: slope_at(x)[None], space.n_dims, per_row=True)
     if wrong.any():
         raise UnsupportedModelError(
-            f"There is no closed form: the prior of {_owners(space, wrong)!r} is not Gaussian. "
+            f"There is no closed form: the prior of {owners_of(space, wrong)!r} is not Gaussian. "
             f"{_REMEDY}"
         )
     origin, linear, wrong = _affine(
@@ -144,11 +147,23 @@ def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
     )
 
 
-def _gradient(found: LinearPredictor, space: Unconstrained) -> Callable[[np.ndarray], np.ndarray]:
+def continuous_space(found: LinearPredictor, remedy: str) -> Unconstrained:
+    """Return the space of the free variables, none of which may be discrete."""
+    model = found.observations.model
+    if model.discrete_value_vars:
+        names = [v.name for v in model.discrete_value_vars]
+        raise UnsupportedModelError(f"{names!r} are discrete, not Gaussian. {remedy}")
+    return Unconstrained(model)
+
+
+def prior_gradient(
+    found: LinearPredictor, space: Unconstrained
+) -> Callable[[np.ndarray], np.ndarray]:
     """Compile the gradient of the log-density of everything that is not summarised."""
     model, terms = space.model, {t.name for t in found.observations.terms}
     others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in terms]
-    graph = gradient(model.logp(vars=others), model.value_vars)
+    connected = sum(0.0 * v.sum() for v in model.value_vars)  # flat priors depend on nothing
+    graph = gradient(model.logp(vars=others) + connected, model.value_vars)
     function = pytensor.function(model.value_vars, graph, mode=PLAIN_MODE, on_unused_input="ignore")
 
     def at(x: np.ndarray) -> np.ndarray:
@@ -174,7 +189,7 @@ def _affine(
     return origin, matrix, ~close.all(axis=0)
 
 
-def _owners(space: Unconstrained, wrong: np.ndarray) -> list[str]:
+def owners_of(space: Unconstrained, wrong: np.ndarray) -> list[str]:
     """Return the names of the free variables that some entries of the vector belong to."""
     flags = space.point(wrong.astype(float))
     owners = {v.name: rv.name for rv, v in space.model.rvs_to_values.items()}

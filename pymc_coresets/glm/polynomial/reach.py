@@ -1,6 +1,6 @@
 """How far the linear predictors reach, and how far the polynomials are off there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,16 @@ from scipy import sparse
 
 from pymc_coresets.glm.golden import spread_rows
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials
-from pymc_coresets.solving.problem import Matrix
+from pymc_coresets.glm.polynomial.replacement import row_polynomials
+from pymc_coresets.glm.predictor.model_parts import PredictorBlock
+from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows
+from pymc_coresets.solving.problem import Matrix, Vector
 
-__all__ = ["Reach", "predictor_quantile", "predictor_reach"]
+__all__ = ["Reach", "SpreadRows", "predictor_reach", "reach_of"]
 
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
-_SAMPLED_ROWS = 100_000
+_SAMPLED_ROWS, _SAMPLED_ENTRIES = 100_000, 2**25
+_NEARLY_ALL = 0.999
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,20 +28,23 @@ class Reach:
 
     Attributes
     ----------
-    n_obs : int
-        Number of rows N.
-    n_outside : int
-        Number of predictors with |eta_n| > radius, over all rows and draws.
+    n_obs : float
+        Number of rows N, each counted as often as its base weight says.
+    n_outside : float
+        Number of predictors with |eta_n| > radius, over all rows and draws, counted likewise.
     n_draws : int
         Number of draws.
     max_error : float
         Largest difference between the log-likelihood of a row and its polynomial, in nats.
+    far : float
+        The 99.9 % quantile of |eta_n|, or the largest of those of several parts; 0 if unknown.
     """
 
-    n_obs: int
-    n_outside: int
+    n_obs: float
+    n_outside: float
     n_draws: int
     max_error: float
+    far: float = 0.0
 
     @property
     def outside(self) -> float:
@@ -52,11 +59,50 @@ class Reach:
             n_outside=self.n_outside + other.n_outside,
             n_draws=self.n_draws,
             max_error=max(self.max_error, other.max_error),
+            far=max(self.far, other.far),
         )
 
 
+def reach_of(part: PredictorRows, degree: int, radius: float, coefficients: Matrix) -> Reach:
+    """Compare the polynomials of all rows with their log-likelihoods, in one pass over the rows.
+
+    Parameters
+    ----------
+    part : LinearPredictor or StreamedPredictor
+    degree : int
+    radius : float
+    coefficients : ndarray of shape (n_draws, n_coefficients)
+
+    Returns
+    -------
+    Reach
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
+    >>> found = find_linear_predictor(find_observations(model))
+    >>> reach_of(found, 2, 4.0, np.array([[5.0]])).far
+    5.0
+    """
+    spread = SpreadRows(part.n_obs, coefficients.shape[1])
+    reaches = []
+    for block in part.blocks():
+        rows = row_polynomials(block.found, degree, radius)
+        reaches.append(predictor_reach(block.found.design, rows, coefficients, block.weights))
+        spread.add(block)
+    far = spread.quantile(coefficients, _NEARLY_ALL)
+    return sum(reaches[1:], start=replace(reaches[0], far=far))
+
+
 def predictor_reach(
-    design: NDArray[Any] | sparse.csr_array, rows: RowPolynomials, coefficients: Matrix
+    design: NDArray[Any] | sparse.csr_array,
+    rows: RowPolynomials,
+    coefficients: Matrix,
+    weights: Vector | None = None,
 ) -> Reach:
     """Compare the rows' polynomials with their log-likelihoods at the predictors of some draws.
 
@@ -67,6 +113,8 @@ def predictor_reach(
     design : ndarray or csr_array, of shape (n_obs, n_coefficients)
     rows : RowPolynomials
     coefficients : ndarray of shape (n_draws, n_coefficients)
+    weights : ndarray of shape (n_obs,), optional
+        How many rows each row stands for; 1 by default.
 
     Returns
     -------
@@ -84,30 +132,74 @@ def predictor_reach(
     0.5
     """
     n_obs, n_draws = design.shape[0], len(coefficients)
+    counts = np.ones(n_obs) if weights is None else weights
     step = max(64, _BLOCK_ENTRIES // n_draws)
-    outside, error = 0, 0.0
+    outside, error = 0.0, 0.0
     for start in range(0, n_obs, step):
         block = slice(start, min(start + step, n_obs))
         eta = design[block] @ coefficients.T + rows.offset[block][:, None]
-        outside += int(np.count_nonzero(np.abs(eta) > rows.radius))
+        outside += float(counts[block] @ np.count_nonzero(np.abs(eta) > rows.radius, axis=1))
         polynomial = polyval(eta, rows.in_predictor(block).T[:, :, None], tensor=False)
         error = max(error, float(np.abs(rows.loglik(eta, block) - polynomial).max()))
-    return Reach(n_obs=n_obs, n_outside=outside, n_draws=n_draws, max_error=error)
+    return Reach(n_obs=float(counts.sum()), n_outside=outside, n_draws=n_draws, max_error=error)
 
 
-def predictor_quantile(
-    design: NDArray[Any] | sparse.csr_array,
-    offset: NDArray[Any],
-    coefficients: Matrix,
-    probability: float,
-) -> float:
-    """Return a quantile of |eta_n| over draws and rows, of which it reads 100 000 at most.
+class SpreadRows:
+    """At most 100 000 rows spread evenly over all, fewer where they are wide, for quantiles.
+
+    Parameters
+    ----------
+    n_obs : int
+        Number of all rows.
+    n_coefficients : int
 
     Examples
     --------
-    >>> predictor_quantile(np.array([[1.0], [-3.0]]), np.zeros(2), np.array([[2.0]]), 0.5)
+    >>> import pymc as pm
+    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     eta = pm.Normal("b") * np.array([1.0, -3.0])
+    ...     y = pm.Bernoulli("y", logit_p=eta, observed=[0, 1])
+    >>> rows = SpreadRows.of(find_linear_predictor(find_observations(model)))
+    >>> rows.quantile(np.array([[2.0]]), 0.5)
     4.0
     """
-    chosen = spread_rows(design.shape[0], _SAMPLED_ROWS)
-    eta = design[chosen] @ coefficients.T + offset[chosen][:, None]
-    return float(np.quantile(np.abs(eta), probability))
+
+    def __init__(self, n_obs: int, n_coefficients: int) -> None:
+        most = min(_SAMPLED_ROWS, max(1_000, _SAMPLED_ENTRIES // n_coefficients))
+        self._chosen = spread_rows(n_obs, most)
+        self._parts: list[tuple[Any, Vector, Vector | None]] = []
+
+    @classmethod
+    def of(cls, part: PredictorRows) -> "SpreadRows":
+        """Find them in one pass over the rows of a predictor."""
+        rows = cls(part.n_obs, len(part.names))
+        for block in part.blocks():
+            rows.add(block)
+        return rows
+
+    def add(self, block: PredictorBlock) -> None:
+        """Keep those of the rows that lie in a block."""
+        found, first = block.found, block.start
+        low, high = np.searchsorted(self._chosen, [first, first + found.n_obs])
+        if low < high:
+            here = self._chosen[low:high] - first
+            weights = None if block.weights is None else block.weights[here]
+            self._parts.append((found.design[here], found.offset[here], weights))
+
+    def quantile(self, coefficients: Matrix, probability: float) -> float:
+        """Return a quantile of |eta_n| over these rows and all draws (n_draws, n_coefficients)."""
+        sizes = [np.abs(x @ coefficients.T + offset[:, None]) for x, offset, _ in self._parts]
+        if all(weights is None for *_, weights in self._parts):
+            return float(np.quantile(np.concatenate(sizes), probability))
+        counts = np.concatenate(
+            [np.ones(len(o)) if weights is None else weights for _, o, weights in self._parts]
+        )
+        eta = np.concatenate(sizes)
+        return float(
+            np.quantile(
+                eta.ravel(), probability, method="inverted_cdf",
+                weights=np.repeat(counts, eta.shape[1]),
+            )
+        )  # fmt: skip

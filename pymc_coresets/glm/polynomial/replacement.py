@@ -8,25 +8,20 @@ import pytensor
 import pytensor.tensor as pt
 from scipy import sparse
 
-from pymc_coresets.compat.pytensor_api import (
-    TensorVariable,
-    Variable,
-    graph_inputs,
-    vectorize_graph,
-)
+from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials
+from pymc_coresets.glm.polynomial.frequent_directions import LowRankMoment
 from pymc_coresets.glm.polynomial.multi_indices import monomial_levels
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics, weighted_monomials
 from pymc_coresets.glm.predictor.linear import LinearPredictor
-from pymc_coresets.reading.draws import Draws, DrawsLike
+from pymc_coresets.glm.predictor.model_parts import coefficient_draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.rewrite import replace_terms
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 __all__ = [
     "POLYNOMIAL",
-    "coefficient_draws",
     "polynomial_model",
     "row_polynomials",
     "verify_polynomial_model",
@@ -65,6 +60,7 @@ def row_polynomials(found: LinearPredictor, degree: int, radius: float) -> RowPo
         offset=found.offset,
         degree=degree,
         radius=radius,
+        place=found.place,
     )
 
 
@@ -115,6 +111,8 @@ def _polynomial_graph(
         left, right, moment = sides[m // 2], sides[m - m // 2], statistics.moments[m]
         if left is None:
             terms.append(pytensor.shared(np.ascontiguousarray(moment[0])) @ right)
+        elif isinstance(moment, LowRankMoment):
+            terms.append(_low_rank_form(moment, right))
         elif sparse.issparse(moment):
             terms.append(_sparse_form(sparse.triu(moment, format="coo"), right))
         else:
@@ -122,39 +120,18 @@ def _polynomial_graph(
     return sum(terms[1:], start=terms[0])
 
 
+def _low_rank_form(moment: LowRankMoment, theta: TensorVariable) -> TensorVariable:
+    z = theta / pytensor.shared(moment.scales)
+    along = pytensor.shared(moment.factor) @ z
+    rest = pytensor.shared(moment.residual) @ z**2
+    return cast(TensorVariable, -0.5 * ((along**2).sum() + rest))
+
+
 def _sparse_form(upper: sparse.coo_array, theta: TensorVariable) -> TensorVariable:
     """Build a quadratic form from its entries, by operations that every backend has."""
     i, j = upper.coords
     values = np.where(i == j, 1.0, 2.0) * upper.data
     return cast(TensorVariable, (pytensor.shared(values) * theta[i] * theta[j]).sum())
-
-
-def coefficient_draws(found: LinearPredictor, draws: DrawsLike) -> np.ndarray:
-    """Compute the coefficients (n_draws, n_coefficients) at draws of the free variables.
-
-    Examples
-    --------
-    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
-    >>> from pymc_coresets.reading.observations import find_observations
-    >>> with pm.Model() as model:
-    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
-    >>> found = find_linear_predictor(find_observations(model))
-    >>> coefficient_draws(found, {"a": [1.0, 2.0]})
-    array([[1.],
-           [2.]])
-    """
-    used = set(graph_inputs([found.coefficients]))
-    parameters = {n: v for n, v in found.observations.parameters.items() if v in used}
-    values = Draws.of(draws, {n: v.type.shape for n, v in parameters.items()}).values
-    batched: dict[Variable, Variable] = {
-        v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in parameters.values()
-    }
-    graph = vectorize_graph(found.coefficients, batched)
-    function = pytensor.function(list(batched.values()), graph, mode=PLAIN_MODE)
-    result: np.ndarray = function(
-        *(np.asarray(values[n], v.type.dtype) for n, v in parameters.items())
-    )
-    return result
 
 
 def verify_polynomial_model(

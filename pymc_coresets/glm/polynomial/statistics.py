@@ -7,26 +7,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.linalg.blas import dsyrk
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials
 from pymc_coresets.glm.polynomial.definiteness import can_be_positive
+from pymc_coresets.glm.polynomial.frequent_directions import FrequentDirections
+from pymc_coresets.glm.polynomial.moments import (
+    EQUAL,
+    add_amounts,
+    add_moments,
+    empty_moments,
+    finished_moment,
+)
 from pymc_coresets.glm.polynomial.multi_indices import monomial_levels, monomials, n_monomials
-from pymc_coresets.solving.problem import Matrix, Vector
+from pymc_coresets.solving.problem import Vector
 
 __all__ = [
     "MAX_MONOMIALS",
     "PolynomialStatistics",
+    "PolynomialSums",
+    "check_size",
     "polynomial_statistics",
+    "weighted_monomials",
 ]
 
 #: Most monomials of half the degree: the largest moment matrix has at most 2 000 x 2 000 entries.
 MAX_MONOMIALS = 2_000
 _BLOCK_ENTRIES = 2**19  # of float64: a block and its scaled copy stay in the cache
 _BLOCK_ROWS = (512, 2**15)  # at least and at most
-_EQUAL = 64 * np.finfo(float).eps
-_DENSE = 1 / 8  # from this share of entries on, a dense matrix is faster
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,11 +51,11 @@ class PolynomialStatistics:
     radius : float
         They approximate the log-likelihood of a row where |eta_n| <= radius.
     n_obs : int
-        Number of rows summed over.
-    moments : tuple of ndarray or csr_array
+        Number of rows summed over, each as often as its base weight says.
+    moments : tuple of ndarray, csr_array or LowRankMoment
         ``M_m = sum_n b_nm phi_a(x_n) phi_c(x_n)^T`` for m = 0 ... K, with a = m // 2, c = m - a and
         phi_a(x) the monomials of degree a.  For K = 2: a scalar, a row vector and the matrix
-        X^T diag(b_2) X; sparse where the design is.
+        X^T diag(b_2) X; sparse where the design is, or of low rank where that was asked for.
     rising, falling : ndarray of shape (degree + 1,)
         ``sum_n max(b_nm, 0) R^m`` and ``sum_n max(-b_nm, 0) R^m``: how much each degree m
         contributes with either sign.
@@ -106,9 +114,9 @@ class PolynomialStatistics:
         if leading % 2:
             return False
         rises, falls = self.rising[leading], self.falling[leading]
-        if leading == 0 or rises <= _EQUAL * falls:
+        if leading == 0 or rises <= EQUAL * falls:
             return True
-        if falls <= _EQUAL * rises:
+        if falls <= EQUAL * rises:
             return False
         levels = monomial_levels(self.n_coefficients, leading // 2)
         return not can_be_positive(self.moments[leading], levels)
@@ -164,6 +172,119 @@ def weighted_monomials(theta: Any, levels: tuple[Any, ...]) -> list[Any]:  # noq
 # -- one pass over the rows ------------------------------------------------------------------------
 
 
+class PolynomialSums:
+    """Adds up the statistics of rows that come in parts, in the order in which they come.
+
+    Memory: blocks of 4 MB and the moments; nothing as large as a part is copied.
+
+    Parameters
+    ----------
+    degree : int
+    radius : float
+    sketch : callable, optional
+        For degree 2: makes what takes the place of the moment matrix, a `FrequentDirections`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, y = np.array([[1.0], [2.0]]), np.array([1.0, -1.0])
+    >>> sums = PolynomialSums(2, 4.0)
+    >>> for i in range(2):
+    ...     sums.add(x[[i]], RowPolynomials(
+    ...         lambda eta, rows: -np.log1p(np.exp(-y[[i]][rows, None] * eta)),
+    ...         response=[y[[i]]], offset=np.zeros(1), degree=2, radius=4.0,
+    ...     ))
+    >>> sums.finished().moments[2].round(3)  # -0.0817 (1 + 4)
+    array([[-0.408]])
+    """
+
+    def __init__(
+        self, degree: int, radius: float, *, sketch: Callable[[], FrequentDirections] | None = None
+    ) -> None:
+        self.degree, self.radius, self._sketch = degree, radius, sketch
+        self._n_obs = 0.0
+        self._amounts = np.zeros((2, degree + 1))
+        self._moments: list[Any] = []
+        self._levels: tuple[Any, ...] = ()
+
+    def add(
+        self,
+        design: NDArray[Any] | sparse.csr_array,
+        rows: RowPolynomials,
+        *,
+        weights: Vector | None = None,
+        on_block: Callable[[int], None] | None = None,
+    ) -> None:
+        """Add the statistics of some rows.
+
+        Parameters
+        ----------
+        design : ndarray or csr_array, of shape (n_obs, n_coefficients)
+            X, without the offset.
+        rows : RowPolynomials
+            The polynomial of each row, of the degree and radius of these sums.
+        weights : ndarray of shape (n_obs,), optional
+            How many rows each row stands for; 1 by default.
+        on_block : callable, optional
+            Called with the number of rows of each block, once they are summed.
+
+        Raises
+        ------
+        InvalidOptionError
+            If there are more than 2 000 monomials of half the degree (degree above 2).
+        InvalidDataError
+            If the design does not have one row for each offset.
+        """
+        n_obs = design.shape[0]
+        if n_obs != rows.n_obs:
+            raise InvalidDataError(
+                f"The design has {n_obs} rows, but there are {rows.n_obs} observations."
+            )
+        if not self._moments:
+            self._start(design)
+        width = max(m.shape[1] for m in self._moments)
+        if isinstance(design, sparse.csr_array) and not self._levels:
+            width = 1 + design.nnz // n_obs
+        for block in _blocks(n_obs, width):
+            coefficients = rows.in_coefficients(block)
+            if weights is not None:
+                coefficients = coefficients * weights[block, None]
+            add_amounts(self._amounts, coefficients)
+            with np.errstate(over="ignore", invalid="ignore"):  # refused when it is finished
+                add_moments(self._moments, design[block], coefficients, self._levels)
+            if on_block is not None:
+                on_block(len(coefficients))
+        self._n_obs += n_obs if weights is None else weights.sum()
+
+    def _start(self, design: Any) -> None:  # noqa: ANN401
+        n_coefficients = design.shape[1]
+        check_size(self.degree, n_coefficients)
+        if self.degree > 2:
+            self._levels = monomial_levels(n_coefficients, -(-self.degree // 2))
+        if self._sketch is None:
+            self._moments = empty_moments(design, self.degree)
+        else:
+            self._moments = [*empty_moments(design, 1), self._sketch()]
+
+    def finished(self) -> "PolynomialStatistics":
+        """Return the statistics of all rows that were added.
+
+        Raises
+        ------
+        InvalidDataError
+            If a statistic is not finite.
+        """
+        powers = self.radius ** np.arange(self.degree + 1.0)
+        return PolynomialStatistics(
+            degree=self.degree,
+            radius=self.radius,
+            n_obs=round(self._n_obs),
+            moments=tuple(finished_moment(moment, m) for m, moment in enumerate(self._moments)),
+            rising=self._amounts[0] * powers,
+            falling=self._amounts[1] * powers,
+        )
+
+
 def polynomial_statistics(
     design: NDArray[Any] | sparse.csr_array,
     rows: RowPolynomials,
@@ -207,34 +328,9 @@ def polynomial_statistics(
     >>> polynomial_statistics(x, rows).moments[2].round(3)  # -0.0817 (1 + 4)
     array([[-0.408]])
     """
-    n_obs, n_coefficients = design.shape
-    if n_obs != rows.n_obs:
-        raise InvalidDataError(
-            f"The design has {n_obs} rows, but there are {rows.n_obs} observations."
-        )
-    check_size(rows.degree, n_coefficients)
-    levels = monomial_levels(n_coefficients, -(-rows.degree // 2)) if rows.degree > 2 else ()
-    moments = _empty_moments(design, rows.degree)
-    amounts = np.zeros((2, rows.degree + 1))
-    width = max(m.shape[1] for m in moments)
-    if isinstance(design, sparse.csr_array) and not levels:
-        width = 1 + design.nnz // n_obs
-    for block in _blocks(n_obs, width):
-        coefficients = rows.in_coefficients(block)
-        _add_amounts(amounts, coefficients)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
-            _add_block(moments, design[block], coefficients, levels)
-        if on_block is not None:
-            on_block(len(coefficients))
-    powers = rows.radius ** np.arange(rows.degree + 1.0)
-    return PolynomialStatistics(
-        degree=rows.degree,
-        radius=rows.radius,
-        n_obs=n_obs,
-        moments=tuple(_finished(moment, m) for m, moment in enumerate(moments)),
-        rising=amounts[0] * powers,
-        falling=amounts[1] * powers,
-    )
+    sums = PolynomialSums(rows.degree, rows.radius)
+    sums.add(design, rows, on_block=on_block)
+    return sums.finished()
 
 
 def check_size(degree: int, n_coefficients: int) -> None:
@@ -253,89 +349,8 @@ def check_size(degree: int, n_coefficients: int) -> None:
         )
 
 
-def _empty_moments(design: Any, degree: int) -> list[Any]:  # noqa: ANN401
-    n = design.shape[1]
-    if sparse.issparse(design) and degree <= 2:
-        return [np.zeros((1, 1)), np.zeros((1, n)), sparse.csr_array((n, n))][: degree + 1]
-    sizes = [n_monomials(n, a) for a in range(-(-degree // 2) + 1)]
-    shapes = [(sizes[m // 2], sizes[m - m // 2]) for m in range(degree + 1)]
-    return [np.zeros(shape, order="F") for shape in shapes]
-
-
 def _blocks(n_obs: int, width: int) -> list[slice]:
-    step = int(np.clip(_BLOCK_ENTRIES // width, *_BLOCK_ROWS))
+    """Divide rows so that no block border depends on how the rows came in parts of 2^k rows."""
+    most = max(1, _BLOCK_ENTRIES // width)
+    step = int(np.clip(2 ** (most.bit_length() - 1), *_BLOCK_ROWS))
     return [slice(i, min(i + step, n_obs)) for i in range(0, n_obs, step)]
-
-
-def _add_amounts(amounts: Matrix, coefficients: Matrix) -> None:
-    """Add the positive and the negative coefficients of each power, in place."""
-    for m, column in enumerate(coefficients.T):
-        if column.max() <= 0:
-            amounts[1, m] -= column.sum()
-        elif column.min() >= 0:
-            amounts[0, m] += column.sum()
-        else:
-            rises = np.maximum(column, 0).sum()
-            amounts[0, m] += rises
-            amounts[1, m] += max(rises - column.sum(), 0)
-
-
-def _add_block(moments: list[Any], x: Any, coefficients: Matrix, levels: tuple[Any, ...]) -> None:  # noqa: ANN401
-    """Add the moments of a block of rows, in place."""
-    moments[0] += coefficients[:, 0].sum()
-    moments[1] += x.T @ coefficients[:, 1]
-    if len(moments) == 2:
-        return
-    if sparse.issparse(x) and not levels:
-        scaled = x.copy()
-        scaled.data = scaled.data * np.repeat(coefficients[:, 2], np.diff(x.indptr))
-        moments[2] = moments[2] + x.T.tocsr() @ scaled
-        return
-    dense = np.ascontiguousarray(x.toarray() if sparse.issparse(x) else x, dtype=float)
-    values = [np.ones((len(dense), 1)), *(monomials(dense, levels) if levels else [dense])]
-    for m in range(2, len(moments)):
-        half, weights = values[m // 2], coefficients[:, m]
-        if m % 2:
-            moments[m] += (half * weights[:, None]).T @ values[m - m // 2]
-        else:
-            _add_gram(moments[m], half, weights)
-
-
-def _add_gram(total: Matrix, x: Matrix, weights: Matrix) -> None:
-    """Add the upper triangle of ``x.T @ diag(weights) @ x``, in place.
-
-    The symmetric product of BLAS takes half the time of a general one, but knows no weights: the
-    rows are scaled by the roots of these, for each sign separately.  For canonical links b_2 is
-    the same for all rows, and there is nothing to scale.
-    """
-    low, high = weights.min(), weights.max()
-    if high - low <= _EQUAL * max(-low, high):
-        _add_scaled_gram(total, x, float(low + high) / 2)
-        return
-    for sign in (-1.0, 1.0):
-        chosen = weights * sign > 0
-        if chosen.all():
-            _add_scaled_gram(total, x * np.sqrt(np.abs(weights))[:, None], sign)
-        elif chosen.any():
-            roots = np.sqrt(np.abs(weights[chosen]))[:, None]
-            _add_scaled_gram(total, x[chosen] * roots, sign)
-
-
-def _add_scaled_gram(total: Matrix, x: Matrix, scale: float) -> None:
-    dsyrk(scale, x.T, beta=1.0, c=total, overwrite_c=1)
-
-
-def _finished(moment: Any, m: int) -> Any:  # noqa: ANN401
-    """Fill the lower triangle, choose the faster layout, and refuse values that are not finite."""
-    if sparse.issparse(moment):
-        if moment.nnz >= _DENSE * moment.shape[0] ** 2:
-            moment = moment.toarray()
-    elif m % 2 == 0:
-        moment = np.ascontiguousarray(np.triu(moment) + np.triu(moment, 1).T)
-    values = moment.data if sparse.issparse(moment) else moment
-    if not np.isfinite(values).all():
-        raise InvalidDataError(
-            f"The statistics of degree {m} are not finite: the design has NaN, infinite or too "
-            "large values. Correct or scale its columns."
-        )
-    return moment

@@ -10,18 +10,17 @@ import xarray as xr
 
 from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.display import facts_html, facts_text
-from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.glm.polynomial.frequent_directions import LowRankMoment
+from pymc_coresets.glm.polynomial.independent import LowRankPosterior, independent_prior
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
 from pymc_coresets.glm.polynomial.prior import GaussianPosterior, gaussian_prior
-from pymc_coresets.glm.polynomial.reach import Reach, predictor_quantile, predictor_reach
-from pymc_coresets.glm.polynomial.replacement import (
-    coefficient_draws,
-    polynomial_model,
-    row_polynomials,
-)
+from pymc_coresets.glm.polynomial.reach import Reach, reach_of
+from pymc_coresets.glm.polynomial.replacement import polynomial_model
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.glm.predictor.linear import LinearPredictor
-from pymc_coresets.options import generator
+from pymc_coresets.glm.predictor.model_parts import coefficient_draws
+from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows, StreamedPredictor
+from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.sampling.stand_in import StandIn
 
@@ -29,7 +28,6 @@ __all__ = ["PolynomialSummary"]
 
 _CHAINS, _CLOSED_FORM_DRAWS = 4, 500
 _REACH_DRAWS = 64  # at which the predictors of all rows are computed
-_REACH = 0.999
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -44,9 +42,9 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
     ----------
     statistics : PolynomialStatistics
         Sums over all rows: for degree 2 a number, a vector and a matrix of the coefficients.
-    parts : tuple of LinearPredictor
+    parts : tuple of LinearPredictor or StreamedPredictor
         Coefficients, design matrix, offset and log-likelihood of each part of the data that was
-        summarised.
+        summarised; or where its rows are read from.
 
     Notes
     -----
@@ -75,7 +73,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
     """
 
     statistics: PolynomialStatistics
-    parts: tuple[LinearPredictor, ...]
+    parts: tuple[PredictorRows, ...]
 
     @property
     def degree(self) -> int:
@@ -89,8 +87,24 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
 
     @property
     def n_observations(self) -> int:
-        """Number of rows that were summarised."""
+        """Number of rows that were summarised, each counted as often as its base weight says."""
         return self.statistics.n_obs
+
+    @property
+    def rank(self) -> int | None:
+        """Largest rank of the second moment; None where all of it was summed."""
+        moment = self.statistics.moments[-1]
+        return moment.rank if isinstance(moment, LowRankMoment) else None
+
+    @property
+    def kl_of_rank(self) -> float:
+        """Bound on the KL divergence that `rank` causes, in nats; 0 without one.
+
+        It compares with the posterior of the same polynomials and the full second moment.
+        """
+        if self.rank is None or not isinstance(self._gaussian, LowRankPosterior):
+            return 0.0
+        return self._gaussian.kl_bound
 
     @property
     def coefficients(self) -> tuple[str, ...]:
@@ -100,12 +114,14 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
     @property
     def full_model(self) -> pm.Model:
         """The user's model (of the first part, where summaries were added)."""
+        if isinstance(self.parts[0], StreamedPredictor):
+            raise CoresetError("Your model holds a template of rows: pm.set_data puts others in.")
         return self.parts[0].observations.model
 
     @cached_property
     def model(self) -> pm.Model:
         """A plain PyMC model: the user's priors, and a `Potential` in place of the likelihood."""
-        return polynomial_model(self.parts[0], self.statistics)
+        return polynomial_model(self.parts[0].held, self.statistics)
 
     # -- inference -----------------------------------------------------------------------------
 
@@ -118,8 +134,9 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         Returns
         -------
         xarray.Dataset
-            ``mean`` (coefficient) and ``covariance`` (coefficient, other_coefficient), labelled by
-            the names of the coefficients.
+            ``mean`` (coefficient), ``sd`` (coefficient) and, unless the second moment is of low
+            rank, ``covariance`` (coefficient, other_coefficient), labelled by the names of the
+            coefficients.
 
         Raises
         ------
@@ -146,21 +163,73 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         >>> float(summary.closed_form()["mean"].sel(coefficient="mu").round(3))
         1.5
         """
-        mean, covariance = self._gaussian.coefficients()
         dims, names = ("coefficient", "other_coefficient"), list(self.coefficients)
+        if isinstance(self._gaussian, LowRankPosterior):
+            mean, sd = self._gaussian.coefficients()
+            columns = {"mean": (dims[0], mean), "sd": (dims[0], sd)}
+            return xr.Dataset(columns, coords={dims[0]: names})
+        mean, covariance = self._gaussian.coefficients()
+        sd = np.sqrt(np.diag(covariance))
         return xr.Dataset(
-            {"mean": (dims[0], mean), "covariance": (dims, covariance)},
+            {"mean": (dims[0], mean), "sd": (dims[0], sd), "covariance": (dims, covariance)},
             coords=dict.fromkeys(dims, names),
         )
 
+    def draw(
+        self,
+        draws: int = _CLOSED_FORM_DRAWS,
+        *,
+        random_seed: int | np.random.Generator | None = None,
+    ) -> xr.DataTree:
+        """Draw from the approximate posterior where it is Gaussian, without MCMC.
+
+        The draws are independent.  Takes O(p^3) time once and O(p^2) for each draw, for p
+        coefficients; O(p rank^2) and O(p rank) where the second moment is of low rank.
+
+        Parameters
+        ----------
+        draws : int, default 500
+            Number of draws in each of four chains.
+        random_seed : int or Generator, optional
+            The result is reproducible from it.
+
+        Returns
+        -------
+        xarray.DataTree
+            The free variables, in the group ``posterior``.
+
+        Raises
+        ------
+        InvalidOptionError
+            If the degree is not 2, or `draws` is not a positive whole number.
+        UnsupportedModelError
+            If the approximate posterior is not Gaussian, see `closed_form`.
+        InvalidDataError
+            If the posterior is improper.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_pass_glm
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu", 0, 1), 1.0, observed=np.array([1.0, 2.0, 3.0]))
+        ...     summary = build_pass_glm(random_seed=1, progressbar=False)
+        >>> dict(summary.draw(100, random_seed=1)["posterior"].sizes)
+        {'chain': 4, 'draw': 100}
+        """
+        n_draws = _CHAINS * whole_number("draws", draws, least=1)
+        found = self._gaussian.draw(n_draws, rng=generator(random_seed))
+        return found.to_datatree(n_chains=_CHAINS)
+
     @cached_property
-    def _gaussian(self) -> GaussianPosterior:
+    def _gaussian(self) -> GaussianPosterior | LowRankPosterior:
         if self.degree != 2:
             raise InvalidOptionError(
                 f"A polynomial of degree {self.degree} has no posterior in closed form: build the "
                 "summary with degree=2, or use sample()."
             )
-        return gaussian_prior(self.parts[0]).posterior(self.statistics)
+        read = gaussian_prior if self.rank is None else independent_prior
+        return read(self.parts[0].held).posterior(self.statistics)
 
     # -- judging -------------------------------------------------------------------------------
 
@@ -175,7 +244,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         return np.sum(totals, axis=0)
 
     def _own_loglik(self, idata: xr.DataTree) -> np.ndarray:
-        return self.statistics.loglik(coefficient_draws(self.parts[0], idata))
+        return self.statistics.loglik(coefficient_draws(self.parts[0].held, idata))
 
     def check(
         self,
@@ -201,8 +270,8 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         Returns
         -------
         PolynomialCheck
-            Share of predictors outside the radius, error of the polynomials there, Pareto k-hat,
-            KL divergence, and a verdict in words.
+            Share of predictors outside the radius, error of the polynomials there and that of a
+            second moment of low rank, Pareto k-hat, KL divergence, and a verdict in words.
 
         Raises
         ------
@@ -223,43 +292,39 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         (True, False)
         """
         if idata is None:
-            idata = self._closed_form_draws(generator(random_seed))
+            idata = self._closed_form_draws(random_seed)
         return super().check(idata, draws=draws)
 
     def _judged(self, idata: xr.DataTree, check: Check) -> PolynomialCheck:
-        theta = coefficient_draws(self.parts[0], idata)
-        theta = theta[:: -(-len(theta) // _REACH_DRAWS)]
-        reach = self._reach(theta)
+        theta = coefficient_draws(self.parts[0].held, idata)
+        reach = self._reach(theta[:: -(-len(theta) // _REACH_DRAWS)])
         return PolynomialCheck(
             degree=self.degree,
             radius=self.radius,
             outside=reach.outside,
-            reach=max(predictor_quantile(p.design, p.offset, theta, _REACH) for p in self.parts),
+            reach=reach.far,
             max_error=reach.max_error,
             bounded=self.statistics.is_proper,
             draws=check,
+            rank=self.rank,
+            kl_of_rank=self.kl_of_rank,
         )
 
     @cached_property
     def _logliks(self) -> Sequence[LogLikelihood]:
-        return [LogLikelihood(part.observations, collapse="auto") for part in self.parts]
+        return [part.loglikelihood for part in self.parts]
 
     def _reach(self, theta: np.ndarray) -> Reach:
-        reaches = [
-            predictor_reach(part.design, row_polynomials(part, self.degree, self.radius), theta)
-            for part in self.parts
-        ]
+        reaches = [reach_of(part, self.degree, self.radius, theta) for part in self.parts]
         return sum(reaches[1:], start=reaches[0])
 
-    def _closed_form_draws(self, rng: np.random.Generator) -> xr.DataTree:
+    def _closed_form_draws(self, random_seed: int | np.random.Generator | None) -> xr.DataTree:
         try:
-            gaussian = self._gaussian
+            return self.draw(random_seed=random_seed)
         except (InvalidOptionError, UnsupportedModelError) as error:
             raise InvalidOptionError(
                 f"check() needs draws here: give it what sample() returned. {error}"
             ) from error
-        draws = gaussian.draw(_CHAINS * _CLOSED_FORM_DRAWS, rng=rng)
-        return draws.to_datatree(n_chains=_CHAINS)
 
     # -- adding --------------------------------------------------------------------------------
 
@@ -289,6 +354,10 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
             "degree": str(self.degree),
             "radius": f"{self.radius:.4g}",
         }
+        moment = self.statistics.moments[-1]
+        if isinstance(moment, LowRankMoment):
+            facts["rank"] = f"{moment.rank:,}, which holds {moment.captured:.2%} of the squares"
+            facts["error of rank"] = f"KL of {self.kl_of_rank:.2g} nats at most"
         return facts | ({"parts": str(len(self.parts))} if len(self.parts) > 1 else {})
 
     def __repr__(self) -> str:

@@ -1,7 +1,6 @@
 """Read a generalised linear model from a graph: design matrix, coefficients, offset, link."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -9,135 +8,31 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, graph_inputs
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.glm.given import fix_variables
 from pymc_coresets.glm.golden import evenly_spread, spread_rows
 from pymc_coresets.glm.predictor.affine import Matrix, joined
 from pymc_coresets.glm.predictor.affine_rules import affine_map
 from pymc_coresets.glm.predictor.labels import coefficient_names
 from pymc_coresets.glm.predictor.link import Link
+from pymc_coresets.glm.predictor.model_parts import LinearPredictor, refuse_not_finite
 from pymc_coresets.glm.predictor.node import observed_rows, possible_predictors, why_not_one
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = ["LinearPredictor", "find_linear_predictor", "fix_variables"]
+__all__ = [
+    "LinearPredictor",
+    "design_of",
+    "find_linear_predictor",
+    "fix_variables",
+    "row_graph_of",
+]
 
-_BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
 _MAX_ROWS = 200  # on which the derivation is checked
 _JITTERS = (0.0, 0.1, 0.5)  # on the unconstrained scale, as `verify` has them
 _PROBES = np.array([-1e9, -1.0, -0.5, 0.0, 0.5, 1.0, 1e9])
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LinearPredictor:
-    """A generalised linear model: log p(y_n | theta) = phi_n(eta_n), eta = X c(theta) + offset.
-
-    Attributes
-    ----------
-    observations : Observations
-        The observations that it was read from.
-    names : tuple of str
-        A label for each coefficient: ``"a"``, ``"beta[age]"`` (coordinates where the variable has
-        dims), ``"beta[3]"``.
-    coefficients : TensorVariable
-        c, of shape (p,): a graph of ``observations.parameters``.
-    nodes : tuple of TensorVariable
-        The parts of `coefficients`, raveled in C order: free variables, or expressions of them that
-        all rows share.
-    design : ndarray or csr_array, of shape (n_obs, p)
-        X, in float64.  It may be the user's own array: do not write to it.
-    offset : ndarray of shape (n_obs,)
-        The part of the predictor that does not depend on coefficients, such as a log exposure.
-    link : Link
-        phi; `loglik` evaluates it.
-    """
-
-    observations: Observations
-    names: tuple[str, ...]
-    coefficients: TensorVariable
-    nodes: tuple[TensorVariable, ...]
-    design: Matrix
-    offset: np.ndarray
-    link: Link = field(repr=False)
-
-    @property
-    def response(self) -> tuple[RowArray, ...]:
-        """The arrays that phi_n depends on: outcomes, numbers of trials and the like."""
-        return self.link.rows
-
-    def predictor(self, coefficients: np.ndarray) -> np.ndarray:
-        """Compute eta = X c + offset.
-
-        Parameters
-        ----------
-        coefficients : ndarray of shape (p,) or (n_draws, p)
-
-        Returns
-        -------
-        ndarray of shape (n_obs,) or (n_obs, n_draws)
-
-        Raises
-        ------
-        InvalidOptionError
-            If `coefficients` has another shape.
-        """
-        c = np.asarray(coefficients, dtype=float)
-        if c.ndim not in (1, 2) or c.shape[-1] != len(self.names):
-            raise InvalidOptionError(
-                f"coefficients must have shape ({len(self.names)},) or (n_draws, "
-                f"{len(self.names)}), not {c.shape}."
-            )
-        eta: np.ndarray = self.design @ c.T
-        eta += self.offset if c.ndim == 1 else self.offset[:, None]
-        return eta
-
-    def loglik(self, eta: np.ndarray, rows: np.ndarray | slice | None = None) -> np.ndarray:
-        """Compute phi_n(eta) = log p(y_n | eta), in nats, for some rows (or all).
-
-        Compiled at the first call, for any rows.  Takes a few nanoseconds per entry, and a megabyte
-        besides the result.
-
-        Parameters
-        ----------
-        eta : ndarray of shape (K,) or (n_rows, K)
-            K values of the predictor: the same for all rows, or each row's own.
-        rows : ndarray of int, or slice, optional
-            Positions along the observation axis; all by default.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, K)
-            In Fortran order.  It may hold infinite values and NaN.
-
-        Raises
-        ------
-        InvalidOptionError
-            If `eta` has another shape.
-        """
-        everything = range(self.observations.n_obs)
-        chosen = rows if isinstance(rows, np.ndarray) else everything[rows or slice(None)]
-        n_rows = len(chosen)
-        eta = np.asarray(eta, dtype=float)
-        if eta.ndim not in (1, 2) or (eta.ndim == 2 and len(eta) != n_rows):
-            raise InvalidOptionError(f"eta must have shape (K,) or ({n_rows}, K), not {eta.shape}.")
-        out = np.empty((eta.shape[-1], n_rows))
-        step = max(64, _BLOCK_ENTRIES // max(1, len(out)))
-        for start in range(0, n_rows, step):
-            block = slice(start, min(start + step, n_rows))
-            values = eta[:, None] if eta.ndim == 1 else eta[block].T
-            out[:, block] = self.link.evaluate(values, _some(chosen, block), block.stop - start)
-        return out.T
-
-
-def _some(rows: range | np.ndarray, block: slice) -> slice | np.ndarray:
-    """Return a block of the rows, as a slice where possible, since slices copy nothing."""
-    some = rows[block]
-    if not isinstance(some, range):
-        return some
-    return slice(some.start, some.stop, some.step) if some.step > 0 else np.array(some)
 
 
 def find_linear_predictor(observations: Observations) -> LinearPredictor:
@@ -196,14 +91,18 @@ def find_linear_predictor(observations: Observations) -> LinearPredictor:
            [-1.   ],
            [-5.787]])
     """
+    found = _first_real(observations, row_graph_of(observations))
+    _verify(found)
+    return found
+
+
+def row_graph_of(observations: Observations) -> RowGraph:
+    """Return what the parts of the log-likelihood depend on, for the rows that the model holds."""
     used = set(graph_inputs([observations.loglik]))
     rows: dict[Variable, np.ndarray] = {}
     rows |= {r.placeholder: r.values for r in observations.rows if r.placeholder in used}
     rows[observations.n_rows] = np.asarray(observations.n_obs)
-    graph = RowGraph([v for v in observations.parameters.values() if v in used], rows)
-    found = _first_real(observations, graph)
-    _verify(found)
-    return found
+    return RowGraph([v for v in observations.parameters.values() if v in used], rows)
 
 
 def _first_real(observations: Observations, graph: RowGraph) -> LinearPredictor:
@@ -229,31 +128,37 @@ def _first_real(observations: Observations, graph: RowGraph) -> LinearPredictor:
 
 
 def _derive(node: Variable, graph: RowGraph, observations: Observations) -> LinearPredictor:
-    affine = affine_map(node, graph)
-    shared = not graph.by_row(node)
-    if shared:
-        affine = affine.take(np.zeros(observations.n_obs, dtype=int))
-    if affine.size != observations.n_obs:
-        raise UnsupportedModelError(
-            f"The predictor has {affine.size} entries for {observations.n_obs} observations."
-        )
-    _refuse_all_rows(affine.blocks, observations.n_obs)
-    shapes = {v: graph.shape(v) for v in affine.blocks}
-    nodes = tuple(cast(TensorVariable, v) for v in affine.blocks)
+    blocks, offset = design_of(node, graph, observations.n_obs)
+    _refuse_all_rows(blocks, observations.n_obs)
+    shapes = {v: graph.shape(v) for v in blocks}
+    nodes = tuple(cast(TensorVariable, v) for v in blocks)
     raveled = [pt.cast(v.ravel(), "float64") for v in nodes]
-    names = tuple(coefficient_names(shapes, observations.parameters, observations.model))
-    offset = np.zeros(affine.size) if affine.offset is None else affine.offset
-    design = joined(list(affine.blocks.values()))
-    _refuse_not_finite(design, offset, names)
-    return LinearPredictor(
+    found = LinearPredictor(
         observations=observations,
-        names=names,
+        names=tuple(coefficient_names(shapes, observations.parameters, observations.model)),
         coefficients=pt.concatenate(raveled) if len(raveled) > 1 else raveled[0],
         nodes=nodes,
-        design=design,
+        design=joined(list(blocks.values())),
         offset=offset,
-        link=Link.above(node, observations, shared=shared),
+        link=Link.above(node, observations, shared=not graph.by_row(node)),
+        node=node,
     )
+    refuse_not_finite(found)
+    return found
+
+
+def design_of(
+    node: Variable, graph: RowGraph, n_obs: int
+) -> tuple[Mapping[Variable, Matrix], np.ndarray]:
+    """Derive the columns of each coefficient node and the offset (n_obs,), for a graph's rows."""
+    affine = affine_map(node, graph)
+    if not graph.by_row(node):
+        affine = affine.take(np.zeros(n_obs, dtype=int))
+    if affine.size != n_obs:
+        raise UnsupportedModelError(
+            f"The predictor has {affine.size} entries for {n_obs} observations."
+        )
+    return affine.blocks, np.zeros(n_obs) if affine.offset is None else affine.offset
 
 
 def _refuse_all_rows(blocks: Mapping[Variable, Matrix], n_obs: int) -> None:
@@ -267,24 +172,6 @@ def _refuse_all_rows(blocks: Mapping[Variable, Matrix], n_obs: int) -> None:
                 "it computes a value for each row from data and free variables. Write the "
                 "predictor with sums, products, dot products and indexing, or use a method for "
                 "general models."
-            )
-
-
-def _refuse_not_finite(design: Matrix, offset: np.ndarray, names: Sequence[str]) -> None:
-    if not np.isfinite(offset).all():
-        [n, *_] = np.flatnonzero(~np.isfinite(offset))
-        raise InvalidDataError(
-            f"The offset of the linear predictor is {offset[n]} in row {n}. Correct the data "
-            "(such as an exposure of zero, of which the logarithm is taken), or leave the row out."
-        )
-    total = design.sum(axis=0)  # a sum of finite numbers is finite, or overflows
-    for k in map(int, np.flatnonzero(~np.isfinite(total))):
-        column = np.asarray(design[:, [k]].sum(axis=1)).ravel()
-        bad = np.flatnonzero(~np.isfinite(column))
-        if bad.size:
-            raise InvalidDataError(
-                f"The covariate of {names[k]!r} is {column[bad[0]]} in row {bad[0]}. Leave such "
-                "rows out, or impute them."
             )
 
 

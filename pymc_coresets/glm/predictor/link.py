@@ -1,8 +1,7 @@
 """The log-density of a row as a function of its linear predictor."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -23,6 +22,8 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 
 __all__ = ["Link"]
+
+type _Function = Callable[..., Sequence[np.ndarray]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,6 +46,7 @@ class Link:
     eta: TensorVariable
     n_rows: TensorVariable
     rows: tuple[RowArray, ...]
+    _functions: dict[bool, _Function] = field(default_factory=dict, repr=False)
 
     @classmethod
     def above(cls, node: Variable, observations: Observations, *, shared: bool) -> "Link":
@@ -79,38 +81,43 @@ class Link:
         self, eta: np.ndarray, rows: np.ndarray | slice, n_rows: int, *, compiled: bool = True
     ) -> np.ndarray:
         """Evaluate at `eta`, of shape (K, n_rows) or (K, 1); the result is (K, n_rows)."""
-        function = self._compiled if compiled else self._plain
         shape = (len(eta), n_rows)
         grid = np.ascontiguousarray(np.broadcast_to(eta, shape), dtype=self.eta.type.dtype)
         arrays = [np.ascontiguousarray(r.take(rows)) for r in self.rows]
         with np.errstate(all="ignore"):  # outside a link's domain
-            [values] = function(grid, np.asarray(n_rows), *arrays)
+            [values] = self._function(compiled=compiled)(grid, np.asarray(n_rows), *arrays)
         return np.broadcast_to(values, shape)
 
+    def of_rows(self, arrays: Sequence[np.ndarray]) -> "Link":
+        """Return phi of other rows, with the same compiled functions.
+
+        Parameters
+        ----------
+        arrays : sequence of ndarray
+            What takes the place of the values of each of `rows`.
+        """
+        rows = tuple(replace(r, values=v) for r, v in zip(self.rows, arrays, strict=True))
+        return replace(self, rows=rows)
+
     def __getstate__(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # nothing compiled
+        return vars(self) | {"_functions": {}}  # nothing compiled
 
-    @cached_property
-    def _batched(self) -> tuple[list[Variable], Variable]:
-        grid = pt.matrix("eta", dtype=self.eta.type.dtype)
-        graph = vectorize_graph(self.graph, {self.eta: grid})
-        return [grid, self.n_rows, *(r.placeholder for r in self.rows)], graph
+    def _function(self, *, compiled: bool) -> _Function:
+        if compiled not in self._functions:
+            grid = pt.matrix("eta", dtype=self.eta.type.dtype)
+            graph = vectorize_graph(self.graph, {self.eta: grid})
+            self._functions[compiled] = _function_of(
+                [grid, self.n_rows, *(r.placeholder for r in self.rows)], graph, compiled=compiled
+            )
+        return self._functions[compiled]
 
-    @cached_property
-    def _compiled(self) -> Callable[..., Sequence[np.ndarray]]:
-        inputs, graph = self._batched
-        function = pytensor.function(
-            inputs, [graph], mode=loop_mode(), on_unused_input="ignore", trust_input=True
-        )
-        return unwrapped(function)
 
-    @cached_property
-    def _plain(self) -> Callable[..., Sequence[np.ndarray]]:
-        inputs, graph = self._batched
-        plain: Callable[..., Sequence[np.ndarray]] = pytensor.function(
-            inputs, [graph], mode=PLAIN_MODE, on_unused_input="ignore"
-        )
-        return plain
+def _function_of(inputs: list[Variable], graph: Variable, *, compiled: bool) -> _Function:
+    mode = loop_mode() if compiled else PLAIN_MODE
+    function: _Function = pytensor.function(
+        inputs, [graph], mode=mode, on_unused_input="ignore", trust_input=compiled
+    )
+    return unwrapped(function) if compiled else function
 
 
 def _of_rows(node: Variable, eta: TensorVariable, observations: Observations) -> TensorVariable:

@@ -1,5 +1,6 @@
 """What the parts of a graph for selected rows depend on, and where its paths meet."""
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
@@ -61,6 +62,11 @@ class RowGraph:
     (True, False, False)
     >>> graph.values(x + 1)
     array([1., 2., 3.])
+
+    Attributes
+    ----------
+    computed : list of Variable
+        What was computed from the rows when its values were asked for.
     """
 
     def __init__(self, parameters: Sequence[Variable], rows: Mapping[Variable, np.ndarray]) -> None:
@@ -69,6 +75,22 @@ class RowGraph:
         self._depends = dict.fromkeys(parameters, True)
         self._by_row = dict.fromkeys(rows, True)
         self._made: dict[tuple[Variable, ...], Variable] = {}
+        self._shared: dict[Variable, np.ndarray] = {}
+        self.computed: list[Variable] = []
+
+    def of_rows(self, rows: Mapping[Variable, np.ndarray]) -> "RowGraph":
+        """Return the same graph for other rows, whose `computed` variables may be given too.
+
+        Examples
+        --------
+        >>> x, b = pt.vector("x"), pt.scalar("b")
+        >>> graph = RowGraph([b], {x: np.arange(3.0)})
+        >>> graph.of_rows({x: np.array([7.0])}).values(x + 1)
+        array([8.])
+        """
+        other = copy.copy(self)
+        other.rows = dict(rows)
+        return other
 
     def depends(self, variable: Variable) -> bool:
         """Whether a variable is computed from any free variable."""
@@ -84,13 +106,17 @@ class RowGraph:
             return self.rows[variable]
         if isinstance(variable, Constant):
             return cast(np.ndarray, variable.data)
-        used = [v for v in graph_inputs([variable]) if v in self.rows]
-        if used:
-            data: dict[Variable, Variable] = {
-                v: pt.constant(self.rows[v], dtype=v.type.dtype) for v in used
-            }
-            [variable] = clone_replace([variable], data, rebuild_strict=False)
-        [values] = evaluate([variable])
+        if not self.by_row(variable):
+            if variable not in self._shared:
+                [self._shared[variable]] = evaluate([variable])
+            return self._shared[variable]
+        self.computed.append(variable)
+        data: dict[Variable, Variable] = {
+            v: pt.constant(self.rows[v], dtype=v.type.dtype)
+            for v in graph_inputs([variable])
+            if v in self.rows
+        }
+        [values] = evaluate(clone_replace([variable], data, rebuild_strict=False))
         return values
 
     def shape(self, variable: Variable) -> tuple[int, ...]:

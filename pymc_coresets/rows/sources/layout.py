@@ -10,6 +10,7 @@ from pymc_coresets.rows.first_reading import spaced
 __all__ = ["BLOCK_ROWS", "Piece", "Segment", "chunks_of", "cuts_of", "segment_at"]
 
 BLOCK_ROWS = 2**17
+_JOINED_BYTES = 2**27  # of small pieces that are read together
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def cuts_of(n_rows: int, most: int) -> list[int]:
 
 
 def chunks_of(
-    pieces: Sequence[Piece], *, most: int = BLOCK_ROWS, divide: bool = True
+    pieces: Sequence[Piece], *, most: int = BLOCK_ROWS, divide: bool = True, row_bytes: int = 0
 ) -> tuple[Chunk, ...]:
     """Join and divide pieces into chunks of at most `most` rows; the key is a tuple of segments.
 
@@ -80,16 +81,21 @@ def chunks_of(
         Number of rows.
     divide : bool
         Whether a piece that is larger than `most` may be divided.
+    row_bytes : int
+        Size of a row: no more than 128 MB of small pieces are joined.
 
     Examples
     --------
     >>> pieces = [Piece("a", "a", 2), Piece("b", "b", 0), Piece("c", "c", 1), Piece("d", "d", 5)]
     >>> [(chunk.start, chunk.n_rows, chunk.where) for chunk in chunks_of(pieces, most=3)]
     [(0, 3, 'a to c'), (3, 3, 'd, rows 0 to 2'), (6, 2, 'd, rows 3 to 4')]
+    >>> [chunk.where for chunk in chunks_of(pieces, row_bytes=2**26)]  # two rows of 64 MB
+    ['a', 'c', 'd']
     """
     chunks: list[Chunk] = []
     start = 0
-    for segments in _joined(_segments(pieces, most, divide=divide), most):
+    joined = min(most, _JOINED_BYTES // max(row_bytes, 1))
+    for segments in _joined(_segments(pieces, most, divide=divide), joined):
         n_rows = sum(segment.stop - segment.start for segment in segments)
         where = _name(pieces, segments)
         chunks.append(Chunk(start=start, n_rows=n_rows, where=where, key=segments))

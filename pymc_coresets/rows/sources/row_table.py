@@ -1,5 +1,6 @@
 """The one source of rows: a reader of some kind, and how its columns become arrays."""
 
+import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -59,7 +60,9 @@ class RowTable:
         self._reader, self._recipes, self._weight = reader, dict(recipes), weight
         self.columns: Mapping[str, Column] = {n: r.column for n, r in self._recipes.items()}
         if chunks is None:
-            chunks = chunks_of(list(_pieces(reader)), divide=reader.divisible)
+            row_bytes = sum(math.prod(c.shape) * c.dtype.itemsize for c in self.columns.values())
+            pieces = list(_pieces(reader))
+            chunks = chunks_of(pieces, divide=reader.divisible, row_bytes=row_bytes)
         self.chunks: Sequence[Chunk] = chunks
         if not self.chunks:
             raise InvalidDataError("The source has no rows.")

@@ -1,0 +1,271 @@
+"""PASS-GLM of rows in files: ``python -m benchmarks.pass_scale``.
+
+Three parts, all by default. ``--reading``: processor seconds of the pass over a Parquet file,
+compared with reading the same columns and doing nothing. ``--workers``: many columns, summed by one
+and by two processes, each of which reads its own files; what comes back adds up. ``--rank``: the
+error of a second moment of low rank, its bound, and that of a randomised sketch of the same size.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pymc as pm
+from threadpoolctl import threadpool_limits
+
+from benchmarks.closed_forms import Array
+from benchmarks.curves import verdict
+from benchmarks.glm_judge import seconds_of
+from pymc_coresets import open_rows
+from pymc_coresets.glm.polynomial.frequent_directions import FrequentDirections
+from pymc_coresets.glm.polynomial.settling import Passes
+from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
+from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
+from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.streamed import StreamedRows
+
+PARTS = ("reading", "workers", "rank")
+ASKED_RATIO, ASKED_SPEED_UP = 1.5, 1.8
+REPEATS, GROUP, N_FILES = 3, 2**17, 8
+_GROUP = 2**12  # rows of a group of many columns
+
+
+def write_rows(path: Path, n_rows: int, n_columns: int, seed: int, group: int = GROUP) -> None:
+    """Write a logistic regression's rows, float64, zstd, without dictionaries."""
+    rng = np.random.default_rng(seed)
+    effects = np.linspace(-1, 1, n_columns) / np.sqrt(n_columns)
+    names = [f"x{i}" for i in range(n_columns)]
+    schema = pa.schema([*((name, pa.float64()) for name in names), ("y", pa.int8())])
+    with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
+        for start in range(0, n_rows, group):
+            X = rng.normal(size=(min(group, n_rows - start), n_columns))
+            y = rng.random(len(X)) < 1 / (1 + np.exp(-X @ effects))
+            columns = [pa.array(column) for column in np.ascontiguousarray(X.T)]
+            columns.append(pa.array(y.astype(np.int8)))
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=group)
+
+
+def opened(paths: Sequence[Path], n_columns: int) -> RowSource:
+    columns = {"X": [f"x{i}" for i in range(n_columns)], "y": "y"}
+    return open_rows([str(path) for path in paths], columns=columns)
+
+
+def predictor_of(rows: RowSource, n_columns: int) -> StreamedPredictor:
+    head = rows.head(100)
+    with pm.Model() as model:
+        X, y = pm.Data("X", head["X"]), pm.Data("y", head["y"])
+        beta = pm.Normal("beta", 0, 1, shape=n_columns)
+        pm.Bernoulli("likelihood", logit_p=X @ beta, observed=y)
+    return StreamedPredictor.of(likelihood_of_rows(model, rows, rng=np.random.default_rng(1)))
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def read_all(rows: RowSource) -> None:
+    for chunk in rows.chunks:
+        rows.read(chunk)
+
+
+def reading_report(n_rows: int, n_columns: int) -> str:
+    """Compare the pass with reading the same columns, in turn, on one thread of BLAS."""
+    with tempfile.TemporaryDirectory() as folder, threadpool_limits(1):
+        path = Path(folder) / "rows.parquet"
+        write_rows(path, n_rows, n_columns, seed=1)
+        rows = opened([path], n_columns)
+        fixed, part = seconds_of(lambda: predictor_of(rows, n_columns))
+        passes = Passes(part)
+        runs: dict[str, Callable[[], object]] = {
+            "reading": lambda: read_all(rows),
+            "scan": rows.scan,
+            "pass": lambda: passes.statistics(2, 4.0),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in runs}
+        for _ in range(REPEATS):
+            for name, run in runs.items():
+                seconds[name].append(seconds_of(run)[0])
+        size = path.stat().st_size
+    typical = {name: median(values) for name, values in seconds.items()}
+    ratio = typical["pass"] / typical["reading"]
+    each = {name: f"{1e9 * value / n_rows:.0f} ns" for name, value in typical.items()}
+    return "\n".join(
+        [
+            (
+                f"N = {n_rows:,}, p = {n_columns}, {size / 1e6:.0f} MB, processor time per row: "
+                f"reading {each['reading']}, scan {each['scan']}, pass {each['pass']}; ratio of "
+                f"the pass to reading {ratio:.2f}"
+            ),
+            f"(model, scan and comparison with PyMC before the pass: {fixed:.1f} s in all)",
+            "",
+            verdict(f"the pass takes at most {ASKED_RATIO} times reading", [ratio <= ASKED_RATIO]),
+        ]
+    )
+
+
+# -- workers ---------------------------------------------------------------------------------------
+
+
+@cache
+def _prepared(path: Path, n_columns: int) -> StreamedPredictor:
+    """One predictor for each process; its sums are those of any file."""
+    threadpool_limits(1)
+    return predictor_of(opened([path], n_columns), n_columns)
+
+
+def _prepare(path: Path, n_columns: int) -> float:
+    return seconds_of(lambda: _prepared(path, n_columns))[0]
+
+
+def _summed(
+    first: Path, paths: Sequence[Path], n_columns: int
+) -> tuple[float, PolynomialStatistics]:
+    part = _prepared(first, n_columns)
+    names = {row.name: row.values.dtype for row in part.observations.rows}
+    source = StreamedRows(opened(paths, n_columns), names)
+    part = replace(part, loglikelihood=part.loglikelihood.reading(source))
+    return seconds_of(lambda: Passes(part).statistics(2, 4.0))
+
+
+def workers_report(n_rows: int, n_columns: int) -> str:
+    """Sum files by one and by two processes; say what 22 would take."""
+    walls, busiest, sums = {}, {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"part-{i}.parquet" for i in range(N_FILES)]
+        for i, path in enumerate(paths):
+            write_rows(path, n_rows // N_FILES, n_columns, seed=i, group=_GROUP)
+        for n_workers in (1, 2):
+            shares = [tuple(paths[i::n_workers]) for i in range(n_workers)]
+            with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
+                ready = [pool.submit(_prepare, paths[0], n_columns) for _ in shares]
+                fixed = max(job.result() for job in ready)
+                began = time.perf_counter()
+                jobs = [pool.submit(_summed, paths[0], share, n_columns) for share in shares]
+                results = [job.result() for job in jobs]
+                first, *others = (statistics for _, statistics in results)
+                sums[n_workers] = sum(others, start=first)
+                walls[n_workers] = time.perf_counter() - began
+                busiest[n_workers] = max(seconds for seconds, _ in results)
+    adding, _ = seconds_of(lambda: [sums[1] + sums[2] for _ in range(10)])
+    return _speed_ups(n_rows, n_columns, walls, busiest, sums, fixed, adding / 10)
+
+
+def _speed_ups(
+    n_rows: int,
+    n_columns: int,
+    walls: dict[int, float],
+    busiest: dict[int, float],
+    sums: dict[int, PolynomialStatistics],
+    fixed: float,
+    adding: float,
+) -> str:
+    one, two = busiest[1], busiest[2]
+    same = np.allclose(sums[1].moments[2], sums[2].moments[2], rtol=1e-10, atol=1e-9)
+    size = sums[1].moments[2].nbytes
+    many = [k * one / 22 + 22 * adding for k in (1, 100)]
+    clock = f"{walls[1]:.1f} s by the clock", f"{walls[2]:.1f} s", f"{walls[1] / walls[2]:.2f}"
+    lines = (
+        f"{n_rows:,} rows of {n_columns:,} columns in {N_FILES} Parquet files.",
+        f"- one process: {one:.2f} processor seconds ({clock[0]})",
+        f"- the busier of two: {two:.2f} ({clock[1]}); speed-up {one / two:.2f} ({clock[2]})",
+        f"- the sums are {'equal' if same else 'NOT equal'}",
+        f"- a worker returns {size / 1e6:.1f} MB; adding two takes {1e3 * adding:.0f} ms",
+        f"- a worker starts in {fixed:.1f} processor seconds (model, scan of a file, comparison)",
+        (
+            f"- 22 workers with a core each: {one:.2f} / 22 + 22 x {adding:.3f} = {many[0]:.2f} s, "
+            f"a speed-up of {one / many[0]:.1f}; with 100 times the rows {100 * one / many[1]:.1f}"
+        ),
+        "",
+        verdict(
+            f"speed-up by two processes at least {ASKED_SPEED_UP}, in processor seconds",
+            [one / two >= ASKED_SPEED_UP],
+        ),
+    )
+    return "\n".join(lines)
+
+
+# -- rank ------------------------------------------------------------------------------------------
+
+
+def rank_report(n_rows: int, n_columns: int) -> str:
+    """Errors of sketches of rows whose directions matter less and less."""
+    lines = [
+        (
+            "| decay of the singular values | rank | FD: largest eigenvalue left out | its bound | "
+            "FD + diagonal: Frobenius | Nyström of the same size | KL: FD + diagonal | FD alone | "
+            "Nyström | bound |"
+        ),
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for power in (0.5, 1.0, 2.0):
+        rng = np.random.default_rng(3)
+        basis = np.linalg.qr(rng.normal(size=(n_columns, n_columns)))[0]
+        A = rng.normal(size=(n_rows, n_columns)) * np.arange(1.0, n_columns + 1) ** -power @ basis
+        A /= 20.0  # so that a tail of directions is known from the prior alone
+        whole = A.T @ A
+        lines += [_sketches(A, whole, rank, power, rng) for rank in (20, 60)]
+    return "\n".join(lines)
+
+
+def _sketches(A: Array, whole: Array, rank: int, power: float, rng: np.random.Generator) -> str:
+    p = len(whole)
+    sketch = FrequentDirections(rank=rank, scales=np.ones(p))
+    sketch.add(A, np.full(len(A), -0.5))
+    moment = sketch.finished()
+    low = moment.factor.T @ moment.factor
+    omega = rng.normal(size=(p, 2 * rank))  # as many numbers as the buffer of the other
+    Y = whole @ omega
+    nystrom = Y @ np.linalg.pinv(omega.T @ Y, hermitian=True) @ Y.T
+    left = np.linalg.eigvalsh(whole - low)[-1]
+    diagonal = np.diag(moment.residual)
+    rest = np.diag(np.diag(whole - nystrom))
+    e, d = moment.residual, moment.shrinkage
+    bound = (1 + e.max()) * moment.off_diagonal**2 / (4 * (1 + e.min()) ** 2)
+    frobenius = [np.linalg.norm(whole - near) for near in (low + diagonal, nystrom + rest)]
+    kls = [_kl(whole, near) for near in (low + diagonal, low, nystrom + rest)]
+    return (
+        f"| k^-{power:g} | {rank} | {left:.3g} | {d:.3g} | {frobenius[0]:.3g} | {frobenius[1]:.3g} "
+        f"| {kls[0]:.2g} | {kls[1]:.2g} | {kls[2]:.2g} | {bound:.2g} |"
+    )
+
+
+def _kl(whole: Array, near: Array) -> float:
+    """KL of Gaussians with precisions I + near and I + whole, and equal means."""
+    Q, P = np.eye(len(near)) + near, np.eye(len(whole)) + whole
+    logs = np.linalg.slogdet(Q)[1] - np.linalg.slogdet(P)[1]
+    return float(np.trace(np.linalg.solve(Q, P)) - len(P) + logs) / 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for part in PARTS:
+        parser.add_argument(f"--{part}", action="store_true")
+    parser.add_argument("--n", type=int, default=1_000_000, help="rows, for --reading")
+    parser.add_argument("--p", type=int, default=20, help="columns, for --reading")
+    parser.add_argument("--wide-n", type=int, default=2**14, help="rows, for --workers")
+    parser.add_argument("--wide-p", type=int, default=1_000, help="columns, for --workers")
+    options = parser.parse_args()
+    chosen = [part for part in PARTS if getattr(options, part)] or PARTS
+    reports: dict[str, Callable[[], str]] = {
+        "reading": lambda: reading_report(options.n, options.p),
+        "workers": lambda: workers_report(options.wide_n, options.wide_p),
+        "rank": lambda: rank_report(4_000, 300),
+    }
+    for part in chosen:
+        print(f"### {part.capitalize()}\n\n{reports[part]()}\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""The linear predictor of rows that are read chunk by chunk."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pymc_coresets.compat.pytensor_api import TensorVariable, Variable
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.glm.golden import evenly_spread
+from pymc_coresets.glm.predictor.affine import Matrix, joined
+from pymc_coresets.glm.predictor.affine_rules import affine_map
+from pymc_coresets.glm.predictor.linear import (
+    LinearPredictor,
+    design_of,
+    find_linear_predictor,
+    row_graph_of,
+)
+from pymc_coresets.glm.predictor.model_parts import (
+    PredictorBlock,
+    coefficient_draws,
+    refuse_not_finite,
+)
+from pymc_coresets.glm.predictor.row_graph import RowGraph
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.values import Rows
+
+__all__ = ["PredictorRows", "StreamedPredictor"]
+
+#: A generalised linear model of all rows of some data, wherever they lie.
+type PredictorRows = LinearPredictor | StreamedPredictor
+
+_BLOCK_ENTRIES = 2**22  # of the design matrix: 32 MB
+_BLOCK_ROWS = (64, 2**17)  # at least and at most
+_JITTERS = (0.0, 0.3)  # on the unconstrained scale
+_N_COMPARED = 100  # of the first and of the last rows
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedPredictor:
+    """A generalised linear model of rows that are read in blocks, whenever they are needed.
+
+    What the predictor is made of is read from the rows that the model holds.  Design matrix and
+    offset of a block are computed from its rows by the same rules, without compilation.
+
+    Parameters
+    ----------
+    loglikelihood : LogLikelihood
+        The potentials of the rows, from `likelihood_of_rows`.
+    held : LinearPredictor
+        That of the rows that the model holds.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets import open_rows
+    >>> from pymc_coresets.potentials.from_rows import likelihood_of_rows
+    >>> rows = open_rows({"x": np.arange(5.0), "y": np.array([0, 1, 1, 0, 1])})
+    >>> with pm.Model() as model:
+    ...     x, y = (pm.Data(name, rows.head(2)[name]) for name in ("x", "y"))
+    ...     likelihood = pm.Bernoulli("likelihood", logit_p=pm.Normal("b") * x, observed=y)
+    >>> loglik = likelihood_of_rows(model, rows, rng=np.random.default_rng(1))
+    >>> [block] = StreamedPredictor.of(loglik).blocks()
+    >>> block.found.design.ravel()
+    array([0., 1., 2., 3., 4.])
+    """
+
+    loglikelihood: LogLikelihood
+    held: LinearPredictor
+
+    @classmethod
+    def of(cls, loglikelihood: LogLikelihood) -> "StreamedPredictor":
+        """Read the predictor from the rows that the model holds, and try it on some others.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the model is no generalised linear model.
+        InvalidDataError
+            If data are not finite.
+        """
+        found = cls(loglikelihood, find_linear_predictor(loglikelihood.observations))
+        found._verify()
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # nothing compiled
+
+    @property
+    def observations(self) -> Observations:
+        """The observations that the model holds."""
+        return self.held.observations
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """A label for each coefficient."""
+        return self.held.names
+
+    @property
+    def coefficients(self) -> TensorVariable:
+        """The coefficients, of shape (p,): a graph of ``observations.parameters``."""
+        return self.held.coefficients
+
+    @property
+    def n_obs(self) -> int:
+        """Number of rows N."""
+        return self.loglikelihood.n_rows
+
+    def blocks(self) -> Iterator[PredictorBlock]:
+        """Read all rows, in blocks of at most 131 072 rows whose design matrix takes 32 MB."""
+        for rows in self.loglikelihood.source.blocks(self.block_rows):
+            yield self.block_of(rows)
+
+    @property
+    def block_rows(self) -> int:
+        """Number of rows of a block."""
+        design = self.held.design
+        if isinstance(design, np.ndarray):
+            width = design.shape[1]
+        else:
+            width = 1 + design.nnz // design.shape[0]
+        most = _BLOCK_ENTRIES // max(1, width)
+        return int(np.clip(2 ** max(0, most.bit_length() - 1), *_BLOCK_ROWS))
+
+    # -- one block -----------------------------------------------------------------------------
+
+    def block_of(self, rows: Rows) -> PredictorBlock:
+        """Compute the predictor of some rows from their data."""
+        arrays: dict[Variable, np.ndarray] = {
+            row.placeholder: np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
+            for row, array in zip(self.observations.rows, rows.arrays, strict=True)
+        }
+        graph, nodes, compute = self._graph
+        values: dict[Variable, np.ndarray] = {self.observations.n_rows: np.asarray(len(rows))}
+        values.update(arrays)
+        values.update(zip(graph.computed, compute(len(rows), *arrays.values()), strict=True))
+        columns, offset = design_of(self.held.node, graph.of_rows(values), len(rows))
+        found = replace(
+            self.held,
+            design=self._like_held(joined([columns[node] for node in nodes])),
+            offset=offset,
+            link=self.held.link.of_rows([arrays[r.placeholder] for r in self.held.link.rows]),
+            place=lambda n: self.loglikelihood.source.place(int(rows.positions[n])),
+        )
+        refuse_not_finite(found)
+        weights = rows.base_weights
+        return PredictorBlock(
+            found=found,
+            start=int(rows.positions[0]),
+            weights=weights if (weights != 1).any() else None,
+        )
+
+    @cached_property
+    def _graph(self) -> tuple[RowGraph, list[Variable], Callable[..., list[np.ndarray]]]:
+        """The graph of the rows that the model holds, its coefficients, and what it computes."""
+        graph = row_graph_of(self.observations)
+        nodes = list(affine_map(self.held.node, graph).blocks)
+        graph.computed = list(dict.fromkeys(graph.computed))
+        placeholders = [row.placeholder for row in self.observations.rows]
+        compute = numpy_function([self.observations.n_rows, *placeholders], graph.computed)
+        return graph, nodes, compute
+
+    def _like_held(self, design: Matrix) -> Matrix:
+        """Keep all blocks dense, or all sparse: as many entries are 0 in one as in another."""
+        if isinstance(self.held.design, np.ndarray):
+            return design if isinstance(design, np.ndarray) else design.toarray()
+        return type(self.held.design)(design)
+
+    # -- comparison ----------------------------------------------------------------------------
+
+    def _verify(self) -> None:
+        """Compare the log-density by the predictor with the model's own, at rows of either end."""
+        n = self.n_obs
+        some = np.union1d(np.arange(n)[:_N_COMPARED], np.arange(max(0, n - _N_COMPARED), n))
+        rows = self.loglikelihood.source.at(some)
+        space = Unconstrained(self.observations.model)
+        jitter = (2.0 * evenly_spread(space.n_dims) - 1.0) * np.array(_JITTERS)[:, None]
+        draws = space.constrain(space.start + jitter)
+        found = self.block_of(rows).found
+        eta = found.predictor(coefficient_draws(found, draws))
+        values = found.link.evaluate(eta.T, slice(None), len(rows), compiled=False).T
+        expected = self.loglikelihood.matrix(draws, rows, finite=False)
+        wrong = np.isfinite(expected) & ~np.isclose(values, expected, rtol=1e-6, atol=1e-8)
+        if wrong.any():
+            i, s = np.argwhere(wrong)[0]
+            raise UnsupportedModelError(
+                f"The log-likelihood of {found.place(int(i))} is {values[i, s]} by the linear "
+                f"predictor, but {expected[i, s]} by the model: its structure is not understood. "
+                "Please report the model, and use a method for general models."
+            )

@@ -1,0 +1,292 @@
+"""Polynomial statistics of rows that are read in chunks: those of the same rows in memory."""
+
+import pickle
+import tracemalloc
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose
+
+from pymc_coresets import (
+    CoresetError,
+    CoresetWarning,
+    InvalidDataError,
+    InvalidOptionError,
+    UnsupportedModelError,
+    build_pass_glm,
+    open_rows,
+)
+from pymc_coresets.glm.polynomial.settling import Passes
+from pymc_coresets.glm.predictor import streamed_predictor
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
+from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rows.streamed import StreamedRows
+
+N = 1_025  # so that the last block of 64 rows is a single row
+SETTINGS = {"random_seed": 3, "progressbar": False}
+_rng = np.random.default_rng(8)
+COLUMNS = {
+    "X": _rng.normal(size=(N, 2)),
+    "group": _rng.integers(0, 3, size=N),
+    "exposure": _rng.gamma(4.0, 0.5, size=N),
+}
+_rate = COLUMNS["exposure"] * np.exp(COLUMNS["X"] @ [0.3, -0.2] + 0.1 * COLUMNS["group"] - 0.5)
+COLUMNS["count"] = _rng.poisson(_rate)
+COLUMNS["late"] = _rng.integers(0, 2, size=N)
+COLUMNS["y"] = _rng.normal(size=N)
+
+
+def data_of(columns, names, n_rows):
+    return [pm.Data(name, columns[name][:n_rows]) for name in names]
+
+
+def counts(columns, n_rows):
+    """Groups, an offset, and covariates that the model standardises."""
+    with pm.Model() as model:
+        X, group, exposure, count = data_of(columns, ("X", "group", "exposure", "count"), n_rows)
+        base, slope = pm.Normal("base", 0, 1, shape=3), pm.Normal("slope", 0.5, 1, shape=2)
+        eta = base[group] + ((X - 0.1) / 1.5) @ slope + pm.math.log(exposure)
+        pm.Poisson("likelihood", pm.math.exp(eta), observed=count)
+    return model
+
+
+def logistic(columns, n_rows):
+    with pm.Model() as model:
+        X, late = data_of(columns, ("X", "late"), n_rows)
+        slope = pm.Normal("slope", 0, 1, shape=2)
+        pm.Bernoulli("likelihood", logit_p=X @ slope, observed=late)
+    return model
+
+
+def intercept(columns, n_rows):
+    """One predictor for all rows, whose responses differ."""
+    with pm.Model() as model:
+        [y] = data_of(columns, ("y",), n_rows)
+        pm.Normal("likelihood", pm.Normal("mu"), 3.0, observed=y)
+    return model
+
+
+MODELS = {"counts": counts, "logistic": logistic, "intercept": intercept}
+
+
+def in_chunks(sizes, columns=COLUMNS, **options):
+    """Open rows in pieces of some sizes, the last one repeated."""
+    n = len(columns["y"])
+    cuts = np.minimum(np.cumsum([0, *sizes, *[sizes[-1]] * (n // sizes[-1] + 1)]), n)
+    pairs = [(a, b) for a, b in pairwise(cuts) if a < b]
+    return open_rows(lambda: ({k: c[a:b] for k, c in columns.items()} for a, b in pairs), **options)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def streamed(request):
+    """A streamed predictor, and that of the same rows in memory."""
+    make, rows = MODELS[request.param], open_rows(COLUMNS)
+    loglik = likelihood_of_rows(make(COLUMNS, 30), rows, rng=np.random.default_rng(1))
+    return StreamedPredictor.of(loglik), find_linear_predictor(find_observations(make(COLUMNS, N)))
+
+
+def reading(part, source):
+    """Return the predictor of another source, without deriving it again."""
+    names = {row.name: row.values.dtype for row in part.observations.rows}
+    return replace(part, loglikelihood=part.loglikelihood.reading(StreamedRows(source, names)))
+
+
+def dense(moment):
+    return moment if isinstance(moment, np.ndarray) else moment.toarray()
+
+
+@pytest.mark.parametrize("most", [64, 4096])
+@pytest.mark.parametrize("sizes", [[1, 7, 300], [N], [64]])
+def test_the_sums_are_those_of_the_rows_in_memory(streamed, sizes, most, monkeypatch):
+    monkeypatch.setattr(streamed_predictor, "_BLOCK_ROWS", (64, most))
+    part, found = streamed
+    part = reading(part, in_chunks(sizes))
+    for degree in (2, 4) if found.design.shape[1] < 5 else (2,):
+        mine, its = (Passes(p).statistics(degree, 3.0) for p in (part, found))
+        assert mine.n_obs == its.n_obs == N
+        for one, other in zip(mine.moments, its.moments, strict=True):
+            assert_allclose(dense(one), dense(other), rtol=1e-12, atol=1e-12)
+        assert_allclose(mine.rising, its.rising, rtol=1e-12, atol=1e-12)
+        assert_allclose(mine.falling, its.falling, rtol=1e-12, atol=1e-12)
+
+
+def test_base_weights_count_rows(streamed):
+    part, found = streamed
+    times = np.random.default_rng(5).integers(0, 4, size=N)
+    rows = in_chunks([100], COLUMNS | {"n": times}, weight="n")
+    mine = Passes(reading(part, rows)).statistics(2, 3.0)
+    repeated = {name: np.repeat(c, times, axis=0) for name, c in COLUMNS.items()}
+    make = next(m for m in MODELS.values() if set(found.names) == names_of(m))
+    its = Passes(find_linear_predictor(find_observations(make(repeated, times.sum()))))
+    its = its.statistics(2, 3.0)
+    assert mine.n_obs == its.n_obs == times.sum()
+    for theta in np.random.default_rng(6).normal(size=(3, len(found.names))):
+        assert_allclose(mine.loglik(theta), its.loglik(theta), rtol=1e-12)
+
+
+def names_of(make):
+    return set(find_linear_predictor(find_observations(make(COLUMNS, 5))).names)
+
+
+# -- summaries -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def summaries():
+    """A summary of rows in chunks, and that of the same rows in memory, with a chosen radius."""
+    options = SETTINGS | {"radius": "auto"}
+    return (
+        build_pass_glm(counts(COLUMNS, 30), rows=in_chunks([7, 400]), **options),
+        build_pass_glm(counts(COLUMNS, N), **options),
+    )
+
+
+def test_the_posterior_is_that_of_the_rows_in_memory(summaries):
+    mine, its = summaries
+    assert mine.radius == pytest.approx(its.radius, rel=1e-12)
+    one, other = mine.closed_form(), its.closed_form()
+    assert one["coefficient"].values.tolist() == other["coefficient"].values.tolist()
+    for name in ("mean", "sd", "covariance"):
+        assert_allclose(one[name], other[name], rtol=1e-10, atol=1e-13)
+    point = mine.model.initial_point()
+    logps = [summary.model.compile_logp(mode=PLAIN_MODE)(point) for summary in summaries]
+    assert logps[0] == pytest.approx(logps[1], rel=1e-12)
+
+
+def test_draws_are_checked_against_all_rows(summaries):
+    mine, its = summaries
+    idata = its.draw(random_seed=2)
+    assert_allclose(mine.log_ratios(idata), its.log_ratios(idata), rtol=1e-9, atol=1e-8)
+    one, other = mine.check(idata), its.check(idata)
+    assert (one.outside, one.draws.kl) == pytest.approx((other.outside, other.draws.kl), rel=1e-6)
+    assert (one.reach, one.max_error) == pytest.approx((other.reach, other.max_error), rel=1e-9)
+    assert mine.check(random_seed=4).reliable == its.check(random_seed=4).reliable
+    with pytest.warns(CoresetWarning, match="useless"):  # a quadratic does not do here
+        assert mine.reweight(idata, random_seed=1)["posterior"].sizes["draw"] == 500
+
+
+def test_what_is_summarised_can_be_pickled_and_added(summaries):
+    mine, its = summaries
+    again = pickle.loads(pickle.dumps(mine))
+    both = again + its
+    assert both.n_observations == 2 * N
+    assert_allclose(both.statistics.moments[2], 2 * its.statistics.moments[2], rtol=1e-12)
+    idata = its.draw(40, random_seed=2)
+    assert_allclose(again.log_ratios(idata), mine.log_ratios(idata), rtol=1e-12)
+    with pytest.raises(CoresetError, match="template"):
+        mine.full_model  # noqa: B018
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def not_linear(columns, n_rows):
+    with pm.Model() as model:
+        X, late = data_of(columns, ("X", "late"), n_rows)
+        slope = pm.Normal("slope", 0, 1, shape=2)
+        pm.Bernoulli("likelihood", logit_p=pm.math.exp(X @ slope) + slope[0] ** 2, observed=late)
+        pm.Normal("b")
+    return model
+
+
+def two_predictors(columns, n_rows):
+    with pm.Model() as model:
+        X, y = data_of(columns, ("X", "y"), n_rows)
+        pm.Normal("likelihood", X[:, 0] * pm.Normal("a"), pm.HalfNormal("s"), observed=y)
+    return model
+
+
+def of_all_rows(columns, n_rows):
+    with pm.Model() as model:
+        X, late = data_of(columns, ("X", "late"), n_rows)
+        pm.Bernoulli("likelihood", logit_p=(X - X.mean(0)) @ pm.Normal("b", shape=2), observed=late)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [(not_linear, "linear"), (two_predictors, "'s'"), (of_all_rows, "several rows|all rows|mean")],
+)
+def test_what_is_no_generalised_linear_model_is_named(make, words):
+    with pytest.raises(UnsupportedModelError, match=words):
+        build_pass_glm(make(COLUMNS, 30), rows=in_chunks([500]), **SETTINGS)
+
+
+def changed(name, row, value):
+    column = COLUMNS[name].astype(float) if isinstance(value, float) else COLUMNS[name].copy()
+    column[row] = value
+    return COLUMNS | {name: column}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("X", np.nan, "chunk 1, row 200, column 'X': NaN"),
+        ("exposure", 0.0, "offset .* -inf in chunk 1, row 200"),
+        ("group", 3, "chunk 1, row 200: 'group' asks for entry 3"),
+        ("count", -1, "chunk 1, row 200"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_named(name, value, words):
+    rows = in_chunks([500, 525], changed(name, 700, value))
+    with pytest.raises(InvalidDataError, match=words):
+        build_pass_glm(counts(COLUMNS, 30), rows=rows, **SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rows": COLUMNS}, "rows is a dict"),
+        ({"dim": ("a", "b")}, "one row for each cell"),
+        ({"rank": 0}, "rank"),
+        ({"rank": 3, "degree": 4}, "degree=4"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, words):
+    options = {"rows": open_rows(COLUMNS)} | options
+    with pytest.raises(InvalidOptionError, match=words):
+        build_pass_glm(counts(COLUMNS, 30), **options, **SETTINGS)
+
+
+# -- many coefficients -----------------------------------------------------------------------------
+
+
+def test_of_20_000_coefficients_no_square_matrix_is_made():
+    n_rows, n_columns, rank = 120, 20_000, 24
+    rng = np.random.default_rng(2)
+    basis = rng.normal(size=(20, n_columns)) / 20
+    scores, late = rng.normal(size=(n_rows, 20)), rng.integers(0, 2, size=n_rows)
+    rows = open_rows(
+        lambda: ({"X": scores[i : i + 40] @ basis, "late": late[i : i + 40]}
+                 for i in range(0, n_rows, 40))
+    )  # fmt: skip
+    head = rows.head(3)
+    with pm.Model() as model:
+        X, y = data_of(head, ("X", "late"), 3)
+        b = pm.Normal("b", 0.01, 0.2, shape=n_columns)
+        pm.Bernoulli("likelihood", logit_p=X @ b, observed=y)
+    summary = build_pass_glm(model, rows=rows, rank=rank, **SETTINGS)
+    tracemalloc.start()
+    try:
+        statistics = Passes(summary.parts[0], rank).statistics(2, 4.0)
+        again = replace(summary, statistics=statistics)
+        found, draws = again.closed_form(), again.draw(5, random_seed=1)
+        ratios = again.log_ratios(draws)
+        assert again._gaussian.logpdf(found["mean"].values) > -np.inf
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 0.1 * 8 * n_columns**2
+    assert ratios.shape == (4, 5)
+    assert again.kl_of_rank < 1e-9  # there are 20 directions
+    b1, b2 = 0.5, statistics.falling[2] / 16 / n_rows  # of the paper's PASS-LR2
+    A = np.sqrt(2 * b2) * scores @ basis * 0.2
+    h = 0.05 + 0.2 * b1 * (2 * late - 1) @ (scores @ basis)
+    mean = 0.2 * (h - A.T @ np.linalg.solve(np.eye(n_rows) + A @ A.T, A @ h))
+    assert_allclose(found["mean"], mean, rtol=1e-7, atol=1e-9)

@@ -1,0 +1,104 @@
+"""Sensitivity coresets of rows that are read in chunks: those of the same rows in memory."""
+
+from itertools import pairwise
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pymc_coresets import (
+    InvalidOptionError,
+    Sensitivity,
+    UnsupportedModelError,
+    build_coreset,
+    open_rows,
+)
+from pymc_coresets.glm.logistic.bounds import bound_sensitivities
+from pymc_coresets.glm.logistic.recognition import logistic_rows
+from pymc_coresets.glm.logistic.sensitivity import sample_by_sensitivity
+from pymc_coresets.glm.logistic.signed_rows import find_centers
+from pymc_coresets.glm.logistic.streamed_sensitivity import StreamedSensitivities
+from pymc_coresets.glm.predictor import streamed_predictor
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
+from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rows.memory import InMemoryRows
+
+N = 15_001  # so that the clusters are found in a sample
+SETTINGS = {"random_seed": 3, "progressbar": False}
+_rng = np.random.default_rng(8)
+COLUMNS = {"X": _rng.normal(size=(N, 2)), "shift": 0.3 * _rng.normal(size=N)}
+COLUMNS["late"] = _rng.binomial(1, 1 / (1 + np.exp(-COLUMNS["X"] @ [1.0, -0.5])))
+COLUMNS["n"] = _rng.poisson(1.5, size=N).astype(float)
+OPTIONS = {"weighted": ("n", True), "equal": (None, False)}
+
+
+def regression(n_rows):
+    with pm.Model() as model:
+        X, shift, late = (pm.Data(name, COLUMNS[name][:n_rows]) for name in ("X", "shift", "late"))
+        eta = pm.Normal("a") + X @ pm.Normal("b", shape=2) + shift
+        pm.Bernoulli("likelihood", logit_p=eta, observed=late)
+    return model
+
+
+def in_chunks(sizes, weight=None):
+    cuts = np.minimum(np.cumsum([0, *sizes, *[sizes[-1]] * (N // sizes[-1] + 1)]), N)
+    pairs = [(a, b) for a, b in pairwise(cuts) if a < b]
+    return open_rows(
+        lambda: ({k: c[a:b] for k, c in COLUMNS.items()} for a, b in pairs), weight=weight
+    )
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_bounds_and_rows_are_those_of_the_rows_in_memory(case, monkeypatch):
+    monkeypatch.setattr(streamed_predictor, "_BLOCK_ROWS", (64, 2_048))
+    weight, exact = OPTIONS[case]
+    weights = np.ones(N) if weight is None else COLUMNS["n"]
+    ball, rng = Sensitivity(exact_centers=exact), np.random.default_rng(1)
+    loglik = likelihood_of_rows(regression(30), in_chunks([7, 6_000], weight), rng=rng)
+    part = StreamedPredictor.of(loglik)
+    every = StreamedSensitivities(part, ball, 6, np.random.default_rng(2))
+    rows = logistic_rows(find_linear_predictor(find_observations(regression(N))))
+    centers = find_centers(rows, 6, base_weights=weights, rng=np.random.default_rng(2))
+    expected = bound_sensitivities(rows, centers, ball, base_weights=weights)
+    assert every.found.mean == pytest.approx(expected.mean, rel=1e-9)
+    assert every.found.radius == pytest.approx(expected.radius, rel=1e-9)
+    for level, value in every.found.quantiles.items():
+        if level in ("0%", "100%"):
+            assert value == pytest.approx(expected.quantiles[level], rel=1e-9)
+            continue
+        # Those between are of a sample, of 375 rows or half as many of equal weights.
+        q = float(level[:-1]) / 100
+        below = weights[expected.values <= value].sum() / weights.sum()
+        assert below == pytest.approx(q, abs=5 * np.sqrt(q * (1 - q) / 187))
+    scan = every.draw(300, key=9)
+    its = sample_by_sensitivity(
+        expected.values, InMemoryRows([COLUMNS["late"]], weights), 300, key=9
+    )
+    assert_array_equal(scan.rows.positions, its.rows.positions)
+    assert_allclose(scan.weights, its.weights, rtol=1e-9)
+    assert_array_equal(scan.rows.base_weights, weights[scan.rows.positions])
+
+
+def test_the_coreset_is_that_of_the_rows_in_memory():
+    options = {"method": "sensitivity", "size": 100} | SETTINGS
+    found = build_coreset(regression(30), rows=in_chunks([4_000]), **options)
+    expected = build_coreset(regression(N), collapse=False, **options)
+    assert_array_equal(found.indices, expected.indices)
+    assert_allclose(found.weights, expected.weights, rtol=1e-9)
+    figures = ("radius", "mean sensitivity")
+    assert_allclose(*([c.history.attrs[f] for f in figures] for c in (found, expected)))
+
+
+def test_what_does_not_fit_is_named():
+    with pytest.raises(InvalidOptionError, match="2 numbers, but there are 3 coefficients"):
+        build_coreset(
+            regression(30), rows=in_chunks([8_000]), method=Sensitivity(center=[0, 0]), **SETTINGS
+        )
+    with pm.Model() as poisson:
+        X, late = (pm.Data(name, COLUMNS[name][:30]) for name in ("X", "late"))
+        pm.Poisson("likelihood", pm.math.exp(X @ pm.Normal("b", shape=2)), observed=late)
+    with pytest.raises(UnsupportedModelError, match=r"logistic regression .* of chunk 0, row 0 is"):
+        build_coreset(poisson, rows=in_chunks([8_000]), method="sensitivity", **SETTINGS)

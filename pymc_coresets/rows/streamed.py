@@ -178,11 +178,12 @@ class StreamedRows:
     @cached_property
     def _runs(self) -> list[list[Chunk]]:
         """The chunks, divided into those that are worked on together: by the layout alone."""
-        worth = self.source.task_rows if isinstance(self.source, DividedSource) else TASK_ROWS
-        least = max(worth, self.n_rows // _MOST_TASKS)
+        source = self.source if isinstance(self.source, DividedSource) else None
+        least = max(TASK_ROWS if source is None else source.task_rows, self.n_rows // _MOST_TASKS)
         runs: list[list[Chunk]] = []
         for chunk in self.source.chunks:
-            if not runs or chunk.start - runs[-1][0].start >= least:
+            enough = not runs or chunk.start - runs[-1][0].start >= least
+            if enough and (source is None or source.may_begin(chunk)):
                 runs.append([])
             runs[-1].append(chunk)
         return runs

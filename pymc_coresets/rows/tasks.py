@@ -40,7 +40,7 @@ def in_blocks(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
             rows = Rows.joined(left)
             n_left = len(rows) % size
             yield from rows.take(slice(0, len(rows) - n_left)).blocks(size)
-            left = [rows.take(slice(len(rows) - n_left, None))]
+            left = [rows.take(slice(len(rows) - n_left, None))] if n_left else []
     if n_left:
         yield Rows.joined(left)
 

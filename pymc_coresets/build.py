@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from importlib.util import find_spec
 from typing import Any, cast
@@ -186,7 +186,9 @@ def build_coreset(  # noqa: PLR0913
     model = _full_model(model)
     with Reporter(show=show) as report:
         with report.part("reading the model"):
-            loglik = _read(model, settings, rows, executor, collapse=collapse, rng=rng)
+            loglik = _read(
+                model, settings, rows, executor, collapse=collapse, rng=rng, watch=report.rows_read
+            )
         chosen, limit = _sized(chosen, loglik, size)
         samplers = Samplers(loglik, nuts_sampler)
         job = Job(
@@ -266,6 +268,7 @@ def _read(
     *,
     collapse: Collapse,
     rng: np.random.Generator,
+    watch: Callable[[int, int], None],
 ) -> LogLikelihood:
     """Take the model apart, and compare what comes of it with PyMC before any work is done."""
     if rows is None:
@@ -274,7 +277,7 @@ def _read(
         loglik = loglik.collapsed(collapse=collapse)
     else:
         where: Any = {"observed": settings["observed"], "dim": settings["dim"]}
-        where |= {"rng": rng.spawn(1)[0], "executor": executor}
+        where |= {"rng": rng.spawn(1)[0], "executor": executor, "watch": watch}
         loglik = likelihood_of_rows(model, rows, **where)
     verify_form(loglik)
     return loglik

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +25,8 @@ class Reporter:
         self.seconds: dict[str, float] = {}
         self.counts: dict[str, int] = {}
         self.figures: dict[str, Any] = {}
+        self._reading: TaskID | None = None
+        self._reading_since = 0.0
         self._bars = Bars(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -70,6 +73,33 @@ class Reporter:
                 self._bars.update(task, completed=within + 1, note=note)
 
             yield show
+
+    def rows_read(self, n_rows: int, n_total: int) -> None:
+        """Show how far one reading of all rows has come, how fast it is, and how long it will take.
+
+        Parameters
+        ----------
+        n_rows : int
+            Rows read so far.
+        n_total : int
+            Number of rows N.
+
+        Examples
+        --------
+        >>> report = Reporter(show=False)
+        >>> report.rows_read(1_000, 5_000)
+        """
+        if self._reading is None:
+            self._reading = self._bars.add_task("  reading rows", total=n_total, note="")
+            self._reading_since = time.perf_counter()
+        if n_rows >= n_total:
+            self._bars.remove_task(self._reading)
+            self._reading = None
+            return
+        rate = n_rows / max(time.perf_counter() - self._reading_since, 1e-9)
+        left = timedelta(seconds=round((n_total - n_rows) / rate))
+        note = f"{n_rows:,} of {n_total:,} rows, {rate:,.0f} rows/s, {left} left"
+        self._bars.update(self._reading, completed=n_rows, note=note)
 
     @contextmanager
     def _timed(self, name: str, total: int | None) -> Iterator[TaskID]:

@@ -74,6 +74,7 @@ def likelihood_of_rows(
     dim: str | Sequence[str] | None = None,
     rng: np.random.Generator,
     executor: Any = None,  # noqa: ANN401 - of several libraries
+    watch: Callable[[int, int], None] | None = None,
 ) -> LogLikelihood:
     """Derive the potentials of rows that lie elsewhere from a model with a template of them.
 
@@ -91,6 +92,8 @@ def likelihood_of_rows(
     rng : numpy.random.Generator
     executor : Executor or Client, optional
         Who reads and evaluates the rows, see `engine_of`; by default threads of this process.
+    watch : callable, optional
+        Told how far each reading is, see `StreamedRows`.
 
     Returns
     -------
@@ -117,7 +120,7 @@ def likelihood_of_rows(
     """
     template = template_of_rows(model, rows.columns, observed=observed, dim=dim)
     columns = {row.name: row.values.dtype for row in template.observations.rows}
-    source = StreamedRows(rows, columns, engine=engine_of(executor))
+    source = StreamedRows(rows, columns, engine=engine_of(executor), watch=watch)
     first = source.examine()
     first.require_usable()
     source = replace(source, first=first)

@@ -177,6 +177,9 @@ class DividedSource(RowSource, Protocol):
     def task_rows(self) -> int:
         """Number of rows that are worth a task of their own."""
 
+    def may_begin(self, chunk: Chunk) -> bool:
+        """Whether a task may begin with a chunk: not inside of what is read from its start only."""
+
     def weighted(
         self, chunk: Chunk, names: Collection[str]
     ) -> tuple[Arrays, NDArray[np.float64] | None]:

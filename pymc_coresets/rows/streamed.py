@@ -1,7 +1,8 @@
 """Rows that are read chunk by chunk, whenever they are needed: no array is as long as the data."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -49,6 +50,8 @@ class StreamedRows:
     engine : Engine, optional
         Who reads and evaluates the rows; by default, threads of this process.  Pickles leave it
         out: whoever opens them uses threads.
+    watch : callable, optional
+        Called with the number of rows that a reading of all rows has finished, and N.
 
     Examples
     --------
@@ -65,12 +68,13 @@ class StreamedRows:
     columns: Mapping[str, np.dtype[Any]]
     first: SourceScan | None = None
     engine: Engine = field(default_factory=Threads)
+    watch: Callable[[int, int], None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"source": self.source, "columns": self.columns, "first": self.first}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, engine=Threads())
+        vars(self).update(state, engine=Threads(), watch=None)
 
     @property
     def n_rows(self) -> int:
@@ -97,12 +101,12 @@ class StreamedRows:
         whoever works on them.
         """
         if not isinstance(self.engine, Threads):
-            calls = [Call(chunks) for chunks in self._runs]
-            return work.joined(self.engine.map(partial(reduced, work), self, calls))
-        parts = self._in_advance()
-        runs = (in_blocks(islice(parts, len(chunks)), work.size) for chunks in self._runs)
-        sizes = [sum(chunk.n_rows for chunk in chunks) for chunks in self._runs]
-        return reduced_by_threads(work, chain.from_iterable(runs), sizes)
+            return work.joined(self._of_all_runs(partial(reduced, work)))
+        sizes = [chunk.n_rows for chunk in self.source.chunks]
+        with closing(self._in_advance()) as found:
+            parts = self._watched(found, sizes)
+            runs = (in_blocks(islice(parts, len(chunks)), work.size) for chunks in self._runs)
+            return reduced_by_threads(work, chain.from_iterable(runs), self._run_sizes)
 
     def at(self, positions: NDArray[np.int64]) -> Rows:
         """Return the rows that have the given positions: reads the chunks that they lie in.
@@ -130,7 +134,7 @@ class StreamedRows:
 
     def examine(self) -> SourceScan:
         """Read all columns of the source, and note ranges, problems and fingerprints."""
-        parts = self.engine.map(examined, self, [Call(chunks) for chunks in self._runs])
+        parts = self._of_all_runs(examined)
         dtypes = {name: column.dtype for name, column in self.source.columns.items()}
         return SourceScan.joined([notes for part in parts for notes in part], dtypes)
 
@@ -178,14 +182,32 @@ class StreamedRows:
     @cached_property
     def _runs(self) -> list[list[Chunk]]:
         """The chunks, divided into those that are worked on together: by the layout alone."""
-        worth = self.source.task_rows if isinstance(self.source, DividedSource) else TASK_ROWS
-        least = max(worth, self.n_rows // _MOST_TASKS)
+        source = self.source if isinstance(self.source, DividedSource) else None
+        least = max(TASK_ROWS if source is None else source.task_rows, self.n_rows // _MOST_TASKS)
         runs: list[list[Chunk]] = []
         for chunk in self.source.chunks:
-            if not runs or chunk.start - runs[-1][0].start >= least:
+            enough = not runs or chunk.start - runs[-1][0].start >= least
+            if enough and (source is None or source.may_begin(chunk)):
                 runs.append([])
             runs[-1].append(chunk)
         return runs
+
+    @property
+    def _run_sizes(self) -> list[int]:
+        return [sum(chunk.n_rows for chunk in chunks) for chunks in self._runs]
+
+    def _of_all_runs[T](self, function: Callable[..., T]) -> Iterator[T]:
+        parts = self.engine.map(function, self, [Call(chunks) for chunks in self._runs])
+        return self._watched(parts, self._run_sizes)
+
+    def _watched[T](self, parts: Iterable[T], sizes: Iterable[int]) -> Iterator[T]:
+        """Tell how many rows the parts are of that have come."""
+        n_rows = 0
+        for part, size in zip(parts, sizes, strict=True):
+            n_rows += size
+            if self.watch is not None:
+                self.watch(n_rows, self.n_rows)
+            yield part
 
     def _calls(self, given: Sequence[Any]) -> list[Call]:
         """Return tasks for the chunks that are given something, with what that is."""
@@ -252,7 +274,7 @@ class StreamedRows:
         """No rows, with arrays of the right shapes."""
         return self.read(self.source.chunks[0]).take(slice(0, 0))
 
-    def _in_advance(self) -> Iterator[Rows]:
+    def _in_advance(self) -> Generator[Rows]:
         """Read the chunks one after the other, each while the one before is in use."""
         with ThreadPoolExecutor(1) as reader:
             waiting = None

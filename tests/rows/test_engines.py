@@ -38,6 +38,7 @@ from pymc_coresets import (
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
 from pymc_coresets.rows.engines import engine_of
 from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.sampling.density import GradientPass
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 N_FILES, N_OF_FILE = 4, 70_000  # too many for two of them to be one chunk
@@ -105,24 +106,35 @@ def loglik(files):
     return likelihood_of_rows(regression(files), files, rng=np.random.default_rng(1))
 
 
+@pytest.fixture(scope="module")
+def gradient(loglik):
+    return CoresetSampler(loglik)._gradient_kernel
+
+
+@pytest.fixture(scope="module")
+def passes(gradient):
+    """Return all that the passes of a construction return."""
+
+    def of(loglik):
+        look = loglik.look(DRAWS, n_candidates=200, scale=2e5, key=4)
+        source = loglik.source
+        slopes = source.reduce(GradientPass(gradient, POINTS))
+        scan, distinct = source.scan(50, key=1), source.scan(50, key=2, distinct=True)
+        some = source.at(np.array([0, 3, 99_999, N - 1]))
+        rows = (look.candidates, scan.rows, distinct.rows, some)
+        arrays = (array for part in rows for array in (part.positions, *part.arrays))
+        return [look.total, look.norm_total, *slopes, scan.weights, *arrays]
+
+    return of
+
+
 def by(executor, loglik):
     """Return the same rows, read and evaluated by another engine."""
     return loglik.reading(replace(loglik.source, engine=engine_of(executor)))
 
 
-def passes(loglik):
-    look = loglik.look(DRAWS, n_candidates=200, scale=2e5, key=4)
-    slopes = CoresetSampler(loglik)._add_up_elsewhere(POINTS)
-    source = loglik.source
-    scan, distinct = source.scan(50, key=1), source.scan(50, key=2, distinct=True)
-    some = source.at(np.array([0, 3, 99_999, N - 1]))
-    rows = (look.candidates, scan.rows, distinct.rows, some)
-    arrays = (array for part in rows for array in (part.positions, *part.arrays))
-    return [look.total, look.norm_total, *slopes, scan.weights, *arrays]
-
-
 @pytest.fixture(scope="module")
-def expected(loglik):
+def expected(loglik, passes):
     return passes(loglik)
 
 
@@ -141,23 +153,23 @@ def test_sums_are_those_in_memory(expected, loglik):
     np.testing.assert_allclose(expected[0], total, rtol=1e-9)
 
 
-def test_threads(expected, loglik):
+def test_threads(expected, loglik, passes):
     with ThreadPoolExecutor(3) as pool:
         assert_same(passes(by(pool, loglik)), expected)
 
 
-def test_processes(expected, loglik, files):
+def test_processes(expected, loglik, files, passes):
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert_same(passes(by(pool, loglik)), expected)
         assert by(pool, loglik).source.examine() == files.scan()
 
 
-def test_a_cluster(client, expected, loglik, files):
+def test_a_cluster(client, expected, loglik, files, passes):
     assert_same(passes(by(client, loglik)), expected)
     assert by(client, loglik).source.examine() == files.scan()
 
 
-def test_the_executor_of_a_cluster(client, expected, loglik):
+def test_the_executor_of_a_cluster(client, expected, loglik, passes):
     assert_same(passes(by(client.get_executor(), loglik)), expected)
 
 
@@ -194,7 +206,7 @@ def test_rows_that_are_not_in_files(client, data, loglik, expected, kind):
     np.testing.assert_allclose(found.total, expected[0], rtol=1e-9)
 
 
-def test_base_weights(client, data, loglik):
+def test_base_weights(client, data, loglik, passes):
     weighted = data.assign(n=np.random.default_rng(2).poisson(1.0, N))
     rows = open_rows(weighted, columns=COLUMNS, weight="n")
     source = StreamedRows(rows, loglik.source.columns)
@@ -211,12 +223,7 @@ def test_zarr_stores_are_read_by_the_workers(client, data, loglik, tmp_path):
     portion = source.portion(source.source.chunks[:1])
     assert len(cloudpickle.dumps(portion)) < 2e4
     here = loglik.reading(replace(source, first=source.examine()))
-    assert_same(passes_of_look(by(client, here)), passes_of_look(here))
-
-
-def passes_of_look(loglik):
-    look = loglik.look(DRAWS, n_candidates=200, scale=2e5, key=4)
-    return [look.total, look.candidates.positions]
+    assert_same(by(client, here).look(DRAWS).total, here.look(DRAWS).total)
 
 
 def test_a_coreset_and_its_check(client, files, tmp_path):
@@ -237,9 +244,8 @@ def test_a_coreset_and_its_check(client, files, tmp_path):
 # -- what is sent ----------------------------------------------------------------------------------
 
 
-def test_kernels_are_small_and_compiled_once_in_a_process(loglik):
+def test_kernels_are_small_and_compiled_once_in_a_process(loglik, gradient):
     assert len(loglik.kernel.graph) < 2**16
-    gradient = CoresetSampler(loglik)._gradient_kernel
     assert len(gradient.graph) < 2**16
     sent = cloudpickle.dumps(loglik.kernel)
     assert cloudpickle.loads(sent).program is cloudpickle.loads(sent).program
@@ -251,6 +257,15 @@ def test_a_portion_holds_paths_and_the_layout_of_its_chunks(loglik, files):
     assert portion.place(2 * N_OF_FILE + 7) == files.locate(2 * N_OF_FILE + 7)
     [block] = [portion.read(chunk) for chunk in portion.source.chunks]
     np.testing.assert_array_equal(block.positions, 2 * N_OF_FILE + np.arange(N_OF_FILE))
+
+
+def test_tasks_do_not_begin_inside_of_a_row_group(tmp_path):
+    """Its chunks can only be decoded from its start."""
+    table = pa.table({"x": np.zeros(300_000, dtype=np.float32)})
+    for i in range(2):
+        pq.write_table(table, tmp_path / f"{i}.parquet", row_group_size=300_000)
+    source = StreamedRows(open_rows(tmp_path), {"x": np.dtype("f4")})
+    assert [len(chunks) for chunks in source._runs] == [3, 3]
 
 
 # -- workers that die ------------------------------------------------------------------------------
@@ -498,7 +513,7 @@ class RayExecutor(Executor):
         return self._call.remote(function, args).future()
 
 
-def test_ray(expected, loglik):
+def test_ray(expected, loglik, passes):
     ray = pytest.importorskip("ray")
     ray.init(num_cpus=2, include_dashboard=False)
     assert_same(passes(by(RayExecutor(ray), loglik)), expected)

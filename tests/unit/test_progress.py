@@ -64,3 +64,15 @@ def test_a_part_that_has_ended_is_complete_and_timed(reporter):
         pass
     assert bar(reporter).completed == bar(reporter).total
     assert 0 <= reporter.seconds["rounds"] < 60
+
+
+def test_readings_show_their_speed_and_the_time_left(reporter, monkeypatch):
+    clock = iter([10.0, 12.0, 14.0, 20.0, 21.0])
+    monkeypatch.setattr("pymc_coresets.progress.time.perf_counter", lambda: next(clock))
+    reporter.rows_read(2_000, 8_000)  # begins now
+    reporter.rows_read(4_000, 8_000)
+    assert bar(reporter).fields["note"] == "4,000 of 8,000 rows, 1,000 rows/s, 0:00:04 left"
+    reporter.rows_read(8_000, 8_000)
+    assert reporter._bars.tasks == []
+    reporter.rows_read(1_000, 8_000)  # the next one
+    assert bar(reporter).fields["note"] == "1,000 of 8,000 rows, 1,000 rows/s, 0:00:07 left"

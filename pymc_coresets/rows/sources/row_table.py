@@ -182,6 +182,10 @@ class RowTable:
         """See `DividedSource.task_rows`: rows that are not in files are sent chunk by chunk."""
         return TASK_ROWS if self._reader.lies is Lies.IN_FILES else 1
 
+    def may_begin(self, chunk: Chunk) -> bool:
+        """See `DividedSource.may_begin`: a row group is decoded from its start."""
+        return self._reader.lies is not Lies.IN_FILES or chunk.key[0].part == 0
+
     def portion(self, chunks: Sequence[Chunk], names: Collection[str]) -> "RowTable":
         """Return a source of some chunks and arrays, see `DividedSource.portion`."""
         keys, parts = self._sent(chunks, names)

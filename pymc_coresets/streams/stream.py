@@ -98,14 +98,16 @@ class CoresetStream:
     Time: about 10 ns for each row, draw and term of the likelihood.  Memory: the candidates (20
     for each row of the coreset) with their data, and one chunk.
 
-    The sum over all rows at the draws is exact however long the stream, whereas a tree of coresets
-    that are merged and reduced loses with every level (see `merge`).  Two things are lost.
-    A new epoch replaces the rows before it by their coreset, whose error counts for less and less
-    as rows follow: `objective` has it in proportion.
-    And the draws are those of the pilot's posterior: if the rows drift, so that the posterior
-    moves to where the draws are not, exact sums there say little of it.  This is measured with
-    every chunk; if it happens, there is a `CoresetWarning`, and an epoch begins that knows of
-    that chunk.
+    Within an epoch the sum over all rows is exact, however many they are.  A new epoch replaces
+    the rows before it by a coreset of them, of up to twice `size`.  Its error counts for less and
+    less as rows follow, since an error of the log-likelihood varies less over a narrower
+    posterior: `objective` has it in that proportion.  Long epochs avoid such errors, but
+    need more rows to match the log-likelihoods at wide draws: in a logistic regression of 2.6e5
+    rows with a pilot of 256, one epoch left errors of 2 to 50 nats, and five of 0.006 at most.
+
+    If the rows drift, so that the posterior moves to where the draws are not, exact sums there say
+    little of it.  This is measured with every chunk; if it happens, there is a `CoresetWarning`,
+    and an epoch begins that knows of that chunk.
 
     Rows are kept by priority sampling, with random numbers that belong to their positions in the
     stream, half by the length of their tangent vectors and half uniformly.
@@ -203,6 +205,8 @@ class CoresetStream:
             is not finite at a draw.  The message names the chunk, counted from 1, and the row.
         InvalidOptionError
             If the chunk is nothing that `open_rows` reads.
+        SamplingError
+            If an epoch begins, and its posterior cannot be sampled.
 
         Warns
         -----

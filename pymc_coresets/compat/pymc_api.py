@@ -29,6 +29,7 @@ from pymc.sampling.forward import observed_dependent_deterministics
 from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator
 from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
 from pymc.step_methods.step_sizes import DualAverageAdaptation
+from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
@@ -94,7 +95,12 @@ def set_coords(
     vars(fgraph).update(_coords=dict(coords), _dim_lengths=dict(lengths))
 
 
-def compile_random(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Any:  # noqa: ANN401
+def compile_random(
+    inputs: Sequence[Variable[Any, Any]],
+    outputs: Sequence[Variable[Any, Any]],
+    *,
+    mode: Mode | None = None,
+) -> Any:  # noqa: ANN401
     """Compile a function whose random numbers go on from call to call, and are not seeded yet.
 
     Examples
@@ -107,6 +113,7 @@ def compile_random(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> A
     return compile_function(
         list(inputs),
         list(outputs),
+        mode=mode,
         random_seed=False,
         on_unused_input="ignore",
         allow_input_downcast=True,

@@ -201,7 +201,9 @@ class AllRows(ABC):
         graphs = forward_graphs(copy, names, means=means)
         filled = None
         if rows is not None:
-            filled = fill_with(copy, rows if isinstance(rows, RowSource) else open_rows(rows), graphs)
+            filled = fill_with(
+                copy, rows if isinstance(rows, RowSource) else open_rows(rows), graphs
+            )
         elif its_own:
             filled = self._filled_with_own(copy)
         wanted = Predictions(

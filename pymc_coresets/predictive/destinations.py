@@ -1,12 +1,10 @@
 """Where predictions go: into memory, or part by part into a Zarr store."""
 
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 import xarray as xr
@@ -14,12 +12,11 @@ import xarray as xr
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.rows.first_reading import spaced
 
-__all__ = ["Destination", "InMemory", "ZarrStore", "destination_of"]
+__all__ = ["Destination", "InMemory", "Region", "destination_of"]
 
 type Region = tuple[int | slice, ...]
 
 _MOST_BYTES = 2**33
-_CHUNK_ROWS = 2**16
 
 
 class Destination(Protocol):
@@ -27,7 +24,12 @@ class Destination(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, *exception: object) -> None: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
 
     def create(self, group: str, layout: xr.Dataset, chunks: Mapping[str, Sequence[int]]) -> None:
         """Make room for the variables of a group, whose values in `layout` mean nothing."""
@@ -65,6 +67,9 @@ def destination_of(to: str | Path | None) -> Destination:
         raise InvalidOptionError(f"There is something at {path} already: name a new store.")
     if not path.parent.is_dir():
         raise InvalidOptionError(f"There is no folder {path.parent} to write {path.name} into.")
+    # Imported here, for Zarr is optional.
+    from pymc_coresets.predictive.zarr_store import ZarrStore  # noqa: PLC0415
+
     return ZarrStore(path)
 
 
@@ -109,59 +114,3 @@ class InMemory:
     def finished(self) -> xr.DataTree:
         """Return all groups."""
         return xr.DataTree.from_dict(self._groups)
-
-
-class ZarrStore:
-    """A folder in Zarr's format, which appears under its name when it is complete.
-
-    Parameters
-    ----------
-    path : Path
-        Nothing is there yet.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> Self:
-        self._part = Path(tempfile.mkdtemp(prefix=f".{self._path.name}.", dir=self._path.parent))
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self._part.rename(self._path)
-        else:
-            shutil.rmtree(self._part)
-
-    def create(self, group: str, layout: xr.Dataset, chunks: Mapping[str, Sequence[int]]) -> None:
-        """Write the coordinates of a group, and make arrays of its variables."""
-        import zarr
-
-        labels = layout.drop_vars(list(layout.data_vars))
-        labels.to_zarr(self._part, group=group, mode="a", consolidated=False)
-        folder = zarr.open_group(self._part, path=group, mode="r+")
-        for name, variable in layout.data_vars.items():
-            folder.create_array(
-                str(name),
-                shape=variable.shape,
-                chunks=tuple(chunks[str(name)]),
-                dtype=variable.dtype,
-                dimension_names=[str(dim) for dim in variable.dims],
-                attributes=dict(variable.attrs),
-            )
-
-    def write(self, group: str, name: str, region: Region, values: np.ndarray) -> None:
-        """Write a part of a variable."""
-        import zarr
-
-        array: Any = zarr.open_group(self._part, path=group, mode="r+")[name]
-        array[region] = values
-
-    def finished(self) -> xr.DataTree:
-        """Open the store; its arrays are read when they are used."""
-        return xr.open_datatree(self._path, engine="zarr", consolidated=False, chunks=None)

@@ -1,5 +1,6 @@
 """The expected log predictive density of all rows, as ArviZ's own kind of result."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ type Floats = NDArray[np.float64]
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
-class ElpdOfAllRows(ELPDDataLOOSubsample):  # type: ignore[misc]
+class ElpdOfAllRows(ELPDDataLOOSubsample):
     """What `Coreset.loo` returns: `arviz.ELPDData` with two figures more.
 
     Parameters
@@ -39,7 +40,8 @@ class ElpdOfAllRows(ELPDDataLOOSubsample):  # type: ignore[misc]
 
     def __str__(self) -> str:
         note = f"Monte Carlo standard error of elpd_loo: {self.mcse:.2g}"
-        return f"{super().__str__()}\n{note}\n"
+        table: str = super().__str__()  # type: ignore[no-untyped-call]
+        return f"{table}\n{note}\n"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,13 +93,13 @@ class DifferenceEstimate:
 
     @property
     def data_se(self) -> float:
-        """Its standard error over data sets: ``sqrt(N Var(value))``, of rows as often as they count."""
+        """Its standard error over data sets: ``sqrt(N Var(value))``, counts included."""
         some, n_rows = self.counts[self.sampled], len(self.counts)
         residual = some * (self.values**2 - self.surrogate[self.sampled] ** 2)
         squares = self.counts @ self.surrogate**2 + n_rows * residual.mean()
         # The square of the estimate is too large by its variance.
         square = self.total**2 - self.subsampling_se**2
-        return float(np.sqrt(max(squares - square / self.counts.sum(), 0.0)))
+        return math.sqrt(max(squares - square / self.counts.sum(), 0.0))
 
     @property
     def _of_arviz(self) -> tuple[float, float]:

@@ -84,9 +84,7 @@ class FilledModel:
         self.fill([np.resize(array, (n_rows, *array.shape[1:])) for array in first])
 
 
-def fill_with(
-    model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]
-) -> FilledModel:
+def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) -> FilledModel:
     """Fill a model with new rows, after a reading of all of them that finds what cannot be used.
 
     Parameters

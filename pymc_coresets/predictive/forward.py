@@ -1,6 +1,6 @@
 """Functions of a model's free variables: random values of other variables, or their means."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,13 @@ from pymc_coresets.compat.pymc_api import (
 )
 from pymc_coresets.compat.pytensor_api import RandomType, Variable, ancestors
 from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.reading.folding import PLAIN_MODE
 
-__all__ = ["Forward", "forward_graphs", "predicted_names"]
+__all__ = ["Forward", "forward_graphs", "is_random", "predicted_names"]
 
 
 class Forward:
-    """Some variables of a model as a function of its free variables, compiled once.
+    """Some variables of a model as a function of its free variables.
 
     It computes them for the rows that the model's data containers hold when it is called.
 
@@ -30,6 +31,9 @@ class Forward:
     model : pm.Model
     graphs : mapping of str to Variable
         From `forward_graphs`.
+    compiled : bool, default False
+        Compile the function, which takes seconds.  NumPy is nearly as fast for many rows at once,
+        but for a few distributions such as the Bernoulli.
 
     Examples
     --------
@@ -41,10 +45,13 @@ class Forward:
     array([3., 3.])
     """
 
-    def __init__(self, model: pm.Model, graphs: Mapping[str, Variable]) -> None:
+    def __init__(
+        self, model: pm.Model, graphs: Mapping[str, Variable], *, compiled: bool = False
+    ) -> None:
         self.names = tuple(graphs)
         self._inputs = [rv.name for rv in model.free_RVs]
-        self._function: Any = compile_random(model.free_RVs, list(graphs.values()))
+        mode = None if compiled else PLAIN_MODE
+        self._function: Any = compile_random(model.free_RVs, list(graphs.values()), mode=mode)
         self._rngs = [v for v in self._function.get_shared() if isinstance(v.type, RandomType)]
 
     def reseed(self, *key: int) -> None:
@@ -71,9 +78,7 @@ def predicted_names(model: pm.Model) -> list[str]:
     return [variable.name for variable in found]
 
 
-def forward_graphs(
-    model: pm.Model, names: Sequence[str], *, means: bool
-) -> dict[str, Variable]:
+def forward_graphs(model: pm.Model, names: Sequence[str], *, means: bool) -> dict[str, Variable]:
     """Return the graphs of some variables, or of their means, given the free variables.
 
     Parameters
@@ -87,8 +92,8 @@ def forward_graphs(
     Raises
     ------
     InvalidOptionError
-        If a name is none of the model's random variables and deterministics, or what it names has
-        no mean.
+        If there are no names, a name is none of the model's random variables and deterministics,
+        or what it names has no mean.
 
     Examples
     --------
@@ -97,6 +102,10 @@ def forward_graphs(
     >>> Forward(model, forward_graphs(model, ["y"], means=True))({"p": np.array(0.25)})
     {'y': array([0.25, 0.25])}
     """
+    if not names:
+        raise InvalidOptionError(
+            "The model has no observed variables to predict: name deterministics with var_names."
+        )
     known = {v.name for v in [*model.basic_RVs, *model.deterministics]}
     for name in names:
         if name not in known:
@@ -131,7 +140,7 @@ def is_random(model: pm.Model, graph: Variable) -> bool:
 
 def _mean(variable: Variable) -> Variable:
     try:
-        return mean_of(variable)
+        mean: Variable = mean_of(variable)
     except NotImplementedError:
         return variable  # the draws are averaged, which the result says
     except UndefinedMomentException as error:
@@ -139,3 +148,4 @@ def _mean(variable: Variable) -> Variable:
             f"{variable.name!r} has no mean ({error}): use kind='draws', or give the names of "
             "deterministics as var_names."
         ) from error
+    return mean

@@ -139,9 +139,14 @@ def elpd_of_rows(
     sampled = _sample(rows.n_rows, observations, key)
     left = _left_out(rows, sampled, found)
     everything = len(sampled) == rows.n_rows
-    surrogate, counts = (left.elpd, left.counts) if everything else _surrogate(rows, found)
+    surrogate, gain, counts = (
+        (left.elpd, left.gain, left.counts) if everything else _surrogate(rows, found)
+    )
     estimate = DifferenceEstimate(
         surrogate=surrogate, sampled=sampled, values=left.elpd, counts=counts
+    )
+    parameters = DifferenceEstimate(
+        surrogate=gain, sampled=sampled, values=left.gain, counts=counts
     )
     scale = rows.n_rows / len(sampled)
     pareto_k, good_k = rows.labelled(sampled, left.khat), khat_threshold(found.log_ratios.size)
@@ -154,7 +159,7 @@ def elpd_of_rows(
     return ElpdOfAllRows(
         elpd=estimate.total,
         se=estimate.data_se,
-        p=scale * float(left.counts @ (left.lpd - left.elpd)),
+        p=parameters.total,
         n_samples=found.log_ratios.size,
         n_data_points=rows.n_rows,
         scale="log",
@@ -178,7 +183,8 @@ def _sample(n_rows: int, size: int | None, key: int) -> Positions:
     """Return the numbers of a simple random sample: the same for all models of as many rows."""
     if size is None or size >= n_rows:
         return np.arange(n_rows)
-    return np.sort(np.argpartition(numbers_of(np.arange(n_rows), key), size)[:size])
+    order: Positions = np.argpartition(numbers_of(np.arange(n_rows), key), size)
+    return np.sort(order[:size])
 
 
 class _AllRows:
@@ -224,14 +230,17 @@ class _AllRows:
 # -- every row at a few points ---------------------------------------------------------------------
 
 
-def _surrogate(rows: _AllRows, found: CorrectedDraws) -> tuple[Floats, Floats]:
-    """Return about the elpd of every row, and how often it counts."""
+def _surrogate(rows: _AllRows, found: CorrectedDraws) -> tuple[Floats, Floats, Floats]:
+    """Return, of every row, about its elpd and its own gain in it, and how often it counts."""
     points = _points(rows.logliks[0], found)
-    values, counts = [], []
+    elpds, gains, counts = [], [], []
     for loglik, block in rows.blocks(_BLOCK_ENTRIES // points.n_draws):
-        values.append(_left_out_plainly(loglik.matrix(points, block, finite=False)))
+        values = loglik.matrix(points, block, finite=False)
+        elpd = -_log_mean(-values)
+        elpds.append(elpd)
+        gains.append(_log_mean(values) - elpd)
         counts.append(block.base_weights)
-    return np.concatenate(values), np.concatenate(counts)
+    return np.concatenate(elpds), np.concatenate(gains), np.concatenate(counts)
 
 
 def _points(loglik: LogLikelihood, found: CorrectedDraws) -> Draws:
@@ -246,14 +255,15 @@ def _points(loglik: LogLikelihood, found: CorrectedDraws) -> Draws:
     return space.constrain(both)
 
 
-def _left_out_plainly(values: Floats) -> Floats:
-    """Return ``-log mean(exp(-f))`` of each row, over the points where f is finite."""
-    usable = np.isfinite(values)
-    least = np.min(values, axis=1, initial=np.inf, where=usable)
-    least[np.isinf(least)] = 0.0  # any number does, where there is none
-    terms = np.exp(least[:, None] - np.where(usable, values, np.inf))
+def _log_mean(exponents: Floats) -> Floats:
+    """Return ``log mean(exp(x))`` of each row, over the points where x is finite."""
+    usable = np.isfinite(exponents)
+    largest = np.max(exponents, axis=1, initial=-np.inf, where=usable)
+    largest[np.isinf(largest)] = 0.0  # any number does, where there is none
+    terms = np.exp(np.where(usable, exponents, -np.inf) - largest[:, None])
     total, number = terms.sum(axis=1), usable.sum(axis=1)
-    return least - np.log(np.where(number, total, 1.0) / np.maximum(number, 1))
+    logs: Floats = np.log(np.where(number, total, 1.0) / np.maximum(number, 1))
+    return largest + logs
 
 
 # -- a sample of rows at all draws -----------------------------------------------------------------
@@ -265,8 +275,10 @@ class _LeftOut:
 
     Attributes
     ----------
-    elpd, lpd : ndarray of shape (n_rows,)
-        Log of the predictive density of the row without itself, and with it.
+    elpd : ndarray of shape (n_rows,)
+        Log of the predictive density of the row, given the others.
+    gain : ndarray of shape (n_rows,)
+        What the row itself adds to that.
     khat : ndarray of shape (n_rows,)
     counts : ndarray of shape (n_rows,)
         How often each row counts.
@@ -275,7 +287,7 @@ class _LeftOut:
     """
 
     elpd: Floats
-    lpd: Floats
+    gain: Floats
     khat: Floats
     counts: Floats
     influences: Floats
@@ -292,12 +304,12 @@ def _left_out(rows: _AllRows, sampled: Positions, found: CorrectedDraws) -> _Lef
         for count, f in zip(block.base_weights, loglik.matrix(found.draws, block), strict=True):
             log_w, khat = smooth_tail(found.log_ratios - f)
             elpd = logsumexp(log_w + f)
-            figures.append((elpd, logsumexp(log_weights + f), khat))
+            figures.append((elpd, logsumexp(log_weights + f) - elpd, khat))
             own = np.exp(log_w + f - elpd) - np.exp(log_w)
             influences += (count * n_draws) * (own - weights * (f - weights @ f))
-    elpds, lpds, khats = np.array(figures).T
+    elpds, gains, khats = np.array(figures).T
     return _LeftOut(
-        elpd=elpds, lpd=lpds, khat=khats, counts=np.concatenate(counts), influences=influences
+        elpd=elpds, gain=gains, khat=khats, counts=np.concatenate(counts), influences=influences
     )
 
 

@@ -15,7 +15,7 @@ from rich.progress import Progress
 
 from pymc_coresets.compat.pytensor_api import Variable
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.predictive.destinations import Destination
+from pymc_coresets.predictive.destinations import Destination, Region
 from pymc_coresets.predictive.filled_models import FilledModel
 from pymc_coresets.predictive.forward import Forward, is_random
 from pymc_coresets.reading.draws import Draws
@@ -26,6 +26,7 @@ __all__ = ["Predictions"]
 
 type Shape = tuple[int, ...]
 
+_WORTH_COMPILING = 2**27  # values of a variable: seconds of work
 _ENTRIES = 2**22  # of float64 that are held before they are written: 32 MB
 _CHUNK = 2**16  # entries of a chunk along any axis
 _SAMPLE_DIMS = ["chain", "draw"]
@@ -49,7 +50,7 @@ class _Variable:
     dtype: np.dtype[Any]
     axis: int | None
 
-    def part(self, rows: slice) -> tuple[slice, ...]:
+    def part(self, rows: slice) -> Region:
         """Return where the values for some rows belong."""
         return tuple(rows if i == self.axis else slice(None) for i in range(len(self.shape)))
 
@@ -108,7 +109,7 @@ class Predictions:
         with Progress(disable=not progressbar) as bars:
             task = bars.add_task("Predicting", total=self._n_rows * self.draws.n_draws)
             for number, rows in enumerate(self._blocks()):
-                self._forward.reseed(self.key, number)
+                self._fast.reseed(self.key, number)
                 for name, function in observed.items():
                     destination.write(_OBSERVED, name, variables[name].part(rows), function()[0])
                 n_rows = self._n_rows if self.filled is None else rows.stop - rows.start
@@ -128,9 +129,9 @@ class Predictions:
             for start in range(0, n_draws, self._group_size):
                 stop = min(start + self._group_size, n_draws)
                 points = range(chain * n_draws + start, chain * n_draws + stop)
-                values = [self._forward(self._point(i)) for i in points]
+                values = [self._fast(self._point(i)) for i in points]
                 for name, variable in self._variables.items():
-                    region = (chain, slice(start, stop), *variable.part(rows))
+                    region: Region = (chain, slice(start, stop), *variable.part(rows))
                     together = np.stack([value[name] for value in values])
                     destination.write(self.group, name, region, together)
                 yield len(points)
@@ -138,7 +139,7 @@ class Predictions:
     def _write_means(self, destination: Destination, rows: slice) -> Iterator[int]:
         totals: dict[str, Any] = dict.fromkeys(self.graphs, 0.0)
         for i in range(self.draws.n_draws):
-            for name, value in self._forward(self._point(i)).items():
+            for name, value in self._fast(self._point(i)).items():
                 totals[name] = totals[name] + value.astype(np.float64)
             yield 1
         for name, variable in self._variables.items():
@@ -159,6 +160,14 @@ class Predictions:
     @cached_property
     def _forward(self) -> Forward:
         return Forward(self.model, self.graphs)
+
+    @cached_property
+    def _fast(self) -> Forward:
+        """The same function, compiled where there is enough for it to do."""
+        largest = max(prod(v.shape) for v in self._variables.values())
+        if largest * self.draws.n_draws < _WORTH_COMPILING:
+            return self._forward
+        return Forward(self.model, self.graphs, compiled=True)
 
     @property
     def _n_rows(self) -> int:
@@ -196,6 +205,10 @@ class Predictions:
                 self.filled.few(n_rows)
             self._forward.reseed(self.key)
             return self._forward(self._point(0))
+        except NotImplementedError as error:
+            raise UnsupportedModelError(
+                f"{list(self.graphs)!r} cannot be drawn: {error}"
+            ) from error
         except _MALFORMED as error:
             rows = "" if n_rows is None else f" for {n_rows} rows"
             raise InvalidDataError(
@@ -224,9 +237,7 @@ class Predictions:
             for name, v in variables.items()
         }
 
-    def _layout(
-        self, variables: Mapping[str, _Variable], sample_dims: Sequence[str]
-    ) -> xr.Dataset:
+    def _layout(self, variables: Mapping[str, _Variable], sample_dims: Sequence[str]) -> xr.Dataset:
         """Return what the result looks like, with no memory for its values."""
         sizes = tuple(self.posterior.sizes[dim] for dim in sample_dims)
         empty = {
@@ -234,9 +245,11 @@ class Predictions:
             for name, v in variables.items()
         }
         moved = set() if self.filled is None else self.filled.dims
-        labels = {n: list(v) for n, v in self.model.coords.items() if v and n not in moved}
+        labels: dict[Any, Any] = {
+            n: list(v) for n, v in self.model.coords.items() if v and n not in moved
+        }
         labels |= {dim: self.posterior[dim].to_numpy() for dim in sample_dims}
-        dims = {name: self._dims(name, v) for name, v in variables.items()}
+        dims: dict[Any, Any] = {name: self._dims(name, v) for name, v in variables.items()}
         layout: xr.Dataset = dict_to_dataset(
             empty, coords=labels, dims=dims, sample_dims=sample_dims, inference_library=pm
         )

@@ -171,12 +171,13 @@ class StandIn[Verdict](AllRows):
         (2, 50)
         """
         full, own = self._log_densities(idata)
-        return full - own
+        ratios: np.ndarray = full - own
+        return ratios
 
     def _log_densities(self, idata: xr.DataTree) -> tuple[np.ndarray, np.ndarray]:
         """Log-likelihood of all rows, and what stands for it, by chain."""
         with np.errstate(over="ignore", invalid="ignore"):  # such draws are refused below
-            full = np.sum([loglik.look(idata).total for loglik in self._logliks], axis=0)
+            full: np.ndarray = np.sum([part.look(idata).total for part in self._logliks], axis=0)
             own = self._own_loglik(idata)
             ratios = ratios_by_chain(idata, full - own, impossible=self._impossible)
         return full.reshape(ratios.shape), own.reshape(ratios.shape)

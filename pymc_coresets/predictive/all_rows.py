@@ -10,7 +10,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.datatree import posterior_dataset, thinned
-from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.destinations import destination_of
@@ -79,7 +79,8 @@ class AllRows(ABC):
         InvalidOptionError
             If `observations` is not a whole number from 2 on, or `random_seed` not a seed.
         InvalidDataError
-            If the draws lack a variable, are impossible under the full data, or are fewer than 30.
+            If the draws lack a variable, are impossible under the full data, fewer than 30, or
+            those of `reweight` or `importance_draws`, which are corrected already.
 
         Warns
         -----
@@ -94,13 +95,18 @@ class AllRows(ABC):
         >>> with pm.Model():
         ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
         ...     coreset = build_coreset(random_seed=1, progressbar=False)
-        >>> idata = coreset.importance_draws(random_seed=1)
+        >>> idata = coreset.sample(draws=100, tune=100, chains=2, random_seed=1, progressbar=False)
         >>> coreset.loo(idata, observations=100, random_seed=1).n_data_points
         500
         """
         if observations is not None:
             observations = whole_number("observations", observations, least=2)
         key = random_key(generator(random_seed))
+        if "resampling" in posterior_dataset(idata, "idata").attrs:
+            raise InvalidDataError(
+                "These draws were resampled: they are corrected already, and repeat themselves. "
+                "loo corrects draws itself: give it those of sample()."
+            )
         full, own = self._log_densities(idata)
         draws = Draws.of(idata, self._logliks[0].observations.shapes)
         found = CorrectedDraws(draws, full, own)

@@ -99,7 +99,7 @@ class DifferenceEstimate:
         squares = self.counts @ self.surrogate**2 + n_rows * residual.mean()
         # The square of the estimate is too large by its variance.
         square = self.total**2 - self.subsampling_se**2
-        return math.sqrt(max(squares - square / self.counts.sum(), 0.0))
+        return math.sqrt(max(float(squares - square / self.counts.sum()), 0.0))
 
     @property
     def _of_arviz(self) -> tuple[float, float]:

@@ -17,6 +17,7 @@ from pymc_coresets.diagnostics.importance import (
     pareto_smooth,
     smooth_tail,
 )
+from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE
 from pymc_coresets.exceptions import warn_user
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.elpd import DifferenceEstimate, ElpdOfAllRows
@@ -34,6 +35,10 @@ _PAIRS = 32  # of points of the surrogate: its cost is that of 64 draws
 _BLOCK_ENTRIES = 2**22  # of float64: 32 MB
 _OBSERVATION = "observation"  # the dimension of the results
 _N_SHOWN = 3
+_INFLUENTIAL = (
+    "The posterior without them differs too much: use a likelihood with heavier tails, or "
+    "cross-validate them by refitting."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +116,8 @@ def elpd_of_rows(
     Warns
     -----
     CoresetWarning
-        If Pareto k-hat of a row of the sample is too large.
+        If Pareto k-hat of a row of the sample is too large, and the posterior without it differs
+        noticeably.
 
     Notes
     -----
@@ -150,9 +156,10 @@ def elpd_of_rows(
     )
     scale = rows.n_rows / len(sampled)
     pareto_k, good_k = rows.labelled(sampled, left.khat), khat_threshold(found.log_ratios.size)
-    n_bad = int(np.count_nonzero(left.khat > good_k))
-    if n_bad:
-        _warn(pareto_k, n_bad, good_k, "" if found.smoothed.pareto_khat <= good_k else remedy)
+    doubtful = (left.khat > good_k) & (left.divergence >= KL_NEGLIGIBLE)
+    if doubtful.any():
+        bad_posterior = found.smoothed.pareto_khat > good_k
+        _warn(pareto_k[doubtful], len(sampled), good_k, remedy if bad_posterior else _INFLUENTIAL)
     contributions = counts * surrogate
     pointwise = contributions.copy()
     pointwise[sampled] = left.counts * left.elpd
@@ -163,7 +170,7 @@ def elpd_of_rows(
         n_samples=found.log_ratios.size,
         n_data_points=rows.n_rows,
         scale="log",
-        warning=n_bad > 0,
+        warning=bool(doubtful.any()),
         good_k=good_k,
         elpd_i=xr.DataArray(pointwise, dims=_OBSERVATION, name="elpd_i"),
         pareto_k=pareto_k,
@@ -184,7 +191,8 @@ def _sample(n_rows: int, size: int | None, key: int) -> Positions:
     if size is None or size >= n_rows:
         return np.arange(n_rows)
     order: Positions = np.argpartition(numbers_of(np.arange(n_rows), key), size)
-    return np.sort(order[:size])
+    order[:size].sort()
+    return order[:size]
 
 
 class _AllRows:
@@ -244,10 +252,12 @@ def _surrogate(rows: _AllRows, found: CorrectedDraws) -> tuple[Floats, Floats, F
 
 
 def _points(loglik: LogLikelihood, found: CorrectedDraws) -> Draws:
-    """Return some draws, moved to the mean of all, and their mirror images."""
+    """Return some draws by their weights, moved to the mean of all, and their mirror images."""
     space = Unconstrained(loglik.observations.model)
     free = space.free(found.draws)
-    some = free[np.linspace(0, len(free) - 1, min(_PAIRS, len(free))).round().astype(int)]
+    heights = np.cumsum(found.weights)
+    evenly = (np.arange(_PAIRS) + 0.5) / _PAIRS * heights[-1]
+    some = free[np.searchsorted(heights, evenly)]
     away = some - found.weights @ free
     both = np.concatenate([some, some - 2 * away])
     # What is discrete stays where it was.
@@ -280,6 +290,8 @@ class _LeftOut:
     gain : ndarray of shape (n_rows,)
         What the row itself adds to that.
     khat : ndarray of shape (n_rows,)
+    divergence : ndarray of shape (n_rows,)
+        About how far the posterior that was sampled is from that without the row, in nats.
     counts : ndarray of shape (n_rows,)
         How often each row counts.
     influences : ndarray of shape (n_draws,)
@@ -289,6 +301,7 @@ class _LeftOut:
     elpd: Floats
     gain: Floats
     khat: Floats
+    divergence: Floats
     counts: Floats
     influences: Floats
 
@@ -302,28 +315,30 @@ def _left_out(rows: _AllRows, sampled: Positions, found: CorrectedDraws) -> _Lef
     for loglik, block in rows.blocks(max(1, _BLOCK_ENTRIES // n_draws), sampled):
         counts.append(block.base_weights)
         for count, f in zip(block.base_weights, loglik.matrix(found.draws, block), strict=True):
-            log_w, khat = smooth_tail(found.log_ratios - f)
+            ratios = found.log_ratios - f
+            log_w, khat = smooth_tail(ratios)
             elpd = logsumexp(log_w + f)
-            figures.append((elpd, logsumexp(log_weights + f) - elpd, khat))
+            figures.append((elpd, logsumexp(log_weights + f) - elpd, khat, np.var(ratios) / 2))
             own = np.exp(log_w + f - elpd) - np.exp(log_w)
             influences += (count * n_draws) * (own - weights * (f - weights @ f))
-    elpds, gains, khats = np.array(figures).T
+    elpds, gains, khats, divergences = np.array(figures).T
     return _LeftOut(
-        elpd=elpds, gain=gains, khat=khats, counts=np.concatenate(counts), influences=influences
+        elpd=elpds,
+        gain=gains,
+        khat=khats,
+        divergence=divergences,
+        counts=np.concatenate(counts),
+        influences=influences,
     )
 
 
-def _warn(pareto_k: xr.DataArray, n_bad: int, good_k: float, remedy: str) -> None:
-    worst = pareto_k[np.argsort(-pareto_k.to_numpy())[: min(n_bad, _N_SHOWN)]]
+def _warn(pareto_k: xr.DataArray, n_sampled: int, good_k: float, remedy: str) -> None:
+    worst = pareto_k[np.argsort(-pareto_k.to_numpy())[:_N_SHOWN]]
     named = ", ".join(
         f"{place} ({khat:.2f})"
         for place, khat in zip(worst["where"].values, worst.values, strict=True)
     )
-    remedy = remedy or (
-        "The posterior without them differs too much: use a likelihood with heavier tails, or "
-        "cross-validate them by refitting."
-    )
     warn_user(
-        f"Pareto k-hat is above {good_k:.2f} for {n_bad:,} of the {len(pareto_k):,} rows that were "
-        f"left out, the worst of them {named}: their elpd is not to be relied on. {remedy}"
+        f"Pareto k-hat is above {good_k:.2f} for {len(pareto_k):,} of the {n_sampled:,} rows that "
+        f"were left out, the worst of them {named}: their elpd is not to be relied on. {remedy}"
     )

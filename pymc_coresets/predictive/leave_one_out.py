@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.importance import (
@@ -317,8 +316,8 @@ def _left_out(rows: _AllRows, sampled: Positions, found: CorrectedDraws) -> _Lef
         for count, f in zip(block.base_weights, loglik.matrix(found.draws, block), strict=True):
             ratios = found.log_ratios - f
             log_w, khat = smooth_tail(ratios)
-            elpd = logsumexp(log_w + f)
-            figures.append((elpd, logsumexp(log_weights + f) - elpd, khat, np.var(ratios) / 2))
+            elpd = _log_sum(log_w + f)
+            figures.append((elpd, _log_sum(log_weights + f) - elpd, khat, np.var(ratios) / 2))
             own = np.exp(log_w + f - elpd) - np.exp(log_w)
             influences += (count * n_draws) * (own - weights * (f - weights @ f))
     elpds, gains, khats, divergences = np.array(figures).T
@@ -330,6 +329,12 @@ def _left_out(rows: _AllRows, sampled: Positions, found: CorrectedDraws) -> _Lef
         counts=np.concatenate(counts),
         influences=influences,
     )
+
+
+def _log_sum(exponents: Floats) -> float:
+    """Return ``log sum(exp(x))``: SciPy's takes ten times as long for a thousand numbers."""
+    largest = exponents.max()
+    return float(largest + np.log(np.exp(exponents - largest).sum()))
 
 
 def _warn(pareto_k: xr.DataArray, n_sampled: int, good_k: float, remedy: str) -> None:

@@ -66,7 +66,9 @@ class Exact:
 
 @pytest.fixture(scope="module")
 def loglik():
-    return LogLikelihood(find_observations(regression()))
+    found = LogLikelihood(find_observations(regression()))
+    found.matrix({"beta": np.zeros((1, 3))})  # compiles it for all tests
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +145,7 @@ def test_the_parts_of_the_error_are_apart(loglik, exact):
     reported = np.sqrt(np.mean([one.subsampling_se**2 for one in by_rows]))
     assert_allclose(np.std([one.elpd for one in by_rows]), reported, rtol=0.5)
     few = LogLikelihood(find_observations(regression(X[:50], Y[:50] / 2)))
+    few.matrix({"beta": np.zeros((1, 3))})
     its = Exact(X[:50], Y[:50] / 2)
     by_draws = [estimate(few, its.draws(seed), None) for seed in range(25)]
     reported = np.mean([one.mcse for one in by_draws])

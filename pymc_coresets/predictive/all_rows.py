@@ -85,7 +85,8 @@ class AllRows(ABC):
         Warns
         -----
         CoresetWarning
-            If Pareto k-hat of a row that was left out is too large.
+            If Pareto k-hat of a row that was left out is too large, or few draws count once they
+            are corrected to the full posterior.
 
         Examples
         --------

@@ -16,7 +16,7 @@ from pymc_coresets.diagnostics.importance import (
     pareto_smooth,
     smooth_tail,
 )
-from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE
+from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE, MIN_ESS
 from pymc_coresets.exceptions import warn_user
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.elpd import DifferenceEstimate, ElpdOfAllRows
@@ -116,7 +116,7 @@ def elpd_of_rows(
     -----
     CoresetWarning
         If Pareto k-hat of a row of the sample is too large, and the posterior without it differs
-        noticeably.
+        noticeably; or if few of the corrected draws count.
 
     Notes
     -----
@@ -140,6 +140,7 @@ def elpd_of_rows(
     Magnusson, Vehtari, Jonasson, Andersen (2020). Leave-one-out cross-validation for Bayesian model
     comparison in large data. https://doi.org/10.48550/arXiv.2001.00980
     """
+    _warn_of_correction(found, remedy)
     rows = _AllRows([loglik.collapsed(collapse=False) for loglik in logliks])
     sampled = _sample(rows.n_rows, observations, key)
     left = _left_out(rows, sampled, found)
@@ -189,9 +190,9 @@ def _sample(n_rows: int, size: int | None, key: int) -> Positions:
     """Return the numbers of a simple random sample: the same for all models of as many rows."""
     if size is None or size >= n_rows:
         return np.arange(n_rows)
-    order: Positions = np.argpartition(numbers_of(np.arange(n_rows), key), size)
-    order[:size].sort()
-    return order[:size]
+    sampled: Positions = np.argpartition(numbers_of(np.arange(n_rows), key), size)[:size]
+    sampled.sort()
+    return sampled
 
 
 class _AllRows:
@@ -229,8 +230,8 @@ class _AllRows:
     def _positions(self, part: int, sampled: Positions) -> Positions:
         """Return the positions, in the user's data, of those rows that lie in a part."""
         first, last = self._borders[part : part + 2]
-        own = sampled[(sampled >= first) & (sampled < last)] - first
-        positions = self.logliks[part].observations.positions
+        own: Positions = sampled[(sampled >= first) & (sampled < last)] - first
+        positions: Positions | None = self.logliks[part].observations.positions
         return own if positions is None else positions[own]
 
 
@@ -329,6 +330,16 @@ def _left_out(rows: _AllRows, sampled: Positions, found: CorrectedDraws) -> _Lef
         counts=np.concatenate(counts),
         influences=influences,
     )
+
+
+def _warn_of_correction(found: CorrectedDraws, remedy: str) -> None:
+    """Say that standard errors do not know what draws never saw, where few of them count."""
+    ess = found.smoothed.ess
+    if ess < MIN_ESS and np.var(found.log_ratios) / 2 >= KL_NEGLIGIBLE:
+        warn_user(
+            f"Corrected to the full posterior, the draws are worth {ess:.0f} independent ones: the "
+            f"elpd is not to be relied on, whatever its standard errors. {remedy}"
+        )
 
 
 def _log_sum(exponents: Floats) -> float:

@@ -217,7 +217,10 @@ def test_influential_rows_are_named():
 
 
 def test_draws_that_miss_the_posterior_are_told(loglik, exact):
-    with pytest.warns(CoresetWarning, match=r"of the 20 rows .* Draw more\."):
+    with (
+        pytest.warns(CoresetWarning, match=r"of the 20 rows .* Draw more\."),
+        pytest.warns(CoresetWarning, match="are worth 1 independent ones"),
+    ):
         found = estimate(loglik, exact.draws(1, shift=8.0), 20)
     assert found.posterior_khat > found.good_k
 
@@ -255,7 +258,11 @@ def logistic():
     return model
 
 
-@pytest.mark.parametrize("build", [build_coreset, build_pass_glm])
+def build_fine_polynomials(model, **options):
+    return build_pass_glm(model, degree=6, **options)
+
+
+@pytest.mark.parametrize("build", [build_coreset, build_fine_polynomials])
 def test_a_stand_in_knows_the_elpd_of_all_rows(logistic, build):
     """Draws of the stand-in's posterior give the elpd of the full one, both by sums over a grid."""
     stand_in = build(logistic, random_seed=1, progressbar=False)

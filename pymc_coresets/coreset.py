@@ -67,8 +67,7 @@ class Coreset(StandIn[Check]):
     settings : dict
         How the observations were found in the model: ``observed``, ``dim``, ``allow_local``.
     loglikelihood : LogLikelihood or None
-        The potentials of the full model; None if the coreset was read from a file without its
-        model.
+        The potentials of all rows; None if the coreset was read from a file without its model.
     built_from : Fingerprints, optional
         Digests of the data that it was built from, if the coreset was read from a file.
     proposal : Proposal, optional
@@ -170,8 +169,9 @@ class Coreset(StandIn[Check]):
         "Build a larger coreset, or one with a weighting distribution closer to the posterior."
     )
 
-    def _full_loglik(self, idata: xr.DataTree) -> np.ndarray:
-        return self._whole().look(idata).total
+    @property
+    def _logliks(self) -> tuple[LogLikelihood]:
+        return (self._whole(),)
 
     def _own_loglik(self, idata: xr.DataTree) -> np.ndarray:
         own: np.ndarray = self.weights @ self._whole().matrix(idata, self._rows())

@@ -3,12 +3,14 @@
 PyMC may move or change these names in any release; `tests/unit/test_compat.py` says what broke.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.distributions.distribution import PartialObservedRV
+from pymc.distributions.moments.means import mean as mean_of
 from pymc.exceptions import SamplingError as PyMCSamplingError
+from pymc.exceptions import UndefinedMomentException
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import CheckParameterValue, ParameterValueError, replace_rvs_by_values
 from pymc.model.core import modelcontext
@@ -21,10 +23,14 @@ from pymc.model.fgraph import (
     model_named,
     model_potential,
 )
-from pymc.pytensorf import gradient, resolve_shapes
+from pymc.pytensorf import compile as compile_function
+from pymc.pytensorf import gradient, reseed_rngs, resolve_shapes
+from pymc.sampling.forward import observed_dependent_deterministics
 from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator
 from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
 from pymc.step_methods.step_sizes import DualAverageAdaptation
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
 __all__ = [
@@ -39,15 +45,20 @@ __all__ = [
     "PyMCSamplingError",
     "QuadPotentialDiagAdapt",
     "RaveledVars",
+    "UndefinedMomentException",
+    "compile_random",
     "coords_of",
     "fgraph_from_model",
     "gradient",
+    "mean_of",
     "model_deterministic",
     "model_from_fgraph",
     "model_named",
     "model_potential",
     "modelcontext",
+    "observed_dependent_deterministics",
     "replace_rvs_by_values",
+    "reseed_rngs",
     "resolve_shapes",
     "set_coords",
     "transformed_conditional_logp",
@@ -82,3 +93,28 @@ def set_coords(
     {'city': ('Bern',)}
     """
     vars(fgraph).update(_coords=dict(coords), _dim_lengths=dict(lengths))
+
+
+def compile_random(
+    inputs: Sequence[Variable[Any, Any]],
+    outputs: Sequence[Variable[Any, Any]],
+    *,
+    mode: Mode | None = None,
+) -> Any:  # noqa: ANN401
+    """Compile a function whose random numbers go on from call to call, and are not seeded yet.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> draw = compile_random([], [pm.Normal.dist()])
+    >>> bool(draw()[0] == draw()[0])
+    False
+    """
+    return compile_function(
+        list(inputs),
+        list(outputs),
+        mode=mode,
+        random_seed=False,
+        on_unused_input="ignore",
+        allow_input_downcast=True,
+    )

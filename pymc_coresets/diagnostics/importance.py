@@ -21,6 +21,7 @@ __all__ = [
     "estimate_divergences",
     "khat_threshold",
     "pareto_smooth",
+    "smooth_tail",
     "systematic_resample",
 ]
 
@@ -193,7 +194,7 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
     """
     log_r = _validated(log_ratios)
     efficiency = min(_ess_mean(log_r) / log_r.size, 1.0)
-    log_weights, khat = _fit_tail(log_r, efficiency)
+    log_weights, khat = smooth_tail(log_r, efficiency)
     # Smoothing leaves four fifths of the ratios as they are, so the median difference is the
     # logarithm of the sum by which the smoothed ratios were divided.
     log_sum = float(np.median(log_r - log_weights))
@@ -317,8 +318,16 @@ def systematic_resample(
     return rng.permutation(np.minimum(indices, np.flatnonzero(np.diff(cumulative, prepend=0))[-1]))
 
 
-def _fit_tail(log_r: Floats, efficiency: float) -> tuple[Floats, float]:
-    """Return the smoothed normalised log-weights (shape of `log_r`) and k-hat."""
+def smooth_tail(log_r: Floats, efficiency: float = 1.0) -> tuple[Floats, float]:
+    """Return the smoothed normalised log-weights (shape of `log_r`) and k-hat.
+
+    Without a check of the ratios, and without their effective sample size: see `pareto_smooth`.
+
+    Examples
+    --------
+    >>> smooth_tail(np.zeros(4))[1]
+    -inf
+    """
     stats: Any = array_stats
     as_they_are = log_r - logsumexp(log_r)
     length = _tail_length(log_r.size, efficiency)

@@ -1,6 +1,6 @@
 """The potentials of rows that are read chunk by chunk, by a model that holds a template of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 

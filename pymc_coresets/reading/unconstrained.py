@@ -10,7 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_coresets.compat.pymc_api import DictToArrayBijection, RaveledVars
-from pymc_coresets.compat.pytensor_api import Mode, TensorVariable, Variable
+from pymc_coresets.compat.pytensor_api import Mode, TensorVariable, Variable, clone_replace
 from pymc_coresets.reading.draws import Draws
 
 __all__ = ["Unconstrained"]
@@ -112,15 +112,39 @@ class Unconstrained:
             }
         )
 
+    def free(self, draws: Draws) -> np.ndarray:
+        """Map draws of the free variables to points (n_draws, D): the inverse of `constrain`."""
+        columns = (draws.values[rv.name] for rv in self.model.free_RVs)
+        points = (self._forward(*values) for values in zip(*columns, strict=True))
+        return np.stack([np.concatenate([np.ravel(v) for v in point]) for point in points])
+
+    @cached_property
+    def _forward(self) -> Callable[..., Sequence[np.ndarray]]:
+        free = {rv: rv.type(name=rv.name) for rv in self.model.free_RVs}
+        transformed = []
+        for value in self.model.value_vars:
+            rv = self.model.values_to_rvs[value]
+            transform = self.model.rvs_to_transforms[rv]
+            graph = free[rv] if transform is None else transform.forward(free[rv], *rv.owner.inputs)
+            transformed.append(pt.as_tensor(graph, allow_xtensor_conversion=True))
+        graphs = clone_replace(transformed, free)
+        return _uncompiled(list(free.values()), graphs)
+
     @cached_property
     def _backward(self) -> Callable[..., Sequence[np.ndarray]]:
         rvs = [
             pt.as_tensor(rv, allow_xtensor_conversion=True)
             for rv in self.model.replace_rvs_by_values(self.model.free_RVs)
         ]
-        # A few small operations for each draw: not worth compiling.
-        plain = Mode(linker="py", optimizer="minimum_compile")
-        function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
-            self.model.value_vars, rvs, mode=plain, on_unused_input="ignore"
-        )
-        return function
+        return _uncompiled(self.model.value_vars, rvs)
+
+
+def _uncompiled(
+    inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> Callable[..., Sequence[np.ndarray]]:
+    """Make a function of a few small operations for each draw: not worth compiling."""
+    plain = Mode(linker="py", optimizer="minimum_compile")
+    function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
+        inputs, outputs, mode=plain, on_unused_input="ignore"
+    )
+    return function

@@ -1,7 +1,7 @@
 """What every stand-in for the full posterior can do: be sampled, checked, and corrected."""
 
 import pickle
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, get_args
@@ -22,6 +22,7 @@ from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.fused_loops import density_mode
+from pymc_coresets.predictive.all_rows import AllRows
 from pymc_coresets.sampling.nuts import NutsSampler
 
 __all__ = ["StandIn"]
@@ -33,7 +34,7 @@ _CHAINS = 4  # enough for R-hat (Vehtari et al. 2021)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class StandIn[Verdict](ABC):
+class StandIn[Verdict](AllRows):
     """A model that is cheap to sample, and whose posterior is close to that of all rows.
 
     Sampling it, judging its draws and correcting them by importance weights are the same for all
@@ -45,17 +46,11 @@ class StandIn[Verdict](ABC):
 
     #: What it means where a draw is impossible under the full data, and what to do.
     _impossible: ClassVar[str]
-    #: What to do where the importance weights are not to be relied on.
-    _remedy: ClassVar[str]
 
     @property
     @abstractmethod
     def model(self) -> pm.Model:
         """A plain PyMC model of the approximate posterior."""
-
-    @abstractmethod
-    def _full_loglik(self, idata: xr.DataTree) -> np.ndarray:
-        """Log-likelihood of all rows at draws, (n_draws,), in nats."""
 
     @abstractmethod
     def _own_loglik(self, idata: xr.DataTree) -> np.ndarray:
@@ -175,9 +170,17 @@ class StandIn[Verdict](ABC):
         >>> coreset.log_ratios(idata).shape
         (2, 50)
         """
+        full, own = self._log_densities(idata)
+        ratios: np.ndarray = full - own
+        return ratios
+
+    def _log_densities(self, idata: xr.DataTree) -> tuple[np.ndarray, np.ndarray]:
+        """Log-likelihood of all rows, and what stands for it, by chain."""
         with np.errstate(over="ignore", invalid="ignore"):  # such draws are refused below
-            ratios = self._full_loglik(idata) - self._own_loglik(idata)
-        return ratios_by_chain(idata, ratios, impossible=self._impossible)
+            full: np.ndarray = np.sum([part.look(idata).total for part in self._logliks], axis=0)
+            own = self._own_loglik(idata)
+            ratios = ratios_by_chain(idata, full - own, impossible=self._impossible)
+        return full.reshape(ratios.shape), own.reshape(ratios.shape)
 
     def check(self, idata: xr.DataTree, *, draws: int | None = None) -> Verdict:
         """Say how far draws can be trusted, without sampling the full posterior.

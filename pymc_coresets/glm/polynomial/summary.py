@@ -239,10 +239,6 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
     )
     _remedy = "check() says why."
 
-    def _full_loglik(self, idata: xr.DataTree) -> np.ndarray:
-        totals = [loglik.look(idata).total for loglik in self._logliks]
-        return np.sum(totals, axis=0)
-
     def _own_loglik(self, idata: xr.DataTree) -> np.ndarray:
         return self.statistics.loglik(coefficient_draws(self.parts[0].held, idata))
 

@@ -1,6 +1,6 @@
 """Tables that row data look values up in: which codes they allow."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pymc_coresets.compat.pytensor_api import (
@@ -8,12 +8,11 @@ from pymc_coresets.compat.pytensor_api import (
     TensorVariable,
     Variable,
     ancestors,
-    graph_inputs,
     unflatten_index_variables,
 )
 from pymc_coresets.reading.observations import Observations
 
-__all__ = ["Lookup", "lookups"]
+__all__ = ["Lookup", "lookups", "lookups_in"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +22,7 @@ class Lookup:
     Attributes
     ----------
     codes : TensorVariable
-        The index, as a function of the placeholders of the rows.
+        The index, as a function of what holds the rows.
     columns : tuple of str
         The containers that it is computed from.
     table : str
@@ -55,27 +54,70 @@ def lookups(observations: Observations) -> list[Lookup]:
     (('group',), 'effect', 4)
     """
     graphs = [observations.loglik, *observations.views.values()]
-    found = {v: None for graph in graphs for v in ancestors([graph])}
+    columns: dict[Variable, str] = {row.placeholder: row.name for row in observations.rows}
+    return lookups_in(
+        graphs,
+        columns,
+        set(observations.parameters.values()),
+        length_of=lambda table, axis: table.type.shape[axis],
+    )
+
+
+def lookups_in(
+    graphs: Iterable[Variable],
+    columns: Mapping[Variable, str],
+    parameters: Collection[Variable],
+    *,
+    length_of: Callable[[TensorVariable, int], int | None],
+) -> list[Lookup]:
+    """Find the indices in some graphs that are computed from row data alone.
+
+    Parameters
+    ----------
+    graphs : iterable of Variable
+    columns : mapping of Variable to str
+        What holds row data, and the names of the containers.
+    parameters : collection of Variable
+        What is no data; nothing below it is searched.
+    length_of : callable
+        Length of a table along an axis; None where it is unknown, and any index is allowed.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> group, effect = pt.lvector("group"), pt.tensor("effect", shape=(4,))
+    >>> [found] = lookups_in(
+    ...     [effect[group]], {group: "group"}, {effect}, length_of=lambda table, axis: 4
+    ... )
+    >>> found.table, found.length
+    ('effect', 4)
+    """
+    found = {v: None for graph in graphs for v in ancestors([graph], blockers=parameters)}
     return [
         lookup
         for variable in found
         if variable.owner is not None and isinstance(variable.owner.op, AdvancedSubtensor)
-        for lookup in _of_node(variable, observations)
+        for lookup in _of_node(variable, columns, set(parameters), length_of)
     ]
 
 
-def _of_node(variable: Variable, observations: Observations) -> Iterator[Lookup]:
+def _of_node(
+    variable: Variable,
+    names: Mapping[Variable, str],
+    parameters: set[Variable],
+    length_of: Callable[[TensorVariable, int], int | None],
+) -> Iterator[Lookup]:
     node = variable.owner
-    names: dict[Variable, str] = {row.placeholder: row.name for row in observations.rows}
     entries = unflatten_index_variables(node.inputs[1:], node.op.idx_list)
-    parameters = set(observations.parameters.values())
     x = node.inputs[0]
     table = next((v.name for v in ancestors([x]) if v.name and v not in names), "a table")
     for axis, entry in enumerate(entries):
         if isinstance(entry, slice):
             continue
-        inputs = set(graph_inputs([entry]))
-        columns = tuple(sorted(names[v] for v in inputs & names.keys()))
-        length = x.type.shape[axis]
-        if columns and length is not None and inputs.isdisjoint(parameters):
-            yield Lookup(entry, columns, table, length)
+        below = set(ancestors([entry]))
+        codes = tuple(sorted(names[v] for v in below & names.keys()))
+        if not codes or not below.isdisjoint(parameters):
+            continue
+        length = length_of(x, axis)
+        if length is not None:
+            yield Lookup(entry, codes, table, length)

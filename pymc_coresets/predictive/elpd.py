@@ -1,0 +1,111 @@
+"""The expected log predictive density of all rows, as ArviZ's own kind of result."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from arviz_stats.utils import ELPDDataLOOSubsample
+from numpy.typing import NDArray
+
+from pymc_coresets.compat.arviz_api import array_stats
+
+__all__ = ["DifferenceEstimate", "ElpdOfAllRows"]
+
+type Floats = NDArray[np.float64]
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class ElpdOfAllRows(ELPDDataLOOSubsample):
+    """What `Coreset.loo` returns: `arviz.ELPDData` with two figures more.
+
+    Parameters
+    ----------
+    mcse : float
+        Monte Carlo standard error of `elpd`, in nats: what other draws would change.  What other
+        rows in the sample would change is `subsampling_se`; what other data would, `se`.
+    posterior_khat : float
+        Pareto k-hat of the importance ratios of the full posterior over the one that was sampled.
+
+    Notes
+    -----
+    Its arrays `elpd_i` and `elpd_loo_approx` have one entry per row: what the row adds to the sum,
+    which is its elpd times its base weight.  `elpd_i` holds the surrogate where a row is not in
+    the sample `loo_subsample_observations`.  `pareto_k` has one entry per row of the sample, with
+    the coordinates ``position`` and ``where``.
+    """
+
+    mcse: float
+    posterior_khat: float
+
+    def __str__(self) -> str:
+        note = f"Monte Carlo standard error of elpd_loo: {self.mcse:.2g}"
+        table: str = super().__str__()  # type: ignore[no-untyped-call]
+        return f"{table}\n{note}\n"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DifferenceEstimate:
+    """A sum over all rows, from a surrogate of all of them and the values of a random sample.
+
+    Parameters
+    ----------
+    surrogate : ndarray of shape (n_rows,)
+        Of the value of each row.
+    sampled : ndarray of int64
+        Numbers of the rows of a simple random sample without replacement, 2 at least.
+    values : ndarray of shape (len(sampled),)
+        Their values.
+    counts : ndarray of shape (n_rows,)
+        How often each row counts.
+
+    References
+    ----------
+    Magnusson, Vehtari, Jonasson, Andersen (2020). Leave-one-out cross-validation for Bayesian model
+    comparison in large data, equations 7 to 9. https://doi.org/10.48550/arXiv.2001.00980
+
+    Examples
+    --------
+    >>> found = DifferenceEstimate(
+    ...     surrogate=np.zeros(4),
+    ...     sampled=np.array([0, 2]),
+    ...     values=np.array([1.0, 3.0]),
+    ...     counts=np.ones(4),
+    ... )
+    >>> found.total, round(found.subsampling_se, 3)
+    (8.0, 2.828)
+    """
+
+    surrogate: Floats
+    sampled: NDArray[np.int64]
+    values: Floats
+    counts: Floats
+
+    @property
+    def total(self) -> float:
+        """The estimate of the sum."""
+        return self._of_arviz[0]
+
+    @property
+    def subsampling_se(self) -> float:
+        """Its standard error over random samples of rows; 0 where all are in the sample."""
+        return self._of_arviz[1]
+
+    @property
+    def data_se(self) -> float:
+        """Its standard error over data sets: ``sqrt(N Var(value))``, counts included."""
+        some, n_rows = self.counts[self.sampled], len(self.counts)
+        residual = some * (self.values**2 - self.surrogate[self.sampled] ** 2)
+        squares = self.counts @ self.surrogate**2 + n_rows * residual.mean()
+        # The square of the estimate is too large by its variance.
+        square = self.total**2 - self.subsampling_se**2
+        return math.sqrt(max(float(squares - square / self.counts.sum()), 0.0))
+
+    @property
+    def _of_arviz(self) -> tuple[float, float]:
+        stats: Any = array_stats
+        all_rows, some = self.counts * self.surrogate, self.counts[self.sampled]
+        total, se, _ = stats.diff_srs_estimator(
+            some * self.values, all_rows[self.sampled], all_rows, len(self.counts)
+        )
+        return float(total), float(se)

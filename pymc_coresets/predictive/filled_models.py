@@ -1,0 +1,260 @@
+"""Copies of a model whose data containers are filled with rows, block by block."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+
+from pymc_coresets.compat.pymc_api import resolve_shapes
+from pymc_coresets.compat.pytensor_api import (
+    Constant,
+    Shape,
+    Shape_i,
+    SharedVariable,
+    TensorVariable,
+    Variable,
+    ancestors,
+)
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.reading.folding import PLAIN_MODE, evaluate
+from pymc_coresets.reading.template.codes import Lookup, lookups_in
+from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.streamed import StreamedRows
+
+__all__ = ["FilledModel", "fill_with"]
+
+_BLOCK_ROWS = 2**16
+
+
+@dataclass(frozen=True, eq=False)
+class FilledModel:
+    """A copy of a model, to be filled with rows from elsewhere.
+
+    Parameters
+    ----------
+    model : pm.Model
+        The copy.
+    source : RowBlocks
+        The rows; their arrays are what `columns` take.
+    columns : tuple of str
+        The data containers that hold rows.
+    resized : tuple of str
+        Other containers, of which only the number of rows matters.
+    """
+
+    model: pm.Model
+    source: RowBlocks
+    columns: tuple[str, ...]
+    resized: tuple[str, ...] = ()
+
+    @property
+    def dims(self) -> set[str]:
+        """The dimensions of the rows."""
+        return _row_dims(self.model, (*self.columns, *self.resized))
+
+    def blocks(self) -> Iterator[slice]:
+        """Fill the model with one block of rows after the other, and yield which rows these are."""
+        start = 0
+        for rows in self.source.blocks(_BLOCK_ROWS):
+            self.fill(rows.arrays)
+            yield slice(start, start + len(rows))
+            start += len(rows)
+
+    def fill(self, arrays: Sequence[np.ndarray]) -> None:
+        """Put rows into the containers."""
+        n_rows = len(arrays[0])
+        for name, array in zip(self.columns, arrays, strict=True):
+            self.model[name].set_value(np.ascontiguousarray(array), borrow=True)
+        for name in self.resized:
+            container = self.model[name]
+            values = container.get_value(borrow=True)
+            container.set_value(np.resize(values, (n_rows, *values.shape[1:])), borrow=True)
+        for dim in self.dims:
+            length = self.model.dim_lengths[dim]
+            if isinstance(length, SharedVariable):
+                length.set_value(np.array(n_rows))
+
+    def few(self, n_rows: int) -> None:
+        """Fill the model with a few rows, some of them repeatedly."""
+        first = next(iter(self.source.blocks(n_rows))).arrays
+        self.fill([np.resize(array, (n_rows, *array.shape[1:])) for array in first])
+
+
+def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) -> FilledModel:
+    """Fill a model with new rows, after a reading of all of them that finds what cannot be used.
+
+    Parameters
+    ----------
+    model : pm.Model
+        A copy of the user's.
+    rows : RowSource
+        From `open_rows`.  What is only observed needs no column.
+    graphs : mapping of str to Variable
+        What will be computed, from `forward_graphs`.
+
+    Returns
+    -------
+    FilledModel
+
+    Raises
+    ------
+    InvalidOptionError
+        If a container that holds rows has no column, or none has.
+    InvalidDataError
+        If a column has another shape or type than its container, holds NaN or infinite values, or
+        asks for an entry that a table does not have.
+    UnsupportedModelError
+        If a free variable has one value per row, or a dimension of fixed length.
+
+    Examples
+    --------
+    >>> from pymc_coresets.predictive.forward import Forward, forward_graphs
+    >>> from pymc_coresets.rows.sources.opening import open_rows
+    >>> with pm.Model() as model:
+    ...     x = pm.Data("x", np.arange(5.0))
+    ...     line = pm.Deterministic("line", pm.Normal("slope") * x)
+    >>> graphs = forward_graphs(model, ["line"], means=True)
+    >>> filled = fill_with(model, open_rows({"x": np.array([7.0, 8.0])}), graphs)
+    >>> [Forward(model, graphs)({"slope": np.array(2.0)})["line"] for _ in filled.blocks()]
+    [array([14., 16.])]
+    """
+    columns, resized = _containers(model, rows, graphs)
+    dtypes = {name: model[name].get_value(borrow=True).dtype for name in columns}
+    filled = FilledModel(model, StreamedRows(rows, dtypes), columns, resized)
+    _refuse_fixed(filled)
+    _check(filled, _checks_of_codes(filled, graphs))
+    return filled
+
+
+# -- containers and columns ------------------------------------------------------------------------
+
+
+def _containers(
+    model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the containers that take columns, and others of which only the length matters."""
+    data = {v.name: v.get_value(borrow=True) for v in model.data_vars}
+    below = set(ancestors(graphs.values(), blockers=set(model.free_RVs)))
+    used = _used_by_value(model, graphs)
+    given = [name for name in data if name in rows.columns and model[name] in below]
+    if not given:
+        raise InvalidOptionError(
+            f"rows: they have the columns {list(rows.columns)!r}, but {list(graphs)!r} is computed "
+            "from no pm.Data of these names. Put the data into pm.Data, and give columns of their "
+            "names."
+        )
+    for name in given:
+        _check_column(name, data[name], rows)
+    lengths = {len(data[name]) for name in given}
+    dims = _row_dims(model, given)
+    others = [
+        name
+        for name, values in data.items()
+        if name not in given
+        and model[name] in below
+        and values.ndim > 0
+        and len(values) in lengths
+        and _row_dims(model, [name]) <= dims
+    ]
+    for name in others:
+        if model[name] in used:
+            raise InvalidOptionError(
+                f"rows: {name!r} holds data of the rows too, but they have no column of its name; "
+                f"they have {list(rows.columns)!r}."
+            )
+    return tuple(given), tuple(others)
+
+
+def _used_by_value(model: pm.Model, graphs: Mapping[str, Variable]) -> set[Variable]:
+    """Return what the graphs depend on by more than its shape."""
+    seen, stack = set(model.free_RVs), list(graphs.values())
+    while stack:
+        variable = stack.pop()
+        if variable not in seen:
+            seen.add(variable)
+            if variable.owner is not None and not isinstance(variable.owner.op, Shape | Shape_i):
+                stack.extend(variable.owner.inputs)
+    return seen
+
+
+def _check_column(name: str, values: np.ndarray, rows: RowSource) -> None:
+    column = rows.columns[name]
+    if values.ndim == 0 or values.shape[1:] != tuple(column.shape):
+        raise InvalidDataError(
+            f"rows: a row of {name!r} has shape {tuple(column.shape)}, but pm.Data({name!r}) has "
+            f"shape {values.shape}."
+        )
+    if not np.can_cast(column.dtype, values.dtype, casting="same_kind"):
+        raise InvalidDataError(
+            f"rows: {name!r} holds {np.dtype(column.dtype)}, but pm.Data({name!r}) {values.dtype}: "
+            "give numbers of this kind."
+        )
+
+
+def _row_dims(model: pm.Model, names: Sequence[str]) -> set[str]:
+    dims = (model.named_vars_to_dims.get(name) for name in names)
+    return {own[0] for own in dims if own and own[0] is not None}
+
+
+def _refuse_fixed(filled: FilledModel) -> None:
+    model = filled.model
+    for dim in sorted(filled.dims):
+        if isinstance(model.dim_lengths[dim], Constant):
+            raise UnsupportedModelError(
+                f"The dimension {dim!r} has a fixed length: name it in the dims of a pm.Data first."
+            )
+        local = [v.name for v in model.free_RVs if dim in model.named_vars_to_dims.get(v.name, ())]
+        if local:
+            raise UnsupportedModelError(
+                f"The free variables {local!r} have one value for each row of {dim!r}: there are "
+                "no draws of them for new rows."
+            )
+
+
+# -- values that cannot be used --------------------------------------------------------------------
+
+
+def _check(
+    filled: FilledModel, checks: Sequence[tuple[Lookup, Callable[[], Sequence[np.ndarray]]]]
+) -> None:
+    """Read all rows, and refuse values that are not finite and codes of nothing."""
+    for rows in filled.source.blocks(_BLOCK_ROWS):
+        for name, array in zip(filled.columns, rows.arrays, strict=True):
+            by_row = array.reshape(len(rows), -1)
+            bad = np.flatnonzero(~np.isfinite(by_row).all(axis=1))
+            if bad.size:
+                raise InvalidDataError(
+                    f"{filled.source.place(int(rows.positions[bad[0]]))}: {name!r} is not finite."
+                )
+        if checks:
+            filled.fill(rows.arrays)
+        for lookup, codes_now in checks:
+            [codes] = codes_now()
+            outside = np.argwhere((codes < 0) | (codes >= lookup.length))
+            if len(outside):
+                position = int(rows.positions[outside[0][0]])
+                raise InvalidDataError(
+                    f"{filled.source.place(position)}: {' and '.join(map(repr, lookup.columns))} "
+                    f"asks for entry {codes[tuple(outside[0])]} of {lookup.table!r}, which has the "
+                    f"entries 0 to {lookup.length - 1}."
+                )
+
+
+def _checks_of_codes(
+    filled: FilledModel, graphs: Mapping[str, Variable]
+) -> list[tuple[Lookup, Any]]:
+    model = filled.model
+
+    def length_of(table: TensorVariable, axis: int) -> int:
+        known = table.type.shape[axis]
+        return int(evaluate(resolve_shapes([table.shape[axis]]))[0]) if known is None else known
+
+    columns = {model[name]: name for name in filled.columns}
+    found = lookups_in(graphs.values(), columns, model.free_RVs, length_of=length_of)
+    # A table may itself be looked up by codes, which are checked first.
+    inner_first = sorted(found, key=lambda lookup: len(list(ancestors([lookup.codes]))))
+    return [(one, pytensor.function([], [one.codes], mode=PLAIN_MODE)) for one in inner_first]

@@ -1,0 +1,151 @@
+"""Functions of a model's free variables: random values of other variables, or their means."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from pymc_coresets.compat.pymc_api import (
+    UndefinedMomentException,
+    compile_random,
+    mean_of,
+    observed_dependent_deterministics,
+    reseed_rngs,
+)
+from pymc_coresets.compat.pytensor_api import RandomType, Variable, ancestors
+from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.reading.folding import PLAIN_MODE
+
+__all__ = ["Forward", "forward_graphs", "is_random", "predicted_names"]
+
+
+class Forward:
+    """Some variables of a model as a function of its free variables.
+
+    It computes them for the rows that the model's data containers hold when it is called.
+
+    Parameters
+    ----------
+    model : pm.Model
+    graphs : mapping of str to Variable
+        From `forward_graphs`.
+    compiled : bool, default False
+        Compile the function, which takes seconds.  NumPy is nearly as fast for many rows at once,
+        but for a few distributions such as the Bernoulli.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1e-9, observed=np.zeros(2))
+    >>> forward = Forward(model, forward_graphs(model, ["y"], means=False))
+    >>> forward.reseed(1)
+    >>> forward({"mu": np.array(3.0)})["y"].round(3)
+    array([3., 3.])
+    """
+
+    def __init__(
+        self, model: pm.Model, graphs: Mapping[str, Variable], *, compiled: bool = False
+    ) -> None:
+        self.names = tuple(graphs)
+        self._inputs = [rv.name for rv in model.free_RVs]
+        mode = None if compiled else PLAIN_MODE
+        self._function: Any = compile_random(model.free_RVs, list(graphs.values()), mode=mode)
+        self._rngs = [v for v in self._function.get_shared() if isinstance(v.type, RandomType)]
+
+    def reseed(self, *key: int) -> None:
+        """Begin the random numbers that belong to some whole numbers."""
+        reseed_rngs(self._rngs, key)
+
+    def __call__(self, point: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the values of the variables at one draw of all free variables."""
+        values: Sequence[np.ndarray] = self._function(*(point[name] for name in self._inputs))
+        return dict(zip(self.names, values, strict=True))
+
+
+def predicted_names(model: pm.Model) -> list[str]:
+    """Return what PyMC predicts by default: what was observed, and what is computed from it.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(2))
+    >>> predicted_names(model)
+    ['y']
+    """
+    found = [*model.observed_RVs, *observed_dependent_deterministics(model)]
+    return [variable.name for variable in found]
+
+
+def forward_graphs(model: pm.Model, names: Sequence[str], *, means: bool) -> dict[str, Variable]:
+    """Return the graphs of some variables, or of their means, given the free variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+    names : sequence of str
+        Observed variables, deterministics, or free variables.
+    means : bool
+        Replace observed variables by their means, where PyMC knows these.
+
+    Raises
+    ------
+    InvalidOptionError
+        If there are no names, a name is none of the model's random variables and deterministics,
+        or what it names has no mean.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Bernoulli("y", p=pm.Beta("p", 1, 1), observed=np.zeros(2))
+    >>> Forward(model, forward_graphs(model, ["y"], means=True))({"p": np.array(0.25)})
+    {'y': array([0.25, 0.25])}
+    """
+    if not names:
+        raise InvalidOptionError(
+            "The model has no observed variables to predict: name deterministics with var_names."
+        )
+    known = {v.name for v in [*model.basic_RVs, *model.deterministics]}
+    for name in names:
+        if name not in known:
+            raise InvalidOptionError(
+                f"var_names: the model has no random variable or deterministic {name!r}; it has "
+                f"{sorted(known)!r}."
+            )
+    observed = {rv.name for rv in model.observed_RVs}
+    return {
+        name: pt.as_tensor(
+            _mean(model[name]) if means and name in observed else model[name],
+            allow_xtensor_conversion=True,
+        )
+        for name in names
+    }
+
+
+def is_random(model: pm.Model, graph: Variable) -> bool:
+    """Whether a graph has other values each time, at the same values of the free variables.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(2))
+    >>> [is_random(model, model[name]) for name in ("mu", "y")]
+    [False, True]
+    """
+    blockers = set(model.free_RVs)
+    found = ancestors([graph], blockers=blockers)
+    return graph not in blockers and any(isinstance(v.type, RandomType) for v in found)
+
+
+def _mean(variable: Variable) -> Variable:
+    try:
+        mean: Variable = mean_of(variable)
+    except NotImplementedError:
+        return variable  # the draws are averaged, which the result says
+    except UndefinedMomentException as error:
+        raise InvalidOptionError(
+            f"{variable.name!r} has no mean ({error}): use kind='draws', or give the names of "
+            "deterministics as var_names."
+        ) from error
+    return mean

@@ -1,0 +1,79 @@
+"""Predictions in Zarr's format, written part by part."""
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import xarray as xr
+import zarr
+
+from pymc_coresets.predictive.destinations import Region
+
+__all__ = ["ZarrStore"]
+
+
+class ZarrStore:
+    """A folder in Zarr's format, which appears under its name when it is complete.
+
+    Parameters
+    ----------
+    path : Path
+        Nothing is there yet.
+
+    Examples
+    --------
+    >>> layout = xr.Dataset({"y": ("obs", np.zeros(3))})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     store = ZarrStore(Path(folder, "y.zarr"))
+    ...     with store:
+    ...         store.create("predictions", layout, {"y": (3,)})
+    ...         store.write("predictions", "y", (slice(0, 3),), np.arange(3.0))
+    ...     print(store.finished()["predictions"]["y"].values)
+    [0. 1. 2.]
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> Self:
+        self._part = Path(tempfile.mkdtemp(prefix=f".{self._path.name}.", dir=self._path.parent))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._part.rename(self._path)
+        else:
+            shutil.rmtree(self._part)
+
+    def create(self, group: str, layout: xr.Dataset, chunks: Mapping[str, Sequence[int]]) -> None:
+        """Write the coordinates of a group, and make arrays of its variables."""
+        labels = layout.drop_vars(list(layout.data_vars))
+        labels.to_zarr(self._part, group=group, mode="a", consolidated=False)
+        folder = zarr.open_group(self._part, path=group, mode="r+")
+        for name, variable in layout.data_vars.items():
+            folder.create_array(
+                str(name),
+                shape=variable.shape,
+                chunks=tuple(chunks[str(name)]),
+                dtype=variable.dtype,
+                dimension_names=[str(dim) for dim in variable.dims],
+                attributes=dict(variable.attrs),
+            )
+
+    def write(self, group: str, name: str, region: Region, values: np.ndarray) -> None:
+        """Write a part of a variable."""
+        array: Any = zarr.open_group(self._part, path=group, mode="r+")[name]
+        array[region] = values
+
+    def finished(self) -> xr.DataTree:
+        """Open the store; its arrays are read when they are used."""
+        return xr.open_datatree(self._path, engine="zarr", consolidated=False, chunks=None)

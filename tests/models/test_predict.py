@@ -1,0 +1,376 @@
+"""Predictions are those of PyMC, for all rows or new ones, in memory, in blocks or in files."""
+
+from itertools import pairwise
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from numpy.testing import assert_allclose, assert_array_equal
+from pymc.exceptions import ImputationWarning
+
+from pymc_coresets import build_coreset, build_pass_glm, open_rows
+from pymc_coresets.exceptions import (
+    CoresetError,
+    InvalidDataError,
+    InvalidOptionError,
+    UnsupportedModelError,
+)
+from pymc_coresets.predictive import destinations, filled_models, predictions
+from pymc_coresets.reading.folding import PLAIN_MODE
+
+N, GROUPS = 300, list("abcd")
+RNG = np.random.default_rng(1)
+DATA = {"X": RNG.normal(size=(N, 2)), "group": RNG.integers(0, 4, N)}
+LEVELS = np.array([0.0, 1.0, -1.0, 0.5])
+DATA["seen"] = RNG.poisson(np.exp(0.3 * DATA["X"].sum(axis=1) + LEVELS[DATA["group"]]))
+
+
+def poisson_model(n=N, *, labels=False):
+    own = {"obs": [f"o{i}" for i in range(n)]} if labels else {}
+    with pm.Model(coords={"g": GROUPS, "k": ["u", "v"]} | own) as model:
+        x = pm.Data("X", DATA["X"][:n], dims=("obs", "k"))
+        group = pm.Data("group", DATA["group"][:n], dims="obs")
+        seen = pm.Data("seen", DATA["seen"][:n], dims="obs")
+        slope, level = pm.Normal("slope", dims="k"), pm.Normal("level", dims="g")
+        rate = pm.Deterministic("rate", pm.math.exp(x @ slope + level[group]), dims="obs")
+        pm.Poisson("y", rate, observed=seen, dims="obs")
+    return model
+
+
+def draws_of(n_chains=2, n_draws=40, **means):
+    rng = np.random.default_rng(3)
+    shape = (n_chains, n_draws)
+    values = {
+        n: np.asarray(m) + 0.1 * rng.normal(size=(*shape, *np.shape(m))) for n, m in means.items()
+    }
+    dims = {
+        name: ["chain", "draw", *(f"{name}_{i}" for i in range(v.ndim - 2))]
+        for name, v in values.items()
+    }
+    return xr.DataTree.from_dict(
+        {"posterior": xr.Dataset({name: (dims[name], v) for name, v in values.items()})}
+    )
+
+
+@pytest.fixture(scope="module")
+def idata():
+    return draws_of(slope=[0.3, 0.3], level=LEVELS)
+
+
+def uniform(model, **options):
+    return build_coreset(
+        model, size=20, method="uniform", random_seed=1, progressbar=False, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def coreset():
+    return uniform(poisson_model(labels=True))
+
+
+@pytest.fixture(scope="module")
+def elsewhere():
+    """The same rows, of which the model holds a template."""
+    return uniform(poisson_model(30), rows=open_rows(DATA))
+
+
+def rates(idata):
+    posterior = idata["posterior"]
+    level = posterior["level"].to_numpy()[..., DATA["group"]]
+    return np.exp(posterior["slope"].to_numpy() @ DATA["X"].T + level)
+
+
+# -- as PyMC does ----------------------------------------------------------------------------------
+
+
+def test_draws_are_those_of_pymc(coreset, idata):
+    found = coreset.predict(idata, kind="draws", random_seed=1, progressbar=False)
+    expected = pm.sample_posterior_predictive(
+        idata,
+        model=coreset.full_model,
+        random_seed=1,
+        progressbar=False,
+        freeze_vars=["slope", "level"],
+        compile_kwargs={"mode": PLAIN_MODE},
+    )
+    for group in ("posterior_predictive", "observed_data"):
+        xr.testing.assert_equal(
+            xr.zeros_like(found[group]["y"]), xr.zeros_like(expected[group]["y"])
+        )
+    xr.testing.assert_equal(found["observed_data"]["y"], expected["observed_data"]["y"])
+    assert found["posterior_predictive"]["y"].dtype == expected["posterior_predictive"]["y"].dtype
+    # y is Poisson given the draws: its residuals have mean 0 and the variance of its rate.
+    y, rate = found["posterior_predictive"]["y"].to_numpy(), rates(idata)
+    z = (y - rate) / np.sqrt(rate)
+    assert abs(z.mean()) < 4 / np.sqrt(z.size)
+    assert_allclose(z.var(), 1.0, atol=4 * np.sqrt(np.mean(2 + 1 / rate) / z.size))
+
+
+def test_means_are_those_of_the_distribution(coreset, idata):
+    found = coreset.predict(idata, var_names=["y", "rate"], progressbar=False)
+    expected = rates(idata).mean(axis=(0, 1))
+    for name in ("y", "rate"):
+        mean = found["posterior_predictive"][name]
+        assert_allclose(mean, expected)
+        assert mean.attrs["averaged"] == "means"
+        assert mean.coords["obs"].values[1] == "o1"
+
+
+def test_the_users_model_is_left_as_it_was(coreset, idata):
+    before = coreset.full_model["X"].get_value().copy()
+    coreset.predict(idata, rows={"X": np.zeros((2, 2)), "group": [0, 1]}, progressbar=False)
+    assert_array_equal(coreset.full_model["X"].get_value(), before)
+
+
+def test_where_pymc_knows_no_mean_draws_are_averaged(coreset):
+    with pm.Model() as model:
+        y = np.random.default_rng(1).normal(size=60)
+        pm.TruncatedNormal("y", pm.Normal("mu"), 1.0, lower=-3.0, observed=np.maximum(y, -2.9))
+    draws = draws_of(2, 100, mu=1.0)
+    found = coreset.predict(draws, model=model, random_seed=1, progressbar=False)["predictions"][
+        "y"
+    ]
+    assert found.attrs["averaged"] == "predictive draws"
+    assert_allclose(found, 1.0, atol=5 / np.sqrt(200))
+
+
+def test_missing_values_are_predicted_too():
+    values = np.random.default_rng(1).normal(size=40)
+    values[[3, 8]] = np.nan
+    with pytest.warns(ImputationWarning), pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu"), 1.0, observed=values)
+    idata = draws_of(mu=0.0, y_unobserved=np.array([5.0, 5.0]))
+    found = uniform(model).predict(idata, kind="draws", progressbar=False)["posterior_predictive"]
+    assert {*found.data_vars} == {"y_observed", "y"}
+    assert_array_equal(
+        found["y"].to_numpy()[..., [3, 8]], idata["posterior"]["y_unobserved"].to_numpy()
+    )
+
+
+def test_polynomials_predict(idata):
+    summaries = [
+        build_pass_glm(poisson_model(), random_seed=1, progressbar=False) for _ in range(2)
+    ]
+    found = summaries[0].predict(idata, progressbar=False)
+    assert_allclose(found["posterior_predictive"]["y"], rates(idata).mean(axis=(0, 1)))
+    both = summaries[0] + summaries[1]
+    with pytest.raises(InvalidOptionError, match="lie in several models"):
+        both.predict(idata, progressbar=False)
+    other = both.predict(idata, model=poisson_model(7), progressbar=False)["predictions"]
+    assert_allclose(other["y"], rates(idata).mean(axis=(0, 1))[:7])
+
+
+# -- rows from elsewhere ---------------------------------------------------------------------------
+
+
+def test_rows_elsewhere_are_predicted_as_in_memory(coreset, elsewhere, idata, monkeypatch):
+    """In blocks of any size; the last of 300 rows in blocks of 128 is smaller."""
+    for size in (2**16, 128):
+        monkeypatch.setattr(filled_models, "_BLOCK_ROWS", size)
+        found = elsewhere.predict(idata, var_names=["y", "rate"], progressbar=False)
+        expected = coreset.predict(idata, var_names=["y", "rate"], progressbar=False)
+        for name in ("y", "rate"):
+            assert_allclose(
+                found["posterior_predictive"][name], expected["posterior_predictive"][name]
+            )
+        assert_array_equal(found["observed_data"]["y"], DATA["seen"])
+
+
+def test_draws_do_not_depend_on_the_chunks(elsewhere, idata, monkeypatch):
+    """Only on the seed, the rows and the draws: nor on how many are held at a time."""
+    cut = [0, 7, 130, N]
+    chunks = [
+        {name: array[start:stop] for name, array in DATA.items()} for start, stop in pairwise(cut)
+    ]
+    one = elsewhere.predict(
+        idata, rows=open_rows(DATA), kind="draws", random_seed=1, progressbar=False
+    )
+    monkeypatch.setattr(predictions, "_ENTRIES", 1_000)
+    two = elsewhere.predict(
+        idata, rows=open_rows(chunks), kind="draws", random_seed=1, progressbar=False
+    )
+    xr.testing.assert_equal(one["predictions"].to_dataset(), two["predictions"].to_dataset())
+    other = elsewhere.predict(
+        idata, rows=open_rows(DATA), kind="draws", random_seed=2, progressbar=False
+    )
+    assert not one["predictions"]["y"].equals(other["predictions"]["y"])
+
+
+@pytest.mark.parametrize("which", ["coreset", "elsewhere"])
+def test_new_rows_need_what_predicts_them(request, which, idata):
+    stand_in = request.getfixturevalue(which)
+    new = {"X": np.array([[0.0, 0.0], [1.0, -1.0], [2.0, 0.0]]), "group": np.array([3, 0, 1])}
+    found = stand_in.predict(idata, rows=new, progressbar=False)
+    posterior = idata["posterior"]
+    eta = (
+        posterior["slope"].to_numpy() @ new["X"].T
+        + posterior["level"].to_numpy()[..., new["group"]]
+    )
+    assert list(found.children) == ["predictions"]
+    assert_allclose(found["predictions"]["y"], np.exp(eta).mean(axis=(0, 1)))
+    assert_array_equal(found["predictions"]["obs"], [0, 1, 2])
+
+
+def test_a_shape_may_follow_the_data_without_dims(coreset):
+    with pm.Model() as model:
+        x = pm.Data("x", np.arange(40.0))
+        seen = pm.Data("seen", np.arange(40.0))
+        pm.Normal("y", pm.Normal("slope") * x, 1e-9, observed=seen)
+    rows = {"x": np.ones(3)}
+    found = coreset.predict(
+        draws_of(slope=0.0), model=model, rows=rows, kind="draws", progressbar=False
+    )
+    y = found["predictions"]["y"]
+    assert y.dims == ("chain", "draw", "y_dim_0")
+    assert_allclose(y.std("y_dim_0"), 0.0, atol=1e-7)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["mean", "draws"])
+@pytest.mark.parametrize("which", ["coreset", "elsewhere"])
+def test_a_store_holds_what_memory_would(request, which, kind, idata, tmp_path, monkeypatch):
+    monkeypatch.setattr(filled_models, "_BLOCK_ROWS", 128)
+    monkeypatch.setattr(predictions, "_CHUNK", 128)
+    monkeypatch.setattr(predictions, "_ENTRIES", 2_000)
+    stand_in = request.getfixturevalue(which)
+    options = {"kind": kind, "draws": 30, "random_seed": 1, "progressbar": False}
+    stored = stand_in.predict(idata, to=tmp_path / "y.zarr", **options)
+    expected = stand_in.predict(idata, **options)
+    for group in ("posterior_predictive", "observed_data"):
+        xr.testing.assert_equal(stored[group].to_dataset(), expected[group].to_dataset())
+    assert [path.name for path in tmp_path.iterdir()] == ["y.zarr"]
+    with pytest.raises(InvalidOptionError, match=r"something at .* already"):
+        stand_in.predict(idata, to=tmp_path / "y.zarr", **options)
+
+
+def test_a_failure_leaves_no_store(coreset, idata, tmp_path, monkeypatch):
+    def fail(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(predictions.Predictions, "_write_means", fail)
+    with pytest.raises(KeyboardInterrupt):
+        coreset.predict(idata, to=tmp_path / "y.zarr", progressbar=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_predictive_checks_can_be_plotted(coreset, idata):
+    pytest.importorskip("matplotlib").use("Agg")
+    found = coreset.predict(idata, kind="draws", draws=20, random_seed=1, progressbar=False)
+    with pytest.warns(UserWarning, match="look discrete"):
+        plot = az.plot_ppc_dist(found, backend="matplotlib", num_samples=20)
+    assert {*plot.viz["observed_dist"].data_vars} == {"y"}
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+NEW = {"X": np.zeros((3, 2)), "group": np.zeros(3, dtype=int)}
+UNUSABLE = {
+    "no column": ({"z": np.zeros(3)}, InvalidOptionError, r"no pm\.Data of these names"),
+    "a column less": ({"X": NEW["X"]}, InvalidOptionError, "'group' holds data of the rows too"),
+    "other shape": (NEW | {"X": np.zeros((3, 5))}, InvalidDataError, r"has shape \(5,\)"),
+    "other type": (NEW | {"group": np.zeros(3)}, InvalidDataError, "'group' holds float64"),
+    "unknown code": (
+        NEW | {"group": np.array([0, 4, 1])},
+        InvalidDataError,
+        "row 1: 'group' asks for entry 4 of 'level', which has the entries 0 to 3",
+    ),
+    "missing code": (NEW | {"group": np.array([0, 0, -1])}, InvalidDataError, "asks for entry -1"),
+    "not finite": (
+        NEW | {"X": np.array([[0.0, 0.0], [0.0, np.nan], [0.0, 0.0]])},
+        InvalidDataError,
+        "row 1: 'X' is not finite",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", ["coreset", "elsewhere"])
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_unusable_rows_are_refused(request, which, case, idata):
+    rows, error, message = UNUSABLE[case]
+    with pytest.raises(error, match=message):
+        request.getfixturevalue(which).predict(idata, rows=rows, progressbar=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "median"}, "kind='median'"),
+        ({"draws": 0}, "draws=0"),
+        ({"var_names": ["z"]}, "no random variable or deterministic 'z'"),
+        ({"random_seed": "a"}, "random_seed='a'"),
+        ({"progressbar": 1}, "progressbar=1"),
+        ({"to": 3}, "to=3"),
+        ({"to": "nowhere/at/all.zarr"}, "There is no folder nowhere"),
+        ({"model": "model"}, "model is a str"),
+    ],
+)
+def test_wrong_options_are_refused(coreset, idata, options, message):
+    with pytest.raises(InvalidOptionError, match=message):
+        coreset.predict(idata, **{"progressbar": False} | options)
+
+
+def test_draws_of_another_model_are_refused(coreset, idata):
+    with pytest.raises(InvalidDataError, match="lack the free variable 'level'"):
+        coreset.predict(draws_of(slope=[0.0, 0.0]), progressbar=False)
+    with pytest.raises(InvalidDataError, match="'level' have shape"):
+        coreset.predict(draws_of(slope=[0.0, 0.0], level=[0.0]), progressbar=False)
+
+
+def test_zarr_is_named_where_it_is_missing(coreset, idata, tmp_path, monkeypatch):
+    monkeypatch.setattr(destinations, "find_spec", lambda name: None)
+    with pytest.raises(InvalidOptionError, match=r"pymc-coresets\[zarr\]"):
+        coreset.predict(idata, to=tmp_path / "y.zarr", progressbar=False)
+
+
+def test_results_beyond_memory_are_refused_at_once(coreset, idata, monkeypatch):
+    monkeypatch.setattr(destinations, "_MOST_BYTES", 100_000)
+    with pytest.raises(InvalidOptionError, match=r"with to='predictions\.zarr'"):
+        coreset.predict(idata, kind="draws", progressbar=False)
+
+
+def test_variables_without_rows_are_refused_for_new_rows(coreset):
+    with pm.Model() as model:
+        x, seen = pm.Data("x", np.arange(40.0)), np.arange(40.0)
+        slope = pm.Normal("slope")
+        pm.Deterministic("twice", 2 * slope)
+        pm.Normal("y", slope * x, 1.0, observed=seen, shape=40)
+    draws, options = draws_of(slope=0.0), {"model": model, "progressbar": False}
+    with pytest.raises(InvalidDataError, match="cannot be computed for 2 rows"):
+        coreset.predict(draws, rows={"x": np.ones(3)}, kind="draws", **options)
+    with pytest.raises(InvalidOptionError, match=r"no pm\.Data of these names"):
+        coreset.predict(draws, rows={"x": np.ones(3)}, var_names="twice", **options)
+    found = coreset.predict(draws, var_names="twice", **options)
+    assert_allclose(found["predictions"]["twice"], 2 * draws["posterior"]["slope"].mean())
+
+
+def test_distributions_without_a_mean_or_draws_are_refused(coreset):
+    seen = np.random.default_rng(1).normal(size=30)
+    with pm.Model() as cauchy:
+        pm.Cauchy("y", pm.Normal("mu"), 1.0, observed=seen)
+    with pytest.raises(InvalidOptionError, match=r"'y' has no mean .* kind='draws'"):
+        coreset.predict(draws_of(mu=0.0), model=cauchy, progressbar=False)
+    with pm.Model() as custom:
+        pm.CustomDist("y", pm.Normal("mu"), logp=lambda y, mu: -((y - mu) ** 2), observed=seen)
+    with pytest.raises(UnsupportedModelError, match=r"'y'.* cannot be drawn"):
+        coreset.predict(draws_of(mu=0.0), model=custom, kind="draws", progressbar=False)
+
+
+def test_local_variables_have_no_draws_for_new_rows(coreset):
+    with pm.Model() as model:
+        x = pm.Data("x", np.zeros(40), dims="obs")
+        own = pm.Normal("own", dims="obs")
+        pm.Normal("y", own + x, pm.HalfNormal("sd"), observed=np.zeros(40), dims="obs")
+    with pytest.raises(UnsupportedModelError, match=r"'own'.* one value for each row"):
+        coreset.predict(draws_of(own=np.zeros(40), sd=1.0), model=model, rows={"x": np.zeros(2)})
+
+
+def test_a_coreset_without_its_rows_says_so(elsewhere, idata, tmp_path):
+    pytest.importorskip("h5netcdf")
+    elsewhere.to_netcdf(tmp_path / "coreset.nc")
+    alone = type(elsewhere).from_netcdf(tmp_path / "coreset.nc", poisson_model(30))
+    with pytest.raises(CoresetError, match="without the rows"):
+        alone.predict(idata, progressbar=False)

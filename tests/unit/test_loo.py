@@ -1,0 +1,312 @@
+"""The elpd of all rows: against closed forms, ArviZ, and over repeated samples and draws."""
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from arviz_base import from_dict
+from arviz_stats import compare, loo, loo_approximate_posterior
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+
+from pymc_coresets import CoresetWarning, build_coreset, build_pass_glm, open_rows
+from pymc_coresets.compat.arviz_api import array_stats
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.predictive.elpd import DifferenceEstimate
+from pymc_coresets.predictive.leave_one_out import CorrectedDraws, elpd_of_rows
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.unconstrained import Unconstrained
+
+N, PRIOR_SD, NOISE = 500, 2.0, 1.3
+X = np.random.default_rng(1).normal(size=(N, 3))
+Y = np.random.default_rng(2).normal(X @ [1.0, -1.0, 0.5], NOISE)
+SHAPE = (2, 200)
+
+
+def regression(x=X, y=Y):
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0.0, PRIOR_SD, shape=x.shape[1])
+        pm.Normal("y", x @ beta, NOISE, observed=y)
+    return model
+
+
+class Exact:
+    """A Gaussian regression with known noise: its posterior, and its elpd, in closed form."""
+
+    def __init__(self, x=X, y=Y, counts=None):
+        self.x, self.y = x, y
+        self.counts = np.ones(len(y)) if counts is None else counts
+        precision = np.eye(x.shape[1]) / PRIOR_SD**2 + (x.T * self.counts) @ x / NOISE**2
+        self.covariance = np.linalg.inv(precision)
+        self.mean = self.covariance @ x.T @ (self.counts * y) / NOISE**2
+
+    def elpds(self):
+        """Of each row, when it is left out once."""
+        found = []
+        precision = np.linalg.inv(self.covariance)
+        for x, y in zip(self.x, self.y, strict=True):
+            covariance = np.linalg.inv(precision - np.outer(x, x) / NOISE**2)
+            mean = covariance @ (precision @ self.mean - x * y / NOISE**2)
+            found.append(stats.norm.logpdf(y, x @ mean, np.sqrt(NOISE**2 + x @ covariance @ x)))
+        return np.array(found)
+
+    def draws(self, seed, *, shift=0.0, stretch=1.0):
+        """Return independent draws of a Gaussian near the posterior, corrected to it."""
+        z = np.random.default_rng(seed).normal(size=(*SHAPE, len(self.mean)))
+        root = np.linalg.cholesky(self.covariance)
+        beta = self.mean + (shift + stretch * z) @ root.T
+        log_p = -0.5 * np.sum((shift + stretch * z) ** 2, axis=-1)
+        prior = -0.5 * np.sum(beta**2, axis=-1) / PRIOR_SD**2
+        # What is corrected are the log-likelihoods; the prior is in both densities.
+        own = -0.5 * np.sum(z**2, axis=-1)
+        return CorrectedDraws(Draws({"beta": beta.reshape(-1, 3)}), log_p - prior, own - prior)
+
+
+@pytest.fixture(scope="module")
+def loglik():
+    found = LogLikelihood(find_observations(regression()))
+    found.matrix({"beta": np.zeros((1, 3))})  # compiles it for all tests
+    return found
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return Exact()
+
+
+def estimate(loglik, found, observations, key=1):
+    return elpd_of_rows([loglik], found, observations=observations, key=key, remedy="Draw more.")
+
+
+def error_and_se(found, truth):
+    return found.elpd - truth, np.hypot(found.mcse, found.subsampling_se)
+
+
+# -- estimates -------------------------------------------------------------------------------------
+
+
+def test_all_rows_are_what_arviz_computes(loglik, exact):
+    found = exact.draws(1, shift=0.3, stretch=1.2)
+    values = loglik.matrix(found.draws)
+    matrix = {"y": values.T.reshape(*SHAPE, N)}
+    expected = loo_approximate_posterior(
+        from_dict({"log_likelihood": matrix}), found.log_p, found.log_q, pointwise=True
+    )
+    result = estimate(loglik, found, None)
+    assert_allclose(result.elpd_i, expected.elpd_i, rtol=1e-10)
+    assert_allclose(result.pareto_k, expected.pareto_k, rtol=1e-8)
+    se = expected.se * np.sqrt(1 - 1 / N)  # ArviZ divides by N - 1 here, by N in subsamples
+    assert_allclose([result.elpd, result.se], [expected.elpd, se], rtol=1e-10)
+    assert (result.subsampling_se, result.subsample_size, result.warning) == (0.0, N, False)
+
+
+def test_with_exact_draws_loo_is_that_of_arviz(loglik, exact):
+    found = exact.draws(2)
+    matrix = {"y": loglik.matrix(found.draws).T.reshape(*SHAPE, N)}
+    expected = loo(from_dict({"log_likelihood": matrix}), reff=1.0)
+    result = estimate(loglik, found, None)
+    assert_allclose([result.elpd, result.p], [expected.elpd, expected.p])
+
+
+def test_the_sums_are_arviz_difference_estimates():
+    rng = np.random.default_rng(3)
+    surrogate, sampled = rng.normal(size=50), np.arange(0, 50, 4)
+    values = surrogate[sampled] + 0.1 * rng.normal(size=len(sampled))
+    found = DifferenceEstimate(
+        surrogate=surrogate, sampled=sampled, values=values, counts=np.ones(50)
+    )
+    expected = array_stats.diff_srs_estimator(values, surrogate[sampled], surrogate, 50)
+    assert_allclose([found.total, found.subsampling_se, found.data_se], expected)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.4])
+def test_reported_errors_cover_the_exact_elpd(loglik, exact, shift):
+    """Over draws and samples of rows, 95 % of the estimates are within 1.96 standard errors.
+
+    Of 25, Binomial(25, 0.95) is below 20 with probability 0.001.
+    """
+    truth = exact.elpds().sum()
+    found = [
+        estimate(loglik, exact.draws(seed, shift=shift, stretch=1.0 + shift / 2), 40, key=seed)
+        for seed in range(25)
+    ]
+    errors, ses = np.array([error_and_se(one, truth) for one in found]).T
+    assert np.count_nonzero(np.abs(errors) < 1.96 * ses) >= 20
+    # The standard errors are of the right size: the mean square of 25 is known to 28 %.
+    assert 0.3 < np.mean(np.square(errors / ses)) < 2.0
+
+
+def test_the_parts_of_the_error_are_apart(loglik, exact):
+    """Over samples of rows alone, the estimates vary by `subsampling_se`; over draws, by `mcse`."""
+    draws = exact.draws(5, shift=0.5)
+    by_rows = [estimate(loglik, draws, 20, key=key) for key in range(25)]
+    reported = np.sqrt(np.mean([one.subsampling_se**2 for one in by_rows]))
+    assert_allclose(np.std([one.elpd for one in by_rows]), reported, rtol=0.5)
+    few = LogLikelihood(find_observations(regression(X[:50], Y[:50] / 2)))
+    few.matrix({"beta": np.zeros((1, 3))})
+    its = Exact(X[:50], Y[:50] / 2)
+    by_draws = [estimate(few, its.draws(seed), None) for seed in range(25)]
+    reported = np.mean([one.mcse for one in by_draws])
+    assert_allclose(np.std([one.elpd for one in by_draws]), reported, rtol=0.5)
+
+
+def test_a_row_counts_as_often_as_it_stands_for(exact):
+    """Rows with base weights are the same as these rows, repeated."""
+    counts = np.random.default_rng(4).poisson(2.0, size=300).astype(float)
+    x, y = X[:300], Y[:300]
+    weighted = Exact(x, y, counts)
+    source = open_rows({"x": x, "observed": y, "n": counts}, weight="n")
+    with pm.Model() as model:
+        rows = pm.Data("x", x[:9])
+        observed = pm.Data("observed", y[:9])
+        beta = pm.Normal("beta", 0.0, PRIOR_SD, shape=3)
+        pm.Normal("y", rows @ beta, NOISE, observed=observed)
+    coreset = build_coreset(
+        model, rows=source, size=40, method="uniform", random_seed=1, progressbar=False
+    )
+    loglik, found = coreset.loglikelihood, weighted.draws(1)
+    elpds = weighted.elpds()
+    result = estimate(loglik, found, None)
+    error, se = error_and_se(result, counts @ elpds)
+    assert abs(error) < 3 * se
+    assert np.sqrt(np.mean((result.elpd_i - counts * elpds) ** 2)) < 0.05
+    total = counts.sum()
+    data_se = np.sqrt(counts @ (elpds - counts @ elpds / total) ** 2)
+    assert_allclose(result.se, data_se, rtol=0.01)
+    error, se = error_and_se(estimate(loglik, found, 150), counts @ elpds)
+    assert abs(error) < 3 * se
+
+
+def test_merged_rows_are_the_same_as_separate_ones():
+    """Rows that a coreset's construction merges are left out one by one."""
+    x, y = X[:400].round(), Y[:400].round()
+    merged = LogLikelihood(find_observations(regression(x, y)), collapse=True)
+    separate = LogLikelihood(merged.observations)
+    assert merged.n_rows < separate.n_rows
+    draws = Exact(x, y).draws(1)
+    one, other = (estimate(loglik, draws, 80) for loglik in (merged, separate))
+    assert (one.elpd, one.se, one.p) == (other.elpd, other.se, other.p)
+    assert_array_equal(one.pareto_k["position"], other.pareto_k["position"])
+
+
+def test_parts_are_one_sum(exact):
+    """Two halves of the data are the data."""
+    halves = [
+        LogLikelihood(find_observations(regression(x, y)))
+        for x, y in zip(np.split(X, 2), np.split(Y, 2), strict=True)
+    ]
+    draws, whole = exact.draws(1), LogLikelihood(find_observations(regression()))
+    both = elpd_of_rows(halves, draws, observations=90, key=3, remedy="")
+    one = estimate(whole, draws, 90, key=3)
+    assert_allclose([both.elpd, both.se, both.mcse], [one.elpd, one.se, one.mcse])
+
+
+# -- warnings and comparison -----------------------------------------------------------------------
+
+
+def test_influential_rows_are_named():
+    x, y = X[:300], Y[:300].copy()
+    y[17] += 60.0
+    loglik, draws = LogLikelihood(find_observations(regression(x, y))), Exact(x, y).draws(1)
+    with pytest.warns(CoresetWarning, match=r"1 of the 300 rows .* observation 17 .*heavier tails"):
+        found = estimate(loglik, draws, None)
+    assert found.warning
+    assert found.pareto_k["position"][np.argmax(found.pareto_k.to_numpy())] == 17
+
+
+def test_draws_that_miss_the_posterior_are_told(loglik, exact):
+    with (
+        pytest.warns(CoresetWarning, match=r"of the 20 rows .* Draw more\."),
+        pytest.warns(CoresetWarning, match="are worth 1 independent ones"),
+    ):
+        found = estimate(loglik, exact.draws(1, shift=8.0), 20)
+    assert found.posterior_khat > found.good_k
+
+
+def test_models_are_compared_row_by_row(loglik, exact):
+    """The difference of two models is known far better than either, by rows that both share."""
+    fewer = LogLikelihood(find_observations(regression(X[:, :2])))
+    small = Exact(X[:, :2])
+    z = np.random.default_rng(7).normal(size=(*SHAPE, 2))
+    beta = small.mean + z @ np.linalg.cholesky(small.covariance).T
+    log_p = np.zeros(SHAPE)
+    draws = CorrectedDraws(Draws({"beta": beta.reshape(-1, 2)}), log_p, log_p)
+    both = {
+        "three": estimate(loglik, exact.draws(1), 200, key=9),
+        "two": estimate(fewer, draws, 200, key=9),
+    }
+    assert_array_equal(*(found.loo_subsample_observations for found in both.values()))
+    table = compare(both, round_to="none")
+    assert list(table.index) == ["three", "two"]
+    by_row = small.elpds() - exact.elpds()
+    assert_allclose(table.loc["two", "elpd_diff"], by_row.sum(), atol=1.0)
+    assert_allclose(table.loc["two", "dse"], np.sqrt(N) * by_row.std(), rtol=0.05)
+    assert table.loc["two", "subsampling_dse"] < 1.0
+    assert table.loc["three", "weight"] > 0.9
+
+
+# -- from coresets and polynomials -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def logistic():
+    y = np.random.default_rng(5).binomial(1, 1 / (1 + np.exp(-X[:, 0])))
+    with pm.Model() as model:
+        pm.Bernoulli("y", logit_p=pm.Normal("b", 0, 3) * X[:, 0], observed=y)
+    return model
+
+
+def build_fine_polynomials(model, **options):
+    return build_pass_glm(model, degree=6, **options)
+
+
+@pytest.mark.parametrize("build", [build_coreset, build_fine_polynomials])
+def test_a_stand_in_knows_the_elpd_of_all_rows(logistic, build):
+    """Draws of the stand-in's posterior give the elpd of the full one, both by sums over a grid."""
+    stand_in = build(logistic, random_seed=1, progressbar=False)
+    grid = np.linspace(-1.0, 3.0, 4_001)
+    values = LogLikelihood(find_observations(logistic)).matrix({"b": grid})
+    on_grid = xr.DataTree.from_dict({"posterior": xr.Dataset({"b": (("chain", "draw"), [grid])})})
+    full, own = values.sum(axis=0), stand_in._own_loglik(on_grid)
+    weights, heights = (
+        np.exp(log_p - log_p.max()) for log_p in (full - grid**2 / 18, own - grid**2 / 18)
+    )
+    exact = -np.sum(np.log(np.exp(-values) @ weights / weights.sum()))
+    cumulative = np.cumsum(heights) / heights.sum()
+    b = np.interp(np.random.default_rng(1).random(size=(4, 250)), cumulative, grid)
+    idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"b": (("chain", "draw"), b)})})
+    found = stand_in.loo(idata, observations=100, random_seed=1)
+    assert abs(found.elpd - exact) < 3 * np.hypot(found.mcse, found.subsampling_se)
+    assert "Monte Carlo standard error" in str(found)
+    assert found.elpd == stand_in.loo(idata, observations=100, random_seed=1).elpd
+
+
+def test_draws_that_were_corrected_are_refused(logistic):
+    coreset = build_coreset(logistic, random_seed=1, progressbar=False)
+    with pytest.raises(InvalidDataError, match=r"give it those of sample\(\)"):
+        coreset.loo(coreset.importance_draws(random_seed=1))
+
+
+@pytest.mark.parametrize("observations", [1, 0, 2.5, "all", True])
+def test_wrong_numbers_of_rows_are_refused(logistic, observations):
+    coreset = build_coreset(logistic, size=5, method="uniform", random_seed=1, progressbar=False)
+    with pytest.raises(InvalidOptionError, match="observations="):
+        coreset.loo(xr.DataTree(), observations=observations)
+    with pytest.raises(InvalidDataError, match="no posterior"):
+        coreset.loo(xr.DataTree())
+
+
+# -- the way to the unconstrained space ------------------------------------------------------------
+
+
+def test_free_is_the_inverse_of_constrain():
+    with pm.Model() as model:
+        low = pm.Normal("low")
+        pm.TruncatedNormal("above", lower=low, shape=2)
+        pm.Dirichlet("shares", np.ones(3))
+        pm.HalfNormal("sd")
+    space = Unconstrained(model)
+    points = np.random.default_rng(1).normal(size=(5, space.n_dims))
+    assert_allclose(space.free(space.constrain(points)), points)

@@ -29,7 +29,7 @@ from pymc_coresets.options import (
     whole_number,
 )
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.potentials.from_rows import check_rows, likelihood_of_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.verification import verify, verify_model
 from pymc_coresets.progress import Reporter
@@ -62,6 +62,7 @@ def build_coreset(  # noqa: PLR0913
     observed: str | Sequence[str] | None = None,
     dim: str | Sequence[str] | None = None,
     rows: RowSource | None = None,
+    executor: Any = None,  # noqa: ANN401 - of several libraries
     collapse: Collapse = "auto",
     allow_local: bool = False,
     time_budget: float | None = None,
@@ -116,6 +117,10 @@ def build_coreset(  # noqa: PLR0913
         are read as often as needed, a chunk at a time.  Rows must be independent of each other in
         the model; what is taken over all of them, such as a mean, is refused.  For ``"auto"``,
         ``"uniform"``, and the methods with a fixed weighting distribution.
+    executor : concurrent.futures.Executor or dask.distributed.Client, optional
+        Who reads and evaluates `rows`: by default one thread per core; or processes, or a cluster,
+        which return the same coreset.  `check` and the like use it too; a copy or a pickle of the
+        coreset uses threads.
     collapse : bool or "auto", default "auto"
         First merge rows that are identical in all their data, which is exact: later steps see each
         kind once, with its count as base weight.  ``"auto"`` does where a sample of 20 000 rows
@@ -177,12 +182,12 @@ def build_coreset(  # noqa: PLR0913
     rng = generator(random_seed)
     collapse, show = _collapse(collapse), flag("progressbar", progressbar)
     settings = _settings(observed, dim, allow_local)
-    _check_rows(rows, collapse=collapse, allow_local=settings["allow_local"])
+    check_rows(rows, executor, collapse=collapse, allow_local=settings["allow_local"])
     started = time.perf_counter()
     model = _full_model(model)
     with Reporter(show=show) as report:
         with report.part("reading the model"):
-            loglik = _read(model, settings, rows, collapse=collapse, rng=rng)
+            loglik = _read(model, settings, rows, executor, collapse=collapse, rng=rng)
         chosen, limit = _sized(chosen, loglik, size)
         samplers = Samplers(loglik, nuts_sampler)
         job = Job(
@@ -233,24 +238,6 @@ def _settings(observed: Any, dim: Any, allow_local: Any) -> Settings:  # noqa: A
     }
 
 
-def _check_rows(rows: Any, *, collapse: Collapse, allow_local: bool) -> None:  # noqa: ANN401
-    if rows is None:
-        return
-    if not isinstance(rows, RowSource):
-        raise InvalidOptionError(
-            f"rows is a {type(rows).__name__}, but must be what open_rows(...) returns."
-        )
-    if collapse is True:
-        raise InvalidOptionError(
-            "collapse=True: rows=... are not merged while they are read. Group them beforehand, "
-            "and name their counts with open_rows(..., weight=...)."
-        )
-    if allow_local:
-        raise InvalidOptionError(
-            "allow_local=True: with rows=... there is no variable with one value per observation."
-        )
-
-
 def _collapse(collapse: Any) -> Collapse:  # noqa: ANN401
     if isinstance(collapse, str):
         one_of("collapse", collapse, ("auto",))
@@ -271,6 +258,7 @@ def _read(
     model: pm.Model,
     settings: Settings,
     rows: RowSource | None,
+    executor: Any,  # noqa: ANN401
     *,
     collapse: Collapse,
     rng: np.random.Generator,
@@ -281,8 +269,9 @@ def _read(
         verify(loglik, rng=rng.spawn(1)[0])
         loglik = loglik.collapsed(collapse=collapse)
     else:
-        where = {"observed": settings["observed"], "dim": settings["dim"]}
-        loglik = likelihood_of_rows(model, rows, **where, rng=rng.spawn(1)[0])
+        where: Any = {"observed": settings["observed"], "dim": settings["dim"]}
+        where |= {"rng": rng.spawn(1)[0], "executor": executor}
+        loglik = likelihood_of_rows(model, rows, **where)
     _verify_form(loglik)
     return loglik
 

@@ -13,7 +13,7 @@ from pymc_coresets.diagnostics.datatree import reweight_draws
 from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.display import facts_html, facts_text
-from pymc_coresets.exceptions import CoresetError, InvalidDataError
+from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import likelihood_of_stored, rows_of_dataset
@@ -25,19 +25,18 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.metric import known_metric
 from pymc_coresets.sampling.stand_in import StandIn
 from pymc_coresets.storage import (
+    GROUP,
+    ROWS,
     Fingerprints,
     Settings,
     compare_fingerprints,
     fingerprints,
-    read_netcdf,
+    stored_coreset,
     stored_dataset,
-    stored_fields,
     write_netcdf,
 )
 
 __all__ = ["Coreset"]
-
-GROUP, ROWS = "coreset", "rows"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -307,7 +306,12 @@ class Coreset(StandIn[Check]):
 
     @classmethod
     def from_netcdf(
-        cls, path: str | Path, model: pm.Model | None = None, *, rows: RowSource | None = None
+        cls,
+        path: str | Path,
+        model: pm.Model | None = None,
+        *,
+        rows: RowSource | None = None,
+        executor: Any = None,  # noqa: ANN401 - of several libraries
     ) -> Self:
         """Read a coreset from a file; with the model given again it is complete.
 
@@ -319,8 +323,9 @@ class Coreset(StandIn[Check]):
             The full model; by default that of the context.  Without any, the coreset has its
             indices, weights and history, but can neither be sampled nor checked.
         rows : RowSource, optional
-            The rows that it was built from, if from ``rows=...``.  Without them it can be sampled,
-            but not checked.
+            The rows that it was built from, if any.  Without them it cannot be checked.
+        executor : Executor or Client, optional
+            Who reads and evaluates these rows from now on, see `build_coreset`.
 
         Returns
         -------
@@ -348,15 +353,10 @@ class Coreset(StandIn[Check]):
         or directory: 'nowhere.nc'.
         """
         model = current_model() if model is None else given_model(model)
-        groups = read_netcdf(path)
-        try:
-            stored = stored_fields(groups[GROUP], groups["history"])
-            stored["data"] = groups.get(ROWS)
-        except (KeyError, ValueError, TypeError) as error:
-            raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
+        stored = stored_coreset(path)
         if model is None:
             return cls(**stored, loglikelihood=None)
-        loglik = likelihood_of_stored(model, stored, rows)
+        loglik = likelihood_of_stored(model, stored, rows, executor)
         if stored["data"] is None:
             found = fingerprints(loglik.observations, stored["indices"])
             compare_fingerprints(stored["built_from"], found)

@@ -22,15 +22,21 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 
 __all__ = [
+    "GROUP",
+    "ROWS",
     "Fingerprints",
     "Settings",
     "compare_fingerprints",
     "fingerprints",
     "read_netcdf",
+    "stored_coreset",
     "stored_dataset",
     "stored_fields",
     "write_netcdf",
 ]
+
+#: Groups of a file: the coreset, and the data of its rows where the model does not hold them.
+GROUP, ROWS = "coreset", "rows"
 
 _MARK = b"\npymc_coresets 1 blake2b "  # and the digest of all before it: the end of every file
 _BLOCK_ENTRIES = 2**20
@@ -289,6 +295,22 @@ def stored_dataset(fields: Mapping[str, Any]) -> xr.Dataset:
             "certificate": "" if certificate is None else json.dumps(asdict(certificate)),
         },
     )
+
+
+def stored_coreset(path: str | Path) -> dict[str, Any]:
+    """Return the arguments of `Coreset` from a file, apart from the potentials.
+
+    Raises
+    ------
+    InvalidDataError
+        If the file is missing, damaged, or no coreset's.
+    """
+    groups = read_netcdf(path)
+    try:
+        stored = stored_fields(groups[GROUP], groups["history"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
+    return stored | {"data": groups.get(ROWS)}
 
 
 def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:

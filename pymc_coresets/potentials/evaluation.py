@@ -1,32 +1,23 @@
 """Evaluate the potentials of any rows at any draws: compiled once, in blocks that fit the cache."""
 
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, starmap
 from typing import Any, Literal, cast
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike
-from threadpoolctl import threadpool_limits
 
-from pymc_coresets.compat.pytensor_api import (
-    Variable,
-    graph_inputs,
-    unwrapped,
-    vectorize_graph,
-)
+from pymc_coresets.compat.pytensor_api import Variable, graph_inputs, vectorize_graph
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.potentials.fused_loops import Program, loop_mode
+from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.passes import in_threads
 from pymc_coresets.rows.source import Look, LookPart, RowBlocks, Wanted
 from pymc_coresets.rows.values import Rows
 
@@ -115,8 +106,8 @@ class LogLikelihood:
         return self._with(LogLikelihood(self.observations, source=source))
 
     def _with(self, other: "LogLikelihood") -> "LogLikelihood":
-        if "_program" in self.__dict__:
-            other.__dict__["_program"] = self._program
+        if "kernel" in self.__dict__:
+            other.__dict__["kernel"] = self.kernel
         return other
 
     @property
@@ -184,10 +175,17 @@ class LogLikelihood:
         draws, rows = self._draws(draws), self.in_memory.all if rows is None else rows
         out = np.empty((draws.n_draws, len(rows)), dtype=dtype)
 
-        def store(start: int, _: Rows, values: np.ndarray) -> None:
+        size = _block_rows(draws)
+        values_of = _values_of(self.kernel, self._parameter_arrays(draws))
+
+        def store(block: tuple[int, Rows]) -> None:
+            start, some = block[0] * size, block[1]
+            values = values_of(some)
+            if finite and not np.isfinite(values).all():
+                self._explain_non_finite(values, some)
             out[:, start : start + values.shape[1]] = values
 
-        for _ in self._each_block(store, draws, rows.blocks, finite=finite):
+        for _ in in_threads(store, enumerate(rows.blocks(size))):
             pass
         return out.T
 
@@ -198,48 +196,15 @@ class LogLikelihood:
         n_candidates: int = 0,
         scale: float = 0.0,
         key: int = 0,
-        finite: bool = False,
     ) -> Look:
         """Evaluate all rows at the draws in one pass, see `Potentials.look`.
 
-        Memory O(S) and the candidates: the matrix is never held.  With ``finite=True``, values
-        that are NaN or infinite are refused.
+        Memory O(S) and the candidates: the matrix is never held.
         """
+        draws = self._draws(draws)
         wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
-
-        def reduce(_: int, rows: Rows, values: np.ndarray) -> LookPart:
-            return LookPart.of(values, rows, wanted)
-
-        parts = self._each_block(reduce, self._draws(draws), self.source.blocks, finite=finite)
-        return Look.of(parts, wanted)
-
-    def _each_block[T](
-        self,
-        use: Callable[[int, Rows, np.ndarray], T],
-        draws: Draws,
-        blocks: Callable[[int], Iterable[Rows]],
-        *,
-        finite: bool,
-    ) -> Iterator[T]:
-        """Yield ``use(start, block, potentials (n_draws, n_block))`` in the order of the rows.
-
-        One thread per core evaluates a block and uses it, while it is in the core's cache.
-        """
-        step = max(64, _BLOCK_ENTRIES // draws.n_draws)
-        evaluate = self._program.given(*self._parameter_arrays(draws))
-
-        def work(start: int, block: Rows) -> T:
-            return use(start, block, self._evaluate(evaluate, block, finite=finite))
-
-        pending = ((number * step, block) for number, block in enumerate(blocks(step)))
-        # The blocks are the parallel work: threads of BLAS inside them would only compete.
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(_n_cores()) as pool:
-            yield from starmap(work, islice(pending, 1))  # compiles here, once
-            queue = deque(pool.submit(work, *block) for block in islice(pending, 2 * _n_cores()))
-            while queue:
-                result = queue.popleft().result()
-                queue.extend(pool.submit(work, *block) for block in islice(pending, 1))
-                yield result
+        given, size = self._parameter_arrays(draws), _block_rows(draws)
+        return self.source.reduce(_LookPass(self.kernel, given, wanted, size)).look
 
     def _draws(self, draws: DrawsLike) -> Draws:
         return Draws.of(draws, self.shapes)
@@ -249,17 +214,6 @@ class LogLikelihood:
             np.ascontiguousarray(draws.values[name], dtype=v.type.dtype)
             for name, v in self._parameters.items()
         ]
-
-    def _evaluate(self, evaluate: Callable[..., Any], rows: Rows, *, finite: bool) -> np.ndarray:
-        arrays = [
-            np.ascontiguousarray(np.moveaxis(rows.arrays[i], 0, row.axis))
-            for i, row in self._rows.items()
-        ]
-        values: np.ndarray
-        [values] = evaluate(np.asarray(len(rows)), *arrays)
-        if finite and not np.isfinite(values).all():
-            self._explain_non_finite(values, rows)
-        return values
 
     @cached_property
     def _inputs(self) -> set[Variable]:
@@ -276,7 +230,8 @@ class LogLikelihood:
         return {i: row for i, row in rows if row.placeholder in self._inputs}
 
     @cached_property
-    def _program(self) -> Program:
+    def kernel(self) -> Kernel:
+        """The potentials (n_draws, n_rows), with the parameters at all draws as what is given."""
         obs = self.observations
         batched = {
             v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape))
@@ -286,10 +241,9 @@ class LogLikelihood:
         graph = vectorize_graph(obs.loglik, batched)
         if graph.type.ndim == 1:
             graph = pt.broadcast_to(graph, (n_draws, obs.n_rows))
-        inputs = [*batched.values(), obs.n_rows, *(r.placeholder for r in self._rows.values())]
-        mode = loop_mode(n_given=len(batched))
-        function = pytensor.function(inputs, [graph], mode=mode, on_unused_input="ignore")
-        return cast(Program, unwrapped(function))
+        of_rows = [obs.n_rows, *(row.placeholder for row in self._rows.values())]
+        axes = {i: row.axis for i, row in self._rows.items()}
+        return Kernel(list(batched.values()), of_rows, [graph], axes)
 
     def non_finite_data(self, rows: Rows) -> list[str]:
         """Name the row arrays that hold NaN or infinite values in some rows."""
@@ -313,7 +267,33 @@ class LogLikelihood:
         )
 
 
-def _n_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _block_rows(draws: Draws) -> int:
+    return max(64, _BLOCK_ENTRIES // draws.n_draws)
+
+
+def _values_of(kernel: Kernel, given: Sequence[np.ndarray]) -> Callable[[Rows], np.ndarray]:
+    """Return the function of rows that evaluates their potentials, (n_draws, n_rows)."""
+    evaluate = kernel.program.given(*given)
+
+    def values_of(rows: Rows) -> np.ndarray:
+        [values] = evaluate(np.asarray(len(rows)), *kernel.arrays(rows))
+        return cast(np.ndarray, values)
+
+    return values_of
+
+
+@dataclass(frozen=True, eq=False)
+class _LookPass:
+    """See `LogLikelihood.look`."""
+
+    kernel: Kernel
+    given: Sequence[np.ndarray]
+    wanted: Wanted
+    size: int
+
+    def begin(self) -> Callable[[Rows], LookPart]:
+        values_of = _values_of(self.kernel, self.given)
+        return lambda rows: LookPart.of(values_of(rows), rows, self.wanted)
+
+    def joined(self, parts: Iterable[LookPart]) -> LookPart:
+        return LookPart.joined(parts, self.wanted)

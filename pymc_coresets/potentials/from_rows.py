@@ -1,29 +1,74 @@
 """The potentials of rows that are read chunk by chunk, by a model that holds a template of them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.potentials.verification import points_around, reference_of, verify
-from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.template.codes import Lookup, lookups
 from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.engines import engine_of, no_rows_for
+from pymc_coresets.rows.first_reading import SourceScan
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["likelihood_of_rows", "named_arrays", "template_of_rows"]
+__all__ = ["check_rows", "likelihood_of_rows", "named_arrays", "template_of_rows"]
 
 _BLOCK_ROWS = 2**16
 _N_ALONE = 3
 _MALFORMED = (ValueError, TypeError, IndexError, UnsupportedModelError)
+
+
+def check_rows(
+    rows: Any,  # noqa: ANN401 - what users pass
+    executor: Any,  # noqa: ANN401
+    *,
+    collapse: bool | str,
+    allow_local: bool,
+) -> None:
+    """Check what users pass as rows, and what does not go with them.
+
+    Raises
+    ------
+    InvalidOptionError
+        If these are no rows, or something does not.
+
+    Examples
+    --------
+    >>> check_rows(None, None, collapse="auto", allow_local=False)
+    >>> check_rows([1.0], None, collapse="auto", allow_local=False)
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: rows is a list, but must be what open_rows(...)
+    returns.
+    """
+    engine_of(executor)
+    if rows is None and executor is not None:
+        raise no_rows_for(executor)
+    if rows is None:
+        return
+    if not isinstance(rows, RowSource):
+        raise InvalidOptionError(
+            f"rows is a {type(rows).__name__}, but must be what open_rows(...) returns."
+        )
+    if collapse is True:
+        raise InvalidOptionError(
+            "collapse=True: rows=... are not merged while they are read. Group them beforehand, "
+            "and name their counts with open_rows(..., weight=...)."
+        )
+    if allow_local:
+        raise InvalidOptionError(
+            "allow_local=True: with rows=... there is no variable with one value per observation."
+        )
 
 
 def likelihood_of_rows(
@@ -33,6 +78,7 @@ def likelihood_of_rows(
     observed: str | Sequence[str] | None = None,
     dim: str | Sequence[str] | None = None,
     rng: np.random.Generator,
+    executor: Any = None,  # noqa: ANN401 - of several libraries
 ) -> LogLikelihood:
     """Derive the potentials of rows that lie elsewhere from a model with a template of them.
 
@@ -48,6 +94,8 @@ def likelihood_of_rows(
     observed, dim : str or sequence of str, optional
         See `find_observations`.
     rng : numpy.random.Generator
+    executor : Executor or Client, optional
+        Who reads and evaluates the rows, see `engine_of`; by default threads of this process.
 
     Returns
     -------
@@ -55,6 +103,8 @@ def likelihood_of_rows(
 
     Raises
     ------
+    InvalidOptionError
+        If `executor` is none.
     UnsupportedModelError
         If something in the model cannot be computed row by row.
     InvalidDataError
@@ -71,15 +121,15 @@ def likelihood_of_rows(
     100
     """
     template = template_of_rows(model, rows.columns, observed=observed, dim=dim)
-    first = rows.scan()
-    first.require_usable()
     columns = {row.name: row.values.dtype for row in template.observations.rows}
-    source = StreamedRows(rows, columns, first.verify)
+    source = StreamedRows(rows, columns, engine=engine_of(executor))
+    first = source.examine()
+    first.require_usable()
+    source = replace(source, first=first)
     if source.n_rows < 2:
         raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
-    found = lookups(template.observations)
     loglik = template.reading(source)
-    _check_codes(loglik, found)
+    _check_codes(loglik.observations, source, first)
     verify(template, rng=rng)
     _verify_others(loglik, rows, {"observed": observed, "dim": dim}, rng)
     return loglik
@@ -152,38 +202,74 @@ def named_arrays(observations: Observations, rows: Rows) -> dict[str, np.ndarray
 # -- codes -----------------------------------------------------------------------------------------
 
 
-def _check_codes(loglik: LogLikelihood, found: Sequence[Lookup]) -> None:
-    """Refuse rows that look up what is not there: one reading of the rows, if any look up."""
-    if not found:
+def _check_codes(obs: Observations, source: StreamedRows, first: SourceScan) -> None:
+    """Refuse rows that look up what is not there.
+
+    The first reading knows the ranges of columns of codes; the rows are read again, once, only if
+    codes are computed from columns.
+    """
+    found = lookups(obs)
+    plain = {row.placeholder: row.name for row in obs.rows}
+    for lookup in found:
+        if lookup.codes in plain:
+            _check_ranges(lookup, source, first)
+    others = [lookup for lookup in found if lookup.codes not in plain]
+    if not others:
         return
-    obs = loglik.observations
-    inputs = [obs.n_rows, *(row.placeholder for row in obs.rows)]
-    function = numpy_function(inputs, [lookup.codes for lookup in found])
-    for block in loglik.source.blocks(_BLOCK_ROWS):
-        # A table may itself hold codes: those that lead there are checked first.
-        try:
-            values = function(len(block), *block.arrays)
-        except IndexError:
-            values = [_codes_of(lookup, named_arrays(obs, block)) for lookup in found]
-        for lookup, codes in zip(found, values, strict=True):
-            bad = np.argwhere((codes < 0) | (codes >= lookup.length))
-            if len(bad):
-                raise _outside(
-                    loglik, lookup, codes[tuple(bad[0])], int(block.positions[bad[0][0]])
-                )
+    of_rows = [obs.n_rows, *(row.placeholder for row in obs.rows)]
+    axes = {i: row.axis for i, row in enumerate(obs.rows)}
+    kernel = Kernel([], of_rows, [lookup.codes for lookup in others], axes)
+    bad = source.reduce(_CodesPass(kernel, [lookup.length for lookup in others]))
+    if bad is not None:
+        raise _outside(source, others[bad.lookup], bad.code, bad.position)
 
 
-def _codes_of(lookup: Lookup, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the codes of a lookup by one container itself; none for others."""
-    codes = arrays[lookup.columns[0]]
-    plain = len(lookup.columns) == 1 and codes.dtype.kind in "iu"
-    return codes if plain else np.empty(0, dtype=int)
+def _check_ranges(lookup: Lookup, source: StreamedRows, first: SourceScan) -> None:
+    [name] = lookup.columns
+    for chunk in source.source.chunks:
+        low, high = first.chunks[chunk.start].ranges[name]
+        if low < 0 or high >= lookup.length:
+            codes = source.source.read(chunk, [name])[name]
+            row = int(np.argwhere((codes < 0) | (codes >= lookup.length))[0][0])
+            code = int(codes[row][(codes[row] < 0) | (codes[row] >= lookup.length)].flat[0])
+            raise _outside(source, lookup, code, chunk.start + row)
 
 
-def _outside(loglik: LogLikelihood, lookup: Lookup, code: int, position: int) -> InvalidDataError:
+class _BadCode(NamedTuple):
+    position: int
+    lookup: int
+    code: int
+
+
+@dataclass(frozen=True, eq=False)
+class _CodesPass:
+    """Find the first row that looks up what is not there."""
+
+    kernel: Kernel
+    lengths: Sequence[int]
+    size: int = _BLOCK_ROWS
+
+    def begin(self) -> Callable[[Rows], _BadCode | None]:
+        evaluate = self.kernel.program.given()
+
+        def check(rows: Rows) -> _BadCode | None:
+            values = evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
+            for i, (codes, length) in enumerate(zip(values, self.lengths, strict=True)):
+                bad = np.argwhere((codes < 0) | (codes >= length))
+                if len(bad):
+                    return _BadCode(int(rows.positions[bad[0][0]]), i, int(codes[tuple(bad[0])]))
+            return None
+
+        return check
+
+    def joined(self, parts: Iterable[_BadCode | None]) -> _BadCode | None:
+        return next(filter(None, list(parts)), None)
+
+
+def _outside(source: StreamedRows, lookup: Lookup, code: int, position: int) -> InvalidDataError:
     names = " and ".join(map(repr, lookup.columns))
     return InvalidDataError(
-        f"{loglik.source.place(position)}: {names} asks for entry {code} of {lookup.table!r}, "
+        f"{source.place(position)}: {names} asks for entry {code} of {lookup.table!r}, "
         f"which has the entries 0 to {lookup.length - 1}."
     )
 

@@ -9,7 +9,7 @@ whatever NumPy would run as a loop in Python; each of these once, whichever mode
 
 # ruff: noqa: ARG002 (PyTensor determines the arguments of its callbacks)
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -150,8 +150,11 @@ class Program:
 
         def step(node: Apply, *, is_later: bool) -> Step:
             done = {v for v in node.inputs if last_use[v] is node} - set(fgraph.outputs)
+            function = _function_of(node, of_rows=is_later)
+            written = {i for which in node.op.destroy_map.values() for i in which}
+            shared = {i for i in written if is_later and node.inputs[i] not in of_rows}
             return (
-                _function_of(node, of_rows=is_later),
+                _with_copies(function, shared) if shared else function,
                 [slots[v] for v in node.inputs],
                 [slots[v] for v in node.outputs],
                 [slots[v] for v in done],
@@ -240,6 +243,15 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
     if isinstance(op, (Elemwise, HasInnerGraph, NoPythonOp)) and not is_ufunc:
         return _compiled(node)
     return _performed(node)
+
+
+def _with_copies(function: Function, which: Collection[int]) -> Function:
+    """Let a function write into copies of inputs that calls have in common."""
+
+    def of_copies(*inputs: Any) -> Any:  # noqa: ANN401
+        return function(*(x.copy() if i in which else x for i, x in enumerate(inputs)))
+
+    return of_copies
 
 
 def _compiled(node: Apply) -> Function:

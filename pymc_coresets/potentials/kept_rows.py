@@ -13,6 +13,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import likelihood_of_rows, named_arrays, template_of_rows
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.engines import no_rows_for
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
 
@@ -99,7 +100,10 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
 
 
 def likelihood_of_stored(
-    model: pm.Model, stored: Mapping[str, Any], rows: RowSource | None
+    model: pm.Model,
+    stored: Mapping[str, Any],
+    rows: RowSource | None,
+    executor: Any = None,  # noqa: ANN401 - of several libraries
 ) -> LogLikelihood:
     """Derive the potentials that a stored coreset was built from, from its model.
 
@@ -112,18 +116,25 @@ def likelihood_of_stored(
         ``n_distinct``.
     rows : RowSource, optional
         The rows that it was built from.
+    executor : Executor or Client, optional
+        Who reads and evaluates them, see `engine_of`.
 
     Raises
     ------
+    InvalidOptionError
+        If there is an executor, but no rows.
     InvalidDataError
         If the model or the rows are not those that it was built from.
     """
     kept, settings = stored["data"], stored["settings"]
+    if executor is not None and (kept is None or rows is None):
+        raise no_rows_for(executor)
     if kept is None:
         return _of_all(model, stored)
     where = {"observed": settings["observed"], "dim": settings["dim"]}
     if rows is not None:
-        loglik = likelihood_of_rows(model, rows, **where, rng=np.random.default_rng(0))
+        rng = np.random.default_rng(0)
+        loglik = likelihood_of_rows(model, rows, **where, rng=rng, executor=executor)
         chosen = rows_of_dataset(loglik.observations, kept)
         if loglik.n_rows != stored["n_distinct"] or not _same(chosen, loglik, stored["indices"]):
             raise InvalidDataError(

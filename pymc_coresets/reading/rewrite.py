@@ -33,7 +33,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.template.copies import convertible, initial_values
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["POTENTIAL", "WEIGHTS", "coreset_model", "replace_terms", "row_values"]
+__all__ = ["POTENTIAL", "WEIGHTS", "coreset_model", "replace_terms", "row_name", "row_values"]
 
 #: Names of the variables that the coreset model has in place of the observed ones.
 POTENTIAL, WEIGHTS = "coreset_loglik", "coreset_weights"
@@ -103,6 +103,17 @@ def coreset_model(
     return rewrite.lean_model() if lean else rewrite.model()
 
 
+def row_name(number: int) -> str:
+    """Return the name of a shared variable with an array of the selected rows.
+
+    Examples
+    --------
+    >>> row_name(0)
+    'coreset_row_0'
+    """
+    return f"{_ROW}{number}"
+
+
 def row_values(
     observations: Observations, rows: Rows, weights: np.ndarray
 ) -> dict[str, np.ndarray]:
@@ -121,7 +132,7 @@ def row_values(
     """
     values = {WEIGHTS: np.asarray(weights, dtype=float)}
     for i, (row, array) in enumerate(zip(observations.rows, rows.arrays, strict=True)):
-        values[f"{_ROW}{i}"] = np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
+        values[row_name(i)] = np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
     return values
 
 
@@ -324,7 +335,7 @@ class _Rewrite:
             shared = selected_data.get(linked.get(i, ""))
             if shared is None:
                 shape = row.placeholder.type.shape
-                shared = _shared_rows(self._data(i), shape, f"{_ROW}{i}")
+                shared = _shared_rows(self._data(i), shape, row_name(i))
             replacements[row.placeholder] = shared
         return replacements
 

@@ -10,7 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_coresets.compat.pymc_api import DictToArrayBijection, RaveledVars
-from pymc_coresets.compat.pytensor_api import Mode
+from pymc_coresets.compat.pytensor_api import Mode, TensorVariable, Variable
 from pymc_coresets.reading.draws import Draws
 
 __all__ = ["Unconstrained"]
@@ -62,6 +62,16 @@ class Unconstrained:
         """Return the value of each value variable at `x`, of shape (D,)."""
         values: dict[str, np.ndarray] = DictToArrayBijection.rmap(self.raveled(x))
         return values
+
+    def parts(self, x: TensorVariable) -> dict[Variable, Variable]:
+        """Return the graph of each value variable as a function of that of a vector `x`, (D,)."""
+        parts: dict[Variable, Variable] = {}
+        start = 0
+        pairs = zip(self.model.value_vars, self._start.point_map_info, strict=True)
+        for variable, (_, shape, size, dtype) in pairs:
+            parts[variable] = x[start : start + size].reshape(shape).astype(dtype)
+            start += size
+        return parts
 
     def raveled(self, x: np.ndarray) -> RaveledVars:
         """Return the vector `x`, of shape (D,), in the form that PyMC's step methods take."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.rows.first_reading import ChunkScan, SourceScan
 
-__all__ = ["Chunk", "Column", "RowSource", "Seed"]
+__all__ = ["Chunk", "Column", "DividedSource", "RowSource", "Seed"]
 
 type Arrays = dict[str, NDArray[Any]]
 type Seed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator
@@ -157,4 +157,20 @@ class RowSource(Protocol):
 
         Costs one reading of the data.  To spread it over threads, map `examine` over `chunks` and
         join the second values by `SourceScan.joined`.
+        """
+
+
+@runtime_checkable
+class DividedSource(RowSource, Protocol):
+    """A source of which parts can be sent to other processes, as those of `open_rows`."""
+
+    @property
+    def task_rows(self) -> int:
+        """Number of rows that are worth a task of their own."""
+
+    def portion(self, chunks: Sequence[Chunk], names: Collection[str]) -> RowSource:
+        """Return a source of some chunks and arrays, and of the base weights.
+
+        Its pickle holds the paths and the layout that these need; the rows themselves where they
+        lie in this process.
         """

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -180,6 +180,10 @@ class SourceScan:
             problems=tuple(sorted(problems.values(), key=lambda p: p.position)),
             chunks={part.start: part for part in parts},
         )
+
+    def of(self, starts: Iterable[int]) -> Self:
+        """Return the notes of the chunks that start there, for whoever verifies these alone."""
+        return replace(self, problems=(), chunks={start: self.chunks[start] for start in starts})
 
     def require_usable(self) -> None:
         """Refuse rows with values that cannot be used.

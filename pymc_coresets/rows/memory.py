@@ -1,6 +1,7 @@
 """Rows that lie in the memory of this process."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.keyed import numbers_of
+from pymc_coresets.rows.passes import TASK_ROWS, Pass, reduced_by_threads
 from pymc_coresets.rows.source import Look, LookPart, Scan, Wanted
 from pymc_coresets.rows.values import Rows
 
@@ -86,6 +88,12 @@ class InMemoryRows:
     def blocks(self, size: int) -> Iterator[Rows]:
         """Split the rows into consecutive blocks, without copying the data."""
         return self.all.blocks(size)
+
+    def reduce[T](self, work: Pass[T]) -> T:
+        """Add up what threads compute from blocks of the rows."""
+        groups = list(self.blocks(TASK_ROWS))
+        blocks = chain.from_iterable(group.blocks(work.size) for group in groups)
+        return reduced_by_threads(work, blocks, list(map(len, groups)))
 
     def place(self, position: int) -> str:
         """Say where the user finds a row, for messages."""
@@ -215,4 +223,4 @@ class InMemoryPotentials[D]:
             LookPart.of(self.loglik(draws, block).T.astype(np.float64), block, wanted)
             for block in self.source.blocks(max(64, _BLOCK_ENTRIES // n_draws))
         )
-        return Look.of(parts, wanted)
+        return LookPart.joined(parts, wanted).look

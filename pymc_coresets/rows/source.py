@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.rows.keyed import numbers_of
+from pymc_coresets.rows.passes import Pass
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["Look", "LookPart", "Potentials", "RowBlocks", "Scan", "Wanted"]
@@ -124,6 +125,25 @@ class LookPart:
             keys=keys[kept],
         )
 
+    @classmethod
+    def joined(cls, parts: Iterable[Self], wanted: Wanted) -> Self:
+        """Add up the parts as they come, which is in the order of the rows.
+
+        Memory: that of the candidates, whatever the number of parts.
+        """
+        total, norm_total, kept = np.zeros(1), 0.0, _Smallest(wanted.n_candidates)
+        for part in parts:
+            total = total + part.total
+            norm_total += part.norm_total
+            kept.add(part.candidates, part.keys)
+        candidates, keys = kept.cut()
+        return cls(total=total, norm_total=norm_total, candidates=candidates, keys=keys)
+
+    @property
+    def look(self) -> "Look":
+        """What the part of all rows tells."""
+        return Look(total=self.total, norm_total=self.norm_total, candidates=self.candidates)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Look:
@@ -145,19 +165,6 @@ class Look:
     norm_total: float
     candidates: Rows
 
-    @classmethod
-    def of(cls, parts: Iterable[LookPart], wanted: Wanted) -> Self:
-        """Add up the parts as they come, which is in the order of the rows.
-
-        Memory: that of the candidates, whatever the number of parts.
-        """
-        total, norm_total, kept = np.zeros(1), 0.0, _Smallest(wanted.n_candidates)
-        for part in parts:
-            total = total + part.total
-            norm_total += part.norm_total
-            kept.add(part.candidates, part.keys)
-        return cls(total=total, norm_total=norm_total, candidates=kept.rows())
-
 
 class _Smallest:
     """The rows with the smallest keys so far, and a few more."""
@@ -171,19 +178,16 @@ class _Smallest:
             self._parts.append((rows, keys))
             self._n_held += len(keys)
         if self._n_held > 2 * self._size:
-            self._cut()
+            self.cut()
 
-    def rows(self) -> Rows:
-        return self._cut()
-
-    def _cut(self) -> Rows:
+    def cut(self) -> tuple[Rows, NDArray[np.float64]]:
         rows = Rows.joined([rows for rows, _ in self._parts])
         keys = np.concatenate([keys for _, keys in self._parts])
         if len(keys) > self._size:
             kept = np.sort(np.argpartition(keys, self._size)[: self._size])
             rows, keys = rows.take(kept), keys[kept]
         self._parts, self._n_held = [(rows, keys)], len(keys)
-        return rows
+        return rows, keys
 
 
 def _centre_in_place(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -217,6 +221,9 @@ class RowBlocks(Protocol):
 
     def blocks(self, size: int) -> Iterator[Rows]:
         """Read all rows, in blocks of `size`; only the last one may be smaller."""
+
+    def reduce[T](self, work: Pass[T]) -> T:
+        """Read all rows, and add up what is computed from their blocks."""
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows, see `Potentials.scan`."""

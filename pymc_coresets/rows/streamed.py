@@ -1,21 +1,27 @@
 """Rows that are read chunk by chunk, whenever they are needed: no array is as long as the data."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import chain, islice
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
-from pymc_coresets.rows.chunks import Chunk, RowSource
+from pymc_coresets.rows.chunks import Chunk, DividedSource, RowSource
+from pymc_coresets.rows.engines import Call, Engine, Threads
+from pymc_coresets.rows.first_reading import ChunkScan, SourceScan
 from pymc_coresets.rows.keyed import numbers_of
+from pymc_coresets.rows.passes import TASK_ROWS, Pass, reduced_by_threads
 from pymc_coresets.rows.source import Scan
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["AbsentRows", "StreamedRows"]
+
+_MOST_TASKS = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +36,11 @@ class StreamedRows:
         Where the chunks are read from.
     columns : mapping of str to dtype
         The columns to read, in the order of the arrays of the rows, and the types of these.
-    verify : callable, optional
-        Refuses the arrays of a chunk that starts at some position if they are no longer those of
-        the first reading.
+    first : SourceScan, optional
+        The first reading, from which later ones must not differ.
+    engine : Engine, optional
+        Who reads and evaluates the rows; by default, threads of this process.  Pickles leave it
+        out: whoever opens them uses threads.
 
     Examples
     --------
@@ -47,7 +55,14 @@ class StreamedRows:
 
     source: RowSource
     columns: Mapping[str, np.dtype[Any]]
-    verify: Callable[[int, Mapping[str, NDArray[Any]]], None] | None = None
+    first: SourceScan | None = None
+    engine: Engine = field(default_factory=Threads)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"source": self.source, "columns": self.columns, "first": self.first}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, engine=Threads())
 
     @property
     def n_rows(self) -> int:
@@ -65,18 +80,21 @@ class StreamedRows:
 
     def blocks(self, size: int) -> Iterator[Rows]:
         """Read all rows in blocks of `size`, whose borders do not depend on those of the chunks."""
-        left: list[Rows] = []  # less than a block
-        n_left = 0
-        for chunk in self._in_advance():
-            left.append(chunk)
-            n_left += len(chunk)
-            if n_left >= size:
-                rows = Rows.joined(left)
-                n_left = len(rows) % size
-                yield from rows.take(slice(0, len(rows) - n_left)).blocks(size)
-                left = [rows.take(slice(len(rows) - n_left, None))]
-        if n_left:
-            yield Rows.joined(left)
+        return _in_blocks(self._in_advance(), size)
+
+    def reduce[T](self, work: Pass[T]) -> T:
+        """Read all rows, and add up what is computed from their blocks.
+
+        Blocks begin where tasks do.  They are added up within tasks, and tasks in their order,
+        whoever works on them.
+        """
+        if not isinstance(self.engine, Threads):
+            calls = [Call(chunks) for chunks in self._runs]
+            return work.joined(self.engine.map(partial(_reduced, work), self, calls))
+        parts = self._in_advance()
+        runs = (_in_blocks(islice(parts, len(chunks)), work.size) for chunks in self._runs)
+        sizes = [sum(chunk.n_rows for chunk in chunks) for chunks in self._runs]
+        return reduced_by_threads(work, chain.from_iterable(runs), sizes)
 
     def at(self, positions: NDArray[np.int64]) -> Rows:
         """Return the rows that have the given positions: reads the chunks that they lie in.
@@ -88,12 +106,12 @@ class StreamedRows:
         """
         if len(positions) and not 0 <= positions.min() <= positions.max() < self.n_rows:
             raise InvalidDataError(f"There is no row at position {positions.max()}.")
-        parts = [self._nothing]
-        for chunk in self.source.chunks:
-            inside = (positions >= chunk.start) & (positions < chunk.start + chunk.n_rows)
-            if inside.any():
-                parts.append(self._read(chunk).take(positions[inside] - chunk.start))
-        return Rows.joined(parts)
+        positions = np.sort(positions)
+        starts = [chunk.start for chunk in self.source.chunks[1:]]
+        inside = np.split(positions, np.searchsorted(positions, starts))
+        calls = self._calls([some if len(some) else None for some in inside])
+        parts = list(self.engine.map(_taken, self, calls))
+        return Rows.joined(parts) if parts else self._nothing
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows in proportion to their base weights, see `Potentials.scan`.
@@ -102,6 +120,12 @@ class StreamedRows:
         """
         return self._distinct(size, key) if distinct else self._with_replacement(size, key)
 
+    def examine(self) -> SourceScan:
+        """Read all columns of the source, and note ranges, problems and fingerprints."""
+        parts = self.engine.map(_examined, self, [Call(chunks) for chunks in self._runs])
+        dtypes = {name: column.dtype for name, column in self.source.columns.items()}
+        return SourceScan.joined([notes for part in parts for notes in part], dtypes)
+
     # -- sampling ------------------------------------------------------------------------------
 
     def _with_replacement(self, size: int, key: int) -> Scan:
@@ -109,67 +133,82 @@ class StreamedRows:
         points = np.sort(np.random.default_rng(key).random(size) * total)
         # Rounding may lift a point onto the total, where no mass lies.
         points = np.minimum(points, np.nextafter(total, 0.0))
-        borders = np.searchsorted(points, self._heights)
-        parts = [self._nothing]
-        weights: list[NDArray[np.float64]] = [np.empty(0)]
-        for i in np.flatnonzero(np.diff(borders)).tolist():
-            chunk, some = self.source.chunks[i], points[borders[i] : borders[i + 1]]
-            heights = _running_sums(self._heights[i], self._weights(chunk))[1:]
-            drawn, counts = np.unique(
-                np.searchsorted(heights, some, side="right"), return_counts=True
-            )
-            parts.append(self._read(chunk).take(drawn))
-            weights.append(np.asarray(counts * (total / size), dtype=np.float64))
-        return Scan(rows=Rows.joined(parts), weights=np.concatenate(weights))
+        inside = np.split(points, np.searchsorted(points, self._heights[1:-1]))
+        pairs = zip(self._heights[:-1], inside, strict=True)
+        calls = self._calls([(height, some) if len(some) else None for height, some in pairs])
+        drawn = list(self.engine.map(_drawn, self, calls))
+        return Scan(
+            rows=Rows.joined([rows for rows, _ in drawn]),
+            weights=np.concatenate([counts for _, counts in drawn]) * (total / size),
+        )
 
     def _distinct(self, size: int, key: int) -> Scan:
         """Keep the rows with the smallest ``-log(U_n) / u_n`` (Efraimidis and Spirakis 2006)."""
         found, order = np.empty(0, dtype=np.int64), np.empty(0)
-        for chunk in self.source.chunks:
-            positions = chunk.start + np.arange(chunk.n_rows)
-            with np.errstate(divide="ignore"):
-                own = -np.log1p(-numbers_of(positions, key)) / self._weights(chunk)
-            found = np.concatenate([found, positions[np.isfinite(own)]])
-            order = np.concatenate([order, own[np.isfinite(own)]])
-            if len(found) > size:
-                kept = np.argpartition(order, size - 1)[:size]
-                found, order = found[kept], order[kept]
+        calls = [Call(run, (size, key)) for run in self._runs]
+        for some in self.engine.map(_foremost, replace(self, columns={}), calls):
+            found, order = _smallest(
+                np.concatenate([found, some[0]]), np.concatenate([order, some[1]]), size
+            )
         rows = self.at(np.sort(found))
         return Scan(rows=rows, weights=np.full(len(rows), self.total_weight / len(rows)))
 
     @cached_property
     def _heights(self) -> NDArray[np.float64]:
         """Sums of the base weights of all rows before each chunk, and of all."""
-        heights = [0.0]
-        for chunk in self.source.chunks:
-            heights.append(float(_running_sums(heights[-1], self._weights(chunk))[-1]))
+        if self.first is None:
+            weights = [float(self.weights(chunk).sum()) for chunk in self.source.chunks]
+        else:
+            weights = [self.first.chunks[chunk.start].total_weight for chunk in self.source.chunks]
+        heights: NDArray[np.float64] = np.cumsum([0.0, *weights])
         if not 0 < heights[-1] < np.inf:
             raise InvalidDataError(f"The base weights sum to {heights[-1]}: there are no rows.")
-        return np.array(heights)
+        return heights
+
+    # -- tasks ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _runs(self) -> list[list[Chunk]]:
+        """The chunks, divided into those that are worked on together: by the layout alone."""
+        worth = self.source.task_rows if isinstance(self.source, DividedSource) else TASK_ROWS
+        least = max(worth, self.n_rows // _MOST_TASKS)
+        runs: list[list[Chunk]] = []
+        for chunk in self.source.chunks:
+            if not runs or chunk.start - runs[-1][0].start >= least:
+                runs.append([])
+            runs[-1].append(chunk)
+        return runs
+
+    def _calls(self, given: Sequence[Any]) -> list[Call]:
+        """Return tasks for the chunks that are given something, with what that is."""
+        pairs = zip(self.source.chunks, given, strict=True)
+        used = [
+            [(c, some) for c, some in islice(pairs, len(run)) if some is not None]
+            for run in self._runs
+        ]
+        return [Call([c for c, _ in run], ([some for _, some in run],)) for run in used if run]
+
+    def portion(self, chunks: Sequence[Chunk]) -> "StreamedRows":
+        """Return the rows of some chunks, as they are sent to another process."""
+        source = self.source
+        if isinstance(source, DividedSource):
+            source = source.portion(chunks, list(self.columns))
+        first = None if self.first is None else self.first.of(c.start for c in chunks)
+        return StreamedRows(source, self.columns, first)
 
     # -- reading -------------------------------------------------------------------------------
 
-    @cached_property
-    def _nothing(self) -> Rows:
-        """No rows, with arrays of the right shapes."""
-        return self._read(self.source.chunks[0]).take(slice(0, 0))
+    def read(self, chunk: Chunk) -> Rows:
+        """Read a chunk.
 
-    def _in_advance(self) -> Iterator[Rows]:
-        """Read the chunks one after the other, each while the one before is in use."""
-        with ThreadPoolExecutor(1) as reader:
-            waiting = None
-            for chunk in self.source.chunks:
-                coming = reader.submit(self._read, chunk)
-                if waiting is not None:
-                    yield waiting.result()
-                waiting = coming
-            if waiting is not None:
-                yield waiting.result()
-
-    def _read(self, chunk: Chunk) -> Rows:
+        Raises
+        ------
+        InvalidDataError
+            If it is not what it was in the first reading, or a base weight is none.
+        """
         found = self.source.read(chunk, list(self.columns))
-        if self.verify is not None:
-            self.verify(chunk.start, found)
+        if self.first is not None:
+            self.first.verify(chunk.start, found)
         arrays = tuple(
             np.asarray(found[name]).astype(dtype, casting="same_kind", copy=False)
             for name, dtype in self.columns.items()
@@ -180,9 +219,27 @@ class StreamedRows:
                 f"{chunk.where} has {sorted(lengths)} rows, where {chunk.n_rows} were expected: it "
                 "has changed since the rows were opened. Open them again."
             )
-        return Rows(chunk.start + np.arange(chunk.n_rows), self._weights(chunk), arrays)
+        return Rows(chunk.start + np.arange(chunk.n_rows), self.weights(chunk), arrays)
 
-    def _weights(self, chunk: Chunk) -> NDArray[np.float64]:
+    @cached_property
+    def _nothing(self) -> Rows:
+        """No rows, with arrays of the right shapes."""
+        return self.read(self.source.chunks[0]).take(slice(0, 0))
+
+    def _in_advance(self) -> Iterator[Rows]:
+        """Read the chunks one after the other, each while the one before is in use."""
+        with ThreadPoolExecutor(1) as reader:
+            waiting = None
+            for chunk in self.source.chunks:
+                coming = reader.submit(self.read, chunk)
+                if waiting is not None:
+                    yield waiting.result()
+                waiting = coming
+            if waiting is not None:
+                yield waiting.result()
+
+    def weights(self, chunk: Chunk) -> NDArray[np.float64]:
+        """Read the base weights of a chunk; 1 where there are none."""
         found = self.source.weights(chunk)
         if found is None:
             return np.ones(chunk.n_rows)
@@ -196,10 +253,81 @@ class StreamedRows:
         return weights
 
 
-def _running_sums(before: float, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return `before`, and the sums from there on: one by one, as those of all rows in memory."""
-    sums: NDArray[np.float64] = np.cumsum(np.append(before, weights))
-    return sums
+def _in_blocks(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
+    """Cut consecutive rows into blocks of `size`; only the last one may be smaller."""
+    left: list[Rows] = []  # less than a block
+    n_left = 0
+    for part in parts:
+        left.append(part)
+        n_left += len(part)
+        if n_left >= size:
+            rows = Rows.joined(left)
+            n_left = len(rows) % size
+            yield from rows.take(slice(0, len(rows) - n_left)).blocks(size)
+            left = [rows.take(slice(len(rows) - n_left, None))]
+    if n_left:
+        yield Rows.joined(left)
+
+
+# -- what tasks do: pure functions of some chunks --------------------------------------------------
+
+
+def _reduced[T](work: Pass[T], rows: StreamedRows, chunks: Sequence[Chunk]) -> T:
+    return work.joined(map(work.begin(), _in_blocks(map(rows.read, chunks), work.size)))
+
+
+def _examined(rows: StreamedRows, chunks: Sequence[Chunk]) -> list[ChunkScan]:
+    return [rows.source.examine(chunk)[1] for chunk in chunks]
+
+
+def _taken(
+    rows: StreamedRows, chunks: Sequence[Chunk], positions: Sequence[NDArray[np.int64]]
+) -> Rows:
+    pairs = zip(chunks, positions, strict=True)
+    return Rows.joined([rows.read(chunk).take(some - chunk.start) for chunk, some in pairs])
+
+
+def _drawn(
+    rows: StreamedRows,
+    chunks: Sequence[Chunk],
+    points: Sequence[tuple[float, NDArray[np.float64]]],
+) -> tuple[Rows, NDArray[np.int64]]:
+    """Return the rows in whose share of the total weight points lie, and how many do."""
+    parts, counts = [], []
+    for chunk, (height, some) in zip(chunks, points, strict=True):
+        whole = rows.read(chunk)
+        # One by one, as the sums of all rows in memory.
+        heights = np.cumsum(np.append(height, whole.base_weights))[1:]
+        which = np.searchsorted(heights, some, side="right")
+        which = np.minimum(which, np.flatnonzero(whole.base_weights)[-1])
+        which, n_points = np.unique(which, return_counts=True)
+        parts.append(whole.take(which))
+        counts.append(n_points)
+    return Rows.joined(parts), np.concatenate(counts)
+
+
+def _foremost(
+    rows: StreamedRows, chunks: Sequence[Chunk], size: int, key: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the positions with the smallest ``-log(U_n) / u_n``, and these."""
+    found, order = np.empty(0, dtype=np.int64), np.empty(0)
+    for chunk in chunks:
+        positions = chunk.start + np.arange(chunk.n_rows)
+        with np.errstate(divide="ignore"):
+            own = -np.log1p(-numbers_of(positions, key)) / rows.weights(chunk)
+        finite = np.isfinite(own)
+        found, order = np.append(found, positions[finite]), np.append(order, own[finite])
+        found, order = _smallest(found, order, size)
+    return found, order
+
+
+def _smallest(
+    positions: NDArray[np.int64], order: NDArray[np.float64], size: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    if len(positions) <= size:
+        return positions, order
+    kept = np.argpartition(order, size - 1)[:size]
+    return positions[kept], order[kept]
 
 
 @dataclass(frozen=True)
@@ -216,6 +344,10 @@ class AbsentRows:
     total_weight: float
 
     def blocks(self, size: int) -> NoReturn:  # noqa: ARG002
+        """Refuse to read."""
+        raise self._error()
+
+    def reduce(self, work: Pass[Any]) -> NoReturn:  # noqa: ARG002
         """Refuse to read."""
         raise self._error()
 

@@ -13,13 +13,27 @@ from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
+from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.rewrite import coreset_model, row_values
+from pymc_coresets.reading.rewrite import (
+    POTENTIAL,
+    WEIGHTS,
+    coreset_model,
+    row_name,
+    row_values,
+)
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.source import Look, Scan
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.density import BLOCK_ROWS, FullDensity
+from pymc_coresets.sampling.density import (
+    BLOCK_ROWS,
+    FullDensity,
+    GradientPass,
+    Slopes,
+    block_by_block,
+    gradient_kernel,
+)
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.nuts import NutpieNuts, Nuts, PyMCNuts, Run
 from pymc_coresets.sampling.proposal import HeavyTailed, improve
@@ -255,8 +269,16 @@ class CoresetSampler:
 
     @property
     def _full_density(self) -> FullDensity:
-        source, some_row = self.loglikelihood.source, self.loglikelihood.some_row
-        return FullDensity(self._given, lambda: source.blocks(BLOCK_ROWS), some_row)
+        loglik = self.loglikelihood
+        if loglik.source is loglik.in_memory:
+            blocks = list(loglik.in_memory.blocks(BLOCK_ROWS))
+            return FullDensity(block_by_block(self._given, blocks, loglik.some_row))
+        return FullDensity(self._add_up_elsewhere)
+
+    def _add_up_elsewhere(self, points: np.ndarray) -> Slopes:
+        likelihood = self.loglikelihood.source.reduce(GradientPass(self._gradient_kernel, points))
+        prior = self._given(self.loglikelihood.some_row, np.zeros(1))
+        return likelihood.plus(Slopes.of(prior.logp_and_gradient, points))
 
     def _given_some(self, size: int, rng: np.random.Generator) -> Unconstrained:
         if size >= self.n_rows:
@@ -334,6 +356,17 @@ class CoresetSampler:
     def _space(self) -> Unconstrained:
         # Some hundred gradients are not worth what compiling them into one function takes.
         return Unconstrained(self._model, mode=loop_mode())
+
+    @cached_property
+    def _gradient_kernel(self) -> Kernel:
+        rows = self.loglikelihood.observations.rows
+        used = [(i, row.axis, self._shared.get(row_name(i))) for i, row in enumerate(rows)]
+        return gradient_kernel(
+            self._space,
+            self._model.logp(vars=[self._model[POTENTIAL]], jacobian=False),
+            self._shared[WEIGHTS],
+            [(i, axis, shared) for i, axis, shared in used if shared is not None],
+        )
 
     @cached_property
     def _nuts(self) -> Nuts:

@@ -11,7 +11,7 @@ from pymc_coresets.rows import collapsing
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
-from pymc_coresets.rows.source import Look, LookPart, Wanted
+from pymc_coresets.rows.source import LookPart, Wanted
 from pymc_coresets.rows.values import Rows
 
 N, S = 400, 30
@@ -31,7 +31,7 @@ def look_in_chunks(sizes, **options):
         for start, end in zip(np.r_[0, ends], ends, strict=False)
         if len(block := SOURCE.take(slice(start, min(end, N)))) or not start
     ]
-    return Look.of(parts, wanted)
+    return LookPart.joined(parts, wanted).look
 
 
 @given(sizes=st.lists(st.integers(1, 150), max_size=8), n_candidates=st.integers(1, 2 * N))

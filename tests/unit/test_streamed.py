@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from pymc_coresets import open_rows
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
@@ -82,11 +83,10 @@ def test_a_chunk_that_has_lost_rows_is_named():
 
 
 def test_chunks_are_compared_with_the_first_reading():
-    def verify(start, arrays):
-        raise InvalidDataError(f"{start} has changed")
-
-    with pytest.raises(InvalidDataError, match="0 has changed"):
-        list(StreamedRows(Table({"x": X}, [N]), {"x": X.dtype}, verify).blocks(100))
+    first = open_rows({"x": X}).scan()
+    assert len(list(StreamedRows(Table({"x": X}, [N]), {"x": X.dtype}, first).blocks(100))) == 7
+    with pytest.raises(InvalidDataError, match="rows 0 to 699: 'x' is not what it was"):
+        list(StreamedRows(Table({"x": X + 1}, [N]), {"x": X.dtype}, first).blocks(100))
 
 
 @pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])

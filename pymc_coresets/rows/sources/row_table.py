@@ -1,7 +1,7 @@
 """The one source of rows: a reader of some kind, and how its columns become arrays."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Never
 
 import numpy as np
@@ -18,8 +18,9 @@ from pymc_coresets.rows.first_reading import (
     fingerprint,
     spaced,
 )
+from pymc_coresets.rows.passes import TASK_ROWS
 from pymc_coresets.rows.sources.decoding import Fault, Recipe, decode, not_finite
-from pymc_coresets.rows.sources.layout import chunks_of, segment_at
+from pymc_coresets.rows.sources.layout import Piece, chunks_of, segment_at
 from pymc_coresets.rows.sources.reader import Reader
 
 __all__ = ["RowTable"]
@@ -37,6 +38,8 @@ class RowTable:
     reader : Reader
     recipes : mapping from str to Recipe
     weight : Recipe, optional
+    chunks : sequence of Chunk, optional
+        The rows of the reader; by default all, as `chunks_of` divides them.
 
     Raises
     ------
@@ -45,11 +48,17 @@ class RowTable:
     """
 
     def __init__(
-        self, reader: Reader, recipes: Mapping[str, Recipe], weight: Recipe | None = None
+        self,
+        reader: Reader,
+        recipes: Mapping[str, Recipe],
+        weight: Recipe | None = None,
+        chunks: Sequence[Chunk] | None = None,
     ) -> None:
         self._reader, self._recipes, self._weight = reader, dict(recipes), weight
         self.columns: Mapping[str, Column] = {n: r.column for n, r in self._recipes.items()}
-        self.chunks: Sequence[Chunk] = chunks_of(reader.pieces, divide=reader.divisible)
+        if chunks is None:
+            chunks = chunks_of(list(_pieces(reader)), divide=reader.divisible)
+        self.chunks: Sequence[Chunk] = chunks
         if not self.chunks:
             raise InvalidDataError("The source has no rows.")
         self._starts = [chunk.start for chunk in self.chunks]
@@ -147,8 +156,21 @@ class RowTable:
         dtypes = {name: column.dtype for name, column in self.columns.items()}
         return SourceScan.joined([self.examine(chunk)[1] for chunk in self.chunks], dtypes)
 
+    @property
+    def task_rows(self) -> int:
+        """See `DividedSource.task_rows`: rows that travel are sent chunk by chunk."""
+        return 1 if self._reader.travels else TASK_ROWS
+
+    def portion(self, chunks: Sequence[Chunk], names: Collection[str]) -> "RowTable":
+        """Return a source of some chunks and arrays, see `DividedSource.portion`."""
+        recipes = {name: self._recipes[name] for name in self._names(names)}
+        used = [*recipes.values(), *([] if self._weight is None else [self._weight])]
+        parts = list(dict.fromkeys(part for recipe in used for part in recipe.parts))
+        reader = self._reader.portion([chunk.key for chunk in chunks] if parts else [], parts)
+        return RowTable(reader, recipes, self._weight, chunks)
+
     def __repr__(self) -> str:
-        files = {piece.file for piece in self._reader.pieces} - {""}
+        files = {piece.file for piece in _pieces(self._reader)} - {""}
         noun = self._reader.noun
         counted = f"{spaced(len(files))} {noun}{'s' * (len(files) != 1)}" if files else ""
         size = self._reader.n_bytes
@@ -217,6 +239,10 @@ class RowTable:
         raise InvalidOptionError(
             f"There is no row {spaced(int(position))}: the source has {spaced(self.n_rows)} rows."
         )
+
+
+def _pieces(reader: Reader) -> Iterable[Piece]:
+    return reader.pieces.values() if isinstance(reader.pieces, Mapping) else reader.pieces
 
 
 def _distinct_positions(n: int, n_rows: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from mmap import mmap
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = ["ArrayTable", "Field", "Table", "Values", "array_field", "array_values"]
+__all__ = ["ArrayTable", "Field", "ReadTable", "Table", "Values", "array_field", "array_values"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,46 @@ class Table(Protocol):
 
     def values(self, name: str, rows: slice) -> Values:
         """Return some rows of a column."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReadTable:
+    """The values of some rows, which were read elsewhere.
+
+    Parameters
+    ----------
+    n_rows : int
+    fields : mapping from str to Field
+    columns : mapping from str to Values
+    """
+
+    n_rows: int
+    fields: Mapping[str, Field]
+    columns: Mapping[str, Values]
+
+    @classmethod
+    def of(cls, table: Table, rows: slice, names: Sequence[str]) -> Self:
+        """Read some rows of a table.
+
+        Examples
+        --------
+        >>> ReadTable.of(ArrayTable({"x": np.arange(9.0)}), slice(2, 5), ["x"]).n_rows
+        3
+        """
+        columns = {name: table.values(name, rows) for name in names if name in table.fields}
+        fields = {name: table.fields[name] for name in columns}
+        return cls(len(range(*rows.indices(table.n_rows))), fields, columns)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the columns, see `Table.n_bytes`."""
+        return sum(values.data.nbytes for values in self.columns.values())
+
+    def values(self, name: str, rows: slice) -> Values:
+        """Return some rows of a column, see `Table.values`."""
+        values = self.columns[name]
+        missing = None if values.missing is None else values.missing[rows]
+        return Values(values.data[rows], missing, values.categories)
 
 
 def array_field(array: NDArray[Any]) -> Field:

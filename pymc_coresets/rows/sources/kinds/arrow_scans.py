@@ -1,6 +1,7 @@
 """Arrow datasets that are filtered, or are no Parquet files: read by Arrow's own scanner."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from pymc_coresets.rows.sources.cursors import Cursors
 from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.kinds.arrow_tables import ArrowTable, schema_fields, tables_of_sizes
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, Segment, cuts_of
+from pymc_coresets.rows.sources.reader import Key, Pieces
 from pymc_coresets.rows.sources.tabular import Field, Table
 
 __all__ = ["ScanReader"]
@@ -29,23 +31,37 @@ class ScanReader:
         Which rows to read.  They are counted now, which reads the columns of this expression.
     """
 
-    noun, divisible = "file", True
+    noun, divisible, travels = "file", True, False
     n_bytes: int | None = None
 
     def __init__(self, fragments: Sequence[Any], schema: Any, chosen: Any = None) -> None:  # noqa: ANN401
         self.kind = "Arrow dataset" if chosen is None else "filtered Arrow dataset"
         self._schema, self._chosen = schema, chosen
         self.fields: Mapping[str, Field] = schema_fields(schema)
-        self._fragments, pieces = [], []
+        parts: list[Any] = []
+        pieces: list[Piece] = []
         for fragment in fragments:
             path = getattr(fragment, "path", "") or "a table in memory"
             with reading_errors(path):
                 for part in _parts_of(fragment):
                     n_rows = part.count_rows(filter=chosen)
-                    self._fragments.append(part)
+                    parts.append(part)
                     pieces.append(Piece(_place_of(path, part, chosen), path, n_rows))
-        self.pieces = tuple(pieces)
+        self._fragments: Mapping[int, Any] = dict(enumerate(parts))
+        self.pieces: Pieces = tuple(pieces)
         self._cursors = Cursors()
+
+    def portion(self, keys: Sequence[Key], names: Sequence[str]) -> "ScanReader":
+        """Return a reader that knows some of the fragments only, see `Reader.portion`."""
+        del names  # the layout is that of all columns
+        pieces = {segment.piece for key in keys for segment in key}
+        portion = copy(self)
+        vars(portion).update(
+            pieces={piece: self.pieces[piece] for piece in pieces},
+            _fragments={piece: self._fragments[piece] for piece in pieces},
+            _cursors=Cursors(),
+        )
+        return portion
 
     def tables(
         self, segments: Sequence[Segment], names: Sequence[str]

@@ -8,6 +8,7 @@ from pymc_coresets.rows.first_reading import spaced
 from pymc_coresets.rows.sources.cursors import Cursor
 from pymc_coresets.rows.sources.kinds.conversion import table_of
 from pymc_coresets.rows.sources.layout import Piece, Segment
+from pymc_coresets.rows.sources.reader import Key, Reader, SentRows
 from pymc_coresets.rows.sources.tabular import Field, Table
 
 __all__ = ["IterableReader"]
@@ -31,7 +32,7 @@ class IterableReader:
         If there are none.
     """
 
-    kind, noun, divisible = "iterable", "chunk", False
+    kind, noun, divisible, travels = "iterable", "chunk", False, True
     n_bytes: int | None = None
 
     def __init__(self, source: Any) -> None:  # noqa: ANN401
@@ -80,6 +81,10 @@ class IterableReader:
                     "read first: the source must yield the same chunks every time."
                 )
             yield table, slice(0, table.n_rows)
+
+    def portion(self, keys: Sequence[Key], names: Sequence[str]) -> Reader:
+        """Return what some chunks hold, see `Reader.portion`."""
+        return SentRows(self, keys, names)
 
     def _start(self) -> Iterator[Table]:
         source: Callable[[], Any] | Any = self._source

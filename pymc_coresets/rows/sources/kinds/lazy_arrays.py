@@ -10,6 +10,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.kinds.conversion import library_of
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, Segment
+from pymc_coresets.rows.sources.reader import Key, Reader, SentRows
 from pymc_coresets.rows.sources.tabular import ArrayTable, Field, Table, array_field
 
 __all__ = ["LazyArrays", "dataset_arrays", "is_lazy"]
@@ -45,7 +46,7 @@ class LazyArrays:
         If Dask does not know the sizes of the blocks of an array.
     """
 
-    noun, divisible = "", False
+    noun, divisible, travels = "", False, True
 
     def __init__(self, arrays: Mapping[str, Any], kind: str) -> None:
         self._arrays = {
@@ -83,6 +84,10 @@ class LazyArrays:
         with reading_errors(f"rows {rows.start} to {rows.stop - 1}", _REMEDY):
             table = ArrayTable(_loaded({name: self._arrays[name][rows] for name in names}))
         yield table, slice(0, table.n_rows)
+
+    def portion(self, keys: Sequence[Key], names: Sequence[str]) -> Reader:
+        """Return what some chunks hold, see `Reader.portion`."""
+        return SentRows(self, keys, names)
 
 
 def dataset_arrays(dataset: Any, dim: str | None) -> dict[str, Any]:  # noqa: ANN401

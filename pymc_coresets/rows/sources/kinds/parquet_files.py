@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -24,6 +25,7 @@ from pymc_coresets.rows.sources.kinds.arrow_tables import (
     tables_of_sizes,
 )
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, Segment, cuts_of
+from pymc_coresets.rows.sources.reader import Key, Pieces
 from pymc_coresets.rows.sources.tabular import Field, Table
 
 __all__ = ["ParquetFile", "ParquetReader", "fields_of"]
@@ -70,7 +72,7 @@ class ParquetReader:
         Of the first file.
     """
 
-    kind, noun, divisible = "Parquet", "file", True
+    kind, noun, divisible, travels = "Parquet", "file", True, False
 
     def __init__(
         self,
@@ -78,9 +80,11 @@ class ParquetReader:
         filesystem: Any,  # noqa: ANN401
         fields: Mapping[str, Field],
     ) -> None:
-        self._files, self._filesystem, self.fields = tuple(files), filesystem, fields
-        self._places = [(f, i) for f, file in enumerate(files) for i in range(len(file.groups))]
-        self.pieces = tuple(
+        self._filesystem, self.fields = filesystem, fields
+        self._files: Mapping[int, ParquetFile] = dict(enumerate(files))
+        places = [(f, i) for f, file in self._files.items() for i in range(len(file.groups))]
+        self._places: Mapping[int, tuple[int, int]] = dict(enumerate(places))
+        self.pieces: Pieces = tuple(
             Piece(f"{file.path}, row group {group}", file.path, n_rows)
             for file in files
             for group, n_rows in zip(file.groups, file.n_rows, strict=True)
@@ -99,6 +103,19 @@ class ParquetReader:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._reset()
+
+    def portion(self, keys: Sequence[Key], names: Sequence[str]) -> "ParquetReader":
+        """Return a reader that knows the files of some pieces only, see `Reader.portion`."""
+        del names  # the layout is that of all columns
+        pieces = {segment.piece for key in keys for segment in key}
+        portion, places = copy(self), {piece: self._places[piece] for piece in pieces}
+        vars(portion).update(
+            pieces={piece: self.pieces[piece] for piece in pieces},
+            _places=places,
+            _files={number: self._files[number] for number, _ in places.values()},
+            _cursors=Cursors(),
+        )
+        return portion
 
     def tables(
         self, segments: Sequence[Segment], names: Sequence[str]

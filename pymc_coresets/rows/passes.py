@@ -1,0 +1,120 @@
+"""A pass over all rows: what is computed from each block, and how the results of blocks add up."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import islice
+from threading import Lock
+from typing import Protocol
+
+from threadpoolctl import threadpool_limits
+
+from pymc_coresets.rows.values import Rows
+
+__all__ = [
+    "TASK_ROWS",
+    "Pass",
+    "in_threads",
+    "n_cores",
+    "one_blas_thread",
+    "reduced_by_threads",
+]
+
+#: Rows that are worked on together, at least: a second or more of log-likelihoods, and eight
+#: chunks, so that reading the one that two tasks share costs little.
+TASK_ROWS = 2**20
+
+
+class Pass[T](Protocol):
+    """What is computed from all rows: pure, and a value that can be sent to another process.
+
+    Attributes
+    ----------
+    size : int
+        Number of rows of a block.
+    """
+
+    @property
+    def size(self) -> int:
+        """See above."""
+
+    def begin(self) -> Callable[[Rows], T]:
+        """Prepare what all blocks have in common; return the function of a block."""
+
+    def joined(self, parts: Iterable[T]) -> T:
+        """Add up results of consecutive blocks, or of groups of them, in their order."""
+
+
+def reduced_by_threads[T](work: Pass[T], blocks: Iterable[Rows], groups: Sequence[int]) -> T:
+    """Add up what threads compute from blocks: within each group of rows, and then the groups.
+
+    Sums of floating-point numbers depend on their order, so this is the order in every engine.
+
+    Parameters
+    ----------
+    work : Pass
+    blocks : iterable of Rows
+        In order, each of ``work.size`` rows but for the last one of a group.
+    groups : sequence of int
+        Number of rows of each group.
+    """
+    with one_blas_thread():
+        parts = in_threads(work.begin(), blocks)
+        n_blocks = [-(-n_rows // work.size) for n_rows in groups]
+        return work.joined(work.joined(islice(parts, number)) for number in n_blocks)
+
+
+def in_threads[B, T](use: Callable[[B], T], blocks: Iterable[B]) -> Iterator[T]:
+    """Yield the function of each block, in their order, computed in one thread per core.
+
+    The first block is worked on alone, because that may compile.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> list(in_threads(len, Rows(np.arange(5), np.ones(5)).blocks(2)))
+    [2, 2, 1]
+    """
+    pending = iter(blocks)
+    # The blocks are the parallel work: threads of BLAS inside them would only compete.
+    with one_blas_thread(), ThreadPoolExecutor(n_cores()) as pool:
+        yield from map(use, islice(pending, 1))
+        queue = deque(pool.submit(use, block) for block in islice(pending, 2 * n_cores()))
+        while queue:
+            result = queue.popleft().result()
+            queue.extend(pool.submit(use, block) for block in islice(pending, 1))
+            yield result
+
+
+def n_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+_lock = Lock()
+_users = 0
+_limits: threadpool_limits | None = None
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let BLAS use one thread, until the last of the threads that are in here has left.
+
+    How many threads BLAS has belongs to the whole process, and decides over the last bits.
+    """
+    global _users, _limits  # noqa: PLW0603 - as BLAS has it
+    with _lock:
+        _users += 1
+        if _users == 1:
+            _limits = threadpool_limits(1, user_api="blas")
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0 and _limits is not None:
+                _limits.restore_original_limits()

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from functools import partial
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,13 @@ import pymc as pm
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from pymc_coresets import CoresetWarning, InvalidDataError, build_coreset, open_rows
+from pymc_coresets import (
+    CoresetWarning,
+    InvalidDataError,
+    RiemannianPursuit,
+    build_coreset,
+    open_rows,
+)
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
@@ -39,43 +45,48 @@ def points(n, seed=1):
 
 # -- memory ----------------------------------------------------------------------------------------
 
-N_COLUMNS = 20
 BUILD = """
-import os, resource, sys
+import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (2 * 10**9, 2 * 10**9))
 import numpy as np, pymc as pm
 from pymc_coresets import build_coreset, open_rows
-rows = open_rows(sys.argv[1], columns={"X": [f"x{j}" for j in range(20)], "y": "y"})
+rows = open_rows(sys.argv[1:], columns={"X": [f"x{j}" for j in range(20)], "y": "y"})
 some = rows.head(50)
 with pm.Model() as model:
     X, y = pm.Data("X", some["X"]), pm.Data("y", some["y"])
     mean = pm.Normal("a") + pm.Normal("b") * (X @ np.full(20, 0.2))
     pm.Normal("likelihood", mean, observed=y)
-    coreset = build_coreset(rows=rows, random_seed=1, progressbar=False)
+draws = {name: np.random.default_rng(1).normal(size=50) for name in "ab"}
+coreset = build_coreset(
+    model, rows=rows, method="pursuit", weighting=draws, random_seed=1, progressbar=False
+)
 assert coreset.n_observations == len(rows), coreset
-assert coreset.objective < 0.01, coreset
 with open("/proc/self/status") as file:
     print(next(line.split()[1] for line in file if line.startswith("VmHWM")))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-def test_ten_times_as_many_rows_take_no_more_memory(tmp_path):
-    """A million rows are 168 MB; a block of 131 072 is 22 MB, and 10^5 rows are one of 17 MB."""
+def test_three_times_as_many_rows_take_no_more_memory(tmp_path):
+    """A million rows are 168 MB, a chunk of 131 072 is 22 MB; some of these are held at once."""
+    n, rng = 10**6, np.random.default_rng(1)
+    X = rng.normal(size=(20, n))
+    table = pa.table({f"x{j}": x for j, x in enumerate(X)} | {"y": rng.normal(X[0])})
+    paths = [tmp_path / f"{part}.parquet" for part in range(3)]
+    options = {"compression": "none", "use_dictionary": False, "row_group_size": 2**17}
+    pq.write_table(table, paths[0], **options)
+    for path in paths[1:]:
+        path.hardlink_to(paths[0])
+    settings = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"}
     peaks = []
-    for n in (10**5, 10**6):
-        path, rng = tmp_path / f"{n}.parquet", np.random.default_rng(1)
-        X = rng.normal(size=(N_COLUMNS, n))
-        data = {f"x{j}": x for j, x in enumerate(X)} | {"y": rng.normal(X.sum(axis=0) * 0.1)}
-        pq.write_table(pa.table(data), path, compression="none", use_dictionary=False)
+    for some in (paths[:1], paths):
         done = subprocess.run(
-            [sys.executable, "-c", BUILD, str(path)],
-            env=os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"},
-            capture_output=True, text=True, check=False,
+            [sys.executable, "-W", "ignore", "-c", BUILD, *map(str, some)],
+            env=os.environ | settings, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert not done.returncode, done.stderr
         peaks.append(int(done.stdout.split()[-1]) / 1000)
-    assert peaks[1] < peaks[0] + 80, f"{peaks} MB"
+    assert peaks[1] < peaks[0] + 100, f"{peaks} MB"
 
 
 # -- chunks ----------------------------------------------------------------------------------------
@@ -194,45 +205,51 @@ def test_ten_thousand_million_rows_by_base_weights():
 # -- interruptions and changes ---------------------------------------------------------------------
 
 
-def interrupted_at(number):
-    """Rows whose read is interrupted once, by Ctrl-C."""
-    rows, reads = open_rows([points(500, seed) for seed in range(3)]), []
-    read = rows.read
+def reading(columns, change):
+    """Rows whose arrays pass through a function, which is told how many times they were read."""
+    rows = open_rows(columns)
+    read, reads = rows.read, count(1)
+    rows.read = lambda chunk, names=None: change(read(chunk, names), next(reads))
+    return rows
 
-    def counted(chunk, names=None):
-        reads.append(chunk)
-        if len(reads) == number:
+
+def build_interrupted_at(number):
+    """Build a coreset from rows of which one reading is interrupted by Ctrl-C; count the others."""
+    readings = []
+
+    def change(arrays, n):
+        readings.append(n)
+        if n == number:
             raise KeyboardInterrupt
-        return read(chunk, names)
+        return arrays
 
-    rows.read = counted
-    return rows, reads
-
-
-@pytest.mark.parametrize(("number", "late"), [(8, False), (10**9, True)])
-def test_ctrl_c_while_rows_are_read(number, late):
-    n_threads = threading.active_count()
-    rows, reads = interrupted_at(number)
-    build = partial(build_coreset, line(points(20)), rows=rows, tolerance=1e-15, **SETTINGS)
+    columns = points(500)
+    with pm.Model() as model:  # whose posterior is not normal, so that no coreset is ever exact
+        x, y = (pm.Data(name, column[:20]) for name, column in columns.items())
+        pm.Bernoulli("positive", logit_p=pm.Normal("a") + pm.Normal("b") * x, observed=y > 0)
+    method = RiemannianPursuit(max_rounds=2, tolerance=1e-15)
     with warnings.catch_warnings(action="ignore", category=CoresetWarning):
-        if not late:
-            with pytest.raises(KeyboardInterrupt):
-                build()
-        else:
-            build()
+        rows = reading(columns, change)
+        return build_coreset(model, rows=rows, method=method, **SETTINGS), readings[-1]
+
+
+def test_ctrl_c_while_rows_are_read():
+    n_threads = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        build_interrupted_at(4)  # before there is anything to choose from
+    _, n_readings = build_interrupted_at(None)
+    found, _ = build_interrupted_at(n_readings)
+    assert "nterrupted" in found.status
+    assert found.size > 0
     assert threading.active_count() == n_threads
-    print(len(reads))
 
 
-def test_a_second_reading_that_differs_is_found():
-    columns, readings = points(4_000), []
+@pytest.mark.parametrize("number", [2, 5])
+def test_a_later_reading_that_differs_is_found(number):
+    columns = points(4_000)
 
-    def chunks():
-        readings.append(1)
-        shift = 1e-6 if len(readings) > 3 else 0.0
-        for start in range(0, 4_000, 1_000):
-            some = {name: column[start : start + 1_000] for name, column in columns.items()}
-            yield some | {"y": some["y"] + shift * (start == 2_000)}
+    def change(arrays, n):
+        return {name: a + 1e-6 * (name == "y" and n >= number) for name, a in arrays.items()}
 
-    with pytest.raises(InvalidDataError, match="not what it was in the first reading"):
-        build_coreset(line(columns), rows=open_rows(chunks), **SETTINGS)
+    with pytest.raises(InvalidDataError, match="'y' is not what it was in the first reading"):
+        build_coreset(line(columns), rows=reading(columns, change), **SETTINGS)

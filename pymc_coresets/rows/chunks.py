@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.rows.first_reading import ChunkScan, SourceScan
 
-__all__ = ["Chunk", "Column", "DividedSource", "RowSource", "Seed"]
+__all__ = ["Chunk", "Column", "DividedSource", "LackingSource", "RowSource", "Seed"]
 
 type Arrays = dict[str, NDArray[Any]]
 type Seed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator
@@ -174,3 +174,18 @@ class DividedSource(RowSource, Protocol):
         Its pickle holds the paths and the layout that these need; the rows themselves where they
         lie in this process.
         """
+
+    def collections(
+        self, chunks: Sequence[Chunk], names: Collection[str]
+    ) -> "tuple[LackingSource, list[list[Any]]] | None":
+        """Return the same without rows, and collections of Dask of which each chunk is made.
+
+        None where the rows lie elsewhere.
+        """
+
+
+class LackingSource(RowSource, Protocol):
+    """A portion of a source that lacks its rows."""
+
+    def with_tables(self, found: Sequence[Sequence[Any]]) -> RowSource:
+        """Add the rows: what the collections of each chunk have become."""

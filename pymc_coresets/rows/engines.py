@@ -8,7 +8,7 @@ their results are added up in the order of the rows, so that all engines return 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
@@ -52,6 +52,9 @@ class Portions(Protocol):
 
     def portion(self, chunks: Sequence[Chunk]) -> Any:  # noqa: ANN401
         """Return what stands for the rows of some chunks there."""
+
+    def collections(self, chunks: Sequence[Chunk]) -> tuple[Any, Any] | None:
+        """Return the same without rows, and the collections of Dask that these are; or None."""
 
 
 class Engine(Protocol):
@@ -194,10 +197,13 @@ class Failure:
     """An error that a task found on purpose, as its result: no traceback of another process."""
 
     error: CoresetError
-    passing: bool = field(default=False)  # of the operating system or the network
+    passing: bool = False  # of the operating system or the network
+    suspect: bool = False  # whether the task, or another one beside it, kills workers
 
 
-def perform(expected: Mapping[str, str], work: bytes, task: bytes, *tables: Any) -> Any:  # noqa: ANN401
+def perform(
+    expected: Mapping[str, str], work: bytes, task: bytes, tables: Sequence[Any] | None = None
+) -> Any:  # noqa: ANN401
     """Work on a task, in another process.
 
     Parameters
@@ -208,8 +214,8 @@ def perform(expected: Mapping[str, str], work: bytes, task: bytes, *tables: Any)
         The function; unpickled once for many tasks.
     task : bytes
         The rows, the chunks, and further arguments.
-    tables : object
-        Data that the rows lack, where a cluster holds them.
+    tables : sequence, optional
+        Rows that a cluster holds.
 
     Returns
     -------
@@ -226,7 +232,7 @@ def perform(expected: Mapping[str, str], work: bytes, task: bytes, *tables: Any)
         )
     try:
         rows, chunks, args = pickle.loads(task)
-        if tables:
+        if tables is not None:
             rows = rows.with_tables(tables)
         with one_blas_thread():
             return _unpacked(work)(rows, chunks, *args)
@@ -242,30 +248,50 @@ def in_order[T](
     n_ahead: Callable[[], int],
 ) -> Iterator[T]:
     """Submit tasks, a few ahead, and yield their results in order; cancel the rest in the end."""
-    done: SimpleQueue[int] = SimpleQueue()
-    waiting, results, tries = dict(enumerate(calls)), {}, dict.fromkeys(range(len(calls)), 0)
+    done: SimpleQueue[tuple[int, Any]] = SimpleQueue()
+    waiting, tries = dict(enumerate(calls)), dict.fromkeys(range(len(calls)), 0)
     futures: dict[int, Any] = {}
+    results: dict[int, T] = {}
+    suspects: set[int] = set()
     n_yielded = 0
     try:
         while n_yielded < len(calls):
-            for number in list(islice(waiting, max(n_ahead() - len(futures), 0))):
+            limit = 1 if suspects else n_ahead()
+            for number in list(islice(waiting, max(limit - len(futures), 0))):
                 futures[number] = submit(waiting.pop(number))
-                futures[number].add_done_callback(lambda _, number=number: done.put(number))
-            number = done.get()
+                futures[number].add_done_callback(lambda f, number=number: done.put((number, f)))
+            number, future = done.get()
+            if futures.get(number) is not future:
+                continue  # one that was taken back
             outcome = finished(futures.pop(number), calls[number])
             tries[number] += 1
             if isinstance(outcome, Failure):
-                if not outcome.passing or tries[number] >= _N_TRIES:
+                if tries[number] >= _most_tries(outcome, len(calls)):
                     raise outcome.error
                 waiting = {number: calls[number]} | waiting
+                if outcome.suspect:  # once more, with nothing beside it
+                    suspects.add(number)
+                    waiting |= {n: calls[n] for n in futures}
+                    _cancel(futures)
                 continue
+            suspects.discard(number)
             results[number] = outcome
             while n_yielded in results:
                 yield results.pop(n_yielded)
                 n_yielded += 1
     finally:
-        for future in futures.values():
-            future.cancel()
+        _cancel(futures)
+
+
+def _most_tries(failure: Failure, n_tasks: int) -> int:
+    if failure.suspect:
+        return min(n_tasks, 2)
+    return _N_TRIES if failure.passing else 1
+
+
+def _cancel(futures: dict[int, Any]) -> None:
+    while futures:
+        futures.popitem()[1].cancel()
 
 
 @cache

@@ -5,13 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
-from pymc_coresets.rows.chunks import Chunk, DividedSource, RowSource
+from pymc_coresets.rows.chunks import Chunk, DividedSource, LackingSource, RowSource
 from pymc_coresets.rows.engines import Call, Engine, Threads
 from pymc_coresets.rows.first_reading import ChunkScan, SourceScan
 from pymc_coresets.rows.keyed import numbers_of
@@ -193,6 +193,20 @@ class StreamedRows:
         source = self.source
         if isinstance(source, DividedSource):
             source = source.portion(chunks, list(self.columns))
+        return self._part(source, chunks)
+
+    def collections(self, chunks: Sequence[Chunk]) -> tuple["StreamedRows", list[list[Any]]] | None:
+        """Return a portion without rows, and the collections of Dask that these are; or None."""
+        if not isinstance(self.source, DividedSource):
+            return None
+        found = self.source.collections(chunks, list(self.columns))
+        return None if found is None else (self._part(found[0], chunks), found[1])
+
+    def with_tables(self, found: Sequence[Sequence[Any]]) -> "StreamedRows":
+        """Return a portion with its rows."""
+        return replace(self, source=cast(LackingSource, self.source).with_tables(found))
+
+    def _part(self, source: RowSource, chunks: Sequence[Chunk]) -> "StreamedRows":
         first = None if self.first is None else self.first.of(c.start for c in chunks)
         return StreamedRows(source, self.columns, first)
 

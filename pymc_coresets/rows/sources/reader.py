@@ -1,12 +1,22 @@
 """What a kind of source must be able to do, and the simplest one: a table in memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Protocol, Self, runtime_checkable
 
 from pymc_coresets.rows.sources.layout import Piece, Segment
 from pymc_coresets.rows.sources.tabular import Field, ReadTable, Table
 
-__all__ = ["Key", "Pieces", "Reader", "SentRows", "TableReader"]
+__all__ = ["DaskReader", "Key", "Lies", "Pieces", "Reader", "SentRows", "TableReader"]
+
+
+class Lies(Enum):
+    """Where rows lie."""
+
+    IN_FILES = "in files, which every process can read"
+    HERE = "in this process, which sends them to others"
+    WITH_DASK = "in collections of Dask, which a cluster computes where they lie"
 
 
 type Key = tuple[Segment, ...]  # of a chunk
@@ -24,14 +34,14 @@ class Reader(Protocol):
         What `Piece.file` names: ``"file"``, ``"partition"``; empty for tables in memory.
     divisible : bool
         Whether a large piece may be divided into several chunks.
-    travels : bool
-        Whether the rows must travel to other processes, which cannot read them where they lie.
+    lies : Lies
+        Where the rows lie: what other processes need to read them.
     """
 
     kind: str
     noun: str
     divisible: bool
-    travels: bool
+    lies: "Lies"
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -54,6 +64,14 @@ class Reader(Protocol):
         """Return a reader of some columns of the chunks with these keys, to be sent elsewhere."""
 
 
+@runtime_checkable
+class DaskReader(Protocol):
+    """A reader of rows that lie `Lies.WITH_DASK`."""
+
+    def collections(self, key: Key, names: Sequence[str]) -> list[Any]:
+        """Return some columns of a chunk: collections that become tables, one after the other."""
+
+
 class TableReader:
     """A table that lies in memory, or in memory-mapped files.
 
@@ -65,7 +83,7 @@ class TableReader:
     """
 
     noun = ""
-    divisible = travels = True
+    divisible, lies = True, Lies.HERE
 
     def __init__(self, table: Table, kind: str) -> None:
         self.table, self.kind = table, kind
@@ -83,51 +101,70 @@ class TableReader:
 
     def portion(self, keys: Sequence[Key], names: Sequence[str]) -> Reader:
         """Return what some chunks hold, see `Reader.portion`."""
-        return SentRows(self, keys, names)
+        return SentRows.of(self, keys, names)
 
 
+@dataclass(kw_only=True)
 class SentRows:
-    """Some chunks of a reader that were read already, and are sent to where they are decoded.
+    """Some chunks of a reader that are sent to where they are decoded.
 
     Parameters
     ----------
-    reader : Reader
+    kind, noun : str
+    fields : mapping from str to Field
+    pieces : mapping from int to Piece
+        By their numbers in the reader.
     keys : sequence of tuple of Segment
         Of the chunks.
-    names : sequence of str
-        Of the columns.
+    found : sequence of sequence of Table
+        The rows of each chunk.
 
     Examples
     --------
     >>> import numpy as np
     >>> from pymc_coresets.rows.sources.tabular import ArrayTable
     >>> reader = TableReader(ArrayTable({"x": np.arange(9.0)}), "dict")
-    >>> sent = SentRows(reader, [(Segment(0, 3, 5),)], ["x"])
+    >>> sent = SentRows.of(reader, [(Segment(0, 3, 5),)], ["x"])
     >>> [(table, rows)] = sent.tables((Segment(0, 3, 5),), ["x"])
     >>> table.values("x", rows).data
     array([3., 4.])
     """
 
-    n_bytes = None
-    divisible = travels = True
+    kind: str
+    noun: str
+    fields: Mapping[str, Field]
+    pieces: Mapping[int, Piece]
+    keys: Sequence[Key]
+    found: Sequence[Sequence[Table]] = ()
+    n_bytes: None = None
+    divisible: bool = True
+    lies: Lies = Lies.HERE
 
-    def __init__(self, reader: Reader, keys: Sequence[Key], names: Sequence[str]) -> None:
-        self.kind, self.noun = reader.kind, reader.noun
-        self.fields = {name: reader.fields[name] for name in names}
-        self.pieces = {s.piece: reader.pieces[s.piece] for key in keys for s in key}
-        self._tables = {
-            key: [ReadTable.of(*found, names) for found in reader.tables(key, names)]
-            for key in keys
-        }
+    @classmethod
+    def of(cls, reader: Reader, keys: Sequence[Key], names: Sequence[str]) -> Self:
+        """Read some columns of chunks."""
+        found = [[ReadTable.of(*part, names) for part in reader.tables(k, names)] for k in keys]
+        return replace(cls.without_rows(reader, keys, names), found=found)
+
+    @classmethod
+    def without_rows(cls, reader: Reader, keys: Sequence[Key], names: Sequence[str]) -> Self:
+        """Leave out the rows, which a cluster will add as `found`."""
+        return cls(
+            kind=reader.kind,
+            noun=reader.noun,
+            fields={name: reader.fields[name] for name in names},
+            pieces={s.piece: reader.pieces[s.piece] for key in keys for s in key},
+            keys=list(keys),
+        )
 
     def tables(
         self, segments: Sequence[Segment], names: Sequence[str]
     ) -> Iterator[tuple[Table, slice]]:
         """Return what was read, see `Reader.tables`."""
         del names
-        for table in self._tables[tuple(segments)]:
+        for table in self.found[self.keys.index(tuple(segments))]:
             yield table, slice(0, table.n_rows)
 
     def portion(self, keys: Sequence[Key], names: Sequence[str]) -> Reader:
         """Return what some chunks hold, see `Reader.portion`."""
-        return SentRows(self, keys, names)
+        return SentRows.of(self, keys, names)

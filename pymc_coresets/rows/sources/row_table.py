@@ -2,7 +2,8 @@
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Never
+from dataclasses import replace
+from typing import Any, Never, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,9 @@ from pymc_coresets.rows.first_reading import (
 )
 from pymc_coresets.rows.passes import TASK_ROWS
 from pymc_coresets.rows.sources.decoding import Fault, Recipe, decode, not_finite
+from pymc_coresets.rows.sources.kinds.conversion import table_of
 from pymc_coresets.rows.sources.layout import Piece, chunks_of, segment_at
-from pymc_coresets.rows.sources.reader import Reader
+from pymc_coresets.rows.sources.reader import DaskReader, Key, Lies, Reader, SentRows
 
 __all__ = ["RowTable"]
 
@@ -158,15 +160,42 @@ class RowTable:
 
     @property
     def task_rows(self) -> int:
-        """See `DividedSource.task_rows`: rows that travel are sent chunk by chunk."""
-        return 1 if self._reader.travels else TASK_ROWS
+        """See `DividedSource.task_rows`: rows that are not in files are sent chunk by chunk."""
+        return TASK_ROWS if self._reader.lies is Lies.IN_FILES else 1
 
     def portion(self, chunks: Sequence[Chunk], names: Collection[str]) -> "RowTable":
         """Return a source of some chunks and arrays, see `DividedSource.portion`."""
-        recipes = {name: self._recipes[name] for name in self._names(names)}
-        used = [*recipes.values(), *([] if self._weight is None else [self._weight])]
+        keys, parts = self._sent(chunks, names)
+        return self._portion(self._reader.portion(keys, parts), chunks, names)
+
+    def collections(
+        self, chunks: Sequence[Chunk], names: Collection[str]
+    ) -> tuple["RowTable", list[list[Any]]] | None:
+        """Return a portion that lacks its rows, see `DividedSource.collections`."""
+        if not isinstance(self._reader, DaskReader) or self._reader.lies is not Lies.WITH_DASK:
+            return None
+        keys, parts = self._sent(chunks, names)
+        reader = SentRows.without_rows(self._reader, keys, parts)
+        found = [self._reader.collections(key, parts) for key in keys]
+        return self._portion(reader, chunks, names), found
+
+    def with_tables(self, found: Sequence[Sequence[Any]]) -> "RowTable":
+        """Add the rows that a portion lacks: what the collections have become."""
+        tables = [[table for value in some if (table := table_of(value))] for some in found]
+        reader = replace(cast(SentRows, self._reader), found=tables)
+        return RowTable(reader, self._recipes, self._weight, self.chunks)
+
+    def _sent(self, chunks: Sequence[Chunk], names: Collection[str]) -> tuple[list[Key], list[str]]:
+        """Return the keys of chunks and the columns that arrays need; no keys where none does."""
+        used = [self._recipes[name] for name in self._names(names)]
+        used += [] if self._weight is None else [self._weight]
         parts = list(dict.fromkeys(part for recipe in used for part in recipe.parts))
-        reader = self._reader.portion([chunk.key for chunk in chunks] if parts else [], parts)
+        return [chunk.key for chunk in chunks] if parts else [], parts
+
+    def _portion(
+        self, reader: Reader, chunks: Sequence[Chunk], names: Collection[str]
+    ) -> "RowTable":
+        recipes = {name: self._recipes[name] for name in names}
         return RowTable(reader, recipes, self._weight, chunks)
 
     def __repr__(self) -> str:

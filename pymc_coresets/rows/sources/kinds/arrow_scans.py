@@ -12,7 +12,7 @@ from pymc_coresets.rows.sources.cursors import Cursors
 from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.kinds.arrow_tables import ArrowTable, schema_fields, tables_of_sizes
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, Segment, cuts_of
-from pymc_coresets.rows.sources.reader import Key, Pieces
+from pymc_coresets.rows.sources.reader import Key, Lies, Pieces
 from pymc_coresets.rows.sources.tabular import Field, Table
 
 __all__ = ["ScanReader"]
@@ -31,7 +31,7 @@ class ScanReader:
         Which rows to read.  They are counted now, which reads the columns of this expression.
     """
 
-    noun, divisible, travels = "file", True, False
+    noun, divisible, lies = "file", True, Lies.IN_FILES
     n_bytes: int | None = None
 
     def __init__(self, fragments: Sequence[Any], schema: Any, chosen: Any = None) -> None:  # noqa: ANN401

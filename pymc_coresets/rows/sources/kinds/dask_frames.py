@@ -12,7 +12,7 @@ from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.kinds.conversion import table_of
 from pymc_coresets.rows.sources.kinds.pandas_tables import PandasTable
 from pymc_coresets.rows.sources.layout import Piece, Segment
-from pymc_coresets.rows.sources.reader import Key, Reader, SentRows
+from pymc_coresets.rows.sources.reader import Key, Lies, Reader, SentRows
 from pymc_coresets.rows.sources.tabular import Field, Table
 
 __all__ = ["DaskFrameReader", "computed"]
@@ -29,7 +29,7 @@ class DaskFrameReader:
         Its partitions are computed once to count their rows.
     """
 
-    kind, noun, divisible, travels = "Dask", "partition", False, True
+    kind, noun, divisible, lies = "Dask", "partition", False, Lies.WITH_DASK
     n_bytes: int | None = None
 
     def __init__(self, frame: Any) -> None:  # noqa: ANN401
@@ -55,9 +55,14 @@ class DaskFrameReader:
             assert table is not None
             yield table, slice(0, table.n_rows)
 
+    def collections(self, key: Key, names: Sequence[str]) -> list[Any]:
+        """Return partitions, see `DaskReader.collections`."""
+        frame = self._frame[[self._names[name] for name in names]]
+        return [frame.partitions[segment.piece] for segment in key]
+
     def portion(self, keys: Sequence[Key], names: Sequence[str]) -> Reader:
         """Return what some chunks hold, see `Reader.portion`."""
-        return SentRows(self, keys, names)
+        return SentRows.of(self, keys, names)
 
 
 def computed(collection: Any) -> Any:  # noqa: ANN401

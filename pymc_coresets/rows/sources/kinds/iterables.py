@@ -8,7 +8,7 @@ from pymc_coresets.rows.first_reading import spaced
 from pymc_coresets.rows.sources.cursors import Cursor
 from pymc_coresets.rows.sources.kinds.conversion import table_of
 from pymc_coresets.rows.sources.layout import Piece, Segment
-from pymc_coresets.rows.sources.reader import Key, Reader, SentRows
+from pymc_coresets.rows.sources.reader import Key, Lies, Reader, SentRows
 from pymc_coresets.rows.sources.tabular import Field, Table
 
 __all__ = ["IterableReader"]
@@ -32,7 +32,7 @@ class IterableReader:
         If there are none.
     """
 
-    kind, noun, divisible, travels = "iterable", "chunk", False, True
+    kind, noun, divisible, lies = "iterable", "chunk", False, Lies.HERE
     n_bytes: int | None = None
 
     def __init__(self, source: Any) -> None:  # noqa: ANN401
@@ -84,7 +84,7 @@ class IterableReader:
 
     def portion(self, keys: Sequence[Key], names: Sequence[str]) -> Reader:
         """Return what some chunks hold, see `Reader.portion`."""
-        return SentRows(self, keys, names)
+        return SentRows.of(self, keys, names)
 
     def _start(self) -> Iterator[Table]:
         source: Callable[[], Any] | Any = self._source

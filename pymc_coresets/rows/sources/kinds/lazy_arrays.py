@@ -1,16 +1,18 @@
 """Arrays that are read by slices: of Dask, Zarr, HDF5, and the variables of an xarray dataset."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from pymc_coresets.compat.xarray_api import lies_in_memory
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.kinds.conversion import library_of
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, Segment
-from pymc_coresets.rows.sources.reader import Key, Reader, SentRows
+from pymc_coresets.rows.sources.reader import Key, Lies, Pieces, Reader, SentRows
 from pymc_coresets.rows.sources.tabular import ArrayTable, Field, Table, array_field
 
 __all__ = ["LazyArrays", "dataset_arrays", "is_lazy"]
@@ -46,7 +48,7 @@ class LazyArrays:
         If Dask does not know the sizes of the blocks of an array.
     """
 
-    noun, divisible, travels = "", False, True
+    noun, divisible = "", False
 
     def __init__(self, arrays: Mapping[str, Any], kind: str) -> None:
         self._arrays = {
@@ -54,6 +56,9 @@ class LazyArrays:
             for name, array in arrays.items()
         }
         self.kind = kind
+        dask = all(library_of(array) == "dask" for array in self._arrays.values())
+        stored = all(map(_is_stored, self._arrays.values()))
+        self.lies = Lies.WITH_DASK if dask else Lies.IN_FILES if stored else Lies.HERE
         lengths = {name: a.shape[0] if a.shape else None for name, a in self._arrays.items()}
         if any(n is None or np.isnan(n) for n in lengths.values()):
             raise InvalidOptionError(
@@ -71,7 +76,7 @@ class LazyArrays:
             int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for a in self._arrays.values()
         )
         cuts = np.cumsum([0, *_blocks_of_rows(list(self._arrays.values()), n_rows)])
-        self.pieces = tuple(
+        self.pieces: Pieces = tuple(
             Piece("", "", int(stop - start), int(start)) for start, stop in pairwise(cuts)
         )
 
@@ -79,15 +84,29 @@ class LazyArrays:
         self, segments: Sequence[Segment], names: Sequence[str]
     ) -> Iterator[tuple[Table, slice]]:
         """Read slices, see `Reader.tables`."""
-        first, last = self.pieces[segments[0].piece], self.pieces[segments[-1].piece]
-        rows = slice(first.origin + segments[0].start, last.origin + segments[-1].stop)
+        rows = self._rows(segments)
         with reading_errors(f"rows {rows.start} to {rows.stop - 1}", _REMEDY):
             table = ArrayTable(_loaded({name: self._arrays[name][rows] for name in names}))
         yield table, slice(0, table.n_rows)
 
+    def collections(self, key: Key, names: Sequence[str]) -> list[Any]:
+        """Return slices of Dask arrays, see `DaskReader.collections`."""
+        return [{name: self._arrays[name][self._rows(key)] for name in names}]
+
     def portion(self, keys: Sequence[Key], names: Sequence[str]) -> Reader:
-        """Return what some chunks hold, see `Reader.portion`."""
-        return SentRows(self, keys, names)
+        """Return the arrays that lie in files; what some chunks hold of others."""
+        if self.lies is not Lies.IN_FILES:
+            return SentRows.of(self, keys, names)
+        portion = copy(self)
+        vars(portion).update(
+            _arrays={name: self._arrays[name] for name in names},
+            pieces={s.piece: self.pieces[s.piece] for key in keys for s in key},
+        )
+        return portion
+
+    def _rows(self, segments: Sequence[Segment]) -> slice:
+        first, last = self.pieces[segments[0].piece], self.pieces[segments[-1].piece]
+        return slice(first.origin + segments[0].start, last.origin + segments[-1].stop)
 
 
 def dataset_arrays(dataset: Any, dim: str | None) -> dict[str, Any]:  # noqa: ANN401
@@ -118,6 +137,13 @@ def dataset_arrays(dataset: Any, dim: str | None) -> dict[str, Any]:  # noqa: AN
     return {name: _rows_first(array, dim) for name, array in found.items()}
 
 
+def _is_stored(array: Any) -> bool:  # noqa: ANN401
+    """Whether the pickle of an array holds the path of a file, and no data."""
+    if isinstance(array, _RowsFirst):
+        return not array.in_memory
+    return library_of(array) == "zarr" and hasattr(array.store, "root")
+
+
 class _RowsFirst:
     """A variable of xarray with the dimension of the rows first.
 
@@ -130,6 +156,7 @@ class _RowsFirst:
         self.shape, self.dtype = (variable.sizes[dim], *others), variable.dtype
         stored = variable.encoding.get("preferred_chunks", {}).get(dim)
         self.chunks = (stored,) if stored else None
+        self.in_memory = lies_in_memory(variable)
 
     def __getitem__(self, rows: slice) -> np.ndarray[Any, Any]:
         where = (slice(None),) * self._axis + (rows,)

@@ -25,7 +25,7 @@ from pymc_coresets.rows.sources.kinds.arrow_tables import (
     tables_of_sizes,
 )
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, Segment, cuts_of
-from pymc_coresets.rows.sources.reader import Key, Pieces
+from pymc_coresets.rows.sources.reader import Key, Lies, Pieces
 from pymc_coresets.rows.sources.tabular import Field, Table
 
 __all__ = ["ParquetFile", "ParquetReader", "fields_of"]
@@ -72,7 +72,7 @@ class ParquetReader:
         Of the first file.
     """
 
-    kind, noun, divisible, travels = "Parquet", "file", True, False
+    kind, noun, divisible, lies = "Parquet", "file", True, Lies.IN_FILES
 
     def __init__(
         self,

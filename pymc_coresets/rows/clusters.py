@@ -1,0 +1,105 @@
+"""The workers of a Dask cluster as an engine."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pymc_coresets.compat.dask_api import LOST, KilledWorker, is_client, n_threads, submitted
+from pymc_coresets.exceptions import CoresetError, InvalidOptionError
+from pymc_coresets.rows.engines import Call, Failure, Portions, in_order, packed, perform, versions
+
+__all__ = ["Cluster", "cluster_of"]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The workers that a client of `dask.distributed` reaches.
+
+    A worker that dies is replaced, and its tasks are done again, because they are pure functions.
+    There are no more tasks at a time than the workers have threads: Dask counts a death against
+    all tasks that a worker has been given, and gives up those that saw four.
+    """
+
+    client: Any
+
+    def map[R: Portions, T](
+        self, function: Callable[..., T], rows: R, calls: Sequence[Call]
+    ) -> Iterator[T]:
+        """See `Engine.map`."""
+        self._require_open()
+        work = packed(function)
+        name = getattr(function, "func", function).__name__.strip("_")
+
+        def submit(call: Call) -> Any:  # noqa: ANN401
+            lacking = rows.collections(call.chunks)
+            portion, found = (rows.portion(call.chunks), None) if lacking is None else lacking
+            task = packed((portion, call.chunks, call.args))
+            tables = None if found is None else self._computed(found)
+            return submitted(self.client, name, perform, versions(), work, task, tables)
+
+        return in_order(calls, submit, self._finished, lambda: n_threads(self.client))
+
+    def _computed(self, found: Sequence[Sequence[Any]]) -> list[list[Any]]:
+        """Put futures in the place of collections: these are computed where their data lie."""
+
+        def future_of(value: Any) -> Any:  # noqa: ANN401
+            if isinstance(value, Mapping):
+                return dict(zip(value, self.client.compute(list(value.values())), strict=True))
+            return self.client.compute(value)
+
+        return [list(map(future_of, some)) for some in found]
+
+    def _finished(self, future: Any, call: Call) -> Any:  # noqa: ANN401
+        try:
+            return future.result()
+        except KilledWorker as error:
+            n_deaths = error.allowed_failures + 1
+            killed = CoresetError(
+                f"{n_deaths} workers died, one after the other, while they read or evaluated "
+                f"{call.where}: probably for want of memory. Give each worker more memory, or "
+                "fewer threads; their logs say more."
+            )
+            return Failure(killed, suspect=True)
+        except LOST as error:
+            self._require_open()
+            raise CoresetError(
+                f"The cluster gave up its work on {call.where}: {_sentence(error)} Data that were "
+                "scattered, or persisted from what is gone, are lost with the worker that held "
+                "them. Open the files themselves with open_rows."
+            ) from error
+        except (ModuleNotFoundError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "deserialization" not in str(error):
+                raise
+            raise CoresetError(
+                f"The workers, or the scheduler, cannot load the package ({_sentence(error)}) "
+                "Install pymc-coresets there, in the same version as here."
+            ) from error
+
+    def _require_open(self) -> None:
+        if self.client.status != "running":
+            raise CoresetError(
+                f"The Client of the Dask cluster is {self.client.status}: keep it open for as long "
+                "as the coreset is checked, or read the coreset from a file with another "
+                "(from_netcdf)."
+            )
+
+
+def cluster_of(client: Any) -> Cluster | None:  # noqa: ANN401
+    """Return the engine of a client; None if it is none.
+
+    Raises
+    ------
+    InvalidOptionError
+        If the client is asynchronous.
+    """
+    if not is_client(client):
+        return None
+    if client.asynchronous:
+        raise InvalidOptionError(
+            "executor is an asynchronous Client: make it without asynchronous=True."
+        )
+    return Cluster(client)
+
+
+def _sentence(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") + "."

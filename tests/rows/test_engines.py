@@ -1,0 +1,479 @@
+"""Threads, processes and clusters return the same bits, also where workers die.
+
+What fails is named.  The cluster, its processes and the files are real.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+import arviz as az
+import cloudpickle
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pymc as pm
+import pytest
+import xarray as xr
+from dask.distributed import Client, LocalCluster
+
+from pymc_coresets import (
+    Coreset,
+    CoresetError,
+    InvalidDataError,
+    InvalidOptionError,
+    build_coreset,
+    open_rows,
+)
+from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.rows.engines import engine_of
+from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.sampling.sampler import CoresetSampler
+
+N_FILES, N_OF_FILE = 4, 70_000  # too many for two of them to be one chunk
+N = N_FILES * N_OF_FILE
+SETTINGS = {"random_seed": 3, "progressbar": False}
+_rng = np.random.default_rng(5)
+DRAWS = {"effect": _rng.normal(size=(100, 3)), "slope": _rng.normal(size=(100, 2))}
+POINTS = 0.3 * _rng.normal(size=(3, 5))
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=(N, 2))
+    group = rng.integers(0, 3, N)
+    y = rng.random(N) < 1 / (1 + np.exp(-x @ [0.5, -0.4] - 0.3 * group))
+    columns = {"a": x[:, 0], "b": x[:, 1], "group": group, "y": y.astype(int)}
+    return pd.DataFrame(columns)
+
+
+COLUMNS = {"X": ["a", "b"], "group": "group", "y": "y"}
+
+
+@pytest.fixture(scope="module")
+def files(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    for i in range(N_FILES):
+        part = data.iloc[i * N_OF_FILE : (i + 1) * N_OF_FILE]
+        pq.write_table(pa.Table.from_pandas(part), folder / f"part-{i}.parquet")
+    return open_rows(folder, columns=COLUMNS)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_tasks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pymc_coresets.rows.sources.row_table.TASK_ROWS", 1)
+        patch.setattr("pymc_coresets.rows.streamed.TASK_ROWS", 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def client():
+    settings = {"distributed.scheduler.allowed-failures": 1, "distributed.logging.distributed": 50}
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def regression(rows):
+    with pm.Model() as model:
+        columns = {name: pm.Data(name, column) for name, column in rows.head(40).items()}
+        eta = pm.Normal("effect", shape=3)[columns["group"]]
+        eta = eta + (columns["X"] - 0.1) @ pm.Normal("slope", shape=2)
+        pm.Bernoulli("likelihood", logit_p=eta, observed=columns["y"])
+    return model
+
+
+@pytest.fixture(scope="module")
+def loglik(files):
+    return likelihood_of_rows(regression(files), files, rng=np.random.default_rng(1))
+
+
+def by(executor, loglik):
+    """Return the same rows, read and evaluated by another engine."""
+    return loglik.reading(replace(loglik.source, engine=engine_of(executor)))
+
+
+def passes(loglik):
+    look = loglik.look(DRAWS, n_candidates=200, scale=2e5, key=4)
+    slopes = CoresetSampler(loglik)._add_up_elsewhere(POINTS)
+    source = loglik.source
+    scan, distinct = source.scan(50, key=1), source.scan(50, key=2, distinct=True)
+    some = source.at(np.array([0, 3, 99_999, N - 1]))
+    rows = (look.candidates, scan.rows, distinct.rows, some)
+    arrays = (array for part in rows for array in (part.positions, *part.arrays))
+    return [look.total, look.norm_total, *slopes, scan.weights, *arrays]
+
+
+@pytest.fixture(scope="module")
+def expected(loglik):
+    return passes(loglik)
+
+
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+# -- the same bits ---------------------------------------------------------------------------------
+
+
+def test_sums_are_those_in_memory(expected, loglik):
+    rows = loglik.all_rows
+    values = loglik.matrix(DRAWS, rows)
+    total = (values - values.mean(axis=1, keepdims=True)).sum(axis=0)
+    np.testing.assert_allclose(expected[0], total, rtol=1e-9)
+
+
+def test_threads(expected, loglik):
+    with ThreadPoolExecutor(3) as pool:
+        assert_same(passes(by(pool, loglik)), expected)
+
+
+def test_processes(expected, loglik, files):
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert_same(passes(by(pool, loglik)), expected)
+        assert by(pool, loglik).source.examine() == files.scan()
+
+
+def test_a_cluster(client, expected, loglik, files):
+    assert_same(passes(by(client, loglik)), expected)
+    assert by(client, loglik).source.examine() == files.scan()
+
+
+def test_the_executor_of_a_cluster(client, expected, loglik):
+    assert_same(passes(by(client.get_executor(), loglik)), expected)
+
+
+def arrays_of(data):
+    arrays = {"X": data[["a", "b"]].to_numpy(), "group": data["group"], "y": data["y"]}
+    return {name: np.asarray(array) for name, array in arrays.items()}
+
+
+SOURCES = {
+    "arrays": lambda data: open_rows(arrays_of(data)),
+    "frame": lambda data: open_rows(data, columns=COLUMNS),
+    "iterable": lambda data: open_rows([data.iloc[:100_000], data.iloc[100_000:]], columns=COLUMNS),
+    "dask frame": lambda data: open_rows(dd.from_pandas(data, npartitions=4), columns=COLUMNS),
+    "persisted": lambda data: open_rows(
+        dd.from_pandas(data, npartitions=4).persist(), columns=COLUMNS
+    ),
+    "dask arrays": lambda data: open_rows(
+        {n: da.from_array(a, chunks=(90_000, *a.shape[1:])) for n, a in arrays_of(data).items()}
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_rows_that_are_not_in_files(client, data, loglik, expected, kind):
+    rows = SOURCES[kind](data)
+    source = StreamedRows(rows, loglik.source.columns)
+    here = loglik.reading(replace(source, first=source.examine()))
+    there = by(client, here)
+    assert len(there.source._runs) > 1
+    assert there.source.examine() == here.source.first
+    found, wanted = there.look(DRAWS, n_candidates=100), here.look(DRAWS, n_candidates=100)
+    assert_same([found.total, found.norm_total], [wanted.total, wanted.norm_total])
+    assert_same(found.candidates.arrays, wanted.candidates.arrays)
+    np.testing.assert_allclose(found.total, expected[0], rtol=1e-9)
+
+
+def test_base_weights(client, data, loglik):
+    weighted = data.assign(n=np.random.default_rng(2).poisson(1.0, N))
+    rows = open_rows(weighted, columns=COLUMNS, weight="n")
+    source = StreamedRows(rows, loglik.source.columns)
+    here = loglik.reading(replace(source, first=source.examine()))
+    assert_same(passes(by(client, here)), passes(here))
+
+
+def test_zarr_stores_are_read_by_the_workers(client, data, loglik, tmp_path):
+    arrays = arrays_of(data.iloc[:200_000])
+    dims = {name: ("row", "feature")[: array.ndim] for name, array in arrays.items()}
+    stored = xr.Dataset({name: (dims[name], array) for name, array in arrays.items()})
+    stored.chunk(row=66_000).to_zarr(tmp_path / "rows.zarr", zarr_format=2)
+    source = StreamedRows(open_rows(str(tmp_path / "rows.zarr"), dim="row"), loglik.source.columns)
+    portion = source.portion(source.source.chunks[:1])
+    assert len(cloudpickle.dumps(portion)) < 2e4
+    here = loglik.reading(replace(source, first=source.examine()))
+    assert_same(passes_of_look(by(client, here)), passes_of_look(here))
+
+
+def passes_of_look(loglik):
+    look = loglik.look(DRAWS, n_candidates=200, scale=2e5, key=4)
+    return [look.total, look.candidates.positions]
+
+
+def test_a_coreset_and_its_check(client, files, tmp_path):
+    options = {"rows": files, "method": "pursuit", "weighting": DRAWS, "size": 40} | SETTINGS
+    one = build_coreset(regression(files), executor=client, **options)
+    other = build_coreset(regression(files), **options)
+    assert_same([one.indices, one.weights], [other.indices, other.weights])
+    draws = {n: d[None] / 50 for n, d in DRAWS.items()}
+    idata = az.from_dict({"posterior": draws})
+    assert_same(one.log_ratios(idata), other.log_ratios(idata))
+    one.to_netcdf(tmp_path / "c.nc")
+    again = Coreset.from_netcdf(tmp_path / "c.nc", regression(files), rows=files, executor=client)
+    assert_same(again.log_ratios(idata), other.log_ratios(idata))
+    copied = cloudpickle.loads(cloudpickle.dumps(again))  # without the cluster
+    assert_same(copied.log_ratios(idata), other.log_ratios(idata))
+
+
+# -- what is sent ----------------------------------------------------------------------------------
+
+
+def test_kernels_are_small_and_compiled_once_in_a_process(loglik):
+    assert len(loglik.kernel.graph) < 2**16
+    gradient = CoresetSampler(loglik)._gradient_kernel
+    assert len(gradient.graph) < 2**16
+    sent = cloudpickle.dumps(loglik.kernel)
+    assert cloudpickle.loads(sent).program is cloudpickle.loads(sent).program
+
+
+def test_a_portion_holds_paths_and_the_layout_of_its_chunks(loglik, files):
+    portion = loglik.source.portion(files.chunks[2:3])
+    assert len(cloudpickle.dumps(portion)) < 2**14
+    assert portion.place(2 * N_OF_FILE + 7) == files.locate(2 * N_OF_FILE + 7)
+    [block] = [portion.read(chunk) for chunk in portion.source.chunks]
+    np.testing.assert_array_equal(block.positions, 2 * N_OF_FILE + np.arange(N_OF_FILE))
+
+
+# -- workers that die ------------------------------------------------------------------------------
+
+
+def pids(client):
+    return client.run(os.getpid)
+
+
+@contextmanager
+def a_worker_killed(client):
+    """Kill a worker as soon as it works."""
+    before, killed = pids(client), []
+
+    def kill():
+        while not killed:
+            busy = [worker for worker, tasks in client.processing().items() if tasks]
+            if busy:
+                killed.append(before[busy[0]])
+                os.kill(killed[0], signal.SIGKILL)
+            time.sleep(0.01)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    yield
+    killer.join(10)
+    assert killed
+    client.wait_for_workers(2)
+    assert killed[0] not in pids(client).values()
+
+
+def test_a_worker_that_is_killed_in_a_look_or_the_scan_makes_no_difference(
+    client, expected, loglik, files
+):
+    with a_worker_killed(client):
+        look = by(client, loglik).look(DRAWS, n_candidates=200, scale=2e5, key=4)
+    assert_same([look.total, look.candidates.positions], [expected[0], expected[5]])
+    with a_worker_killed(client):
+        assert by(client, loglik).source.examine() == files.scan()
+
+
+def poisoned(rows, where, act):
+    """Return a source of which one chunk cannot be read by others; workers know it by value."""
+
+    class Poisoned:
+        columns, n_rows, chunks = rows.columns, rows.n_rows, rows.chunks
+        __len__, examine = rows.__len__, rows.examine
+        weights, locate, head = rows.weights, rows.locate, rows.head
+
+        def read(self, chunk, names=None):
+            if chunk.start == where:
+                act()
+            return rows.read(chunk, names)
+
+    return Poisoned()
+
+
+def test_a_chunk_that_kills_its_workers_is_named(client, loglik, files):
+    source = poisoned(files, 3 * N_OF_FILE, lambda: os._exit(1))
+    rows = replace(loglik.source, source=source, engine=engine_of(client))
+    start = time.perf_counter()
+    with pytest.raises(CoresetError, match=r"2 workers died.*part-3\.parquet.*want of memory"):
+        loglik.reading(rows).look(DRAWS)
+    assert time.perf_counter() - start < 60
+    client.wait_for_workers(2)
+
+
+def test_partitions_that_were_persisted_are_made_again(client, data, loglik, expected):
+    frame = dd.from_pandas(data, npartitions=4).persist()
+    source = StreamedRows(open_rows(frame, columns=COLUMNS), loglik.source.columns)
+    there = by(client, loglik.reading(replace(source, first=source.examine())))
+    with a_worker_killed(client):
+        found = there.look(DRAWS)
+    np.testing.assert_allclose(found.total, expected[0], rtol=1e-9)
+
+
+def test_data_that_were_scattered_are_lost_with_their_worker(client, data, loglik):
+    parts = client.scatter([data.iloc[:100_000], data.iloc[100_000:200_000]])
+    frame = dd.from_delayed([dask.delayed(part) for part in parts], meta=data.iloc[:0])
+    source = StreamedRows(open_rows(frame, columns=COLUMNS), loglik.source.columns)
+    there = by(client, loglik.reading(source))
+    holder = next(iter(client.who_has(parts)[parts[0].key]))
+    os.kill(pids(client)[holder], signal.SIGKILL)
+    with pytest.raises(CoresetError, match="scattered"):
+        there.look(DRAWS)
+    client.wait_for_workers(2)
+
+
+def test_broken_and_closed_executors(loglik):
+    broken = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+    broken.submit(os._exit, 1).exception()
+    with pytest.raises(CoresetError, match=r"A process .* ended.*want of memory"):
+        by(broken, loglik).look(DRAWS)
+    broken.shutdown()
+    closed = ThreadPoolExecutor(1)
+    closed.shutdown()
+    with pytest.raises(CoresetError, match="shut down"):
+        by(closed, loglik).look(DRAWS)
+
+
+def test_a_closed_client(client, loglik):
+    other = Client(client.scheduler.address, set_as_default=False)
+    other.close()
+    with pytest.raises(CoresetError, match="is closed"):
+        by(other, loglik).look(DRAWS)
+
+
+# -- other errors ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sixty(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sixty")
+    column = np.zeros(66_000, dtype=np.float32)
+    for i in range(60):
+        wrong = i == 56
+        column[41_207] = np.nan if wrong else 0.0
+        pq.write_table(pa.table({"wind": column}), folder / f"part-{i:02}.parquet")
+    return open_rows(folder, columns={"y": "wind"})
+
+
+def mean(rows):
+    with pm.Model() as model:
+        y = pm.Data("y", rows.head(5)["y"])
+        pm.Normal("likelihood", pm.Normal("m"), 1.0, observed=y)
+    return model
+
+
+def test_nan_in_the_57th_chunk_is_named(client, sixty):
+    place = r"part-56\.parquet, row group 0, row 41 207, column 'wind': NaN; 1 row in 1 file in all"
+    for executor in (None, client):
+        with pytest.raises(InvalidDataError, match=place):
+            build_coreset(mean(sixty), rows=sixty, executor=executor, **SETTINGS)
+
+
+def test_files_that_change_while_they_are_used(client, data, loglik, tmp_path):
+    for i in range(2):
+        part = data.iloc[i * N_OF_FILE : (i + 1) * N_OF_FILE]
+        pq.write_table(pa.Table.from_pandas(part), tmp_path / f"part-{i}.parquet")
+    source = StreamedRows(open_rows(tmp_path, columns=COLUMNS), loglik.source.columns)
+    there = by(client, loglik.reading(replace(source, first=source.examine())))
+    pq.write_table(pa.Table.from_pandas(data.iloc[:100]), tmp_path / "part-1.parquet")
+    with pytest.raises(InvalidDataError, match=r"part-1\.parquet was replaced or changed"):
+        there.look(DRAWS)
+    (tmp_path / "part-1.parquet").unlink()
+    with pytest.raises(InvalidDataError, match=r"part-1\.parquet is missing"):
+        there.look(DRAWS)
+
+
+def test_errors_of_the_operating_system_pass(client, loglik, files, tmp_path):
+    """A task is done again where reading failed, twice; what it then finds is the same."""
+    notes = tmp_path / "tries"
+
+    def fail():
+        with notes.open("a") as file:
+            file.write("x")
+        if len(notes.read_text()) < 3:
+            raise InvalidDataError("part-3 cannot be read") from OSError("connection reset")
+
+    rows = replace(loglik.source, source=poisoned(files, 3 * N_OF_FILE, fail))
+    there = by(client, loglik.reading(rows))
+    assert_same(there.look(DRAWS).total, by(None, loglik).look(DRAWS).total)
+    assert notes.read_text() == "xxx"
+
+
+def test_other_versions_are_named_before_any_work(client, loglik, tmp_path):
+    (tmp_path / "numba-0.1.dist-info").mkdir()
+    (tmp_path / "numba-0.1.dist-info/METADATA").write_text("Name: numba\nVersion: 0.1\n")
+
+    def find(path):
+        from pymc_coresets.rows.engines import versions  # noqa: PLC0415
+
+        sys.path.insert(0, path)
+        versions.cache_clear()
+
+    def forget(path):
+        from pymc_coresets.rows.engines import versions  # noqa: PLC0415
+
+        sys.path.remove(path)
+        versions.cache_clear()
+
+    client.run(find, str(tmp_path))
+    with pytest.raises(InvalidOptionError, match=r"other versions.*numba 0\.1 \(here"):
+        by(client, loglik).look(DRAWS)
+    client.run(forget, str(tmp_path))
+    assert np.isfinite(by(client, loglik).look(DRAWS).total).all()
+
+
+def test_ctrl_c_leaves_nothing_on_the_cluster(client, loglik):
+    def interrupt():
+        while not any(client.processing().values()):
+            time.sleep(0.005)
+        signal.raise_signal(signal.SIGINT)
+
+    timer = threading.Thread(target=interrupt)
+    timer.start()
+    there = by(client, loglik)
+    with pytest.raises(KeyboardInterrupt):
+        list(map(there.look, [DRAWS] * 20))
+    timer.join()
+    deadline = time.monotonic() + 10
+    while any(client.processing().values()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(client.processing().values())
+    assert not client.futures
+
+
+@pytest.mark.parametrize("executor", ["threads", 4, ThreadPoolExecutor, Client])
+def test_what_is_no_executor(files, executor):
+    with pytest.raises(InvalidOptionError, match=r"concurrent\.futures\.Executor, such as"):
+        build_coreset(regression(files), rows=files, executor=executor, **SETTINGS)
+
+
+def test_executors_without_rows(files):
+    with ThreadPoolExecutor(1) as pool, pytest.raises(InvalidOptionError, match="only rows="):
+        build_coreset(regression(files), executor=pool, **SETTINGS)
+
+
+def test_rows_that_cannot_be_sent(loglik, files):
+    source = poisoned(files, 0, threading.Lock().acquire)
+    rows = replace(loglik.source, source=source)
+    with (
+        ProcessPoolExecutor(1) as pool,
+        pytest.raises(InvalidOptionError, match="cannot be sent to other processes"),
+    ):
+        by(pool, loglik.reading(rows)).look(DRAWS)

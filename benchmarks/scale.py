@@ -87,6 +87,33 @@ def build_targets(tenth: Figures, whole: Figures, weighted: Figures) -> list[Tar
     ]
 
 
+def cluster_targets(cluster: Figures) -> list[Target]:
+    limit = 1.5 * cluster["2 wall"] + 10
+    return [
+        Target(
+            what="look by 2 Dask workers / by threads",
+            value=cluster["2 seconds"] / cluster["threads"],
+            limit=1.2,
+        ),
+        Target(
+            what="look by 2 workers / by 1, wall time",
+            value=cluster["2 wall"] / cluster["1 wall"],
+            limit=1 / 1.8,
+        ),
+        Target(
+            what="look while a worker is killed, wall time",
+            value=cluster["killed wall"],
+            limit=limit,
+            unit=" s",
+        ),
+        Target(
+            what="sums with other bits, of three looks by workers",
+            value=3 - sum(v for name, v in cluster.items() if name.endswith("same bits")),
+            limit=0,
+        ),
+    ]
+
+
 def builds_table(builds: Iterable[Figures]) -> str:
     headings = ["N", "N with base weights", "rows", "k-hat", "J after one look", "J", "true KL",
                 "looks", "gradients", "readings", "CPU s", "wall s", "MB"]  # fmt: skip
@@ -132,7 +159,7 @@ def cost_model(scan: Figures, look: Figures, whole: Figures) -> str:
     return markdown([f"N = {BIG:.0e}", "core-hours", f"minutes on {CORES} cores"], rows)
 
 
-def run(table: Table, *, repeats: int, seed: int) -> None:
+def run(table: Table, *, repeats: int, seed: int, clusters: bool) -> None:
     table.write()
     size = sum(path.stat().st_size for path in table.paths)
     print(f"\n{table.n_rows:,} rows of {N_COLUMNS} columns, {table.dtype}, "
@@ -141,12 +168,18 @@ def run(table: Table, *, repeats: int, seed: int) -> None:
     scan = in_own_process("scan", table, repeats=repeats)
     look = in_own_process("look", table, n_files=n_files, repeats=repeats)
     print(nanoseconds_table(scan, look) + "\n", flush=True)
+    cluster = in_own_process("cluster", table, n_files=n_files) if clusters else None
     options = {"seed": seed, "weighted": False}
     tenth = in_own_process("build", table, n_files=1, **options)
     whole = in_own_process("build", table, n_files=N_FILES, **options)
     weighted = in_own_process("build", table, n_files=N_FILES, seed=seed, weighted=True)
     print(builds_table([tenth, whole, weighted]) + "\n", flush=True)
-    targets = [*reading_targets(scan), *look_targets(look), *build_targets(tenth, whole, weighted)]
+    targets = [
+        *reading_targets(scan),
+        *look_targets(look),
+        *build_targets(tenth, whole, weighted),
+        *([] if cluster is None else cluster_targets(cluster)),
+    ]
     print(markdown(["target", "measured", "hold to", ""], [t.cells for t in targets]) + "\n")
     print(cost_model(scan, look, whole))
 
@@ -159,6 +192,7 @@ def main() -> None:
     parser.add_argument("--compression", choices=["zstd", "none"], default="zstd")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--without-clusters", action="store_true")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="scale_") as temporary:
         table = Table(
@@ -167,7 +201,8 @@ def main() -> None:
             dtype=options.dtype,
             compression=options.compression,
         )
-        run(table, repeats=options.repeats, seed=options.seed)
+        clusters = not options.without_clusters
+        run(table, repeats=options.repeats, seed=options.seed, clusters=clusters)
 
 
 if __name__ == "__main__":

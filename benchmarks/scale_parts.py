@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from benchmarks.scale_cluster import cluster
 from benchmarks.scale_data import GROUP, N_COLUMNS, N_USED, TRUTH, Table, draws_near_truth, opened
 from benchmarks.scale_data import model_of as template_of
 from benchmarks.scale_exact import Gaussian, laplace
@@ -193,7 +194,12 @@ def own(kept: Any) -> Gaussian:  # noqa: ANN401
     return laplace(lambda: [arrays], TRUTH[: N_USED + 1])
 
 
-PARTS: dict[str, Callable[..., Figures]] = {"scan": scan, "look": look, "build": build}
+PARTS: dict[str, Callable[..., Figures]] = {
+    "scan": scan,
+    "look": look,
+    "build": build,
+    "cluster": cluster,
+}
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ ROW_SOURCES = "tests/rows/test_row_sources.py"
 SOURCE_ERRORS = "tests/rows/test_source_errors.py"
 CLUSTER_SOURCES = "tests/rows/test_cluster_sources.py"
 DAMAGED_FILES = "tests/rows/test_damaged_files.py"
+MEMORY_AND_CHUNKS = "tests/rows/test_memory_and_chunks.py"
 
 
 def unit(*names: str) -> tuple[str, ...]:
@@ -37,6 +38,7 @@ TESTS = {
     "exceptions": (*unit("warnings"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),
     "rows/chunks": (ROW_SOURCES,),
+    "rows/streamed": (*unit("streamed"), MEMORY_AND_CHUNKS),
     "rows/first_reading": (SOURCE_ERRORS, ROW_SOURCES),
     "rows/sources/": (ROW_SOURCES, SOURCE_ERRORS, DAMAGED_FILES),
     "rows/sources/kinds/dask_frames": (ROW_SOURCES, SOURCE_ERRORS, CLUSTER_SOURCES),

@@ -168,6 +168,14 @@ class DividedSource(RowSource, Protocol):
     def task_rows(self) -> int:
         """Number of rows that are worth a task of their own."""
 
+    def may_begin(self, chunk: Chunk) -> bool:
+        """Whether a task may begin with a chunk: not inside of what is read from its start only."""
+
+    def weighted(
+        self, chunk: Chunk, names: Collection[str]
+    ) -> tuple[Arrays, NDArray[np.float64] | None]:
+        """Return some arrays of a chunk and its base weights, in one reading."""
+
     def portion(self, chunks: Sequence[Chunk], names: Collection[str]) -> RowSource:
         """Return a source of some chunks and arrays, and of the base weights.
 

@@ -37,7 +37,15 @@ class Cluster:
             tables = None if found is None else self._computed(found)
             return submitted(self.client, name, perform, versions(), work, task, tables)
 
-        return in_order(calls, submit, self._finished, lambda: n_threads(self.client))
+        return in_order(calls, submit, self._finished, self._n_threads)
+
+    def _n_threads(self) -> int:
+        try:
+            return n_threads(self.client)
+        except (OSError, TimeoutError) as error:
+            raise CoresetError(
+                f"The scheduler of the Dask cluster cannot be reached: {_sentence(error)}"
+            ) from error
 
     def _computed(self, found: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """Put futures in the place of collections: these are computed where their data lie."""

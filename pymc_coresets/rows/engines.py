@@ -230,15 +230,24 @@ def perform(
                 "Install the same ones everywhere."
             )
         )
+    rows, chunks, args = pickle.loads(task)
+    if tables is not None:
+        rows = rows.with_tables(tables)
     try:
-        rows, chunks, args = pickle.loads(task)
-        if tables is not None:
-            rows = rows.with_tables(tables)
         with one_blas_thread():
             return _unpacked(work)(rows, chunks, *args)
     except CoresetError as error:
-        lasting = isinstance(error.__cause__, FileNotFoundError | PermissionError)
-        return Failure(error, passing=isinstance(error.__cause__, OSError) and not lasting)
+        cause = error.__cause__
+        if isinstance(cause, FileNotFoundError | PermissionError):
+            return Failure(type(error)(f"{error} All workers need to see it under this path."))
+        return Failure(error, passing=isinstance(cause, OSError))
+    except MemoryError:
+        where = Call(chunks).where
+        return Failure(
+            CoresetError(
+                f"There is not enough memory for {where}: give each process more, or use fewer."
+            )
+        )
 
 
 def in_order[T](

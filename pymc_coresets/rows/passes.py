@@ -1,4 +1,4 @@
-"""A pass over all rows: what is computed from each block, and how the results of blocks add up."""
+"""A pass over all rows by the threads of this process."""
 
 import os
 from collections import deque
@@ -7,15 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from threading import Lock
-from typing import Protocol
 
 from threadpoolctl import threadpool_limits
 
+from pymc_coresets.rows.source import Pass
 from pymc_coresets.rows.values import Rows
 
 __all__ = [
     "TASK_ROWS",
-    "Pass",
     "in_threads",
     "n_cores",
     "one_blas_thread",
@@ -25,26 +24,6 @@ __all__ = [
 #: Rows that are worked on together, at least: a second or more of log-likelihoods, and eight
 #: chunks, so that reading the one that two tasks share costs little.
 TASK_ROWS = 2**20
-
-
-class Pass[T](Protocol):
-    """What is computed from all rows: pure, and a value that can be sent to another process.
-
-    Attributes
-    ----------
-    size : int
-        Number of rows of a block.
-    """
-
-    @property
-    def size(self) -> int:
-        """See above."""
-
-    def begin(self) -> Callable[[Rows], T]:
-        """Prepare what all blocks have in common; return the function of a block."""
-
-    def joined(self, parts: Iterable[T]) -> T:
-        """Add up results of consecutive blocks, or of groups of them, in their order."""
 
 
 def reduced_by_threads[T](work: Pass[T], blocks: Iterable[Rows], groups: Sequence[int]) -> T:

@@ -1,6 +1,6 @@
 """What a source of rows can do, and what it answers: all that a construction needs of the data."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.rows.keyed import numbers_of
-from pymc_coresets.rows.passes import Pass
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["Look", "LookPart", "Potentials", "RowBlocks", "Scan", "Wanted"]
+__all__ = ["Look", "LookPart", "Pass", "Potentials", "RowBlocks", "Scan", "Wanted"]
 
 _ROUNDING = 16 * np.finfo(float).eps
 
@@ -206,6 +205,26 @@ def _deviations(centred: NDArray[np.float64], means: NDArray[np.float64]) -> NDA
     with np.errstate(invalid="ignore"):
         deviations = np.sqrt(np.einsum("sn,sn->n", centred, centred) / len(centred))
     return np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)
+
+
+class Pass[T](Protocol):
+    """What is computed from all rows: pure, and a value that can be sent to another process.
+
+    Attributes
+    ----------
+    size : int
+        Number of rows of a block.
+    """
+
+    @property
+    def size(self) -> int:
+        """See above."""
+
+    def begin(self) -> Callable[[Rows], T]:
+        """Prepare what all blocks have in common; return the function of a block."""
+
+    def joined(self, parts: Iterable[T]) -> T:
+        """Add up results of consecutive blocks, or of groups of them, in their order."""
 
 
 class RowBlocks(Protocol):

@@ -1,6 +1,6 @@
 """Rows that are read chunk by chunk, whenever they are needed: no array is as long as the data."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -13,10 +13,18 @@ from numpy.typing import NDArray
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.rows.chunks import Chunk, DividedSource, LackingSource, RowSource
 from pymc_coresets.rows.engines import Call, Engine, Threads
-from pymc_coresets.rows.first_reading import ChunkScan, SourceScan
-from pymc_coresets.rows.keyed import numbers_of
-from pymc_coresets.rows.passes import TASK_ROWS, Pass, reduced_by_threads
-from pymc_coresets.rows.source import Scan
+from pymc_coresets.rows.first_reading import SourceScan
+from pymc_coresets.rows.passes import TASK_ROWS, reduced_by_threads
+from pymc_coresets.rows.source import Pass, Scan
+from pymc_coresets.rows.tasks import (
+    drawn,
+    examined,
+    foremost,
+    in_blocks,
+    reduced,
+    smallest,
+    taken,
+)
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["AbsentRows", "StreamedRows"]
@@ -80,7 +88,7 @@ class StreamedRows:
 
     def blocks(self, size: int) -> Iterator[Rows]:
         """Read all rows in blocks of `size`, whose borders do not depend on those of the chunks."""
-        return _in_blocks(self._in_advance(), size)
+        return in_blocks(self._in_advance(), size)
 
     def reduce[T](self, work: Pass[T]) -> T:
         """Read all rows, and add up what is computed from their blocks.
@@ -90,9 +98,9 @@ class StreamedRows:
         """
         if not isinstance(self.engine, Threads):
             calls = [Call(chunks) for chunks in self._runs]
-            return work.joined(self.engine.map(partial(_reduced, work), self, calls))
+            return work.joined(self.engine.map(partial(reduced, work), self, calls))
         parts = self._in_advance()
-        runs = (_in_blocks(islice(parts, len(chunks)), work.size) for chunks in self._runs)
+        runs = (in_blocks(islice(parts, len(chunks)), work.size) for chunks in self._runs)
         sizes = [sum(chunk.n_rows for chunk in chunks) for chunks in self._runs]
         return reduced_by_threads(work, chain.from_iterable(runs), sizes)
 
@@ -110,7 +118,7 @@ class StreamedRows:
         starts = [chunk.start for chunk in self.source.chunks[1:]]
         inside = np.split(positions, np.searchsorted(positions, starts))
         calls = self._calls([some if len(some) else None for some in inside])
-        parts = list(self.engine.map(_taken, self, calls))
+        parts = list(self.engine.map(taken, self, calls))
         return Rows.joined(parts) if parts else self._nothing
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
@@ -122,7 +130,7 @@ class StreamedRows:
 
     def examine(self) -> SourceScan:
         """Read all columns of the source, and note ranges, problems and fingerprints."""
-        parts = self.engine.map(_examined, self, [Call(chunks) for chunks in self._runs])
+        parts = self.engine.map(examined, self, [Call(chunks) for chunks in self._runs])
         dtypes = {name: column.dtype for name, column in self.source.columns.items()}
         return SourceScan.joined([notes for part in parts for notes in part], dtypes)
 
@@ -136,18 +144,18 @@ class StreamedRows:
         inside = np.split(points, np.searchsorted(points, self._heights[1:-1]))
         pairs = zip(self._heights[:-1], inside, strict=True)
         calls = self._calls([(height, some) if len(some) else None for height, some in pairs])
-        drawn = list(self.engine.map(_drawn, self, calls))
+        parts = list(self.engine.map(drawn, self, calls))
         return Scan(
-            rows=Rows.joined([rows for rows, _ in drawn]),
-            weights=np.concatenate([counts for _, counts in drawn]) * (total / size),
+            rows=Rows.joined([rows for rows, _ in parts]),
+            weights=np.concatenate([counts for _, counts in parts]) * (total / size),
         )
 
     def _distinct(self, size: int, key: int) -> Scan:
         """Keep the rows with the smallest ``-log(U_n) / u_n`` (Efraimidis and Spirakis 2006)."""
         found, order = np.empty(0, dtype=np.int64), np.empty(0)
         calls = [Call(run, (size, key)) for run in self._runs]
-        for some in self.engine.map(_foremost, replace(self, columns={}), calls):
-            found, order = _smallest(
+        for some in self.engine.map(foremost, replace(self, columns={}), calls):
+            found, order = smallest(
                 np.concatenate([found, some[0]]), np.concatenate([order, some[1]]), size
             )
         rows = self.at(np.sort(found))
@@ -170,11 +178,12 @@ class StreamedRows:
     @cached_property
     def _runs(self) -> list[list[Chunk]]:
         """The chunks, divided into those that are worked on together: by the layout alone."""
-        worth = self.source.task_rows if isinstance(self.source, DividedSource) else TASK_ROWS
-        least = max(worth, self.n_rows // _MOST_TASKS)
+        source = self.source if isinstance(self.source, DividedSource) else None
+        least = max(TASK_ROWS if source is None else source.task_rows, self.n_rows // _MOST_TASKS)
         runs: list[list[Chunk]] = []
         for chunk in self.source.chunks:
-            if not runs or chunk.start - runs[-1][0].start >= least:
+            enough = not runs or chunk.start - runs[-1][0].start >= least
+            if enough and (source is None or source.may_begin(chunk)):
                 runs.append([])
             runs[-1].append(chunk)
         return runs
@@ -220,7 +229,10 @@ class StreamedRows:
         InvalidDataError
             If it is not what it was in the first reading, or a base weight is none.
         """
-        found = self.source.read(chunk, list(self.columns))
+        if isinstance(self.source, DividedSource):
+            found, weights = self.source.weighted(chunk, list(self.columns))
+        else:
+            found, weights = self.source.read(chunk, list(self.columns)), self._given_weights(chunk)
         if self.first is not None:
             self.first.verify(chunk.start, found)
         arrays = tuple(
@@ -233,7 +245,8 @@ class StreamedRows:
                 f"{chunk.where} has {sorted(lengths)} rows, where {chunk.n_rows} were expected: it "
                 "has changed since the rows were opened. Open them again."
             )
-        return Rows(chunk.start + np.arange(chunk.n_rows), self.weights(chunk), arrays)
+        weights = np.ones(chunk.n_rows) if weights is None else weights
+        return Rows(chunk.start + np.arange(chunk.n_rows), weights, arrays)
 
     @cached_property
     def _nothing(self) -> Rows:
@@ -254,9 +267,13 @@ class StreamedRows:
 
     def weights(self, chunk: Chunk) -> NDArray[np.float64]:
         """Read the base weights of a chunk; 1 where there are none."""
+        weights = self._given_weights(chunk)
+        return np.ones(chunk.n_rows) if weights is None else weights
+
+    def _given_weights(self, chunk: Chunk) -> NDArray[np.float64] | None:
         found = self.source.weights(chunk)
         if found is None:
-            return np.ones(chunk.n_rows)
+            return None
         weights: NDArray[np.float64] = np.asarray(found, dtype=np.float64)
         bad = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
         if bad.size:
@@ -265,87 +282,6 @@ class StreamedRows:
                 f"{weights[bad[0]]}: base weights must be finite and not negative."
             )
         return weights
-
-
-def _in_blocks(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
-    """Cut consecutive rows into blocks of `size`; only the last one may be smaller."""
-    left: list[Rows] = []  # less than a block
-    n_left = 0
-    for part in parts:
-        n_taken = min(size - n_left, len(part))
-        left.append(part.take(slice(0, n_taken)))
-        n_left += n_taken
-        if n_left < size:
-            continue
-        yield Rows.joined(left)
-        left = []  # which would keep the part before this one in memory
-        # Whole blocks of a part are views of it: only what lies across a border is copied.
-        n_left = (len(part) - n_taken) % size
-        yield from part.take(slice(n_taken, len(part) - n_left)).blocks(size)
-        left = [part.take(slice(len(part) - n_left, None))]
-    if n_left:
-        yield Rows.joined(left)
-
-
-# -- what tasks do: pure functions of some chunks --------------------------------------------------
-
-
-def _reduced[T](work: Pass[T], rows: StreamedRows, chunks: Sequence[Chunk]) -> T:
-    return work.joined(map(work.begin(), _in_blocks(map(rows.read, chunks), work.size)))
-
-
-def _examined(rows: StreamedRows, chunks: Sequence[Chunk]) -> list[ChunkScan]:
-    return [rows.source.examine(chunk)[1] for chunk in chunks]
-
-
-def _taken(
-    rows: StreamedRows, chunks: Sequence[Chunk], positions: Sequence[NDArray[np.int64]]
-) -> Rows:
-    pairs = zip(chunks, positions, strict=True)
-    return Rows.joined([rows.read(chunk).take(some - chunk.start) for chunk, some in pairs])
-
-
-def _drawn(
-    rows: StreamedRows,
-    chunks: Sequence[Chunk],
-    points: Sequence[tuple[float, NDArray[np.float64]]],
-) -> tuple[Rows, NDArray[np.int64]]:
-    """Return the rows in whose share of the total weight points lie, and how many do."""
-    parts, counts = [], []
-    for chunk, (height, some) in zip(chunks, points, strict=True):
-        whole = rows.read(chunk)
-        # One by one, as the sums of all rows in memory.
-        heights = np.cumsum(np.append(height, whole.base_weights))[1:]
-        which = np.searchsorted(heights, some, side="right")
-        which = np.minimum(which, np.flatnonzero(whole.base_weights)[-1])
-        which, n_points = np.unique(which, return_counts=True)
-        parts.append(whole.take(which))
-        counts.append(n_points)
-    return Rows.joined(parts), np.concatenate(counts)
-
-
-def _foremost(
-    rows: StreamedRows, chunks: Sequence[Chunk], size: int, key: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the positions with the smallest ``-log(U_n) / u_n``, and these."""
-    found, order = np.empty(0, dtype=np.int64), np.empty(0)
-    for chunk in chunks:
-        positions = chunk.start + np.arange(chunk.n_rows)
-        with np.errstate(divide="ignore"):
-            own = -np.log1p(-numbers_of(positions, key)) / rows.weights(chunk)
-        finite = np.isfinite(own)
-        found, order = np.append(found, positions[finite]), np.append(order, own[finite])
-        found, order = _smallest(found, order, size)
-    return found, order
-
-
-def _smallest(
-    positions: NDArray[np.int64], order: NDArray[np.float64], size: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    if len(positions) <= size:
-        return positions, order
-    kept = np.argpartition(order, size - 1)[:size]
-    return positions[kept], order[kept]
 
 
 @dataclass(frozen=True)

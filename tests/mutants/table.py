@@ -17,6 +17,7 @@ ROW_SOURCES = "tests/rows/test_row_sources.py"
 SOURCE_ERRORS = "tests/rows/test_source_errors.py"
 CLUSTER_SOURCES = "tests/rows/test_cluster_sources.py"
 DAMAGED_FILES = "tests/rows/test_damaged_files.py"
+ENGINES = "tests/rows/test_engines.py"
 MEMORY_AND_CHUNKS = "tests/rows/test_memory_and_chunks.py"
 
 
@@ -38,12 +39,18 @@ TESTS = {
     "exceptions": (*unit("warnings"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),
     "rows/chunks": (ROW_SOURCES,),
-    "rows/streamed": (*unit("streamed"), MEMORY_AND_CHUNKS),
+    "rows/clusters": (ENGINES,),
+    "rows/engines": (ENGINES,),
+    "rows/passes": (ROWS_ELSEWHERE, ENGINES),
+    "rows/streamed": (*unit("streamed"), MEMORY_AND_CHUNKS, ENGINES),
+    "rows/tasks": (*unit("streamed"), MEMORY_AND_CHUNKS, ENGINES),
     "rows/first_reading": (SOURCE_ERRORS, ROW_SOURCES),
     "rows/sources/": (ROW_SOURCES, SOURCE_ERRORS, DAMAGED_FILES),
     "rows/sources/kinds/dask_frames": (ROW_SOURCES, SOURCE_ERRORS, CLUSTER_SOURCES),
     "rows/sources/failures": (DAMAGED_FILES,),
+    "compat/dask_api": (ENGINES,),
     "compat/pyarrow_api": (ROW_SOURCES,),
+    "compat/xarray_api": (ENGINES,),
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
     "reading/template/": ("tests/models/test_template_refusals.py", ROWS_ELSEWHERE, ERRORS),
     "reading/cells/": (*unit("long_format"), "tests/models/test_cells.py"),
@@ -56,6 +63,7 @@ TESTS = {
     "potentials/": (*unit("vectormath"), ERRORS, POTENTIALS, BUILD),
     "potentials/fused_loops": (*unit("fused_loops"), POTENTIALS),
     "potentials/vectormath": (*unit("vectormath"), POTENTIALS),
+    "potentials/kernel": (ENGINES, POTENTIALS),
     "potentials/from_rows": ("tests/models/test_template_refusals.py", ROWS_ELSEWHERE),
     "potentials/kept_rows": (ROWS_ELSEWHERE,),
     "potentials/verification": (VERIFICATION, ERRORS),

@@ -198,3 +198,15 @@ def test_a_loop_over_other_types_is_another_one(dtypes):
         [found] = compiled([z], pt.switch(pt.gt(z, 0), z * z, -z) + z)(values)
         assert found.dtype == dtype
         np.testing.assert_array_equal(found, [0, 0, 6])
+
+
+def test_what_many_calls_have_in_common_is_not_written_into():
+    """The gradient of a lookup adds to zeros that do not depend on the rows."""
+    x, codes, values = pt.vector("x"), pt.lvector("codes"), pt.vector("values")
+    total = (pt.exp(pt.specify_shape(x, 3)[codes]) * values).sum()
+    outputs = [total, pt.grad(total, x)]
+    program = pytensor.function([x, codes, values], outputs, mode=loop_mode(1)).vm.jit_fn
+    evaluate = program.given(np.zeros(3))
+    for _ in range(3):
+        [_, found] = evaluate(np.array([0, 2, 2]), np.array([1.0, 2.0, 4.0]))
+        np.testing.assert_allclose(found, [1.0, 0.0, 6.0])

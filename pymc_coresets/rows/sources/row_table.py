@@ -71,22 +71,38 @@ class RowTable:
 
     def read(self, chunk: Chunk, names: Collection[str] | None = None) -> Arrays:
         """Return the rows of a chunk, see `RowSource.read`."""
-        recipes = [self._recipes[name] for name in self._names(names)]
-        decoded = self._decoded(chunk, recipes)
-        for recipe in recipes:
-            for fault in decoded[recipe.name][1]:
-                if fault.kind != "missing value" or recipe.column.dtype.kind != "f":
-                    raise InvalidDataError(self._problem(chunk, fault).refusal)
-        return {name: array for name, (array, _) in decoded.items()}
+        return self._read(chunk, list(self._names(names)), None)[0]
 
     def weights(self, chunk: Chunk) -> NDArray[np.float64] | None:
         """Return base weights, see `RowSource.weights`."""
-        if self._weight is None:
-            return None
-        array, faults = self._decoded(chunk, [self._weight])[self._weight.name]
-        for fault in faults + self._wrong_weights(array):
+        return self._read(chunk, [], self._weight)[1]
+
+    def weighted(
+        self, chunk: Chunk, names: Collection[str]
+    ) -> tuple[Arrays, NDArray[np.float64] | None]:
+        """Return rows and base weights, see `DividedSource.weighted`."""
+        return self._read(chunk, list(self._names(names)), self._weight)
+
+    def _read(
+        self, chunk: Chunk, names: Sequence[str], weight: Recipe | None
+    ) -> tuple[Arrays, NDArray[np.float64] | None]:
+        recipes = [self._recipes[name] for name in names]
+        if not recipes and weight is None:
+            return {}, None
+        decoded = self._decoded(chunk, [*recipes, *([] if weight is None else [weight])])
+        wrong = [
+            fault
+            for recipe in recipes
+            for fault in decoded[recipe.name][1]
+            if fault.kind != "missing value" or recipe.column.dtype.kind != "f"
+        ]
+        weights = None
+        if weight is not None:
+            weights, faults = decoded.pop(weight.name)
+            wrong += faults + self._wrong_weights(weights)
+        for fault in wrong:
             raise InvalidDataError(self._problem(chunk, fault).refusal)
-        return array
+        return {name: array for name, (array, _) in decoded.items()}, weights
 
     def head(self, n: int) -> Arrays:
         """Return the first rows, see `RowSource.head`."""
@@ -162,6 +178,10 @@ class RowTable:
     def task_rows(self) -> int:
         """See `DividedSource.task_rows`: rows that are not in files are sent chunk by chunk."""
         return TASK_ROWS if self._reader.lies is Lies.IN_FILES else 1
+
+    def may_begin(self, chunk: Chunk) -> bool:
+        """See `DividedSource.may_begin`: a row group is decoded from its start."""
+        return self._reader.lies is not Lies.IN_FILES or chunk.key[0].part == 0
 
     def portion(self, chunks: Sequence[Chunk], names: Collection[str]) -> "RowTable":
         """Return a source of some chunks and arrays, see `DividedSource.portion`."""

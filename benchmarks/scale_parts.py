@@ -172,7 +172,7 @@ def count_readings(rows: RowSource) -> dict[str, int]:
 
         return reads
 
-    for name in ("read", "examine"):
+    for name in ("read", "weighted", "examine"):
         setattr(rows, name, counting(getattr(rows, name)))
     return counted
 

@@ -208,8 +208,13 @@ def test_ten_thousand_million_rows_by_base_weights():
 def reading(columns, change):
     """Rows whose arrays pass through a function, which is told how many times they were read."""
     rows = open_rows(columns)
-    read, reads = rows.read, count(1)
-    rows.read = lambda chunk, names=None: change(read(chunk, names), next(reads))
+    weighted, reads = rows.weighted, count(1)
+
+    def changed(chunk, names):
+        arrays, weights = weighted(chunk, names)
+        return change(arrays, next(reads)), weights
+
+    rows.weighted = changed
     return rows
 
 

@@ -17,7 +17,7 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-full test test-all test-processors test-lowest mutants coverage lint types format bench wheel clean
+.PHONY: help setup demo demo-full demo-big test test-all test-processors test-lowest mutants coverage lint types format bench wheel clean
 
 help: ## show this list
 	@echo "Targets (each sets up .venv first where it needs it):"
@@ -34,6 +34,9 @@ demo: $(READY) ## a coreset of 327 346 flights, its posterior, and whether to be
 
 demo-full: $(READY) ## the same, and the posterior of all flights beside it (slow)
 	@$(RUN) examples/flights.py --full $(DEMO_FLAGS)
+
+demo-big: $(READY) ## ten million flights in files, with 2 GB of memory (5 to 10 minutes)
+	@OMP_NUM_THREADS=$(THREADS) $(RUN) examples/flights_big.py $(DEMO_FLAGS)
 
 test: $(READY) ## all tests but the slow ones, and the examples in the docstrings
 	@OMP_NUM_THREADS=$(THREADS) $(RUN) -m pytest -n $(WORKERS) $(TEST_FLAGS)

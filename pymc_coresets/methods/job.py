@@ -1,5 +1,6 @@
 """What a method is given to work with, and what it has to offer."""
 
+import math
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from pymc_coresets.solving.candidates import n_candidates
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Progress, Solution
 
-_MANY = 50_000  # rows: a pass over the data costs more than what follows it
+#: Least number of draws around a mode, for up to so many rows: with more rows, a pass over the data
+#: costs more than what follows it, and the posterior is closer to normal.
+_LEAST_DRAWS = {50_000: 1_000, 2_000_000: 500, math.inf: 150}
 _CANDIDATES_PER_ROW = 20
 _LEAST_ROWS = 200  # that the number of candidates allows for
 
@@ -156,14 +159,17 @@ def rows_of_a_quadratic(n_dims: int) -> int:
 def draws_around_mode(n_dims: int, n_rows: int) -> int:
     """How many draws from around a mode choose rows: 2 K, as in `rows_of_a_quadratic`.
 
-    But 1 000 at least (500 of more than 50 000 rows), and 2 000 at most.
+    But 1 000 at least (500 of more than 50 000 rows, 150 of more than two million), and 2 000 at
+    most.
 
     Examples
     --------
     >>> draws_around_mode(10, 1_000), draws_around_mode(10, 10**6), draws_around_mode(38, 10**6)
     (1000, 500, 1560)
+    >>> draws_around_mode(3, 10**7), draws_around_mode(11, 10**7)
+    (150, 156)
     """
-    least = 500 if n_rows > _MANY else 1_000
+    least = next(draws for most, draws in _LEAST_DRAWS.items() if n_rows <= most)
     return max(least, min(2 * rows_of_a_quadratic(n_dims), 2_000))
 
 

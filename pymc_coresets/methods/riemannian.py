@@ -62,8 +62,8 @@ class RiemannianPursuit:
     draws : int, optional
         Draws of each pass that chooses rows.  By default 2 K around the mode (K as in
         `rows_of_a_quadratic`), and in rounds 4 for each wanted row or, where there are more of
-        these, each free dimension; but 500 at least (1 000 around the mode of fewer than 50 000
-        rows) and 2 000 at most.
+        these, each free dimension; but 500 at least (around the mode, 1 000 of up to 50 000
+        rows, and 150 of more than two million) and 2 000 at most.
     start_size : int, optional
         Rows of the uniform coreset from which the mode is looked for, and from whose posterior the
         first draws come where there is none; by default 50 for each free dimension, but 1 000 at

@@ -34,13 +34,17 @@ def in_blocks(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
     left: list[Rows] = []  # less than a block
     n_left = 0
     for part in parts:
-        left.append(part)
-        n_left += len(part)
-        if n_left >= size:
-            rows = Rows.joined(left)
-            n_left = len(rows) % size
-            yield from rows.take(slice(0, len(rows) - n_left)).blocks(size)
-            left = [rows.take(slice(len(rows) - n_left, None))] if n_left else []
+        n_taken = min(size - n_left, len(part))
+        left.append(part.take(slice(0, n_taken)))
+        n_left += n_taken
+        if n_left < size:
+            continue
+        yield Rows.joined(left)
+        left = []  # which would keep the part before this one in memory
+        # Whole blocks of a part are views of it: only what lies across a border is copied.
+        n_left = (len(part) - n_taken) % size
+        yield from part.take(slice(n_taken, len(part) - n_left)).blocks(size)
+        left = [part.take(slice(len(part) - n_left, None))] if n_left else []
     if n_left:
         yield Rows.joined(left)
 

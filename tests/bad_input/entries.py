@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from tests.bad_input import contents, draws, models, options
+from tests.bad_input import contents, draws, models, options, rows
 from tests.bad_input.outcomes import Call
 
 
@@ -23,6 +23,10 @@ ENTRIES: Mapping[str, Entry] = {
     "build_coreset, bad options": Entry(options.bad_builds(), 100),
     "build_coreset, good options": Entry(options.good_builds(), 6, 0.1),
     "build_coreset, wrong draws": Entry(draws.weightings(), 10, 0.3),
+    "build_coreset, bad rows": Entry(rows.bad_builds(), 60, 0.5),
+    "build_coreset, rows and what needs all of them": Entry(rows.other_methods(), 10, 0.1),
+    "open_rows, arguments": Entry(rows.opened(), 60, 0.5),
+    "open_rows, sources": Entry(rows.sources(), 100),
     "build_pass_glm, bad options": Entry(options.summaries(), 60, 0.5),
     "build_pass_glm, given": Entry(options.fixed_values(), 15, 0.2),
     "models": Entry(models.wrong_models(), 20, 0.2),

@@ -12,7 +12,14 @@ import pymc as pm
 import pytensor
 import xarray as xr
 
-from pymc_coresets import Coreset, PolynomialSummary, build_coreset, build_pass_glm
+from pymc_coresets import (
+    Coreset,
+    PolynomialSummary,
+    RowSource,
+    build_coreset,
+    build_pass_glm,
+    open_rows,
+)
 
 # Where there is no BLAS for C code (which we do not use), looking for one warns.
 pytensor.config.blas__ldflags = ""
@@ -28,6 +35,21 @@ def model() -> pm.Model:
     with pm.Model(coords={"row": range(N_OBS)}) as made:
         x = pm.Data("x", X, dims="row")
         pm.Normal("y", pm.Normal("a", initval=0.5) * x, 1.0, observed=Y, dims="row")
+    return made
+
+
+@cache
+def rows() -> RowSource:
+    """The rows of the model, as if they lay elsewhere."""
+    return open_rows({"x": X, "y": Y})
+
+
+@cache
+def template() -> pm.Model:
+    """The same regression, which holds a few of the rows."""
+    with pm.Model() as made:
+        x, y = (pm.Data(name, values) for name, values in rows().head(7).items())
+        pm.Normal("likelihood", pm.Normal("a", initval=0.5) * x, 1.0, observed=y)
     return made
 
 

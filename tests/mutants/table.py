@@ -21,6 +21,7 @@ DAMAGED_FILES = "tests/rows/test_damaged_files.py"
 ENGINES = "tests/rows/test_engines.py"
 PASS_OF_ROWS = "tests/rows/test_pass_of_rows.py"
 SENSITIVITY_OF_ROWS = "tests/rows/test_sensitivity_of_rows.py"
+MEMORY_AND_CHUNKS = "tests/rows/test_memory_and_chunks.py"
 
 
 def unit(*names: str) -> tuple[str, ...]:
@@ -44,8 +45,8 @@ TESTS = {
     "rows/clusters": (ENGINES,),
     "rows/engines": (ENGINES,),
     "rows/passes": (ROWS_ELSEWHERE, ENGINES),
-    "rows/streamed": (*unit("streamed"), ENGINES),
-    "rows/tasks": (*unit("streamed"), ENGINES),
+    "rows/streamed": (*unit("streamed"), MEMORY_AND_CHUNKS, ENGINES),
+    "rows/tasks": (*unit("streamed"), MEMORY_AND_CHUNKS, ENGINES),
     "rows/first_reading": (SOURCE_ERRORS, ROW_SOURCES),
     "rows/reservoir": (STREAMS,),
     "rows/sources/": (ROW_SOURCES, SOURCE_ERRORS, DAMAGED_FILES),

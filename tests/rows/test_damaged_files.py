@@ -158,3 +158,11 @@ def test_a_large_row_group_is_read_in_bounded_memory(tmp_path):
         [sys.executable, "-c", LARGE, str(path)], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) < 60_000  # kB
+
+
+def test_too_little_memory_is_not_called_damage():
+    with (
+        pytest.raises(InvalidDataError, match=r"a\.parquet does not fit .* more memory"),
+        reading_errors("a.parquet"),
+    ):
+        raise pa.ArrowMemoryError("malloc of size 160000 failed")

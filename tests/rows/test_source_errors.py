@@ -68,7 +68,7 @@ class Opposite:
         (DATA, {"labels": {"carrier": ["AA", 1]}}, "must all be of one type"),
         (DATA, {"labels": {"carrier": ["AA", "AA"]}}, "has 'AA' more than once"),
         (DATA, {"columns": {"x": "x"}, "labels": {"x": [1, 2]}}, "'x' holds float64.*by value"),
-        (DATA, {"columns": {"x": "x"}, "weight": "w"}, "'weight': the source has no column 'w'"),
+        (DATA, {"columns": {"x": "x"}, "weight": "w"}, "weight='w': the source has no column 'w'"),
         (DATA, {"columns": {"x": "x"}, "weight": "carrier"}, "must name a column of numbers"),
         ({"n": np.ones(3)}, {"weight": "n"}, "no column besides the weights"),
         ({"x": da.ones(3)[da.ones(3) > 0]}, {}, r"call compute_chunk_sizes\(\)"),

@@ -8,11 +8,14 @@ from pymc_coresets.exceptions import InvalidDataError
 __all__ = ["reading_errors"]
 
 _DAMAGED = "It may be truncated or damaged: write it again."
+_TOO_LARGE = (
+    "Let the process use more memory, or write the data in smaller row groups or partitions; a "
+    "damaged file may ask for too much, too."
+)
 _RAISED = (
     OSError,
     EOFError,
     ValueError,
-    MemoryError,
     KeyError,
     TypeError,
     RuntimeError,  # NotImplementedError is one
@@ -33,7 +36,7 @@ def reading_errors(where: str, remedy: str = _DAMAGED) -> Iterator[None]:
     Raises
     ------
     InvalidDataError
-        If the file is missing, unreadable, truncated or damaged.
+        If the file is missing, unreadable, truncated or damaged, or there is too little memory.
 
     Examples
     --------
@@ -53,6 +56,10 @@ def reading_errors(where: str, remedy: str = _DAMAGED) -> Iterator[None]:
         ) from error
     except PermissionError as error:
         raise InvalidDataError(f"{where} may not be read: change its permissions.") from error
+    except MemoryError as error:
+        raise InvalidDataError(
+            f"{where} does not fit into memory ({error}). {_TOO_LARGE}"
+        ) from error
     except _RAISED as error:
         said = str(error).strip().rstrip(".") or type(error).__name__
         raise InvalidDataError(f"{where} cannot be read: {said}. {remedy}") from error

@@ -90,7 +90,7 @@ def _wanted(
         if not isinstance(name, str):
             raise InvalidOptionError(f"columns: {name!r} must be the name of a variable.")
         single = isinstance(value, str | int)
-        parts = _parts(name, value, fields, stack=not single)
+        parts = _parts(f"columns: {name}", value, fields, stack=not single)
         wanted[name] = parts[0] if single else parts
     return wanted
 
@@ -111,7 +111,8 @@ def _parts(
     missing = [item for item in items if str(item) not in fields]
     if missing:
         raise InvalidOptionError(
-            f"{name!r}: the source has no column {missing[0]!r}. It has {', '.join(fields)}."
+            f"{name}={value!r}: the source has no column {missing[0]!r}. "
+            f"It has {', '.join(fields)}."
         )
     return tuple(map(str, items))
 

@@ -339,7 +339,7 @@ def _described(column: Column) -> str:
 
 def _size(n_bytes: float) -> str:
     for unit in _UNITS[:-1]:
-        if n_bytes < 1000:
+        if n_bytes < 999.5:  # what is above would be rounded to 1e+03
             return f"{n_bytes:.3g} {unit}"
         n_bytes /= 1000
     return f"{n_bytes:.3g} {_UNITS[-1]}"

@@ -40,7 +40,10 @@ def dataset_at(source: str | Path | Sequence[str | Path]) -> Any:  # noqa: ANN40
         with reading_errors(source):
             return ds.dataset(source, format="parquet", partitioning="hive")
     given = [source] if isinstance(source, str | Path) else source
-    paths = [str(Path(path).expanduser()) for path in given]
+    try:
+        paths = [str(Path(path).expanduser()) for path in given]
+    except RuntimeError as error:
+        raise InvalidOptionError(f"{source!r} begins with a '~' of nobody's: {error}") from error
     root = paths[0] if len(paths) == 1 and Path(paths[0]).is_dir() else None
     files = [file for path in paths for file in _files_at(path)]
     if not files:

@@ -1,0 +1,209 @@
+"""What rows from files reach: ``python -m benchmarks.scale [--rows 10000000 --folder ...]``.
+
+Writes the rows of a logistic regression to Parquet files, and prints targets with what was
+measured: reading, looks, builds with their memory and their true divergence, clusters, and what
+ten thousand million rows would cost.  Each part runs in a process of its own.  Ratios are those of
+processor seconds; memory needs Linux.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.curves import markdown
+from benchmarks.scale_data import N_COLUMNS, N_FILES, N_USED, Table
+from benchmarks.scale_parts import MB, Figures, in_own_process
+from pymc_coresets.methods.job import rows_of_a_quadratic
+
+TOLERANCE = 0.01
+COMPARED = 2_000_000  # rows, at least a tenth: of these, the seconds of reading and looks
+NS = 1e9
+BIG, CORES = 10**10, 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A figure, and what it should not exceed."""
+
+    what: str
+    value: float
+    limit: float
+    unit: str = ""
+
+    @property
+    def cells(self) -> list[str]:
+        verdict = "pass" if self.value <= self.limit else "FAIL"
+        return [self.what, f"{self.value:.3g}{self.unit}", f"{self.limit:.3g}{self.unit}", verdict]
+
+
+def reading_targets(scan: Figures) -> list[Target]:
+    return [
+        Target(
+            what="scan / reading the same columns", value=scan["scan"] / scan["read"], limit=1.25
+        )
+    ]
+
+
+def look_targets(look: Figures) -> list[Target]:
+    limits = {500: 1.15, 100: 1.5}
+    return [
+        Target(
+            what=f"look from Parquet / in memory, S = {n_draws}",
+            value=look[f"parquet {n_draws}"] / look[f"memory {n_draws}"],
+            limit=limit,
+        )
+        for n_draws, limit in limits.items()
+    ]
+
+
+def build_targets(tenth: Figures, whole: Figures, weighted: Figures) -> list[Target]:
+    n_draws = 2 * rows_of_a_quadratic(N_USED + 1)
+    before = 4 * 4 * n_draws  # four looks of four draws for each row wanted
+    gigabytes = whole["memory"] / 1e9
+    return [
+        Target(what="peak memory of a build, above import", value=gigabytes, limit=1.0, unit=" GB"),
+        Target(what="the same, N / (N / 10)", value=whole["memory"] / tenth["memory"], limit=1.1),
+        Target(what="full looks", value=whole["looks"], limit=3),
+        Target(
+            what=f"log-likelihoods per row / {before:,}",
+            value=whole["evaluations"] / before,
+            limit=0.25,
+        ),
+        Target(
+            what=f"build / a look of 2 K = {n_draws} draws",
+            value=whole["seconds"] / whole["look"],
+            limit=3.8,
+        ),
+        *(
+            Target(
+                what=f"true symmetrised KL, N = {figures['n_effective']:.0e}, nats",
+                value=figures["kl"],
+                limit=3 * TOLERANCE,
+            )
+            for figures in (tenth, whole, weighted)
+        ),
+    ]
+
+
+def cluster_targets(cluster: Figures) -> list[Target]:
+    limit = 1.5 * cluster["2 wall"] + 10
+    return [
+        Target(
+            what="look by 2 Dask workers / by threads",
+            value=cluster["2 seconds"] / cluster["threads"],
+            limit=1.2,
+        ),
+        Target(
+            what="look by 2 workers / by 1, wall time",
+            value=cluster["2 wall"] / cluster["1 wall"],
+            limit=1 / 1.8,
+        ),
+        Target(
+            what="look while a worker is killed, wall time",
+            value=cluster["killed wall"],
+            limit=limit,
+            unit=" s",
+        ),
+        Target(
+            what="sums with other bits, of three looks by workers",
+            value=3 - sum(v for name, v in cluster.items() if name.endswith("same bits")),
+            limit=0,
+        ),
+    ]
+
+
+def builds_table(builds: Iterable[Figures]) -> str:
+    headings = ["N", "N with base weights", "rows", "k-hat", "J after one look", "J", "true KL",
+                "looks", "gradients", "readings", "CPU s", "wall s", "MB"]  # fmt: skip
+    rows = [
+        [
+            f"{b['n_rows']:.0e}", f"{b['n_effective']:.0e}", f"{b['size']:.0f}",
+            f"{b['khat']:.2f}", f"{b['first']:.1e}", f"{b['objective']:.1e}", f"{b['kl']:.1e}",
+            f"{b['looks']:.0f}", f"{b['gradients']:.0f}", f"{b['readings']:.1f}",
+            f"{b['seconds']:.0f}", f"{b['wall']:.0f}", f"{b['memory'] / MB:.0f}",
+        ]
+        for b in builds
+    ]  # fmt: skip
+    return markdown(headings, rows)
+
+
+def nanoseconds_table(scan: Figures, look: Figures) -> str:
+    per_row = {"Arrow alone": "arrow", "as the model's arrays": "read", "with a scan": "scan"}
+    rows = [[f"reading, {what}", f"{NS * scan[name] / scan['n_rows']:.0f}"]
+            for what, name in per_row.items()]  # fmt: skip
+    for n_draws in (100, 500):
+        for where in ("memory", "parquet"):
+            each = NS * look[f"{where} {n_draws}"] / look["n_rows"]
+            rows.append(
+                [f"look, S = {n_draws}, {where}", f"{each:.0f} ({each / n_draws:.1f} a draw)"]
+            )
+    return markdown([f"CPU, p = {N_COLUMNS}", "ns per row"], rows)
+
+
+def cost_model(scan: Figures, look: Figures, whole: Figures) -> str:
+    """Say what ten thousand million rows would cost, from what was measured here."""
+    n_draws = 2 * rows_of_a_quadratic(21)
+    reading = scan["read"] / scan["n_rows"]
+    each = (look["memory 500"] - look["memory 100"]) / 400 / look["n_rows"]
+    hours = {
+        f"three looks of {n_draws} draws, D = 21": 3 * n_draws * each * BIG / 3600,
+        "three readings": 3 * reading * BIG / 3600,
+        f"a whole build as measured, D = {N_USED + 1}": whole["seconds"]
+        / whole["n_rows"]
+        * BIG
+        / 3600,
+    }
+    rows = [[what, f"{h:.1f}", f"{60 * h / CORES:.1f}"] for what, h in hours.items()]
+    return markdown([f"N = {BIG:.0e}", "core-hours", f"minutes on {CORES} cores"], rows)
+
+
+def run(table: Table, *, repeats: int, seed: int, clusters: bool) -> None:
+    table.write()
+    size = sum(path.stat().st_size for path in table.paths)
+    print(f"\n{table.n_rows:,} rows of {N_COLUMNS} columns, {table.dtype}, "
+          f"{table.compression}: {size / 1e9:.2f} GB in {N_FILES} files\n", flush=True)  # fmt: skip
+    n_files = max(1, min(N_FILES, round(N_FILES * COMPARED / table.n_rows)))
+    scan = in_own_process("scan", table, n_files=n_files, repeats=repeats)
+    look = in_own_process("look", table, n_files=n_files, repeats=repeats)
+    print(nanoseconds_table(scan, look) + "\n", flush=True)
+    cluster = in_own_process("cluster", table, n_files=n_files) if clusters else None
+    options = {"seed": seed, "weighted": False}
+    tenth = in_own_process("build", table, n_files=1, **options)
+    whole = in_own_process("build", table, n_files=N_FILES, **options)
+    weighted = in_own_process("build", table, n_files=N_FILES, seed=seed, weighted=True)
+    print(builds_table([tenth, whole, weighted]) + "\n", flush=True)
+    targets = [
+        *reading_targets(scan),
+        *look_targets(look),
+        *build_targets(tenth, whole, weighted),
+        *([] if cluster is None else cluster_targets(cluster)),
+    ]
+    print(markdown(["target", "measured", "hold to", ""], [t.cells for t in targets]) + "\n")
+    print(cost_model(scan, look, whole))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=lambda text: int(float(text)), default=10**7)
+    parser.add_argument("--folder", type=Path, help="for the files; a temporary one by default")
+    parser.add_argument("--dtype", choices=["float64", "float32"], default="float64")
+    parser.add_argument("--compression", choices=["zstd", "none"], default="zstd")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--without-clusters", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="scale_") as temporary:
+        table = Table(
+            folder=options.folder or Path(temporary),
+            n_rows=options.rows,
+            dtype=options.dtype,
+            compression=options.compression,
+        )
+        clusters = not options.without_clusters
+        run(table, repeats=options.repeats, seed=options.seed, clusters=clusters)
+
+
+if __name__ == "__main__":
+    main()

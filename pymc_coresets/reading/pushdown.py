@@ -37,7 +37,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading import checks
 from pymc_coresets.reading.folding import Known, Step, build_planned, describe
-from pymc_coresets.reading.indexing import aligned_index, indexed_axis
+from pymc_coresets.reading.indexing import aligned_index, indexed_axis, joined_piece
 from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
 from pymc_coresets.reading.template.refusals import constant_of_rows, not_by_row, taken_over_rows
 
@@ -191,7 +191,11 @@ class Pushdown(Known):
         node = variable.owner
         if isinstance(node.op, CheckAndRaise):
             return self._plan_check(key, node)
-        step = self._plan_index(key, node) or self._plan_aligned(key, node)
+        step = (
+            self._plan_index(key, node)
+            or self._plan_joined(key, node)
+            or self._plan_aligned(key, node)
+        )
         if step is not None:
             return step
         axes = input_axes(node.op, node, axis)
@@ -265,6 +269,18 @@ class Pushdown(Known):
             return None  # a lookup: its index is a row array
         positions = _Key(pt.constant(index.positions), 0, key.rows)
         return Step((positions,), lambda built: _take(self._whole(x), built[0], index.axis))
+
+    def _plan_joined(self, key: _Key, node: Apply) -> Step[_Key] | None:
+        """Follow a part of ``concatenate([a, b])`` that is a part of ``a`` or of ``b`` alone."""
+        if key.rows.positions is None:
+            return None
+        piece = joined_piece(node, key.axis, key.rows.positions)
+        if piece is None:
+            return None
+        whole = piece.x.type.shape[piece.axis] == self.n_obs
+        in_order = whole and np.array_equal(piece.positions, np.arange(self.n_obs))
+        rows = ALL_ROWS if in_order else RowMap(piece.positions)
+        return Step((_Key(piece.x, piece.axis, rows),), lambda built: built[0])
 
     def _parameters_below(self, variable: Variable, axis: int) -> set[Variable]:
         """Find the parameters that a selection of rows of `variable` would reach."""

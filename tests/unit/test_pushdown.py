@@ -146,6 +146,9 @@ CASES = {
     "set all but the first axis": (lambda: x(3, 4, N)[1].set(x(N)), {0}),
     "set by index": (lambda: x(N, 4)[GROUPS[:3]].set(0.0), {0, 1}),
     # shapes
+    "part of one of those joined": (lambda: pt.concatenate([x(4), x(8)])[4:10] * scale, set()),
+    "parts of two of those joined": (lambda: pt.concatenate([x(4), x(8)])[2:8], {0}),
+    "joined, of several lengths": (lambda: pt.join(1, x(4, 2), x(4, N), x(4, 3))[:, 2:8], set()),
     "concatenated on another axis": (lambda: pt.join(-1, x(N, 4), data(N, 1)), {1}),
     "stacked": (lambda: pt.stack([x(N), x(N) ** 2, data(N)], axis=1), {1}),
     "reshape splits": (lambda: x(N, 4).reshape((N, 2, 2)), {1, 2}),

@@ -160,8 +160,9 @@ def find_observations(
     ------
     UnsupportedModelError
         If the model has no observed variable, a log-likelihood that is one number and no sum of
-        rows, one that depends on no free variable, observation axes of different length, local latent variables, minibatches,
-        or is part of another model; with `columns`, if anything is computed from several rows.
+        rows, one that depends on no free variable, observation axes of different length, local
+        latent variables, minibatches, or is part of another model; with `columns`, if anything is
+        computed from several rows.
     InvalidDataError
         If the containers and the columns do not fit together.
     InvalidOptionError
@@ -192,9 +193,10 @@ def find_observations(
     if len(dims) > 1:
         layout = _layout_of_cells(model, names, dims, graphs, parameters)
     else:
-        layout = _layout_of_rows(model, names, dims[0] if dims else None, graphs, parameters)
-    if template is not None:
-        refuse_elsewhere(layout.sums)
+        axis_dim = dims[0] if dims else None
+        if template is not None:
+            refuse_elsewhere(model, names, axis_dim, graphs)
+        layout = _layout_of_rows(model, names, axis_dim, graphs, parameters)
     found = _select(model, layout, parameters, template, allow_local=allow_local)
     if template is not None:
         template.refuse_other_uses(model, {*names, *found.views})

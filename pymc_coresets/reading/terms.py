@@ -211,7 +211,7 @@ def row_term(model: pm.Model, name: str, graph: TensorVariable, dim: str | None)
         raise UnsupportedModelError(
             f"The log-likelihood of {name!r} is "
             + ("one number" if graph.type.ndim == 0 else f"not split along {dim!r}")
-            + ", and no sum of terms along an axis (nor is a Gaussian process' marginal likelihood): "
+            + " and, like a Gaussian process' marginal likelihood, no sum of terms along an axis: "
             "a coreset cannot be chosen from it."
         )
     return Term(name, axis, _length(name, graph, axis))

@@ -44,6 +44,7 @@ CASES = {
     "of several series, by the other axis": (s + 2 * b + table.T.sum(axis=1), 1, [N, None]),
     "of several series, scaled one by one": (b * table.T.sum(axis=1), 1, [None]),
     "of several series, and in all": (table.T.sum(), 1, [N]),
+    "of several series, added up first": (table.T.sum(axis=0).sum(), 1, [None]),
     "number": (pt.log(s), 0, [None]),
 }
 
@@ -55,7 +56,7 @@ def value(graph):
 @pytest.mark.parametrize("name", [n for n, (_, _, lengths) in CASES.items() if lengths])
 def test_sums_add_up(name):
     total, axis, lengths = CASES[name]
-    parts = addends_of(total, Series(axis, None))
+    parts = addends_of(total, Series(axis, N if axis else None))
     found = [None if p.axis is None else p.variable.type.shape[p.axis] for p in parts]
     assert sorted(found, key=str) == sorted(lengths, key=str)
     whole = value([total.sum(), *(part.variable.sum() for part in parts)])

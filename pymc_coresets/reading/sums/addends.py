@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, cast
 
+import pytensor.tensor as pt
+
 from pymc_coresets.compat.pytensor_api import (
     Add,
     Apply,
@@ -25,7 +27,10 @@ from pymc_coresets.compat.pytensor_api import (
 __all__ = ["Addend", "Series", "addends_of"]
 
 #: What is applied to each part of a sum: a sign, a factor, or a check of the parameters.
-type Wrap = Callable[[TensorVariable], TensorVariable]
+type Wrap = Callable[[Variable], Variable]
+
+#: A variable, and what is applied to its parts, the outermost first.
+type _Wrapped = tuple[Variable, tuple[Wrap, ...]]
 
 
 class Series(NamedTuple):
@@ -75,7 +80,6 @@ def addends_of(total: TensorVariable, series: Series) -> list[Addend]:
 
     Examples
     --------
-    >>> import pytensor.tensor as pt
     >>> x, s = pt.vector("x", shape=(5,)), pt.scalar("s")
     >>> total = -0.5 * pt.sqr(x / s).sum() - 5 * pt.log(s)
     >>> [(part.axis, part.variable.type.shape) for part in addends_of(total, Series(0, None))]
@@ -83,7 +87,7 @@ def addends_of(total: TensorVariable, series: Series) -> list[Addend]:
     """
     lengths = _longest(total, series)
     found: list[Addend] = []
-    stack: list[tuple[TensorVariable, tuple[Wrap, ...]]] = [(total, ())]
+    stack: list[_Wrapped] = [(total, ())]
     while stack:
         variable, wraps = stack.pop()
         terms = _reduced(variable, series) if lengths.get(variable) else None
@@ -113,7 +117,7 @@ def _longest(total: TensorVariable, series: Series) -> dict[Variable, int]:
     return lengths
 
 
-def _reduced(variable: TensorVariable, series: Series) -> Addend | None:
+def _reduced(variable: Variable, series: Series) -> Addend | None:
     """Return the array that a variable is the sum of, and its axis that has the terms."""
     node = variable.owner
     core = node.op.core_op if isinstance(node.op, Blockwise) else node.op
@@ -128,23 +132,24 @@ def _reduced(variable: TensorVariable, series: Series) -> Addend | None:
     axes = range(x.type.ndim) if node.op.axis is None else [a % x.type.ndim for a in node.op.axis]
     longest = series.length or math.inf
     possible = [a for a in axes if 1 < (x.type.shape[a] or 0) <= longest]
-    whole = [a for a in possible if x.type.shape[a] == series.length]
-    at_axis = [a for a in possible if a == series.axis]
-    return Addend(x, next(iter([*whole, *at_axis, *possible]), None))
+    best = sorted(possible, key=lambda a: (x.type.shape[a] != series.length, a != series.axis))
+    if series.axis > 0 and series.axis not in possible:
+        best = [a for a in best if x.type.shape[a] == series.length]  # or it is another series
+    return Addend(x, best[0] if best else None)
 
 
-def _wrapped(variable: TensorVariable, wraps: Sequence[Wrap]) -> TensorVariable:
+def _wrapped(variable: Variable, wraps: Sequence[Wrap]) -> TensorVariable:
     for wrap in reversed(wraps):
         variable = wrap(variable)
-    return variable
+    return cast(TensorVariable, variable)
 
 
 # -- linear operations -----------------------------------------------------------------------------
 
 
 def _operands(
-    variable: TensorVariable, terms: Addend | None, lengths: dict[Variable, int]
-) -> list[tuple[TensorVariable, tuple[Wrap, ...]]]:
+    variable: Variable, terms: Addend | None, lengths: dict[Variable, int]
+) -> list[_Wrapped]:
     """List what a variable is linear in, and what is applied to each; nothing if it is not."""
     node = variable.owner
     if terms is not None:
@@ -159,9 +164,7 @@ def _operands(
     return []
 
 
-def _of_elemwise(
-    node: Apply, lengths: dict[Variable, int]
-) -> Iterator[tuple[TensorVariable, tuple[Wrap, ...]]]:
+def _of_elemwise(node: Apply, lengths: dict[Variable, int]) -> Iterator[_Wrapped]:
     operation, inputs = node.op.scalar_op, node.inputs
     shape = node.outputs[0].type.shape
     if isinstance(operation, Add | Sub | Neg):
@@ -179,14 +182,14 @@ def _of_elemwise(
 
 
 def _times(factor: int) -> tuple[Wrap, ...]:
-    return () if factor == 1 else (lambda part: factor * part,)
+    return () if factor == 1 else (lambda part: pt.mul(factor, part),)
 
 
 def _scaled_as(node: Apply, main: int) -> Wrap:
     """Multiply or divide other arrays by what a node multiplies or divides an input by."""
 
-    def scaled(part: TensorVariable) -> TensorVariable:
-        inputs = [part if i == main else v.dimshuffle([]) for i, v in enumerate(node.inputs)]
-        return cast(TensorVariable, node.op(*inputs))
+    def scaled(part: Variable) -> Variable:
+        inputs = [part if i == main else pt.squeeze(v) for i, v in enumerate(node.inputs)]
+        return cast(Variable, node.op(*inputs))
 
     return scaled

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
@@ -169,7 +170,7 @@ def _without_joints(part: Addend, known: Known) -> list[Addend]:
     cuts = sorted({0, n_terms} | {c for c in _cuts(x, axis, known) if 0 < c < n_terms})
     if len(cuts) <= 2:
         return [part]
-    slices = [slice(start, stop) for start, stop in zip(cuts[:-1], cuts[1:], strict=True)]
+    slices = [slice(start, stop) for start, stop in pairwise(cuts)]
     return [Addend(x[(slice(None),) * axis + (piece,)], axis) for piece in slices]
 
 
@@ -303,19 +304,22 @@ def refuse_entangled(split: SplitSum, stopped: Sequence[str]) -> None:
     )
 
 
-def refuse_elsewhere(sums: Mapping[str, SplitSum]) -> None:
-    """Refuse sums whose rows lie elsewhere: what is one number for some rows is not so for others.
+def refuse_elsewhere(
+    model: pm.Model, names: Sequence[str], dim: str | None, graphs: Mapping[str, TensorVariable]
+) -> None:
+    """Refuse terms that are one number where the rows lie elsewhere.
 
     Examples
     --------
-    >>> refuse_elsewhere({})
+    >>> refuse_elsewhere(pm.Model(), ["y"], None, {"y": pt.zeros(5)})
     """
-    if sums:
+    numbers = [name for name in names if axis_of_rows(model, name, dim) >= graphs[name].type.ndim]
+    if numbers:
         raise UnsupportedModelError(
-            f"The log-likelihood of {list(sums)!r} is one number, a sum over the template's rows, "
-            "and rows=... needs one value per row. Give the lagged values as columns of their own, "
-            "and a likelihood with one value per row (pm.Normal of them, or a pm.Potential without "
-            ".sum()); or keep the data in memory."
+            f"The log-likelihood of {numbers!r} is one number for all rows of the template, and "
+            "rows=... needs one value per row. Name the lagged values as columns of their own, and "
+            "write a likelihood with one value per row (a pm.Potential without .sum(), or "
+            "pm.Normal around the prediction from the lags); or keep the data in memory."
         )
 
 

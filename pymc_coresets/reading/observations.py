@@ -246,7 +246,7 @@ def _layout_of_rows(
         views=views_of_series(_views(model, terms, n_obs, dim, graphs), positions),
         reference=_sum_over_events([(by_row[t.name], t.axis) for t in terms]),
         positions=common_positions(model, names) if positions is None else positions,
-        unselected=[part for split in sums.values() for part in split.grows],
+        unselected=[split.grows for split in sums.values() if split.grows],
         sums=sums,
         total=total_of([graphs[name] for name in names]) if sums else None,
     )

@@ -26,6 +26,7 @@ assert all(
 
 #: Long to compile, and close to others that are not.
 SLOW = {
+    "autoregression written as a loop",
     "ex-gaussian",
     "half-student",
     "ordered probit",

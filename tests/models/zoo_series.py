@@ -3,10 +3,12 @@
 A twin is the same model, written with a potential of the terms and one of what is left.
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 
 from tests.models.zoo import COUNT, LABELS, POSITIVE, REAL, N, X, case, predictor, scale, twin
@@ -104,6 +106,31 @@ def _() -> None:
     x, rate = REAL[:-1], pm.LogNormal("rate")
     s = scale() * np.sqrt(0.2 * (1 + x**2))
     terms(normal(REAL[1:], x - 0.2 * rate * x, s), normal(REAL[0], 0.3, 2.0))
+
+
+@case("autoregression written as a loop", n_obs=N - 2)
+def _() -> None:
+    def step(drift: Any, before: Any, last: Any, rho: Any, s: Any) -> Any:
+        x = pm.Normal.dist(drift + rho[0] * last + rho[1] * before, s)
+        return x, pm.pytensorf.collect_default_updates([x])
+
+    def walk(drift: Any, start: Any, rho: Any, s: Any, size: Any) -> Any:
+        steps = {"sequences": [drift], "non_sequences": [rho, s], "n_steps": N - 2}
+        first = {"initial": start, "taps": [-2, -1]}
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            return pytensor.scan(step, outputs_info=[first], strict=True, **steps)[0]
+
+    pm.CustomDist(
+        "y", predictor()[2:], REAL[:2], *order_two(),
+        dist=walk, signature="(t),(k),(k),()->(t)", observed=REAL[2:],
+    )  # fmt: skip
+
+
+@twin("autoregression written as a loop")
+def _() -> None:
+    mu = predictor()[2:]
+    rho, s = order_two()
+    terms(normal(REAL[2:], mu + rho[0] * REAL[1:-1] + rho[1] * REAL[:-2], s))
 
 
 # -- sums of the user ------------------------------------------------------------------------------

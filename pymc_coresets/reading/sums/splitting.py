@@ -53,15 +53,15 @@ class SplitSum:
         Position of the first row in the variable's series: the last row is its last entry.
     rest : TensorVariable or None
         What the rows lack, a number in nats: it stays in the coreset's model, with weight one.
-    grows : tuple of str
-        Parts of `rest` that are themselves sums of many terms, in words.
+    grows : str
+        What has many terms in `rest`, in words; empty where these are few.
     """
 
     name: str
     rows: TensorVariable
     first: int
     rest: TensorVariable | None
-    grows: tuple[str, ...]
+    grows: str
 
     @property
     def term(self) -> Term:
@@ -139,13 +139,16 @@ def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> Sp
         return None
     rows = [part for part in addends if _n_terms(part) == n_rows]
     rest = [part for part in addends if _n_terms(part) != n_rows]
-    many = [_n_terms(part) for part in rest if _n_terms(part) > _FEW]
+    n_others = sum(_n_terms(part) for part in rest)
+    others = f"the sum of {n_others} terms in {name!r} that are no rows"
     return SplitSum(
         name=name,
         rows=_sum_of([_summed_over_others(part) for part in rows]),
         first=0 if series.length is None else series.length - n_rows,
         rest=_with_known_parts(total_of([p.variable for p in rest]), known) if rest else None,
-        grows=tuple(f"the sum of {n} terms in {name!r} that are no rows" for n in many),
+        grows=f"the sum of {n_others} terms in {name!r} that are no rows"
+        if n_others > _FEW
+        else "",
     )
 
 
@@ -171,6 +174,8 @@ def _without_joints(part: Addend, known: Known) -> list[Addend]:
     if len(cuts) <= 2:
         return [part]
     slices = [slice(start, stop) for start, stop in pairwise(cuts)]
+    if 2 * max(piece.stop - piece.start for piece in slices) < n_terms:
+        return [part]  # too few would be rows: the selection will stop there, and say so
     return [Addend(x[(slice(None),) * axis + (piece,)], axis) for piece in slices]
 
 
@@ -286,7 +291,7 @@ def refuse_entangled(split: SplitSum, stopped: Sequence[str]) -> None:
     Examples
     --------
     >>> x = pt.vector("x", shape=(5,))
-    >>> refuse_entangled(SplitSum("y", x, 0, x.sum(), ()), ["Cumsum (in 'mu')"])
+    >>> refuse_entangled(SplitSum("y", x, 0, None, ""), ["Cumsum (in 'mu')"])
     Traceback (most recent call last):
     pymc_coresets.exceptions.UnsupportedModelError: The log-likelihood of 'y' is one number: a sum
     of 5 terms, of which each needs other rows too, through Cumsum (in 'mu'). It is a recursion

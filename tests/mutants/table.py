@@ -57,6 +57,7 @@ TESTS = {
     "compat/xarray_api": (ENGINES,),
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
     "reading/template/": ("tests/models/test_template_refusals.py", ROWS_ELSEWHERE, ERRORS),
+    "reading/sums/": (*unit("sums"), ERRORS, MODELS),
     "reading/cells/": (*unit("long_format"), "tests/models/test_cells.py"),
     "reading/draws": unit("draws"),
     "reading/missing": (OBSERVATIONS, ERRORS),

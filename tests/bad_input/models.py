@@ -55,8 +55,9 @@ def two_lengths() -> None:
     pm.Normal("z", a, observed=Y[:7])
 
 
-def time_series() -> None:
-    pm.GaussianRandomWalk("y", mu=pm.Normal("a"), init_dist=pm.Normal.dist(), observed=Y)
+def hidden_state() -> None:
+    a = pm.Beta("a", 1.0, 1.0)
+    pm.GARCH11("y", omega=1.0, alpha_1=a, beta_1=0.5, initial_vol=1.0, observed=Y)
 
 
 def one_vector() -> None:
@@ -95,7 +96,7 @@ WRONG: dict[Callable[[], None], tuple[str, ...]] = {
     no_rows: ("'y'",),
     one_value_per_row: ("'a'",),
     two_lengths: ("'y'",),
-    time_series: ("'y'",),
+    hidden_state: ("'y'",),
     one_vector: ("'y'",),
     part_of_the_data: ("'y'",),
     random_data: ("'y'",),

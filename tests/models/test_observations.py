@@ -7,6 +7,7 @@ import pytest
 
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
@@ -86,6 +87,42 @@ def test_length_that_follows_free_values_is_refused():
         pm.Potential("y", m[m > 0])
     with pytest.raises(UnsupportedModelError, match=r"'y' depends on the values of free variables"):
         find_observations(model)
+
+
+# -- numbers that are sums -------------------------------------------------------------------------
+
+
+def test_two_series_form_one_observation():
+    with pm.Model() as model:
+        walk = {"mu": pm.Normal("m"), "init_dist": pm.Normal.dist(0, 1)}
+        pm.GaussianRandomWalk("y", observed=REAL, **walk)
+        pm.AR("z", [pm.Normal("rho")], init_dist=walk["init_dist"], observed=X[:, 0])
+    observations = find_observations(model)
+    np.testing.assert_array_equal(observations.positions, np.arange(1, N))
+    verify(LogLikelihood(observations), rng=np.random.default_rng(1))
+
+
+def normal_terms(mu, n_rows):
+    return pm.logp(pm.Normal.dist(mu, 1.0), np.linspace(-1, 1, n_rows))
+
+
+def test_many_terms_that_are_no_rows_are_named():
+    with pm.Model() as model:
+        m = pm.Normal("m")
+        pm.Potential("total", normal_terms(m, 300).sum() + normal_terms(-m, 150).sum())
+    observations = find_observations(model, observed="total")
+    assert observations.n_obs == 300
+    assert observations.unselected == ("the sum of 150 terms in 'total' that are no rows",)
+    verify(LogLikelihood(observations), rng=np.random.default_rng(1))
+
+
+def test_sum_over_many_joined_pieces_is_refused():
+    with pm.Model() as model:
+        means = pm.Normal("m", shape=3)
+        pieces = [normal_terms(means[k], 50) for k in range(3)]
+        pm.Potential("total", pt.concatenate(pieces).sum() * 2)
+    with pytest.raises(UnsupportedModelError, match=r"sum of 150 terms.*Join"):
+        find_observations(model, observed="total")
 
 
 # -- likelihoods without parameters ----------------------------------------------------------------

@@ -146,9 +146,7 @@ def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> Sp
         rows=_sum_of([_summed_over_others(part) for part in rows]),
         first=0 if series.length is None else series.length - n_rows,
         rest=_with_known_parts(total_of([p.variable for p in rest]), known) if rest else None,
-        grows=f"the sum of {n_others} terms in {name!r} that are no rows"
-        if n_others > _FEW
-        else "",
+        grows=others if n_others > _FEW else "",
     )
 
 

@@ -26,6 +26,7 @@ from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
+from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.source import Look, LookPart, RowBlocks, Wanted
 from pymc_coresets.rows.values import Rows
@@ -212,6 +213,34 @@ class LogLikelihood:
 
         parts = self._each_block(reduce, self._draws(draws), self.source.blocks, finite=finite)
         return Look.of(parts, wanted)
+
+    def by_group(self, draws: DrawsLike, data: GroupedRows) -> np.ndarray:
+        """Sum the weighted potentials of the rows of each group.
+
+        Memory O(S G) for G groups: the matrix is never held.  Sums may be infinite or NaN.
+
+        Parameters
+        ----------
+        draws : Draws, DataTree, Dataset, or mapping of str to array_like
+        data : GroupedRows
+            From ``source``, with their weights.
+
+        Returns
+        -------
+        ndarray of shape (n_draws, n_groups)
+        """
+        draws = self._draws(draws)
+        sums = np.zeros((draws.n_draws, data.n_groups))
+
+        def reduce(start: int, rows: Rows, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            here = slice(start, start + len(rows))
+            groups = data.groups[here]
+            first = np.flatnonzero(np.diff(groups, prepend=-1))
+            return groups[first], np.add.reduceat(values * data.weights[here], first, axis=1)
+
+        for which, parts in self._each_block(reduce, draws, data.rows.blocks, finite=False):
+            sums[:, which] += parts
+        return sums
 
     def _each_block[T](
         self,

@@ -18,6 +18,7 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
+from pymc_coresets.methods.block_pursuit import BlockPursuit
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
@@ -40,6 +41,7 @@ __version__ = version("pymc-coresets")
 __all__ = [
     "GIGA",
     "IHT",
+    "BlockPursuit",
     "Certificate",
     "Check",
     "Comparison",

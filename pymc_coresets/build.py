@@ -2,10 +2,10 @@
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Sequence
+from dataclasses import fields
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -15,8 +15,7 @@ from pymc_coresets.advice import limitations
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
-from pymc_coresets.glm.logistic.sensitivity import Sensitivity
-from pymc_coresets.methods import METHODS
+from pymc_coresets.methods.block_pursuit import MOST_SHARED, BlockPursuit
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -25,7 +24,6 @@ from pymc_coresets.options import (
     generator,
     names_of,
     one_of,
-    positive_number,
     whole_number,
 )
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
@@ -37,6 +35,7 @@ from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import WEIGHTS, coreset_model
+from pymc_coresets.request import asked_method, configured, named_option
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.sampler import InnerNuts
@@ -46,9 +45,9 @@ from pymc_coresets.storage import Settings
 
 __all__ = ["build_coreset"]
 
-_METHODS: Mapping[str, type[Any]] = {**METHODS, Sensitivity.name: Sensitivity}
 _NUTS_SAMPLERS = ("pymc", "nutpie")
 _FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
+_MANY_DIMENSIONS = 250  # beyond which rows are chosen group by group, where there are groups
 _MERGED = 10  # rows for each distinct one: with fewer, the user has few rows, and wants fewer
 
 
@@ -171,7 +170,8 @@ def build_coreset(  # noqa: PLR0913
     """
     given: dict[str, Any] = {"size": size, "tolerance": tolerance, "time_budget": time_budget}
     given |= {"weighting": weighting, "rows": None if rows is None else "..."}
-    chosen = _configured(_method(method), given)
+    chosen = configured(asked_method(method), given)
+    asked = type(chosen)
     weights_from = weighting_of(weighting)
     _check_nuts_sampler(nuts_sampler)
     rng = generator(random_seed)
@@ -183,11 +183,15 @@ def build_coreset(  # noqa: PLR0913
     with Reporter(show=show) as report:
         with report.part("reading the model"):
             loglik = _read(model, settings, rows, collapse=collapse, rng=rng)
-        chosen, limit = _sized(chosen, loglik, size)
         samplers = Samplers(loglik, nuts_sampler)
+        plain = method == RiemannianPursuit.name and size is None and rows is None
+        if plain and _has_many_groups(samplers):
+            chosen = configured(BlockPursuit(), given)
+        chosen, limit = _sized(chosen, loglik, size)
         job = Job(
             posterior=samplers.first,
             posteriors_for_many_draws=samplers.for_many_draws,
+            by_groups=samplers.by_groups,
             propose=samplers.first.proposal,
             weighting=lambda n_draws, *, rng: weights_from.draw(samplers.first, n_draws, rng=rng),
             loglikelihood=loglik,
@@ -208,8 +212,8 @@ def build_coreset(  # noqa: PLR0913
         weights=solution.weights,
         n_observations=round(loglik.total_weight),
         n_distinct=loglik.n_rows,
-        method=chosen.name if isinstance(chosen, Exact) else _named(method),
-        weighting=chosen.draws_from or ("subsample" if weighting is None else _named(weighting)),
+        method=named_option(method) if isinstance(chosen, asked) else chosen.name,
+        weighting=chosen.draws_from or named_option(weighting or "subsample"),
         status=solution.status.value,
         objective=solution.objective,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
@@ -293,33 +297,14 @@ def _verify_form(loglik: LogLikelihood) -> None:
     verify_model(loglik, coreset_model(loglik.observations, rows, weights), rows, weights)
 
 
-def _method(method: str | Method) -> Method:
-    if isinstance(method, str):
-        if method not in _METHODS:
-            names = list(_METHODS)
-            raise InvalidOptionError(f"method={method!r} is unknown: use one of {names!r}.")
-        return cast(Method, _METHODS[method]())
-    if isinstance(method, type) or not isinstance(method, tuple(_METHODS.values())):
-        raise InvalidOptionError(
-            f"method={method!r} must be a name or an option object such as Pursuit()."
-        )
-    return method
-
-
-def _configured(method: Method, given: Mapping[str, Any]) -> Method:
-    """Return the method with the user's tolerance; refuse what it does not use."""
-    for option, value in given.items():
-        if value is not None and option not in method.accepts:
-            raise InvalidOptionError(
-                f"{option}={_named(value)}: method={method.name!r} does not use it, for "
-                f"{_why_not(option, method)} Leave it out, or use {_methods_that_accept(option)}."
-            )
-    if given["time_budget"] is not None:
-        positive_number("time_budget", given["time_budget"])
-    if given["tolerance"] is None:
-        return method
-    tolerance = positive_number("tolerance", given["tolerance"])
-    return cast(Method, replace(cast(Any, method), tolerance=tolerance))
+def _has_many_groups(samplers: Samplers) -> bool:
+    """Whether the model has many dimensions, and most of them belong to levels of a factor."""
+    if samplers.first.n_dims <= _MANY_DIMENSIONS:
+        return False
+    try:
+        return samplers.by_groups().n_shared <= MOST_SHARED
+    except UnsupportedModelError:
+        return False
 
 
 def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Method, int]:
@@ -333,40 +318,12 @@ def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Met
     return method, min(limit, loglik.n_rows)
 
 
-def _why_not(option: str, method: Method) -> str:
-    reasons = {
-        "size": "it keeps all distinct rows."
-        if isinstance(method, Exact)
-        else "its size follows from epsilon.",
-        "tolerance": "it does not measure a divergence to stop at.",
-        "time_budget": "it has no rounds.",
-        "rows": "it needs all rows in memory, or evaluates them hundreds of times.",
-        "weighting": f"it draws from {method.draws_from}."
-        if method.draws_from != "none"
-        else "it compares no rows at draws.",
-    }
-    return reasons[option]
-
-
-def _methods_that_accept(option: str) -> str:
-    names: Collection[str] = [n for n, m in _METHODS.items() if option in m().accepts]
-    return "method=" + " or ".join(map(repr, names))
-
-
 def _check_nuts_sampler(nuts_sampler: str) -> None:
     one_of("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
     if nuts_sampler == "nutpie" and find_spec("nutpie") is None:
         raise InvalidOptionError(
             "nuts_sampler='nutpie' needs the package nutpie: pip install \"pymc-coresets[nutpie]\"."
         )
-
-
-def _named(option: Any) -> str:  # noqa: ANN401
-    if isinstance(option, str | int | float):
-        return str(option)
-    return (
-        repr(option) if is_dataclass(option) and not isinstance(option, Draws) else "user's draws"
-    )
 
 
 def _limit(method: Method, *, asked: bool) -> float | None:

@@ -166,7 +166,7 @@ class _Rounds[D]:
         self.options, self.posterior, self.rng = options, posterior, rng
         self.callback, self.started = callback, time.perf_counter()
         self.steps: list[Progress] = []
-        self.costs = {
+        self.costs: dict[str, Any] = {
             "n_passes": 0.0,
             "n_evaluations": 0,
             "seconds_drawing": 0.0,
@@ -259,13 +259,13 @@ class _Rounds[D]:
         return measured
 
     def _record(self, coreset: _Coreset) -> None:
-        known = coreset.proposal is not None
+        ratios = None if coreset.proposal is None else coreset.proposal.log_ratios
         progress = Progress(
             size=len(coreset.rows),
             objective=coreset.predicted,
             heldout_objective=coreset.objective,
             seconds=time.perf_counter() - self.started,
-            **(judge(coreset.proposal.log_ratios) if known else {}),
+            **({} if ratios is None else judge(ratios)),
             **self.costs,
         )
         self.steps.append(progress)

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.source import Potentials
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.solving.problem import Matrix, Vector
 from pymc_coresets.solving.solution import Progress, Solution
 

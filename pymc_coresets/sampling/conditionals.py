@@ -202,7 +202,10 @@ def _slopes(density: PartedDensity, shared: Array, local: Array, steps: Array) -
     units = np.eye(n_local) * steps[..., None, :]  # (B, G, q, q)
     with np.errstate(invalid="ignore", over="ignore"):
         sides = [
-            (density(shared, local + units[..., c, :])[1], density(shared, local - units[..., c, :])[1])
+            (
+                density(shared, local + units[..., c, :])[1],
+                density(shared, local - units[..., c, :])[1],
+            )
             for c in range(n_local)
         ]
         for c, (above, below) in enumerate(sides):

@@ -75,7 +75,8 @@ class GroupedPrior:
     @property
     def present(self) -> NDArray[np.bool_]:
         """Which of the variables (G, q) there are."""
-        return self.local_columns != _ABSENT
+        present: NDArray[np.bool_] = self.local_columns != _ABSENT
+        return present
 
     def at(self, x: Array) -> tuple[Draws, Array, Array]:
         """Return draws of the variables, and the log-density, shared (B,) and by level (B, G)."""
@@ -93,9 +94,7 @@ class GroupedPrior:
         """The terms of the log-density, of variables that belong to levels and of others."""
         model = self._space.model
         parts = [v for v in [*model.basic_RVs, *model.potentials] if v.name != POTENTIAL]
-        terms = dict(
-            zip((v.name for v in parts), model.logp(vars=parts, sum=False), strict=True)
-        )
+        terms = dict(zip((v.name for v in parts), model.logp(vars=parts, sum=False), strict=True))
         for name, axis in self._local.items():
             if axis is not None:
                 others = [i for i in range(terms[name].type.ndim) if i != axis]
@@ -105,10 +104,9 @@ class GroupedPrior:
     @cached_property
     def _members(self) -> list[csr_array]:
         """Which level each entry of a variable's term belongs to: (n_entries, G) of 0 and 1."""
-        columns, found = self._space.point(np.arange(self._space.n_dims, dtype=float)), []
-        values = {rv.name: v.name for rv, v in self._space.model.rvs_to_values.items()}
+        columns, found = self._space.columns, []
         for name, axis in self._local.items():
-            own = columns[values[name]].astype(np.int64)
+            own = columns[name]
             if axis is not None:
                 own = np.moveaxis(own, axis, 0).reshape(own.shape[axis], -1)[:, 0]
             levels = self._levels[own.ravel()]
@@ -120,12 +118,12 @@ class GroupedPrior:
     def _terms(self) -> Any:  # noqa: ANN401
         """Free variables on their own scale, and the terms of the log-density."""
         model, parts = self._space.model, self._parts
-        shared = sum((t.sum() for name, t in parts.items() if name not in self._local), np.zeros(()))
+        shared = sum(
+            (t.sum() for name, t in parts.items() if name not in self._local), np.zeros(())
+        )
         local = [parts[name] for name in self._local]
         outputs = [*model.replace_rvs_by_values(model.free_RVs), *local, shared]
-        return pm.compile(
-            model.value_vars, outputs, mode=density_mode(), on_unused_input="ignore"
-        )
+        return pm.compile(model.value_vars, outputs, mode=density_mode(), on_unused_input="ignore")
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.reading.blocks import Blocks
+from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.grouped_density import GroupedDensity, GroupedPrior
@@ -76,7 +77,16 @@ class GroupedSampler:
     def __init__(self, sampler: CoresetSampler, blocks: Blocks) -> None:
         self._sampler, self._blocks = sampler, blocks
         self._loglik = sampler.loglikelihood
-        self._prior = GroupedPrior(sampler.space, blocks.local, blocks.local_columns)
+        # The coreset's model has the same variables, perhaps in another order.
+        here, there = (
+            space.columns
+            for space in (sampler.space, Unconstrained(self._loglik.observations.model))
+        )
+        place = np.empty(sampler.space.n_dims, dtype=np.int64)
+        for name, columns in there.items():
+            place[columns.ravel()] = here[name].ravel()
+        columns = [place[of_level] for of_level in blocks.local_columns]
+        self._prior = GroupedPrior(sampler.space, blocks.local, columns)
 
     @property
     def n_shared(self) -> int:
@@ -169,4 +179,5 @@ class GroupedSampler:
 
     def _variances(self, density: GroupedDensity, around: NestedLaplace) -> Array:
         shared, local = around.deviations()
-        return np.square(density.positions(shared[None], local[None]))[0]
+        variances: Array = np.square(density.positions(shared[None], local[None]))[0]
+        return variances

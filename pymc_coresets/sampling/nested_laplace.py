@@ -1,10 +1,10 @@
-"""Laplace's approximation of a hierarchy, nested: first the groups given the rest, then the rest."""
+"""Laplace approximations of hierarchies, nested: the groups given the rest, then the rest."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, solve
 
 from pymc_coresets.diagnostics.importance import (
     KHAT_RELIABLE,
@@ -13,7 +13,6 @@ from pymc_coresets.diagnostics.importance import (
 )
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.sampling.conditionals import (
-    Conditionals,
     PartedDensity,
     find_conditionals,
     solve_lower,
@@ -159,7 +158,11 @@ class NestedLaplace:
 
 
 def find_nested_laplace(
-    density: PartedDensity, start: Array, n_levels: int, n_local: int, like: NestedLaplace | None = None
+    density: PartedDensity,
+    start: Array,
+    n_levels: int,
+    n_local: int,
+    like: NestedLaplace | None = None,
 ) -> NestedLaplace:
     """Find the mode of the shared variables' marginal density, and the curvature there.
 
@@ -234,10 +237,12 @@ class _Step:
     def at(
         cls, density: PartedDensity, mode: Array, spread: Array, local: Array, scale: Array
     ) -> "_Step":
-        n_shared, n_local = len(mode), local.shape[2]
+        n_shared = len(mode)
         middle = find_conditionals(density, mode[None], local, scale)
         if not np.isfinite(middle.log_marginal[0]):
-            raise SamplingError(f"{_NO_MODE}: it came to where the density has no conditional mode.")
+            raise SamplingError(
+                f"{_NO_MODE}: it came to where the density has no conditional mode."
+            )
         design = _STEP * _design(n_shared)
         # The first point is the middle again, whose modes are known by now.
         start = np.broadcast_to(middle.centre, (len(design), *middle.centre.shape[1:]))
@@ -317,7 +322,7 @@ def _slopes_of(coefficients: Array, n_shared: int) -> tuple[Array, Array]:
 
 
 def _n_local(n_entries: int) -> int:
-    return round((np.sqrt(9 + 8 * n_entries) - 3) / 2)
+    return (math.isqrt(9 + 8 * n_entries) - 3) // 2
 
 
 def _packed(centre: Array, root: Array) -> Array:

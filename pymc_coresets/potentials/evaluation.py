@@ -4,7 +4,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice, starmap
 from typing import Any, Literal, cast
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from pymc_coresets.compat.pytensor_api import (
     Variable,
@@ -262,7 +262,7 @@ class LogLikelihood:
 
         pending = ((number * step, block) for number, block in enumerate(blocks(step)))
         # The blocks are the parallel work: threads of BLAS inside them would only compete.
-        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(_n_cores()) as pool:
+        with _libraries().limit(limits=1, user_api="blas"), ThreadPoolExecutor(_n_cores()) as pool:
             yield from starmap(work, islice(pending, 1))  # compiles here, once
             queue = deque(pool.submit(work, *block) for block in islice(pending, 2 * _n_cores()))
             while queue:
@@ -340,6 +340,12 @@ class LogLikelihood:
             + (f"Its data are not finite in {suspects}. " if suspects else "")
             + "Check the data there, or use a weighting distribution whose draws the data allow."
         )
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    # Looking for them reads the memory map of the process, which takes as long as many blocks.
+    return ThreadpoolController()
 
 
 def _n_cores() -> int:

@@ -19,8 +19,8 @@ type Array = NDArray[np.float64]
 _STEP = 0.05  # standard deviations, for differences
 _FIRST_STEP = 1e-3
 _MOST_STEPS = 60
-_SHORTER = 0.25
-_SHORTEST = 1e-6
+_SHORTER = 0.1
+_SHORTEST = 1e-14
 _SLACK = 1e-5  # nats: the differences' mode is not quite the density's
 _ROUNDING = 1e-10
 _FLATTEST = 1e-10  # curvature, relative to that of the other variables
@@ -60,7 +60,7 @@ class _Slopes(NamedTuple):
 
 
 def find_conditionals(
-    density: PartedDensity, shared: Array, start: Array, scale: Array, *, tolerance: float = 1e-8
+    density: PartedDensity, shared: Array, start: Array, scale: Array, *, tolerance: float = 1e-11
 ) -> Conditionals:
     """Find the conditional modes of all groups at once, by Newton's method on differences.
 
@@ -141,12 +141,12 @@ def _newton(found: _Slopes) -> _Newton:
         half = solve_lower(root, found.gradient)
         units = np.eye(half.shape[-1])
         deviations = [np.square(solve_lower(root, e)).sum(axis=-1) for e in units]
-    return _Newton(
-        step=solve_upper(root, half),
-        scale=np.sqrt(np.stack(deviations, axis=-1)),
-        promised=np.square(half).sum(axis=-1),
-        root=root,
-    )
+        return _Newton(
+            step=solve_upper(root, half),
+            scale=np.sqrt(np.stack(deviations, axis=-1)),
+            promised=np.square(half).sum(axis=-1),
+            root=root,
+        )
 
 
 def _root(precision: Array) -> Array:

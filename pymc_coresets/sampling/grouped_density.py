@@ -80,7 +80,7 @@ class GroupedPrior:
 
     def at(self, x: Array) -> tuple[Draws, Array, Array]:
         """Return draws of the variables, and the log-density, shared (B,) and by level (B, G)."""
-        found = [self._terms(*self._space.point(row).values()) for row in x]
+        found = [self._terms(*self._values(row)) for row in x]
         names = [rv.name for rv in self._space.model.free_RVs]
         *values, shared = (np.stack(column) for column in zip(*found, strict=True))
         draws = Draws(dict(zip(names, values[: len(names)], strict=True)))
@@ -88,6 +88,16 @@ class GroupedPrior:
         for term, member in zip(values[len(names) :], self._members, strict=True):
             by_level += term.reshape(len(x), -1) @ member
         return draws, shared, by_level
+
+    def _values(self, x: Array) -> list[Array]:
+        return [x[of].reshape(shape) for of, shape in self._slices]
+
+    @cached_property
+    def _slices(self) -> list[tuple[slice, tuple[int, ...]]]:
+        """Where the value of each variable stands in the vector, and its shape."""
+        columns, rvs = self._space.columns, self._space.model.values_to_rvs
+        own = [columns[rvs[value].name] for value in self._space.model.value_vars]
+        return [(slice(c.min(), c.max() + 1), c.shape) for c in own]
 
     @cached_property
     def _parts(self) -> dict[str, Any]:
@@ -123,7 +133,11 @@ class GroupedPrior:
         )
         local = [parts[name] for name in self._local]
         outputs = [*model.replace_rvs_by_values(model.free_RVs), *local, shared]
-        return pm.compile(model.value_vars, outputs, mode=density_mode(), on_unused_input="ignore")
+        function = pm.compile(
+            model.value_vars, outputs, mode=density_mode(), on_unused_input="ignore"
+        )
+        function.trust_input = True
+        return function
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,19 +85,23 @@ def build_coreset(  # noqa: PLR0913
         Largest number of weighted rows.  With D free dimensions, K = D(D + 3)/2 + 1 rows match any
         quadratic log-posterior.  The default is 2 K for ``"auto"``, but 100 at least and 1 000 at
         most; K for all other methods, but 50 at least and 500 at most; never more than there are
-        rows.  With ``Sensitivity(epsilon=...)`` it follows from epsilon, and is not accepted.
+        rows.  With ``Sensitivity(epsilon=...)`` it follows from epsilon, and with `BlockPursuit`
+        from what each group needs, and is not accepted.
     tolerance : float, optional
         Symmetrised KL divergence between the coreset's and the full posterior, in nats, at which
         the coreset is good enough: no more rows are added.  By default 0.01 for
-        ``method="auto"``, and none for the others, which then use up their `size`.  Only
-        ``"auto"``, ``"pursuit"``, ``"iht"``, ``"giga"`` and ``"frank_wolfe"`` accept it.
+        ``method="auto"``, 0.1 for ``"block_pursuit"``, and none for the others, which then use up
+        their `size`.  Only ``"auto"``, ``"block_pursuit"``, ``"pursuit"``, ``"iht"``, ``"giga"``
+        and ``"frank_wolfe"`` accept it.
     method : str or option object
         ``"auto"`` (`RiemannianPursuit`, best by far; where no more than 2 000 distinct rows, a
-        tenth of all at most, or no more than `size` are left, all of them: ``"exact"``), or a
-        method with a fixed weighting distribution: ``"pursuit"``, ``"iht"``, ``"giga"``,
-        ``"frank_wolfe"``; ``"sparse_vi"`` or ``"quasi_newton"``, which draw from Laplace
-        approximations of the coreset's posterior; ``"sensitivity"``, for logistic regression with
-        a guarantee; or ``"uniform"``.
+        tenth of all at most, or no more than `size` are left, all of them: ``"exact"``; where the
+        model has more than 250 free dimensions, most of which belong to levels of one factor, and
+        neither `size` nor `rows` is given, `BlockPursuit`); ``"block_pursuit"``; or a method with
+        a fixed weighting distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``;
+        ``"sparse_vi"`` or ``"quasi_newton"``, which draw from Laplace approximations of the
+        coreset's posterior; ``"sensitivity"``, for logistic regression with a guarantee; or
+        ``"uniform"``.
         `RiemannianPursuit`, `Pursuit`, `SparseVI`, `Sensitivity`, ... take options.
     weighting : str, option object, or draws, optional
         Where the methods with a fixed weighting distribution compare the potentials:
@@ -122,7 +126,8 @@ def build_coreset(  # noqa: PLR0913
     allow_local : bool, default False
         Accept free variables with one value per observation; all of them stay in the model.
     time_budget : float, optional
-        Seconds after which ``method="auto"`` begins no further round; the others refuse it.
+        Seconds after which ``"auto"`` and ``"block_pursuit"`` begin no further round; the others
+        refuse it.
     nuts_sampler : {"pymc", "nutpie"}, default "pymc"
         Whose NUTS samples the posteriors of coresets on the way, where Laplace approximations do
         not serve: PyMC's compiles in a second; nutpie's takes ten or more, and runs faster.
@@ -183,11 +188,11 @@ def build_coreset(  # noqa: PLR0913
     with Reporter(show=show) as report:
         with report.part("reading the model"):
             loglik = _read(model, settings, rows, collapse=collapse, rng=rng)
-        samplers = Samplers(loglik, nuts_sampler)
-        plain = method == RiemannianPursuit.name and size is None and rows is None
-        if plain and _has_many_groups(samplers):
-            chosen = configured(BlockPursuit(), given)
         chosen, limit = _sized(chosen, loglik, size)
+        samplers = Samplers(loglik, nuts_sampler)
+        by_itself = chosen.name == method and size is None and rows is None
+        if by_itself and isinstance(chosen, RiemannianPursuit) and _has_many_groups(samplers):
+            chosen, limit = configured(BlockPursuit(), given), loglik.n_rows
         job = Job(
             posterior=samplers.first,
             posteriors_for_many_draws=samplers.for_many_draws,
@@ -204,9 +209,8 @@ def build_coreset(  # noqa: PLR0913
         report.counts.update(samplers.counts)
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    _warn_of_limits(
-        solution, job, tolerance=_limit(chosen, asked=tolerance is not None or size is None)
-    )
+    limit_of_warning = _limit(chosen, asked=tolerance is not None or size is None)
+    _warn_of_limits(solution, job, chosen, tolerance=limit_of_warning)
     return Coreset(
         indices=solution.rows.positions,
         weights=solution.weights,
@@ -336,7 +340,9 @@ def _limit(method: Method, *, asked: bool) -> float | None:
 # -- what comes with the rows ----------------------------------------------------------------------
 
 
-def _warn_of_limits(solution: Solution, job: Job[Draws], *, tolerance: float | None) -> None:
+def _warn_of_limits(
+    solution: Solution, job: Job[Draws], method: Method, *, tolerance: float | None
+) -> None:
     messages = limitations(
         solution,
         job.loglikelihood.observations,
@@ -344,6 +350,7 @@ def _warn_of_limits(solution: Solution, job: Job[Draws], *, tolerance: float | N
         size=job.size,
         tolerance=tolerance,
         counts=job.report.counts,
+        by_group=isinstance(method, BlockPursuit),
     )
     for message in messages:
         warn_user(message)

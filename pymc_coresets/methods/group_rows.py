@@ -132,8 +132,7 @@ class _Run:
         places = [self._data.of(group) for group in groups]
         values = self._values(np.concatenate(places))
         ends = np.cumsum([len(place) for place in places])
-        for group, own in zip(groups, np.split(values, ends[:-1]), strict=True):
-            yield group, own
+        yield from zip(groups, np.split(values, ends[:-1]), strict=True)
 
     def add(self, group: int, places: Places, values: Vector, total: Vector | None) -> None:
         """Choose among rows of a group, to match the sum over all of them."""

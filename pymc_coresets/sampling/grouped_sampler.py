@@ -109,6 +109,28 @@ class GroupedSampler:
         rows = self._loglik.all_rows
         return self._grouped(rows, rows.base_weights)
 
+    @cached_property
+    def approximation(self) -> NestedLaplace:
+        """Of the posterior of all rows; the search begins with a few of each level.
+
+        Raises
+        ------
+        SamplingError
+            If the marginal posterior of the shared variables has no mode.
+        """
+        some = self._found(self._density(self._start()), None)
+        return self._found(self._density(self.data), some)
+
+    def approximation_of(self, rows: Rows, weights: Array) -> NestedLaplace:
+        """Of the posterior of weighted rows; the search begins at that of all rows.
+
+        Raises
+        ------
+        SamplingError
+            As `approximation`.
+        """
+        return self._found(self._density(self._grouped(rows, weights)), self.approximation)
+
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> LevelDraws:
         """Draw from around the full posterior, in antithetic pairs.
 
@@ -117,7 +139,7 @@ class GroupedSampler:
         SamplingError
             If the marginal posterior of the shared variables has no mode.
         """
-        found = self._approximation.draw(n_draws, rng=rng)
+        found = self.approximation.draw(n_draws, rng=rng)
         x = self._density(self.data).positions(found.shared, found.local)
         return LevelDraws(self._prior.at(x)[0], found.whitened, found.noise)
 
@@ -136,8 +158,10 @@ class GroupedSampler:
             If that posterior has no mode, is too far from normal in the shared variables, or the
             log-likelihood of all rows is not finite at its draws.
         """
-        density = self._density(self._grouped(rows, weights))
-        own = self._found(density, self._approximation)
+        density, own = (
+            self._density(self._grouped(rows, weights)),
+            self.approximation_of(rows, weights),
+        )
         found = own.corrected(density, n_draws, rng=rng)
         draws = self._prior.at(density.positions(found.shared, found.local))[0]
         by_level = self._density(self.data).sums(draws) - density.sums(draws)
@@ -150,12 +174,6 @@ class GroupedSampler:
         around = Diagonal(self._variances(density, own))
         proposal = Proposal(draws=draws, log_ratios=by_level.sum(axis=1), around=around)
         return LevelRatios(proposal, found.whitened, by_level)
-
-    @cached_property
-    def _approximation(self) -> NestedLaplace:
-        """Of the posterior of all rows; the search begins with a few of each level."""
-        some = self._found(self._density(self._start()), None)
-        return self._found(self._density(self.data), some)
 
     def _start(self) -> GroupedRows:
         """A few rows of each level at random, with weights to match."""

@@ -95,9 +95,8 @@ def test_its_posterior_is_that_of_all_rows(model, coreset):
     """Both are measured by the same nested Laplace approximation."""
     loglik = LogLikelihood(find_observations(model))
     full = Samplers(loglik, "pymc").by_groups()
-    every = full._approximation
-    rows = loglik.source.at(coreset.indices)
-    own = full._found(full._density(full._grouped(rows, coreset.weights)), every)
+    every = full.approximation
+    own = full.approximation_of(loglik.source.at(coreset.indices), coreset.weights)
     deviations, _ = every.deviations()
     assert np.abs((own.mode - every.mode) / deviations).max() < 0.15
     np.testing.assert_allclose(own.deviations()[0] / deviations, 1, atol=0.1)

@@ -7,6 +7,7 @@ MODELS = "tests/models/test_coreset_model.py"
 LINEAR = "tests/models/test_glm.py"
 BUILD = "tests/statistical/test_build.py"
 PASS_GLM = "tests/statistical/test_pass_glm.py"
+GROUPS = "tests/models/test_groups.py"
 SAMPLER = "tests/statistical/test_sampler.py"
 SENSITIVITY = "tests/statistical/test_sensitivity.py"
 STAND_IN = "tests/statistical/test_stand_in.py"
@@ -34,8 +35,10 @@ TESTS = {
     "compat/": (*unit("compat", "vectormath"), SAMPLER),
     "pass_glm": (PASS_GLM,),
     "display": (*unit("display", "diagnostics_datatree"), BUILD),
+    "request": (BUILD, GROUPS),
     "exceptions": (*unit("warnings"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),
+    "rows/grouped": unit("block_pursuit"),
     "rows/chunks": (ROW_SOURCES,),
     "rows/first_reading": (SOURCE_ERRORS, ROW_SOURCES),
     "rows/sources/": (ROW_SOURCES, SOURCE_ERRORS, DAMAGED_FILES),
@@ -67,16 +70,24 @@ TESTS = {
     "diagnostics/importance": unit("importance", "diagnostics_datatree"),
     "diagnostics/plots": unit("diagnostics_plots"),
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
-    "sampling/metric": unit("metric"),
+    "sampling/metric": (*unit("metric"), GROUPS),
+    "sampling/conditionals": unit("nested_laplace"),
+    "sampling/nested_laplace": unit("nested_laplace"),
+    "sampling/grouped": (GROUPS,),
     "sampling/density": (*unit("proposal"), ROWS_ELSEWHERE),
     "sampling/proposal": unit("proposal"),
     "sampling/stand_in": (STAND_IN,),
     "solving/": (*unit("problem", "space", "nnls", "solve"), CONTRACT),
     "solving/candidates": unit("candidates", "sparse_vi"),
     "solving/loop": (*unit("solve"), CONTRACT),
+    "solving/group_selection": unit("joint_weights", "block_pursuit"),
+    "solving/joint_weights": unit("joint_weights", "block_pursuit"),
+    "solving/shared_basis": unit("joint_weights", "block_pursuit"),
     "solving/nnls": (*unit("nnls", "pursuit"), CONTRACT),
     "methods/": (*unit("solve", "pursuit", "riemannian", "sparse_vi", "quasi_newton"), CONTRACT),
     "methods/exact": (BUILD,),
+    "methods/block_pursuit": unit("block_pursuit"),
+    "methods/group_rows": unit("block_pursuit"),
     "methods/adaptive": (*unit("sparse_vi", "quasi_newton"), BUILD),
     "methods/frank_wolfe": (*unit("frank_wolfe"), CONTRACT),
     "methods/giga": (*unit("giga"), CONTRACT),

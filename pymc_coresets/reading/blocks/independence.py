@@ -50,8 +50,8 @@ def dependence_between(
     rng = np.random.default_rng(1)  # any points do: the answer is the same
     rows = _some_rows(parting, rng)
     levels = block_of(rows)
-    evaluate = _evaluation(parting, rows)
     space = Unconstrained(parting.observations.model)
+    evaluate = _evaluation(parting, rows, space)
     own = np.concatenate(columns)
     points = _two_points(space, own, evaluate, rng)
     if points is None:
@@ -92,7 +92,9 @@ def _some_rows(parting: Parting, rng: np.random.Generator) -> Rows:
     return Rows(positions, np.ones(size), arrays)
 
 
-def _evaluation(parting: Parting, rows: Rows) -> Callable[[NDArray[np.float64]], _Values]:
+def _evaluation(
+    parting: Parting, rows: Rows, space: Unconstrained
+) -> Callable[[NDArray[np.float64]], _Values]:
     """Return a function of points in the unconstrained space, (D,)."""
     obs, graphs = parting.observations, parting.graphs
     free: dict[Variable, Variable] = {p: graphs.variables[n] for n, p in obs.parameters.items()}
@@ -102,7 +104,6 @@ def _evaluation(parting: Parting, rows: Rows) -> Callable[[NDArray[np.float64]],
     function = numpy_function(inputs, [loglik, *graphs.terms.values()], plain)
     given = [np.asarray(len(rows))]
     given += [np.moveaxis(a, 0, r.axis) for a, r in zip(rows.arrays, obs.rows, strict=True)]
-    space = Unconstrained(obs.model)
 
     def evaluate(x: NDArray[np.float64]) -> _Values:
         point = space.point(x)

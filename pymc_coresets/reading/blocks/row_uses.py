@@ -146,7 +146,7 @@ class RowUses:
             codes.values[v] if self._by_row.depends(v) else self._known.value(v)
             for v in use.lookup.inputs[1:]
         ]
-        found = performed(use.lookup, [positions, *index])
+        [found] = performed(use.lookup, [positions, *index])
         return np.moveaxis(found, _row_axis(use.lookup.outputs[0]), 0).reshape(codes.n_rows, -1)
 
     def columns(self, lookup: Apply) -> list[str]:
@@ -185,9 +185,9 @@ class RowUses:
         starts = np.cumsum([0, *lengths])
         given: dict[Variable, NDArray[Any]] = {}
         for base, start, length in zip(bases, starts, lengths, strict=False):
-            given[base] = np.zeros(starts[-1], dtype=np.int64)
+            given[base] = np.zeros(starts[-1], dtype=base.type.dtype)
             given[base][start : start + length] = np.arange(length)
-        columns = {r.placeholder for r in self.observations.rows}
+        columns = {r.placeholder for r in self.observations.rows}.difference(bases)
         derived = [
             v
             for v in wanted

@@ -99,7 +99,7 @@ class Dependence:
                 inlined = inline_ofg_node(node)
                 inner = io_toposort(node.inputs, inlined)
                 self._follow(inner, _without_conditions(inlined))
-                found = [self.labels.get(v) for v in inlined]
+                found: Sequence[Labels | None] = [self.labels.get(v) for v in inlined]
             else:
                 found = self._through(node)
             self.labels |= {
@@ -185,7 +185,7 @@ class Dependence:
             kept, own = [], [None] * len(own)
         linked = self.linked(labels, tuple(i for i in range(labels.ndim) if i not in kept))
         placed = linked.transpose([sorted(kept).index(axis) for axis in kept])
-        return np.expand_dims(placed, [i for i, axis in enumerate(own) if axis is None])
+        return placed[tuple(None if axis is None else slice(None) for axis in own)]
 
     def _combined(self, one: Labels, other: Labels) -> Labels:
         one, other = np.broadcast_arrays(one, other)

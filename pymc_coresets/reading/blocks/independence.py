@@ -46,6 +46,21 @@ def dependence_between(
     -------
     str or None
         What depends on other levels; None if nothing does.
+
+    Examples
+    --------
+    Of a random walk, two halves are no levels:
+
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.graphs import unconstrained_graphs
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     walk = pm.GaussianRandomWalk("walk", init_dist=pm.Normal.dist(), shape=4)
+    ...     y = pm.Normal("y", walk[[0, 2, 2]], 1.0, observed=np.arange(3.0))
+    >>> parting = Parting(find_observations(model), unconstrained_graphs(model, ["y"]))
+    >>> columns = [np.array([0, 1]), np.array([2, 3])]
+    >>> dependence_between(columns, parting, lambda rows: np.array([0, 1, 1]))
+    "the density of 'walk' links levels. Please report this model."
     """
     rng = np.random.default_rng(1)  # any points do: the answer is the same
     rows = _some_rows(parting, rng)

@@ -32,7 +32,7 @@ from pytensor.scalar.basic import Composite, ScalarOp, upgrade_to_float
 from pytensor.scalar.math import Log1mexp
 from pytensor.sparse.math import Dot as SparseDot
 from pytensor.sparse.math import StructuredDot
-from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Split, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise, BlockwiseWithCoreShape
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp, Repeat
@@ -111,6 +111,7 @@ __all__ = [
     "SortOp",
     "SparseDot",
     "SpecifyShape",
+    "Split",
     "SplitDims",
     "Sqr",
     "StructuredDot",

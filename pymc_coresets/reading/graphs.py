@@ -138,7 +138,8 @@ class UnconstrainedGraphs(NamedTuple):
     Attributes
     ----------
     inputs : dict of str to TensorVariable
-        What stands for each free variable on its unconstrained scale, in the order of `Unconstrained`.
+        What stands for each free variable on its unconstrained scale, in the order of
+        `Unconstrained`.
     variables : dict of str to TensorVariable
         Each free variable on its own scale.
     terms : dict of str to TensorVariable

@@ -19,6 +19,7 @@ from pymc_coresets.diagnostics.datatree import (
 )
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.fused_loops import density_mode
@@ -64,6 +65,10 @@ class StandIn[Verdict](ABC):
     @abstractmethod
     def _judged(self, idata: xr.DataTree, check: Check) -> Verdict:
         """Add to a check of the importance ratios what else is known of the draws."""
+
+    @abstractmethod
+    def _facts(self) -> dict[str, str]:
+        """What to display of it, by name."""
 
     def _start(self, options: dict[str, Any]) -> dict[str, Any]:
         """Add to the options of `pm.sample` what is known of the posterior beforehand."""
@@ -292,6 +297,14 @@ class StandIn[Verdict](ABC):
         return reweight_draws(
             idata, self.log_ratios(idata), rng=rng, draws=draws, remedy=self._remedy
         )
+
+    # -- display -------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return facts_text(type(self).__name__, self._facts())
+
+    def _repr_html_(self) -> str:
+        return facts_html(type(self).__name__, self._facts())
 
     # -- copies --------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ GROUPS = "tests/models/test_groups.py"
 SAMPLER = "tests/statistical/test_sampler.py"
 SENSITIVITY = "tests/statistical/test_sensitivity.py"
 STAND_IN = "tests/statistical/test_stand_in.py"
+BLOCKS = "tests/models/test_blocks.py"
 OBSERVATIONS = "tests/models/test_observations.py"
 ROWS_ELSEWHERE = "tests/statistical/test_rows_elsewhere.py"
 VERIFICATION = "tests/models/test_verification.py"
@@ -47,6 +48,7 @@ TESTS = {
     "compat/pyarrow_api": (ROW_SOURCES,),
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
     "reading/template/": ("tests/models/test_template_refusals.py", ROWS_ELSEWHERE, ERRORS),
+    "reading/blocks/": (BLOCKS,),
     "reading/cells/": (*unit("long_format"), "tests/models/test_cells.py"),
     "reading/draws": unit("draws"),
     "reading/missing": (OBSERVATIONS, ERRORS),

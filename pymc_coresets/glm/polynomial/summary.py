@@ -9,7 +9,6 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
 from pymc_coresets.glm.polynomial.prior import GaussianPosterior, gaussian_prior
@@ -290,9 +289,3 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
             "radius": f"{self.radius:.4g}",
         }
         return facts | ({"parts": str(len(self.parts))} if len(self.parts) > 1 else {})
-
-    def __repr__(self) -> str:
-        return facts_text("PolynomialSummary", self._facts())
-
-    def _repr_html_(self) -> str:
-        return facts_html("PolynomialSummary", self._facts())

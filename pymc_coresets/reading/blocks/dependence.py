@@ -8,7 +8,7 @@ components, but never too many.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -24,9 +24,15 @@ from pymc_coresets.compat.pytensor_api import (
     CheckAndRaise,
     IncSubtensor,
     Join,
+    JoinDims,
     MakeVector,
     OpFromGraph,
     Repeat,
+    Reshape,
+    Shape,
+    Shape_i,
+    Split,
+    SplitDims,
     Subtensor,
     TensorVariable,
     Variable,
@@ -38,7 +44,8 @@ from pymc_coresets.reading.selection_rules import has_rule, input_axes
 
 __all__ = ["Dependence", "in_order", "performed"]
 
-_MOVES = (AdvancedSubtensor, Repeat, Subtensor)  # of entries of the first input
+_RESHAPES = (JoinDims, Reshape, SplitDims)
+_MOVES = (AdvancedSubtensor, Repeat, Split, Subtensor)  # of entries of the first input
 _REPLACEMENTS = (AdvancedIncSubtensor, IncSubtensor)
 
 type Labels = NDArray[np.int64]
@@ -79,16 +86,20 @@ class Dependence:
 
     def follow(self, outputs: Iterable[Variable]) -> None:
         """Label all variables that lie between the source and the outputs."""
-        self._follow(io_toposort([], list(outputs)))
+        outputs = list(outputs)
+        self._follow(io_toposort([], outputs), _without_conditions(outputs))
 
-    def _follow(self, nodes: Iterable[Apply]) -> None:
+    def _follow(self, nodes: Iterable[Apply], needed: Collection[Apply]) -> None:
         for node in nodes:
-            if node.outputs[0] in self.labels or not any(i in self.labels for i in node.inputs):
+            if node.outputs[0] in self.labels or node not in needed:
+                continue
+            if not any(i in self.labels for i in node.inputs):
                 continue
             if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
                 inlined = inline_ofg_node(node)
-                self._follow(io_toposort(node.inputs, inlined))
-                found = [self.labels.get(v) for v in inlined]
+                inner = io_toposort(node.inputs, inlined)
+                self._follow(inner, _without_conditions(inlined))
+                found: Sequence[Labels | None] = [self.labels.get(v) for v in inlined]
             else:
                 found = self._through(node)
             self.labels |= {
@@ -129,16 +140,20 @@ class Dependence:
 
     def _through(self, node: Apply) -> Sequence[Labels | None]:
         op, labels = node.op, [self.labels.get(i) for i in node.inputs]
-        if isinstance(op, CheckAndRaise):  # a condition says where the density is not zero
+        if isinstance(op, CheckAndRaise):
             return labels[:1]
+        if isinstance(op, Shape | Shape_i):
+            return [None]
         if isinstance(op, Join | MakeVector):
             parts = [self._or_none(v) for v in node.inputs]
             return [np.concatenate(parts, op.axis) if isinstance(op, Join) else np.stack(parts)]
+        if isinstance(op, _RESHAPES) and labels[0] is not None:
+            return [labels[0].reshape(self._known.shape(node.outputs[0]))]
         n_moved = 1 if isinstance(op, _MOVES) else 2 if self._replaces(node) else 0
         options = node.inputs[n_moved:]
         if n_moved and not any(self._known.depends(v) for v in options):
             moved = [self._or_none(v) for v in node.inputs[:n_moved]]
-            return [performed(node, [*moved, *(self._known.value(v) for v in options)])]
+            return performed(node, [*moved, *(self._known.value(v) for v in options)])
         return [self._separated(node, output) for output in node.outputs]
 
     @staticmethod
@@ -170,7 +185,7 @@ class Dependence:
             kept, own = [], [None] * len(own)
         linked = self.linked(labels, tuple(i for i in range(labels.ndim) if i not in kept))
         placed = linked.transpose([sorted(kept).index(axis) for axis in kept])
-        return np.expand_dims(placed, [i for i, axis in enumerate(own) if axis is None])
+        return placed[tuple(None if axis is None else slice(None) for axis in own)]
 
     def _combined(self, one: Labels, other: Labels) -> Labels:
         one, other = np.broadcast_arrays(one, other)
@@ -178,18 +193,34 @@ class Dependence:
         return np.maximum(one, other)
 
 
-def performed(node: Apply, values: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def _without_conditions(outputs: Iterable[Variable]) -> set[Apply]:
+    """Find the nodes that outputs are computed by, but not those of checks.
+
+    A condition says where the density is not zero; it has to hold for each level.
+    """
+    found: set[Apply] = set()
+    stack = [v.owner for v in outputs]
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            inputs = node.inputs[:1] if isinstance(node.op, CheckAndRaise) else node.inputs
+            stack.extend(v.owner for v in inputs)
+    return found
+
+
+def performed(node: Apply, values: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     """Apply the operation of a node to other values, such as positions that it rearranges.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
     >>> performed(pt.vector()[2:].owner, [np.array([5, 6, 7, 8]), np.array(2)])
-    array([7, 8])
+    [array([7, 8])]
     """
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     node.op.perform(node, list(values), storage)
-    return np.asarray(storage[0][0])
+    return [np.asarray(cell[0]) for cell in storage]
 
 
 def in_order(labels: NDArray[np.integer]) -> NDArray[np.int64]:

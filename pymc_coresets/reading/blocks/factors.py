@@ -87,7 +87,7 @@ class Factoring:
     def divides(self) -> bool:
         """Whether the rows fall into several blocks, none of them larger than all others."""
         own = self.sizes[self.seen]
-        return own.size >= 2 and 2 * own.max() <= own.sum()
+        return own.size > 1 and bool(2 * own.max() <= own.sum())
 
     def n_shared(self, n_dims: int) -> int:
         """Number of coordinates that are shared."""
@@ -114,6 +114,16 @@ def best_factoring(factors: Sequence[Sequence[Part]], n_dims: int) -> Factoring 
     -------
     Factoring or None
         None where all choices share too many coordinates, or give no blocks.
+
+    Examples
+    --------
+    Six shops and two items; the effects of the items are shared:
+
+    >>> shop, item = np.arange(12) // 2, np.arange(12) % 2
+    >>> parts = [Part("a", np.arange(6), shop, (), ()), Part("b", np.arange(2), item, (), ())]
+    >>> found = best_factoring(as_factors(parts), 8)
+    >>> [part.name for part in found.parts], found.n_blocks, found.n_shared(8)
+    (['a'], 6, 2)
     """
     some = sorted(factors, key=lambda f: -sum(p.components.size for p in f))[:_MOST_FACTORS]
     subsets = (s for n in range(1, len(some) + 1) for s in combinations(some, n))
@@ -123,7 +133,15 @@ def best_factoring(factors: Sequence[Sequence[Part]], n_dims: int) -> Factoring 
 
 
 def as_factors(parts: Sequence[Part]) -> list[list[Part]]:
-    """Group variables with the same levels: each component of one meets only one of the other."""
+    """Group variables with the same levels: each component of one meets only one of the other.
+
+    Examples
+    --------
+    >>> rows = np.array([0, 1, 2])
+    >>> parts = [Part(name, rows, rows, (), ()) for name in "ab"]
+    >>> [[part.name for part in factor] for factor in as_factors(parts)]
+    [['a', 'b']]
+    """
     same = np.eye(len(parts), dtype=bool)
     for (i, one), (j, other) in combinations(enumerate(parts), 2):
         met = one.meets(other)
@@ -133,7 +151,18 @@ def as_factors(parts: Sequence[Part]) -> list[list[Part]]:
 
 
 def factoring(parts: Sequence[Part]) -> Factoring:
-    """Make blocks of some variables: components of all that something depends on together."""
+    """Make blocks of some variables: components of all that something depends on together.
+
+    Examples
+    --------
+    Four shops in two towns:
+
+    >>> shop, town = np.array([0, 1, 2, 3]), np.array([0, 1, 0, 1])
+    >>> parts = [Part("a", np.arange(4), shop, (), ()), Part("b", np.arange(2), town, (), ())]
+    >>> found = factoring(parts)
+    >>> found.n_blocks, found.sizes
+    (2, array([3, 3]))
+    """
     parts = sorted(parts, key=lambda p: p.n_components)  # the outermost levels number the blocks
     starts = np.cumsum([0, *(p.n_components for p in parts)])
     links = [np.zeros((2, 0), dtype=np.int64)]

@@ -46,12 +46,27 @@ def dependence_between(
     -------
     str or None
         What depends on other levels; None if nothing does.
+
+    Examples
+    --------
+    Of a random walk, two halves are no levels:
+
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.graphs import unconstrained_graphs
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     walk = pm.GaussianRandomWalk("walk", init_dist=pm.Normal.dist(), shape=4)
+    ...     y = pm.Normal("y", walk[[0, 2, 2]], 1.0, observed=np.arange(3.0))
+    >>> parting = Parting(find_observations(model), unconstrained_graphs(model, ["y"]))
+    >>> columns = [np.array([0, 1]), np.array([2, 3])]
+    >>> dependence_between(columns, parting, lambda rows: np.array([0, 1, 1]))
+    "the density of 'walk' links levels. Please report this model."
     """
     rng = np.random.default_rng(1)  # any points do: the answer is the same
     rows = _some_rows(parting, rng)
     levels = block_of(rows)
-    evaluate = _evaluation(parting, rows)
     space = Unconstrained(parting.observations.model)
+    evaluate = _evaluation(parting, rows, space)
     own = np.concatenate(columns)
     points = _two_points(space, own, evaluate, rng)
     if points is None:
@@ -92,7 +107,9 @@ def _some_rows(parting: Parting, rng: np.random.Generator) -> Rows:
     return Rows(positions, np.ones(size), arrays)
 
 
-def _evaluation(parting: Parting, rows: Rows) -> Callable[[NDArray[np.float64]], _Values]:
+def _evaluation(
+    parting: Parting, rows: Rows, space: Unconstrained
+) -> Callable[[NDArray[np.float64]], _Values]:
     """Return a function of points in the unconstrained space, (D,)."""
     obs, graphs = parting.observations, parting.graphs
     free: dict[Variable, Variable] = {p: graphs.variables[n] for n, p in obs.parameters.items()}
@@ -102,7 +119,6 @@ def _evaluation(parting: Parting, rows: Rows) -> Callable[[NDArray[np.float64]],
     function = numpy_function(inputs, [loglik, *graphs.terms.values()], plain)
     given = [np.asarray(len(rows))]
     given += [np.moveaxis(a, 0, r.axis) for a, r in zip(rows.arrays, obs.rows, strict=True)]
-    space = Unconstrained(obs.model)
 
     def evaluate(x: NDArray[np.float64]) -> _Values:
         point = space.point(x)

@@ -55,6 +55,18 @@ class Parting:
     observations : Observations
     graphs : UnconstrainedGraphs
         Of the same model, without the terms that are summarised.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.graphs import unconstrained_graphs
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     walk = pm.GaussianRandomWalk("walk", init_dist=pm.Normal.dist(), shape=3)
+    ...     y = pm.Normal("y", walk[[0, 2, 2]], 1.0, observed=np.arange(3.0))
+    >>> parting = Parting(find_observations(model), unconstrained_graphs(model, ["y"]))
+    >>> parting.part("walk").why[:31]
+    "the density of 'walk' links the"
     """
 
     observations: Observations
@@ -113,8 +125,9 @@ class Parting:
         variables, parameters = self.graphs.variables, self.observations.parameters
         found.follow(variables.values())
         yield f"{name!r} is constrained as a whole, as by a sum to zero or an order"
-        own = {parameters[n]: found.labels[v] for n, v in variables.items() if v in found.labels}
-        found.labels |= own
+        for other, variable in variables.items():
+            if variable in found.labels:
+                found.labels[parameters[other]] = found.labels[variable]
         for term, parts in self.terms.items():
             found.follow(parts)
             yield (

@@ -1,6 +1,6 @@
 """What the potential of each row takes of the arrays that all rows share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,13 +31,13 @@ class Use:
 
     Attributes
     ----------
-    table : TensorVariable
+    table : Variable
         The array.
     lookup : Apply or None
         The node that looks up entries by row; None where every row uses all entries.
     """
 
-    table: TensorVariable
+    table: Variable
     lookup: Apply | None
 
 
@@ -61,6 +61,20 @@ class RowUses:
     Attributes
     ----------
     uses : list of Use
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     effect, group = pm.Normal("effect", shape=3), np.array([0, 2, 2, 0])
+    ...     y = pm.Normal("y", effect[group], 1.0, observed=np.arange(4.0))
+    >>> obs = find_observations(model)
+    >>> rows = [obs.n_rows, *(row.placeholder for row in obs.rows)]
+    >>> found = RowUses(obs, Known([*obs.parameters.values(), *rows]))
+    >>> found.entries(found.uses[0], found.patterns)
+    array([[0],
+           [2]])
     """
 
     def __init__(self, observations: Observations, known: Known) -> None:
@@ -146,7 +160,7 @@ class RowUses:
             codes.values[v] if self._by_row.depends(v) else self._known.value(v)
             for v in use.lookup.inputs[1:]
         ]
-        found = performed(use.lookup, [positions, *index])
+        [found] = performed(use.lookup, [positions, *index])
         return np.moveaxis(found, _row_axis(use.lookup.outputs[0]), 0).reshape(codes.n_rows, -1)
 
     def columns(self, lookup: Apply) -> list[str]:
@@ -161,11 +175,11 @@ class RowUses:
     def _evaluated(
         self,
         wanted: Sequence[Variable],
-        given: dict[Variable, NDArray[Any]],
+        given: Mapping[TensorVariable, NDArray[Any]],
         n_rows: int,
     ) -> dict[Variable, NDArray[Any]]:
         computed = [v for v in wanted if v not in given]
-        values = {v: given[v] for v in wanted if v in given}
+        values: dict[Variable, NDArray[Any]] = {v: a for v, a in given.items() if v in wanted}
         if computed:
             inputs = [self.observations.n_rows, *given]
             function = numpy_function(inputs, computed)
@@ -185,9 +199,9 @@ class RowUses:
         starts = np.cumsum([0, *lengths])
         given: dict[Variable, NDArray[Any]] = {}
         for base, start, length in zip(bases, starts, lengths, strict=False):
-            given[base] = np.zeros(starts[-1], dtype=np.int64)
+            given[base] = np.zeros(starts[-1], dtype=base.type.dtype)
             given[base][start : start + length] = np.arange(length)
-        columns = {r.placeholder for r in self.observations.rows}
+        columns = {r.placeholder for r in self.observations.rows}.difference(bases)
         derived = [
             v
             for v in wanted

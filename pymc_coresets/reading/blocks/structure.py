@@ -41,8 +41,8 @@ class Blocks:
     levels : str
         What the levels are called: the name of a dimension, of an index, or of a variable.
     local : mapping of str to (int or None)
-        Each free variable that belongs to levels, and the axis of it that runs over them; None
-        where several axes do.
+        Each free variable that belongs to levels, and the axis of it that runs over them, or over
+        levels nested in them; None where several axes do.
     shared : tuple of str
         The other free variables.
     block_of : callable

@@ -18,10 +18,10 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
-from pymc_coresets.methods.block_pursuit import BlockPursuit
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
+from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
 from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.methods.quasi_newton import QuasiNewton

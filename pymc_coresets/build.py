@@ -15,8 +15,8 @@ from pymc_coresets.advice import limitations
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
-from pymc_coresets.methods.block_pursuit import MOST_SHARED, BlockPursuit
 from pymc_coresets.methods.exact import Exact
+from pymc_coresets.methods.groupwise.block_pursuit import MOST_SHARED, BlockPursuit
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import (

@@ -9,8 +9,8 @@ import pytest
 
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
-from pymc_coresets.methods.block_pursuit import BlockPursuit
-from pymc_coresets.methods.group_rows import choose_by_group
+from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
+from pymc_coresets.methods.groupwise.group_rows import choose_by_group
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.nested_laplace import find_nested_laplace

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import nnls
 
 from pymc_coresets.solving.group_selection import GroupTerms, select_rows
-from pymc_coresets.solving.joint_weights import joint_objective, joint_weights
+from pymc_coresets.solving.joint import joint_objective, joint_weights
 from pymc_coresets.solving.nnls import nonnegative_least_squares
 from pymc_coresets.solving.shared_basis import SharedBasis, n_functions
 

@@ -13,7 +13,7 @@ import numpy as np
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.methods.adaptive import judge
-from pymc_coresets.methods.group_rows import choose_by_group
+from pymc_coresets.methods.groupwise.group_rows import choose_by_group
 from pymc_coresets.methods.job import GroupedPosterior, Job
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.values import Rows

@@ -1,5 +1,6 @@
 """Normal approximations of every group's own variables, given the shared ones."""
 
+from itertools import combinations
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -211,7 +212,7 @@ def _slopes(density: PartedDensity, shared: Array, local: Array, steps: Array) -
         for c, (above, below) in enumerate(sides):
             gradient[..., c] = (above - below) / (2 * steps[..., c])
             precision[..., c, c] = (2 * value - above - below) / np.square(steps[..., c])
-        for c, d in zip(*np.triu_indices(n_local, 1), strict=True):
+        for c, d in combinations(range(n_local), 2):
             both = units[..., c, :] + units[..., d, :]
             ends = density(shared, local + both)[1] + density(shared, local - both)[1]
             mixed = ends + 2 * value - sum(sides[c]) - sum(sides[d])

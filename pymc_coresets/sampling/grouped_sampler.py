@@ -85,8 +85,8 @@ class GroupedSampler:
         place = np.empty(sampler.space.n_dims, dtype=np.int64)
         for name, columns in there.items():
             place[columns.ravel()] = here[name].ravel()
-        columns = [place[of_level] for of_level in blocks.local_columns]
-        self._prior = GroupedPrior(sampler.space, blocks.local, columns)
+        local_columns = [place[of_level] for of_level in blocks.local_columns]
+        self._prior = GroupedPrior(sampler.space, blocks.local, local_columns)
 
     @property
     def n_shared(self) -> int:

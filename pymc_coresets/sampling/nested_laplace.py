@@ -33,9 +33,9 @@ _PROPOSALS = 2  # for each draw by importance sampling
 _SHARED_TAILS = 30  # degrees of freedom
 _LOCAL_TAILS = 8
 _EXCHANGES = 6  # of each group's variables, by independent Metropolis steps
-_NO_MODE = (
-    "The marginal posterior of the variables that the groups share has no mode that a search from "
-    "the model's initial point finds"
+_REMEDY = (
+    "reparametrise the shared variables, give them proper priors, or use "
+    "method=RiemannianPursuit(), which needs no mode."
 )
 
 
@@ -148,8 +148,7 @@ class NestedLaplace:
             khat = "" if smoothed is None else f" (Pareto k-hat {smoothed.pareto_khat:.2f})"
             raise SamplingError(
                 "The marginal posterior of the variables that the groups share is too far from "
-                f"normal{khat}: reparametrise them, give them a proper prior, or use "
-                "method=RiemannianPursuit()."
+                f"normal{khat}: {_REMEDY}"
             )
         kept = np.sort(systematic_resample(smoothed.weights[0], n_draws, rng=rng))
         centre, root = found.centre[kept], found.root[kept]
@@ -218,7 +217,14 @@ def find_nested_laplace(
         if step.is_last:
             return step.result()
         mode, spread, local, scale = step.taken(density)
-    raise SamplingError(f"{_NO_MODE}: it did not converge.")
+    raise _no_mode("did not converge")
+
+
+def _no_mode(why: str) -> SamplingError:
+    return SamplingError(
+        "The marginal posterior of the variables that the groups share has no mode: the search "
+        f"from the model's initial point {why}; {_REMEDY}"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,16 +246,14 @@ class _Step:
         n_shared = len(mode)
         middle = find_conditionals(density, mode[None], local, scale)
         if not np.isfinite(middle.log_marginal[0]):
-            raise SamplingError(
-                f"{_NO_MODE}: it came to where the density has no conditional mode."
-            )
+            raise _no_mode("came to where groups have no modes given the shared variables")
         design = _STEP * _design(n_shared)
         # The first point is the middle again, whose modes are known by now.
         start = np.broadcast_to(middle.centre, (len(design), *middle.centre.shape[1:]))
         scales = np.broadcast_to(_scales(middle.root), start.shape)
         found = find_conditionals(density, mode + design @ spread.T, start, scales)
         if not np.isfinite(found.log_marginal).all():
-            raise SamplingError(f"{_NO_MODE}: its density is not smooth there.")
+            raise _no_mode("came to where the density is not smooth")
         expand = np.linalg.inv(_quadratic(design))
         marginal = expand @ found.log_marginal
         gradient, hessian = _slopes_of(marginal, n_shared)
@@ -290,7 +294,7 @@ class _Step:
         turn = self.axes / np.sqrt(heights)
         if not found.log_marginal[best] > self.height:
             if promised > _CLOSE:
-                raise SamplingError(f"{_NO_MODE}: it came to a point from which nothing leads up.")
+                raise _no_mode("came to a point from which nothing leads up")
             return self.mode, self.spread @ turn, centre, _scales(root)
         here = slice(best, best + 1)
         return shared[best], self.spread @ turn, found.centre[here], _scales(found.root[here])

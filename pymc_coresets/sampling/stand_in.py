@@ -98,7 +98,8 @@ class StandIn[Verdict](ABC):
         **kwargs
             Passed on to `pm.sample`, with four chains by default.  Where the construction of a
             coreset found the covariance of the posterior, PyMC's NUTS moves in its coordinates: its
-            chains begin at draws from around the mode, and tune their step size for 300 steps.
+            chains begin at draws from around the mode, and tune their step size for 300 steps.  For
+            models of many groups it has the variances alone.
             With ``init="jitter+adapt_diag"`` they begin as they do in PyMC, and may find other
             modes, for which no coreset was certified.
 

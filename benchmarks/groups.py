@@ -42,6 +42,7 @@ CASES = {
     "b": Case(name="2 000 groups", n_groups=2_000, n_rows=300_000),
     "c": Case(name="2 to 20 000 rows a group", n_groups=2_000, n_rows=150_000, uneven=True),
     "d": Case(name="intercepts and slopes", n_groups=1_000, n_rows=150_000, slopes=True),
+    "e": Case(name="10 000 groups", n_groups=10_000, n_rows=1_000_000),
 }
 
 
@@ -109,7 +110,7 @@ def measured(case: Case, console: Console) -> list[str]:
     """Build a coreset, and return a row of the table."""
     model = model_of(case, np.random.default_rng(1))
     wall, processor = time.perf_counter(), time.process_time()
-    coreset = build_coreset(model, random_seed=1, progressbar=False)
+    coreset = build_coreset(model, method="block_pursuit", random_seed=1, progressbar=False)
     wall, processor = time.perf_counter() - wall, time.process_time() - processor
     loglik = coreset.loglikelihood
     assert loglik is not None

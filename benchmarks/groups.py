@@ -42,7 +42,6 @@ CASES = {
     "b": Case(name="2 000 groups", n_groups=2_000, n_rows=300_000),
     "c": Case(name="2 to 20 000 rows a group", n_groups=2_000, n_rows=150_000, uneven=True),
     "d": Case(name="intercepts and slopes", n_groups=1_000, n_rows=150_000, slopes=True),
-    "e": Case(name="10 000 groups", n_groups=10_000, n_rows=1_000_000),
 }
 
 

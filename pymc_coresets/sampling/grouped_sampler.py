@@ -53,13 +53,10 @@ class LevelRatios:
         The draws, and the log-ratios of the full posterior over the coreset's.
     shared : ndarray of shape (n_draws, p)
         Shared variables, whitened.
-    by_level : ndarray of shape (n_draws, G)
-        The same log-ratios, in parts, in nats.
     """
 
     proposal: Proposal[Draws]
     shared: Array
-    by_level: Array
 
 
 class GroupedSampler:
@@ -158,10 +155,8 @@ class GroupedSampler:
             If that posterior has no mode, is too far from normal in the shared variables, or the
             log-likelihood of all rows is not finite at its draws.
         """
-        density, own = (
-            self._density(self._grouped(rows, weights)),
-            self.approximation_of(rows, weights),
-        )
+        density = self._density(self._grouped(rows, weights))
+        own = self._found(density, self.approximation)
         found = own.corrected(density, n_draws, rng=rng)
         draws = self._prior.at(density.positions(found.shared, found.local))[0]
         by_level = self._density(self.data).sums(draws) - density.sums(draws)
@@ -170,10 +165,10 @@ class GroupedSampler:
                 "The log-likelihood of all rows is NaN or infinite at a draw of the coreset's "
                 "posterior: check that the likelihood is positive wherever the prior is."
             )
-        by_level -= by_level.mean(axis=0)
+        by_level -= by_level.mean(axis=0)  # centred sums keep their digits
         around = Diagonal(self._variances(density, own))
         proposal = Proposal(draws=draws, log_ratios=by_level.sum(axis=1), around=around)
-        return LevelRatios(proposal, found.whitened, by_level)
+        return LevelRatios(proposal, found.whitened)
 
     def _start(self) -> GroupedRows:
         """A few rows of each level at random, with weights to match."""

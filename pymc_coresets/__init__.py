@@ -21,6 +21,7 @@ from pymc_coresets.glm.polynomial.summary import PolynomialSummary
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
+from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
 from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.methods.quasi_newton import QuasiNewton
@@ -43,6 +44,7 @@ __version__ = version("pymc-coresets")
 __all__ = [
     "GIGA",
     "IHT",
+    "BlockPursuit",
     "Certificate",
     "Check",
     "Comparison",

@@ -13,6 +13,7 @@ _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _MANY_DIVERGENCES = 0.01  # of the draws
 _FEW = 10  # observations for each dimension
 _WORTHWHILE = 0.5  # of the observations: more rows than that save nothing
+_BY_GROUP = "Allow more draws or rounds (BlockPursuit(draws=..., max_rounds=...));"
 _EARLY = {Status.INTERRUPTED, Status.SAMPLING_FAILED, Status.OUT_OF_TIME}
 
 
@@ -24,6 +25,7 @@ def limitations(
     size: int,
     tolerance: float | None,
     counts: Mapping[str, int],
+    by_group: bool = False,
 ) -> Iterator[str]:
     """Say what limits a coreset, and what to try; nothing where all is well.
 
@@ -41,13 +43,15 @@ def limitations(
         What was asked for, in nats; without it, a whole nat is worth a word.
     counts : mapping of str to int
         What the sampler counted.
+    by_group : bool, default False
+        Whether the rows were chosen group by group.
     """
     limit = _NOTICEABLE if tolerance is None else tolerance
     if solution.objective > limit:
         yield (
             f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
             f"the full posterior, and not within {limit:g}. "
-            f"{_remedy(solution, observations, n_obs, size)}"
+            f"{_BY_GROUP if by_group else _remedy(solution, observations, n_obs, size)}"
             " check() tells whether what there is is enough."
         )
     elif len(solution.rows) < observations.n_dims:

@@ -2,10 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import is_dataclass, replace
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -14,9 +13,8 @@ from pymc_coresets.advice import limitations
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
-from pymc_coresets.glm.logistic.sensitivity import Sensitivity
-from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.exact import Exact
+from pymc_coresets.methods.groupwise.block_pursuit import MOST_SHARED, BlockPursuit
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import (
@@ -24,7 +22,6 @@ from pymc_coresets.options import (
     generator,
     names_of,
     one_of,
-    positive_number,
     whole_number,
 )
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
@@ -36,6 +33,7 @@ from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import WEIGHTS
+from pymc_coresets.request import asked_method, configured, named_option
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.sampler import InnerNuts
@@ -45,9 +43,9 @@ from pymc_coresets.storage import Settings, history_dataset
 
 __all__ = ["build_coreset"]
 
-_METHODS: Mapping[str, type[Any]] = {**METHODS, Sensitivity.name: Sensitivity}
 _NUTS_SAMPLERS = ("pymc", "nutpie")
 _FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
+_MANY_DIMENSIONS = 250  # beyond which rows are chosen group by group, where there are groups
 _MERGED = 10  # rows for each distinct one: with fewer, the user has few rows, and wants fewer
 
 
@@ -86,19 +84,23 @@ def build_coreset(  # noqa: PLR0913
         Largest number of weighted rows.  With D free dimensions, K = D(D + 3)/2 + 1 rows match any
         quadratic log-posterior.  The default is 2 K for ``"auto"``, but 100 at least and 1 000 at
         most; K for all other methods, but 50 at least and 500 at most; never more than there are
-        rows.  With ``Sensitivity(epsilon=...)`` it follows from epsilon, and is not accepted.
+        rows.  With ``Sensitivity(epsilon=...)`` it follows from epsilon, and with `BlockPursuit`
+        from what each group needs, and is not accepted.
     tolerance : float, optional
         Symmetrised KL divergence between the coreset's and the full posterior, in nats, at which
         the coreset is good enough: no more rows are added.  By default 0.01 for
-        ``method="auto"``, and none for the others, which then use up their `size`.  Only
-        ``"auto"``, ``"pursuit"``, ``"iht"``, ``"giga"`` and ``"frank_wolfe"`` accept it.
+        ``method="auto"``, 0.1 for ``"block_pursuit"``, and none for the others, which then use up
+        their `size`.  Only ``"auto"``, ``"block_pursuit"``, ``"pursuit"``, ``"iht"``, ``"giga"``
+        and ``"frank_wolfe"`` accept it.
     method : str or option object
         ``"auto"`` (`RiemannianPursuit`, best by far; where no more than 2 000 distinct rows, a
-        tenth of all at most, or no more than `size` are left, all of them: ``"exact"``), or a
-        method with a fixed weighting distribution: ``"pursuit"``, ``"iht"``, ``"giga"``,
-        ``"frank_wolfe"``; ``"sparse_vi"`` or ``"quasi_newton"``, which draw from Laplace
-        approximations of the coreset's posterior; ``"sensitivity"``, for logistic regression with
-        a guarantee; or ``"uniform"``.
+        tenth of all at most, or no more than `size` are left, all of them: ``"exact"``; where the
+        model has more than 250 free dimensions, most of which belong to levels of one factor, and
+        neither `size` nor `rows` is given, `BlockPursuit`); ``"block_pursuit"``; or a method with
+        a fixed weighting distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``;
+        ``"sparse_vi"`` or ``"quasi_newton"``, which draw from Laplace approximations of the
+        coreset's posterior; ``"sensitivity"``, for logistic regression with a guarantee; or
+        ``"uniform"``.
         `RiemannianPursuit`, `Pursuit`, `SparseVI`, `Sensitivity`, ... take options.
     weighting : str, option object, or draws, optional
         Where the methods with a fixed weighting distribution compare the potentials:
@@ -127,7 +129,8 @@ def build_coreset(  # noqa: PLR0913
     allow_local : bool, default False
         Accept free variables with one value per observation; all of them stay in the model.
     time_budget : float, optional
-        Seconds after which ``method="auto"`` begins no further round; the others refuse it.
+        Seconds after which ``"auto"`` and ``"block_pursuit"`` begin no further round; the others
+        refuse it.
     nuts_sampler : {"pymc", "nutpie"}, default "pymc"
         Whose NUTS samples the posteriors of coresets on the way, where Laplace approximations do
         not serve: PyMC's compiles in a second; nutpie's takes ten or more, and runs faster.
@@ -175,7 +178,8 @@ def build_coreset(  # noqa: PLR0913
     """
     given: dict[str, Any] = {"size": size, "tolerance": tolerance, "time_budget": time_budget}
     given |= {"weighting": weighting, "rows": None if rows is None else "..."}
-    chosen = _configured(_method(method), given)
+    chosen = configured(asked_method(method), given)
+    asked = type(chosen)
     weights_from = weighting_of(weighting)
     _check_nuts_sampler(nuts_sampler)
     rng = generator(random_seed)
@@ -191,9 +195,13 @@ def build_coreset(  # noqa: PLR0913
             )
         chosen, limit = _sized(chosen, loglik, size)
         samplers = Samplers(loglik, nuts_sampler)
+        by_itself = chosen.name == method and size is None and rows is None
+        if by_itself and isinstance(chosen, RiemannianPursuit) and _has_many_groups(samplers):
+            chosen, limit = configured(BlockPursuit(), given), loglik.n_rows
         job = Job(
             posterior=samplers.first,
             posteriors_for_many_draws=samplers.for_many_draws,
+            by_groups=samplers.by_groups,
             propose=samplers.first.proposal,
             weighting=lambda n_draws, *, rng: weights_from.draw(samplers.first, n_draws, rng=rng),
             loglikelihood=loglik,
@@ -206,16 +214,15 @@ def build_coreset(  # noqa: PLR0913
         report.counts.update(samplers.counts)
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    _warn_of_limits(
-        solution, job, tolerance=_limit(chosen, asked=tolerance is not None or size is None)
-    )
+    limit_of_warning = _limit(chosen, asked=tolerance is not None or size is None)
+    _warn_of_limits(solution, job, chosen, tolerance=limit_of_warning)
     return Coreset(
         indices=solution.rows.positions,
         weights=solution.weights,
         n_observations=round(loglik.total_weight),
         n_distinct=loglik.n_rows,
-        method=chosen.name if isinstance(chosen, Exact) else _named(method),
-        weighting=chosen.draws_from or ("subsample" if weighting is None else _named(weighting)),
+        method=named_option(method) if isinstance(chosen, asked) else chosen.name,
+        weighting=chosen.draws_from or named_option(weighting or "subsample"),
         status=solution.status.value,
         objective=solution.objective,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
@@ -283,33 +290,14 @@ def _read(
     return loglik
 
 
-def _method(method: str | Method) -> Method:
-    if isinstance(method, str):
-        if method not in _METHODS:
-            names = list(_METHODS)
-            raise InvalidOptionError(f"method={method!r} is unknown: use one of {names!r}.")
-        return cast(Method, _METHODS[method]())
-    if isinstance(method, type) or not isinstance(method, tuple(_METHODS.values())):
-        raise InvalidOptionError(
-            f"method={method!r} must be a name or an option object such as Pursuit()."
-        )
-    return method
-
-
-def _configured(method: Method, given: Mapping[str, Any]) -> Method:
-    """Return the method with the user's tolerance; refuse what it does not use."""
-    for option, value in given.items():
-        if value is not None and option not in method.accepts:
-            raise InvalidOptionError(
-                f"{option}={_named(value)}: method={method.name!r} does not use it, for "
-                f"{_why_not(option, method)} Leave it out, or use {_methods_that_accept(option)}."
-            )
-    if given["time_budget"] is not None:
-        positive_number("time_budget", given["time_budget"])
-    if given["tolerance"] is None:
-        return method
-    tolerance = positive_number("tolerance", given["tolerance"])
-    return cast(Method, replace(cast(Any, method), tolerance=tolerance))
+def _has_many_groups(samplers: Samplers) -> bool:
+    """Whether the model has many dimensions, and most of them belong to levels of a factor."""
+    if samplers.first.n_dims <= _MANY_DIMENSIONS:
+        return False
+    try:
+        return samplers.by_groups().n_shared <= MOST_SHARED
+    except UnsupportedModelError:
+        return False
 
 
 def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Method, int]:
@@ -323,40 +311,12 @@ def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Met
     return method, min(limit, loglik.n_rows)
 
 
-def _why_not(option: str, method: Method) -> str:
-    reasons = {
-        "size": "it keeps all distinct rows."
-        if isinstance(method, Exact)
-        else "its size follows from epsilon.",
-        "tolerance": "it does not measure a divergence to stop at.",
-        "time_budget": "it has no rounds.",
-        "rows": "it needs all rows in memory, or evaluates them hundreds of times.",
-        "weighting": f"it draws from {method.draws_from}."
-        if method.draws_from != "none"
-        else "it compares no rows at draws.",
-    }
-    return reasons[option]
-
-
-def _methods_that_accept(option: str) -> str:
-    names: Collection[str] = [n for n, m in _METHODS.items() if option in m().accepts]
-    return "method=" + " or ".join(map(repr, names))
-
-
 def _check_nuts_sampler(nuts_sampler: str) -> None:
     one_of("nuts_sampler", nuts_sampler, _NUTS_SAMPLERS)
     if nuts_sampler == "nutpie" and find_spec("nutpie") is None:
         raise InvalidOptionError(
             "nuts_sampler='nutpie' needs the package nutpie: pip install \"pymc-coresets[nutpie]\"."
         )
-
-
-def _named(option: Any) -> str:  # noqa: ANN401
-    if isinstance(option, str | int | float):
-        return str(option)
-    return (
-        repr(option) if is_dataclass(option) and not isinstance(option, Draws) else "user's draws"
-    )
 
 
 def _limit(method: Method, *, asked: bool) -> float | None:
@@ -369,7 +329,9 @@ def _limit(method: Method, *, asked: bool) -> float | None:
 # -- what comes with the rows ----------------------------------------------------------------------
 
 
-def _warn_of_limits(solution: Solution, job: Job[Draws], *, tolerance: float | None) -> None:
+def _warn_of_limits(
+    solution: Solution, job: Job[Draws], method: Method, *, tolerance: float | None
+) -> None:
     messages = limitations(
         solution,
         job.loglikelihood.observations,
@@ -377,6 +339,7 @@ def _warn_of_limits(solution: Solution, job: Job[Draws], *, tolerance: float | N
         size=job.size,
         tolerance=tolerance,
         counts=job.report.counts,
+        by_group=isinstance(method, BlockPursuit),
     )
     for message in messages:
         warn_user(message)

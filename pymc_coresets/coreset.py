@@ -12,11 +12,11 @@ import xarray as xr
 from pymc_coresets.diagnostics.datatree import reweight_draws
 from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.proposed import Proposal
-from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import likelihood_of_stored, rows_of_dataset
+from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import coreset_model
@@ -158,6 +158,11 @@ class Coreset(StandIn[Check]):
     def model(self) -> pm.Model:
         """A plain PyMC model with a weighted `Potential` in place of the likelihood of all rows."""
         return coreset_model(self._whole().observations, self._rows(), self.weights)
+
+    @cached_property
+    def blocks(self) -> Blocks | NoBlocks:
+        """Levels whose variables are independent given the shared ones, or why there are none."""
+        return find_blocks(self._whole().observations)
 
     # -- inference -----------------------------------------------------------------------------
 
@@ -392,9 +397,3 @@ class Coreset(StandIn[Check]):
         if np.isfinite(self.objective):
             facts["divergence"] = f"about {self.objective:.3g} nats"
         return facts | {"status": self.status}
-
-    def __repr__(self) -> str:
-        return facts_text("Coreset", self._facts())
-
-    def _repr_html_(self) -> str:
-        return facts_html("Coreset", self._facts())

@@ -48,7 +48,7 @@ from pytensor.scalar.math import Log1mexp
 from pytensor.scan.op import Scan
 from pytensor.sparse.math import Dot as SparseDot
 from pytensor.sparse.math import StructuredDot
-from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Split, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise, BlockwiseWithCoreShape
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp, Repeat
@@ -131,6 +131,7 @@ __all__ = [
     "SortOp",
     "SparseDot",
     "SpecifyShape",
+    "Split",
     "SplitDims",
     "Sqr",
     "StructuredDot",

@@ -10,6 +10,7 @@ from typing import Any
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
+from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
 from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.methods.quasi_newton import QuasiNewton
@@ -24,6 +25,7 @@ METHODS: Mapping[str, type[Any]] = {
     method.name: method
     for method in (
         RiemannianPursuit,
+        BlockPursuit,
         Exact,
         Pursuit,
         IHT,

@@ -9,10 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.source import Potentials
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.candidates import n_candidates
-from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.problem import Matrix, Vector
 from pymc_coresets.solving.solution import Progress, Solution
 
 #: Least number of draws around a mode, for up to so many rows: with more rows, a pass over the data
@@ -23,6 +24,7 @@ _LEAST_ROWS = 200  # that the number of candidates allows for
 
 __all__ = [
     "CoresetPosterior",
+    "GroupedPosterior",
     "Job",
     "Method",
     "Propose",
@@ -53,6 +55,73 @@ class CoresetPosterior[D](Potentials[D], Protocol):
         self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
     ) -> D:
         """Draw as fast as possible from roughly the region of that posterior."""
+
+
+class DrawsInParts[D](Protocol):
+    """Draws from around the full posterior, whose randomness is known in parts."""
+
+    @property
+    def draws(self) -> D:
+        """Draws, of the posterior's own type."""
+
+    @property
+    def shared(self) -> Vector:
+        """Shared variables, whitened, (n_draws, p)."""
+
+    @property
+    def noise(self) -> Vector:
+        """What is random in each level's variables given those, (n_draws, G, q)."""
+
+
+class RatiosInParts[D](Protocol):
+    """Draws of a coreset's posterior, and the log-ratios of the full one there."""
+
+    @property
+    def proposal(self) -> Proposal[D]:
+        """The draws and log-ratios."""
+
+    @property
+    def shared(self) -> Vector:
+        """Shared variables, whitened, (n_draws, p)."""
+
+
+class GroupedPosterior[D](Protocol):
+    """Posteriors of weighted rows in groups that are independent given what they share."""
+
+    @property
+    def data(self) -> GroupedRows:
+        """All rows, those of a level next to each other."""
+
+    @property
+    def n_shared(self) -> int:
+        """Number of shared variables p."""
+
+    @property
+    def n_levels(self) -> int:
+        """Number of levels G."""
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> DrawsInParts[D]:
+        """Draw from around the full posterior, in pairs with opposite noise.
+
+        Raises
+        ------
+        SamplingError
+            If there is no mode.
+        """
+
+    def loglik(self, draws: D, rows: Rows) -> Matrix:
+        """Return the potentials of some rows, (n_rows, n_draws), in nats."""
+
+    def ratios(
+        self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
+    ) -> RatiosInParts[D]:
+        """Draw from the posterior of weighted rows, and evaluate all rows there: one pass.
+
+        Raises
+        ------
+        SamplingError
+            If that posterior cannot be sampled.
+        """
 
 
 class Report(Protocol):
@@ -94,6 +163,9 @@ class Job[D]:
     posteriors_for_many_draws : callable
         Returns the ways to draw hundreds of times while the weights hardly change, the fastest
         first: each is tried where the one before fails.
+    by_groups : callable
+        Returns the posteriors of a model with groups; an `UnsupportedModelError` says why there are
+        none.
     propose : Propose
         Draws from around the mode of the full posterior.
     weighting : WeightingDraws
@@ -112,6 +184,7 @@ class Job[D]:
 
     posterior: CoresetPosterior[D]
     posteriors_for_many_draws: Callable[[], Collection[CoresetPosterior[D]]]
+    by_groups: Callable[[], GroupedPosterior[D]]
     propose: Propose[D]
     weighting: WeightingDraws[D]
     loglikelihood: Any

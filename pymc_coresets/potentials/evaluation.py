@@ -16,6 +16,7 @@ from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
+from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import in_threads
 from pymc_coresets.rows.source import CandidateRule, Look, LookPart, RowBlocks, Wanted
@@ -209,6 +210,37 @@ class LogLikelihood:
         draws = self._draws(draws)
         given, size = self._parameter_arrays(draws), _block_rows(draws)
         return self.source.reduce(_LookPass(self.kernel, given, wanted, size))
+
+    def by_group(self, draws: DrawsLike, data: GroupedRows) -> np.ndarray:
+        """Sum the weighted potentials of the rows of each group.
+
+        Memory O(S G) for G groups: the matrix is never held.  Sums may be infinite or NaN.
+
+        Parameters
+        ----------
+        draws : Draws, DataTree, Dataset, or mapping of str to array_like
+        data : GroupedRows
+            From ``source``, with their weights.
+
+        Returns
+        -------
+        ndarray of shape (n_draws, n_groups)
+        """
+        draws = self._draws(draws)
+        sums, size = np.zeros((draws.n_draws, data.n_groups)), _block_rows(draws)
+        values_of = _values_of(self.kernel, self._parameter_arrays(draws))
+
+        def reduce(block: tuple[int, Rows]) -> tuple[np.ndarray, np.ndarray]:
+            start, rows = block[0] * size, block[1]
+            here = slice(start, start + len(rows))
+            groups = data.groups[here]
+            first = np.flatnonzero(np.diff(groups, prepend=-1))
+            values = values_of(rows) * data.weights[here]
+            return groups[first], np.add.reduceat(values, first, axis=1)
+
+        for which, parts in in_threads(reduce, enumerate(data.rows.blocks(size))):
+            sums[:, which] += parts
+        return sums
 
     def _draws(self, draws: DrawsLike) -> Draws:
         return Draws.of(draws, self.shapes)

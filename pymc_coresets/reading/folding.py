@@ -272,6 +272,19 @@ class Known:
             [self._values[variable]] = evaluate([variable])
         return self._values[variable]
 
+    def shape(self, variable: Variable) -> tuple[int, ...]:
+        """Return the shape of a variable, if the values of parameters do not determine it."""
+        shape = tuple(getattr(variable.type, "shape", ()))
+        if None not in shape:
+            return shape
+        zeros: dict[Variable, Variable] = {
+            v: pt.zeros(v.type.shape, dtype=v.type.dtype)
+            for v in self.parameters
+            if None not in v.type.shape
+        }
+        [found] = evaluate(clone_replace([pt.shape(variable)], zeros, rebuild_strict=False))
+        return tuple(int(n) for n in found)
+
     def broadcasts(self, variable: Variable, axis: int) -> bool:
         """Whether a variable has length 1 along an axis, even if its type does not say so."""
         length = variable.type.shape[axis]

@@ -58,6 +58,13 @@ class Unconstrained:
         """Number of dimensions D."""
         return self.start.size
 
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """Where each free variable stands in the vector, in the shape of its value."""
+        names = {value.name: rv.name for value, rv in self.model.values_to_rvs.items()}
+        numbers = self.point(np.arange(self.n_dims, dtype=float))
+        return {names[name]: entry.astype(np.int64) for name, entry in numbers.items()}
+
     def point(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the value of each value variable at `x`, of shape (D,)."""
         values: dict[str, np.ndarray] = DictToArrayBijection.rmap(self.raveled(x))

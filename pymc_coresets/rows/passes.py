@@ -5,10 +5,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from itertools import islice
 from threading import Lock
+from typing import Any
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from pymc_coresets.rows.source import Pass
 from pymc_coresets.rows.values import Rows
@@ -76,7 +78,13 @@ def n_cores() -> int:
 
 _lock = Lock()
 _users = 0
-_limits: threadpool_limits | None = None
+_limits: Any = None
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    # Looking for them reads the memory map of the process, which takes as long as many blocks.
+    return ThreadpoolController()
 
 
 @contextmanager
@@ -89,7 +97,7 @@ def one_blas_thread() -> Iterator[None]:
     with _lock:
         _users += 1
         if _users == 1:
-            _limits = threadpool_limits(1, user_api="blas")
+            _limits = _libraries().limit(limits=1, user_api="blas")
     try:
         yield
     finally:

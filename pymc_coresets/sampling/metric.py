@@ -1,24 +1,37 @@
 """NUTS for a posterior that is known to be close to normal: its metric, and where chains begin."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
 import numpy as np
 import pymc as pm
-from scipy.linalg import cho_solve
 
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 
-__all__ = ["known_metric"]
+__all__ = ["Diagonal", "known_metric"]
 
 _TUNE = 300  # the step size alone
 _TARGET_ACCEPT = 0.9  # with longer steps, trajectories diverge where the tails are not normal
 _OWN = frozenset(signature(pm.sample).parameters)
 _OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_init"}
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal:
+    """How far a posterior of many dimensions extends along each: a covariance without the rest.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n_dims,)
+        Variances on the unconstrained scale.
+    """
+
+    covariance: np.ndarray
 
 
 def known_metric(
@@ -35,8 +48,8 @@ def known_metric(
     model : pm.Model
         All its free variables are continuous.
     known : Proposal
-        Around the mode of the posterior, in the model's unconstrained space: its curvature gives
-        the metric, and some of its draws the starting points of the chains.
+        Near the posterior, in the model's unconstrained space: its covariance, or the variances
+        alone, give the metric, and some of its draws the starting points of the chains.
     options : mapping of str
         What `pm.sample` would be passed, with ``chains`` and ``compile_kwargs``.  It comes back
         unchanged where it says itself how NUTS is to begin, or the importance weights of the
@@ -64,9 +77,8 @@ def known_metric(
     rng, around = generator(options.get("random_seed")), known.around
     # What is no parameter of its own, `pm.sample` hands on to the step method.
     of_nuts = options.keys() - _OWN
-    covariance = cho_solve((around.factor, True), np.eye(len(around.location)))
     step = pm.NUTS(
-        scaling=covariance,
+        scaling=around.covariance,
         is_cov=True,
         model=model,
         compile_kwargs=options["compile_kwargs"],

@@ -138,6 +138,12 @@ class HeavyTailed:
         moved = mode + like.offset(cho_solve((root, True), middle))
         return cls(moved, like.factor @ root)
 
+    @property
+    def covariance(self) -> np.ndarray:
+        """The inverse of the precision, (n_dims, n_dims)."""
+        covariance: np.ndarray = cho_solve((self.factor, True), np.eye(len(self.location)))
+        return covariance
+
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
         n_dims = len(self.location)

@@ -1,5 +1,7 @@
 """Re-weight the draws of one coreset's posterior for the next, while they suit it."""
 
+from functools import cached_property
+
 import numpy as np
 
 from pymc_coresets.diagnostics.importance import (
@@ -8,10 +10,13 @@ from pymc_coresets.diagnostics.importance import (
     pareto_smooth,
     systematic_resample,
 )
+from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.blocks.structure import NoBlocks, find_blocks
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.source import Look, Scan
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.grouped_sampler import GroupedSampler
 from pymc_coresets.sampling.sampler import CoresetSampler, InnerNuts
 
 __all__ = ["ReusingSampler", "Samplers"]
@@ -166,6 +171,23 @@ class Samplers:
             ReusingSampler(self.first.with_kind("auto")),
         ]
         return list(self._others)
+
+    def by_groups(self) -> GroupedSampler:
+        """Return the sampler of a model whose rows fall into groups, each time the same.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If they do not, with the reason.
+        """
+        return self._by_groups
+
+    @cached_property
+    def _by_groups(self) -> GroupedSampler:
+        blocks = find_blocks(self.first.loglikelihood.observations)
+        if isinstance(blocks, NoBlocks):
+            raise UnsupportedModelError(f"The rows cannot be chosen by groups: {blocks.reason}")
+        return GroupedSampler(self.first, blocks)
 
     @property
     def counts(self) -> dict[str, int]:

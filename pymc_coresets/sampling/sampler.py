@@ -145,6 +145,11 @@ class CoresetSampler:
         """Number of free dimensions D."""
         return self.loglikelihood.n_dims
 
+    @property
+    def space(self) -> Unconstrained:
+        """The unconstrained space of the model, with weighted rows in place of all."""
+        return self._space
+
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows, see `Potentials.scan`."""
         return self.loglikelihood.source.scan(size, key=key, distinct=distinct)

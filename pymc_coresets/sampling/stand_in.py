@@ -19,6 +19,7 @@ from pymc_coresets.diagnostics.datatree import (
 )
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.fused_loops import density_mode
@@ -60,6 +61,10 @@ class StandIn[Verdict](AllRows):
     def _judged(self, idata: xr.DataTree, check: Check) -> Verdict:
         """Add to a check of the importance ratios what else is known of the draws."""
 
+    @abstractmethod
+    def _facts(self) -> dict[str, str]:
+        """What to display of it, by name."""
+
     def _start(self, options: dict[str, Any]) -> dict[str, Any]:
         """Add to the options of `pm.sample` what is known of the posterior beforehand."""
         return options
@@ -88,7 +93,8 @@ class StandIn[Verdict](AllRows):
         **kwargs
             Passed on to `pm.sample`, with four chains by default.  Where the construction of a
             coreset found the covariance of the posterior, PyMC's NUTS moves in its coordinates: its
-            chains begin at draws from around the mode, and tune their step size for 300 steps.
+            chains begin at draws from around the mode, and tune their step size for 300 steps.  For
+            models of many groups it has the variances alone.
             With ``init="jitter+adapt_diag"`` they begin as they do in PyMC, and may find other
             modes, for which no coreset was certified.
 
@@ -295,6 +301,14 @@ class StandIn[Verdict](AllRows):
         return reweight_draws(
             idata, self.log_ratios(idata), rng=rng, draws=draws, remedy=self._remedy
         )
+
+    # -- display -------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return facts_text(type(self).__name__, self._facts())
+
+    def _repr_html_(self) -> str:
+        return facts_html(type(self).__name__, self._facts())
 
     # -- copies --------------------------------------------------------------------------------
 

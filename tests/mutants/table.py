@@ -7,9 +7,11 @@ MODELS = "tests/models/test_coreset_model.py"
 LINEAR = "tests/models/test_glm.py"
 BUILD = "tests/statistical/test_build.py"
 PASS_GLM = "tests/statistical/test_pass_glm.py"
+GROUPS = "tests/models/test_groups.py"
 SAMPLER = "tests/statistical/test_sampler.py"
 SENSITIVITY = "tests/statistical/test_sensitivity.py"
 STAND_IN = "tests/statistical/test_stand_in.py"
+BLOCKS = "tests/models/test_blocks.py"
 OBSERVATIONS = "tests/models/test_observations.py"
 ROWS_ELSEWHERE = "tests/statistical/test_rows_elsewhere.py"
 STREAMS = "tests/statistical/test_streams.py"
@@ -39,8 +41,10 @@ TESTS = {
     "compat/": (*unit("compat", "vectormath"), SAMPLER),
     "pass_glm": (PASS_GLM, PASS_OF_ROWS),
     "display": (*unit("display", "diagnostics_datatree"), BUILD),
+    "request": (BUILD, GROUPS),
     "exceptions": (*unit("warnings"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),
+    "rows/grouped": unit("block_pursuit"),
     "rows/chunks": (ROW_SOURCES,),
     "rows/clusters": (ENGINES,),
     "rows/engines": (ENGINES,),
@@ -58,6 +62,7 @@ TESTS = {
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
     "reading/template/": ("tests/models/test_template_refusals.py", ROWS_ELSEWHERE, ERRORS),
     "reading/sums/": (*unit("sums"), ERRORS, MODELS),
+    "reading/blocks/": (BLOCKS,),
     "reading/cells/": (*unit("long_format"), "tests/models/test_cells.py"),
     "reading/draws": unit("draws"),
     "reading/missing": (OBSERVATIONS, ERRORS),
@@ -83,7 +88,10 @@ TESTS = {
     "diagnostics/plots": unit("diagnostics_plots"),
     "streams/": (STREAMS,),
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
-    "sampling/metric": unit("metric"),
+    "sampling/metric": (*unit("metric"), GROUPS),
+    "sampling/conditionals": unit("nested_laplace"),
+    "sampling/nested_laplace": unit("nested_laplace"),
+    "sampling/grouped": (GROUPS,),
     "sampling/density": (*unit("proposal"), ROWS_ELSEWHERE),
     "sampling/proposal": unit("proposal"),
     "sampling/stand_in": (STAND_IN,),
@@ -94,9 +102,14 @@ TESTS = {
     "solving/": (*unit("problem", "space", "nnls", "solve"), CONTRACT),
     "solving/candidates": unit("candidates", "sparse_vi"),
     "solving/loop": (*unit("solve"), CONTRACT),
+    "solving/group_selection": unit("joint_weights", "block_pursuit"),
+    "solving/joint": unit("joint_weights", "block_pursuit"),
+    "solving/shared_basis": unit("joint_weights", "block_pursuit"),
     "solving/nnls": (*unit("nnls", "pursuit"), CONTRACT),
     "methods/": (*unit("solve", "pursuit", "riemannian", "sparse_vi", "quasi_newton"), CONTRACT),
     "methods/exact": (BUILD,),
+    "methods/groupwise/block_pursuit": unit("block_pursuit"),
+    "methods/groupwise/group_rows": unit("block_pursuit"),
     "methods/adaptive": (*unit("sparse_vi", "quasi_newton"), BUILD),
     "methods/frank_wolfe": (*unit("frank_wolfe"), CONTRACT),
     "methods/giga": (*unit("giga"), CONTRACT),

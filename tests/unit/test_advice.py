@@ -13,7 +13,15 @@ FINE = Status.TOLERANCE_REACHED
 
 
 def said(
-    *, n_rows=100, objective=0.001, status=FINE, size=100, n_dims=5, n_obs=10_000, counts=None
+    *,
+    n_rows=100,
+    objective=0.001,
+    status=FINE,
+    size=100,
+    n_dims=5,
+    n_obs=10_000,
+    counts=None,
+    by_group=False,
 ):
     step = Progress(size=n_rows, objective=objective, heldout_objective=objective, seconds=0.0)
     solution = Solution(
@@ -26,7 +34,13 @@ def said(
     observations = SimpleNamespace(n_dims=n_dims, local=(), unselected=())
     return " ".join(
         limitations(
-            solution, observations, n_obs=n_obs, size=size, tolerance=0.01, counts=counts or {}
+            solution,
+            observations,
+            n_obs=n_obs,
+            size=size,
+            tolerance=0.01,
+            counts=counts or {},
+            by_group=by_group,
         )
     )
 
@@ -46,6 +60,7 @@ def test_nothing_is_said_where_all_is_well():
         ({"size": 100}, ["larger size than 100", "more draws"]),
         ({"status": Status.OUT_OF_TIME}, ["longer time_budget", "ended early"]),
         ({"n_dims": 200}, ["20301 directions", "hardly helps"]),
+        ({"n_dims": 200, "by_group": True}, ["BlockPursuit(draws=..., max_rounds=...)"]),
     ],
 )
 def test_a_tolerance_that_was_not_met_comes_with_what_to_try(options, words):

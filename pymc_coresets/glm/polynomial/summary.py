@@ -9,7 +9,6 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.polynomial.frequent_directions import LowRankMoment
 from pymc_coresets.glm.polynomial.independent import LowRankPosterior, independent_prior
@@ -355,9 +354,3 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
             facts["rank"] = f"{moment.rank:,}, which holds {moment.captured:.2%} of the squares"
             facts["error of rank"] = f"KL of {self.kl_of_rank:.2g} nats at most"
         return facts | ({"parts": str(len(self.parts))} if len(self.parts) > 1 else {})
-
-    def __repr__(self) -> str:
-        return facts_text("PolynomialSummary", self._facts())
-
-    def _repr_html_(self) -> str:
-        return facts_html("PolynomialSummary", self._facts())

@@ -1,0 +1,282 @@
+"""Block pursuit: coresets of models with thousands of groups."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
+from pymc_coresets.methods.adaptive import judge
+from pymc_coresets.methods.groupwise.group_rows import choose_by_group
+from pymc_coresets.methods.job import GroupedPosterior, Job
+from pymc_coresets.options import positive_number, whole_number
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
+from pymc_coresets.solving.shared_basis import SharedBasis, n_functions
+from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
+
+__all__ = ["MOST_SHARED", "BlockPursuit"]
+
+#: Shared dimensions beyond which the functions of them are more than draws tell apart.
+MOST_SHARED = 40
+
+_log = logging.getLogger(__name__)
+
+_CERTIFYING = 400  # fresh draws: J to 7 %
+_LEAST_DRAWS = 400
+_MOST_DRAWS = 2_000
+_DRAWS_PER_FUNCTION = 10
+_FEWEST_PER_FUNCTION = 3
+_CLOSER = 0.1  # of the tolerance within groups, in a round after one that was not enough
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockPursuit:
+    """Pursuit in every group of a factor, and joint weights for what the groups share.
+
+    Use it for hierarchies with many levels, in which each row belongs to one level of a factor,
+    such as a shop or a person: hundreds of levels or many thousands, with a few variables each.
+    Given what they share, the levels are then independent, so that the rows of each may be
+    chosen by themselves, while a running account of the shared part is kept.  A few rows for each
+    level follow: 5 to 10 with one variable for each level and five shared ones.
+
+    The draws come from nested Laplace approximations of the posterior: normal distributions of
+    each level's variables given the shared ones, and of the latter with the former integrated out.
+    Nothing is of size D x D.  A round costs two passes over the rows, for S and for 400 draws, and
+    some ten milliseconds for each level; before these come a hundred to a few thousand
+    evaluations of all rows for the approximation, O(p^2) for p shared dimensions.  Memory: one
+    level's rows times S draws, and S draws of all variables.
+
+    Parameters
+    ----------
+    tolerance : float, default 0.1
+        Stop when the symmetrised KL divergence, of all variables together, is estimated below this
+        many nats.
+    draws : int, optional
+        Draws that choose rows.  By default 10 for each quadratic function of the shared variables,
+        of which there are p(p + 3)/2; but 400 at least, and 2 000 at most unless these are fewer
+        than 3 for each.
+    max_rounds : int, default 3
+        Largest number of rounds.  One is usual.
+
+    Raises
+    ------
+    InvalidOptionError
+        If an option is not positive.
+
+    Notes
+    -----
+    With R_g the part of ``log r = sum_n (u_n - w_n) f_n`` that rows of level g make up, and phi the
+    shared variables, independence given phi makes the variance a sum:
+    ``Var(log r) = Var(sum_g E[R_g | phi]) + sum_g E Var(R_g | phi)``.  E[R_g | phi] is estimated
+    by regression on quadratic functions of phi, and both parts are minimised over w.
+
+    Levels of one or two rows, and those that would need almost all of theirs, are kept whole.
+    The best round by ``Var(log r)`` at fresh draws of its own posterior is returned.
+
+    With two crossed factors, such as persons and items, the levels of one are not independent
+    given the rest: such models are refused unless the second factor is small enough to be shared.
+
+    Examples
+    --------
+    >>> BlockPursuit(tolerance=0.01).max_rounds
+    3
+    """
+
+    name: ClassVar[str] = "block_pursuit"
+    accepts: ClassVar[Collection[str]] = frozenset({"tolerance", "time_budget"})
+    draws_from: ClassVar[str] = "the full posterior's nested Laplace approximation"
+
+    tolerance: float = 0.1
+    draws: int | None = None
+    max_rounds: int = 3
+
+    def __post_init__(self) -> None:
+        positive_number("tolerance", self.tolerance)
+        whole_number("max_rounds", self.max_rounds, least=1)
+        if self.draws is not None:
+            whole_number("draws", self.draws, least=100)
+
+    def default_size(self, n_dims: int, n_rows: int) -> int:  # noqa: ARG002
+        """As many rows as it takes."""
+        return n_rows
+
+    def run(self, job: Job[Any]) -> Solution:
+        """Choose rows in rounds, until the tolerance is met.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the model has no groups, or they share too many variables.
+        SamplingError
+            If the full posterior has no nested Laplace approximation.
+        """
+        posterior = job.by_groups()
+        if posterior.n_shared > MOST_SHARED:
+            raise UnsupportedModelError(
+                f"The groups share {posterior.n_shared} variables, and block pursuit can tell "
+                f"apart {MOST_SHARED} at most: use method=RiemannianPursuit()."
+            )
+        with job.report.part("rounds", total=self.max_rounds) as show:
+            return _Rounds(self, posterior, job.rng, show).run(job.deadline)
+
+    def default_draws(self, n_shared: int) -> int:
+        """Return how many draws choose rows.
+
+        Examples
+        --------
+        >>> BlockPursuit().default_draws(6), BlockPursuit().default_draws(12)
+        (400, 900)
+        """
+        if self.draws is not None:
+            return self.draws
+        m = n_functions(n_shared)
+        most = max(_MOST_DRAWS, _FEWEST_PER_FUNCTION * m)
+        return min(max(_LEAST_DRAWS, _DRAWS_PER_FUNCTION * m), most)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Coreset:
+    """Weighted rows, and what draws of their posterior say of them."""
+
+    rows: Rows
+    weights: Vector
+    predicted: float
+    objective: float = math.inf
+    shared_part: float = math.inf  # of the objective
+    proposal: Proposal[Any] | None = None
+
+
+class _Rounds[D]:
+    """One construction: the rounds so far, and the best of them."""
+
+    def __init__(
+        self,
+        options: BlockPursuit,
+        posterior: GroupedPosterior[D],
+        rng: np.random.Generator,
+        callback: Callable[[Progress], object],
+    ) -> None:
+        self.options, self.posterior, self.rng = options, posterior, rng
+        self.callback, self.started = callback, time.perf_counter()
+        self.steps: list[Progress] = []
+        self.costs: dict[str, Any] = {
+            "n_passes": 0.0,
+            "n_evaluations": 0,
+            "seconds_drawing": 0.0,
+            "seconds_evaluating": 0.0,
+        }
+        self.best: _Coreset | None = None
+
+    def run(self, deadline: float) -> Solution:
+        try:
+            status = self.rounds(deadline)
+        except KeyboardInterrupt:
+            status = Status.INTERRUPTED
+        if (best := self.best) is None:
+            raise KeyboardInterrupt
+        return Solution(
+            rows=best.rows,
+            weights=best.weights,
+            history=Trace.of(self.steps),
+            status=status,
+            objective=best.objective if math.isfinite(best.objective) else math.nan,
+            proposal=best.proposal,
+            log_ratios=None if best.proposal is None else best.proposal.log_ratios,
+        )
+
+    def rounds(self, deadline: float) -> Status:
+        options, status = self.options, Status.ITERATION_LIMIT
+        within, n_draws = options.tolerance, options.default_draws(self.posterior.n_shared)
+        for _ in range(options.max_rounds):
+            found = self._measured(self._chosen(n_draws, within))
+            if self.best is None or found.objective < self.best.objective:
+                self.best = found
+            if self.best.objective <= options.tolerance:
+                return Status.TOLERANCE_REACHED
+            if time.perf_counter() > deadline:
+                return Status.OUT_OF_TIME
+            failed = not math.isfinite(found.objective)
+            status = Status.SAMPLING_FAILED if failed else Status.ITERATION_LIMIT
+            within *= _CLOSER
+            if found.shared_part > found.objective / 2:
+                n_draws *= 2
+        return status
+
+    def _chosen(self, n_draws: int, within: float) -> _Coreset:
+        """Choose the rows of every group in turn, and then all their weights together."""
+        posterior = self.posterior
+        with self._timed("seconds_drawing"):
+            found = posterior.draw(n_draws, rng=self.rng.spawn(1)[0])
+
+        def loglik(rows: Rows) -> Matrix:
+            with self._timed("seconds_evaluating"):
+                values = posterior.loglik(found.draws, rows)
+            self._count(*values.shape)
+            return values
+
+        choice = choose_by_group(
+            posterior.data,
+            loglik,
+            found.shared,
+            found.noise,
+            tolerance=within / posterior.n_levels,
+            rng=self.rng.spawn(1)[0],
+        )
+        rows = posterior.data.rows.take(choice.chosen)
+        order = np.argsort(rows.positions)
+        return _Coreset(
+            rows=rows.take(order), weights=choice.weights[order], predicted=choice.objective
+        )
+
+    def _measured(self, coreset: _Coreset) -> _Coreset:
+        """See how much log r varies over fresh draws of a coreset's own posterior."""
+        try:
+            with self._timed("seconds_drawing"):
+                found = self.posterior.ratios(
+                    coreset.rows, coreset.weights, _CERTIFYING, rng=self.rng.spawn(1)[0]
+                )
+        except SamplingError as error:
+            _log.info("A round is taken back: %s", error)
+            self._record(coreset)
+            return coreset
+        self._count(len(self.posterior.data.rows), _CERTIFYING)
+        log_ratios = found.proposal.log_ratios
+        together = SharedBasis.of(found.shared).coordinates(tangent_vectors(log_ratios))
+        measured = replace(
+            coreset,
+            objective=float(np.var(log_ratios)),
+            shared_part=float(together @ together),
+            proposal=found.proposal,
+        )
+        self._record(measured)
+        return measured
+
+    def _record(self, coreset: _Coreset) -> None:
+        ratios = None if coreset.proposal is None else coreset.proposal.log_ratios
+        progress = Progress(
+            size=len(coreset.rows),
+            objective=coreset.predicted,
+            heldout_objective=coreset.objective,
+            seconds=time.perf_counter() - self.started,
+            **({} if ratios is None else judge(ratios)),
+            **self.costs,
+        )
+        self.steps.append(progress)
+        self.callback(progress)
+
+    def _count(self, n_rows: int, n_draws: int) -> None:
+        self.costs["n_evaluations"] += n_rows * n_draws
+        self.costs["n_passes"] += n_rows / len(self.posterior.data.rows)
+
+    @contextmanager
+    def _timed(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.costs[name] += time.perf_counter() - start

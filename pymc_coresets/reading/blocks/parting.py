@@ -1,0 +1,203 @@
+"""Which coordinates of each free variable are independent of each other, given all others."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pytensor.scalar as ps
+from numpy.typing import NDArray
+
+from pymc_coresets.compat.pytensor_api import (
+    Apply,
+    CAReduce,
+    CheckAndRaise,
+    DimShuffle,
+    Elemwise,
+    Join,
+    MakeVector,
+    Variable,
+)
+from pymc_coresets.reading.blocks.dependence import Dependence
+from pymc_coresets.reading.blocks.factors import Part
+from pymc_coresets.reading.blocks.row_uses import RowUses
+from pymc_coresets.reading.folding import Known
+from pymc_coresets.reading.graphs import UnconstrainedGraphs
+from pymc_coresets.reading.observations import Observations
+
+__all__ = ["Linked", "Parting", "summands"]
+
+
+class Linked(NamedTuple):
+    """A free variable all of whose coordinates hang together.
+
+    Attributes
+    ----------
+    name : str
+    why : str
+        What links them, as the end of a sentence about its levels.
+    looked_up : bool
+        Whether rows look up entries of it, or of what is computed from it.
+    """
+
+    name: str
+    why: str
+    looked_up: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Parting:
+    """What the rows and the prior depend on, in the coordinates of the free variables.
+
+    Parameters
+    ----------
+    observations : Observations
+    graphs : UnconstrainedGraphs
+        Of the same model, without the terms that are summarised.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.graphs import unconstrained_graphs
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     walk = pm.GaussianRandomWalk("walk", init_dist=pm.Normal.dist(), shape=3)
+    ...     y = pm.Normal("y", walk[[0, 2, 2]], 1.0, observed=np.arange(3.0))
+    >>> parting = Parting(find_observations(model), unconstrained_graphs(model, ["y"]))
+    >>> parting.part("walk").why[:31]
+    "the density of 'walk' links the"
+    """
+
+    observations: Observations
+    graphs: UnconstrainedGraphs
+
+    @cached_property
+    def known(self) -> Known:
+        """Tells the free inputs of all graphs from data."""
+        obs = self.observations
+        rows = [obs.n_rows, *(r.placeholder for r in obs.rows)]
+        return Known([*self.graphs.inputs.values(), *obs.parameters.values(), *rows])
+
+    @cached_property
+    def uses(self) -> RowUses:
+        """What the rows take of the arrays that they share."""
+        return RowUses(self.observations, self.known)
+
+    @cached_property
+    def terms(self) -> Mapping[str, Sequence[Variable]]:
+        """The summands of each term of the prior."""
+        return {name: list(summands(g, self.known)) for name, g in self.graphs.terms.items()}
+
+    @cached_property
+    def _used(self) -> Sequence[NDArray[np.int64] | None]:
+        """Which entries of each shared array the rows of each pattern use; None for all."""
+        uses = self.uses
+        return [uses.entries(use, uses.patterns) for use in uses.uses]
+
+    def part(self, name: str) -> Part | Linked:
+        """Find the components of one free variable, which has several coordinates."""
+        found = Dependence(self.graphs.inputs[name], self.known)
+        why = None
+        for reason in self._links(found, name):
+            if why is None and not found.components().any():
+                why = reason
+        in_rows = self._in_rows(found)
+        components = found.components()
+        if not components.any():
+            why = why or "each row depends on several of them"
+            return Linked(name, why, self._is_looked_up(found))
+
+        def numbered(labels: NDArray[np.int64] | None) -> NDArray[np.int64]:
+            given = np.zeros(0, dtype=np.int64) if labels is None else labels.ravel()
+            return np.where(given >= 0, components[given], -1)
+
+        return Part(
+            name,
+            components,
+            numbered(in_rows),
+            tuple(numbered(found.labels.get(v)) for term in self.terms.values() for v in term),
+            tuple(numbered(found.labels.get(use.table)) for use in self.uses.uses),
+        )
+
+    def _links(self, found: Dependence, name: str) -> Iterator[str]:
+        """Follow what stays in a coreset's model, and say after each step what it was."""
+        variables, parameters = self.graphs.variables, self.observations.parameters
+        found.follow(variables.values())
+        yield f"{name!r} is constrained as a whole, as by a sum to zero or an order"
+        for other, variable in variables.items():
+            if variable in found.labels:
+                found.labels[parameters[other]] = found.labels[variable]
+        for term, parts in self.terms.items():
+            found.follow(parts)
+            yield (
+                f"the density of {term!r} links them, as a Gaussian process, a random walk, a "
+                "spatial prior or a covariance between levels does"
+            )
+
+    def _in_rows(self, found: Dependence) -> NDArray[np.int64]:
+        """Link what the rows use together, and return a label for each pattern of rows."""
+        labels = np.full(self.uses.patterns.n_rows, -1)
+        for use, entries in zip(self.uses.uses, self._used, strict=True):
+            found.follow([use.table])
+            table = found.labels.get(use.table)
+            if table is not None:
+                own = found.linked(table) if entries is None else table.ravel()[entries]
+                own = (
+                    np.broadcast_to(own, len(labels))
+                    if entries is None
+                    else found.linked(own, (1,))
+                )
+                labels = found.linked(np.stack([labels, own]), (0,))
+        return labels
+
+    def _is_looked_up(self, found: Dependence) -> bool:
+        return any(
+            use.table in found.labels and entries is not None
+            for use, entries in zip(self.uses.uses, self._used, strict=True)
+        )
+
+
+def summands(graph: Variable, known: Known) -> Iterator[Variable]:
+    """Find the parts of a graph whose entries are added up, with factors that are data.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> a, b = pt.vectors("ab")
+    >>> [v.name for v in summands((a - 2 * b + 1).sum(), Known([a, b]))]
+    ['b', 'a']
+    """
+    stack, seen = [graph], set[Variable]()
+    while stack:
+        part = stack.pop()
+        if part in seen or not known.depends(part):
+            continue
+        seen.add(part)
+        inner = None if part.owner is None else _added(part.owner, known)
+        if inner is None:
+            yield part
+        else:
+            stack.extend(inner)
+
+
+def _added(node: Apply, known: Known) -> Sequence[Variable] | None:
+    """Return the inputs that a node adds up, if that is all that it does."""
+    op = node.op
+    if isinstance(op, CheckAndRaise):
+        return node.inputs[:1]
+    if isinstance(op, DimShuffle | Join | MakeVector):
+        return list(node.inputs)
+    if isinstance(op, CAReduce):
+        return node.inputs if isinstance(op.scalar_op, ps.Add) else None
+    if not isinstance(op, Elemwise):
+        return None
+    match op.scalar_op:
+        case ps.Add() | ps.Sub() | ps.Neg() | ps.Identity():
+            return list(node.inputs)
+        case ps.Mul():
+            varying = [v for v in node.inputs if known.depends(v)]
+            return varying if len(varying) == 1 else None
+        case ps.TrueDiv():
+            return None if known.depends(node.inputs[1]) else node.inputs[:1]
+    return None

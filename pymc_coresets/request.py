@@ -1,0 +1,96 @@
+"""What users ask of a method: its name or options, and which arguments it uses."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import is_dataclass, replace
+from typing import Any, cast
+
+from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.glm.logistic.sensitivity import Sensitivity
+from pymc_coresets.methods import METHODS
+from pymc_coresets.methods.exact import Exact
+from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
+from pymc_coresets.methods.job import Method
+from pymc_coresets.options import positive_number
+from pymc_coresets.reading.draws import Draws
+
+__all__ = ["asked_method", "configured", "named_option"]
+
+_METHODS: Mapping[str, type[Any]] = {**METHODS, Sensitivity.name: Sensitivity}
+
+
+def asked_method(method: str | Method) -> Method:
+    """Return the options of a method that is given by name, or by its options.
+
+    Raises
+    ------
+    InvalidOptionError
+        If there is no such method.
+
+    Examples
+    --------
+    >>> asked_method("uniform")
+    Uniform()
+    """
+    if isinstance(method, str):
+        if method not in _METHODS:
+            names = list(_METHODS)
+            raise InvalidOptionError(f"method={method!r} is unknown: use one of {names!r}.")
+        return cast(Method, _METHODS[method]())
+    if isinstance(method, type) or not isinstance(method, tuple(_METHODS.values())):
+        raise InvalidOptionError(
+            f"method={method!r} must be a name or an option object such as Pursuit()."
+        )
+    return method
+
+
+def configured(method: Method, given: Mapping[str, Any]) -> Method:
+    """Return the method with the user's tolerance; refuse what it does not use."""
+    for option, value in given.items():
+        if value is not None and option not in method.accepts:
+            raise InvalidOptionError(
+                f"{option}={named_option(value)}: method={method.name!r} does not use it, for "
+                f"{_why_not(option, method)} Leave it out, or use {_methods_that_accept(option)}."
+            )
+    if given["time_budget"] is not None:
+        positive_number("time_budget", given["time_budget"])
+    if given["tolerance"] is None:
+        return method
+    tolerance = positive_number("tolerance", given["tolerance"])
+    return cast(Method, replace(cast(Any, method), tolerance=tolerance))
+
+
+def named_option(option: Any) -> str:  # noqa: ANN401
+    """Return an option in a few words.
+
+    Examples
+    --------
+    >>> named_option(0.5), named_option([1.0, 2.0])
+    ('0.5', "user's draws")
+    """
+    if isinstance(option, str | int | float):
+        return str(option)
+    return (
+        repr(option) if is_dataclass(option) and not isinstance(option, Draws) else "user's draws"
+    )
+
+
+def _why_not(option: str, method: Method) -> str:
+    sizes: Mapping[type[Any], str] = {
+        Exact: "it keeps all distinct rows.",
+        BlockPursuit: "it takes as many rows as each group needs.",
+    }
+    reasons = {
+        "size": sizes.get(type(method), "its size follows from epsilon."),
+        "tolerance": "it does not measure a divergence to stop at.",
+        "time_budget": "it has no rounds.",
+        "rows": "it needs all rows in memory, or evaluates them hundreds of times.",
+        "weighting": f"it draws from {method.draws_from}."
+        if method.draws_from != "none"
+        else "it compares no rows at draws.",
+    }
+    return reasons[option]
+
+
+def _methods_that_accept(option: str) -> str:
+    names: Collection[str] = [n for n, m in _METHODS.items() if option in m().accepts]
+    return "method=" + " or ".join(map(repr, names))

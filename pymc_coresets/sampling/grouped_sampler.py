@@ -1,0 +1,196 @@
+"""Draws from posteriors of weighted rows in groups: nothing is of size D x D."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.reading.blocks.structure import Blocks
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.grouped import GroupedRows
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.grouped_density import GroupedDensity, GroupedPrior
+from pymc_coresets.sampling.metric import Diagonal
+from pymc_coresets.sampling.nested_laplace import NestedLaplace, find_nested_laplace
+from pymc_coresets.sampling.sampler import CoresetSampler
+
+__all__ = ["GroupedSampler", "LevelDraws", "LevelRatios"]
+
+type Array = NDArray[np.float64]
+
+_ROWS_OF_START = 20  # of each level
+
+
+@dataclass(frozen=True, eq=False)
+class LevelDraws:
+    """Draws from around the full posterior, whose randomness is known in parts.
+
+    Parameters
+    ----------
+    draws : Draws
+    shared : ndarray of shape (n_draws, p)
+        Shared variables, whitened.
+    noise : ndarray of shape (n_draws, G, q)
+        What is random in each level's variables given the shared ones, standardised.
+    """
+
+    draws: Draws
+    shared: Array
+    noise: Array
+
+
+@dataclass(frozen=True, eq=False)
+class LevelRatios:
+    """How much a coreset lacks at draws of its own posterior.
+
+    Parameters
+    ----------
+    proposal : Proposal
+        The draws, and the log-ratios of the full posterior over the coreset's.
+    shared : ndarray of shape (n_draws, p)
+        Shared variables, whitened.
+    """
+
+    proposal: Proposal[Draws]
+    shared: Array
+
+
+class GroupedSampler:
+    """Samples posteriors of weighted rows whose groups are independent given what they share.
+
+    Parameters
+    ----------
+    sampler : CoresetSampler
+        Of the same model: its density and its rows, which are in memory.
+    blocks : Blocks
+        Which variables belong to the levels of which factor.
+
+    """
+
+    def __init__(self, sampler: CoresetSampler, blocks: Blocks) -> None:
+        self._sampler, self._blocks = sampler, blocks
+        self._loglik = sampler.loglikelihood
+        # The coreset's model has the same variables, perhaps in another order.
+        here, there = (
+            space.columns
+            for space in (sampler.space, Unconstrained(self._loglik.observations.model))
+        )
+        place = np.empty(sampler.space.n_dims, dtype=np.int64)
+        for name, columns in there.items():
+            place[columns.ravel()] = here[name].ravel()
+        local_columns = [place[of_level] for of_level in blocks.local_columns]
+        self._prior = GroupedPrior(sampler.space, blocks.local, local_columns)
+
+    @property
+    def n_shared(self) -> int:
+        """Number of shared variables p."""
+        return self._prior.shared_columns.size
+
+    @property
+    def n_local(self) -> int:
+        """Number of variables q of each level."""
+        return self._prior.local_columns.shape[1]
+
+    @property
+    def n_levels(self) -> int:
+        """Number of levels G."""
+        return self._blocks.n_blocks
+
+    @cached_property
+    def data(self) -> GroupedRows:
+        """All rows, those of a level next to each other."""
+        rows = self._loglik.all_rows
+        return self._grouped(rows, rows.base_weights)
+
+    @cached_property
+    def approximation(self) -> NestedLaplace:
+        """Of the posterior of all rows; the search begins with a few of each level.
+
+        Raises
+        ------
+        SamplingError
+            If the marginal posterior of the shared variables has no mode.
+        """
+        some = self._found(self._density(self._start()), None)
+        return self._found(self._density(self.data), some)
+
+    def approximation_of(self, rows: Rows, weights: Array) -> NestedLaplace:
+        """Of the posterior of weighted rows; the search begins at that of all rows.
+
+        Raises
+        ------
+        SamplingError
+            As `approximation`.
+        """
+        return self._found(self._density(self._grouped(rows, weights)), self.approximation)
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> LevelDraws:
+        """Draw from around the full posterior, in antithetic pairs.
+
+        Raises
+        ------
+        SamplingError
+            If the marginal posterior of the shared variables has no mode.
+        """
+        found = self.approximation.draw(n_draws, rng=rng)
+        x = self._density(self.data).positions(found.shared, found.local)
+        return LevelDraws(self._prior.at(x)[0], found.whitened, found.noise)
+
+    def loglik(self, draws: Draws, rows: Rows) -> Array:
+        """Return the potentials of some rows, (n_rows, n_draws), in nats."""
+        return self._loglik.matrix(draws, rows)
+
+    def ratios(
+        self, rows: Rows, weights: Array, n_draws: int, *, rng: np.random.Generator
+    ) -> LevelRatios:
+        """Draw from the posterior of weighted rows, and evaluate all rows there: one pass.
+
+        Raises
+        ------
+        SamplingError
+            If that posterior has no mode, is too far from normal in the shared variables, or the
+            log-likelihood of all rows is not finite at its draws.
+        """
+        density = self._density(self._grouped(rows, weights))
+        own = self._found(density, self.approximation)
+        found = own.corrected(density, n_draws, rng=rng)
+        draws = self._prior.at(density.positions(found.shared, found.local))[0]
+        by_level = self._density(self.data).sums(draws) - density.sums(draws)
+        if not np.isfinite(by_level).all():
+            raise SamplingError(
+                "The log-likelihood of all rows is NaN or infinite at a draw of the coreset's "
+                "posterior: check that the likelihood is positive wherever the prior is."
+            )
+        by_level -= by_level.mean(axis=0)  # centred sums keep their digits
+        around = Diagonal(self._variances(density, own))
+        proposal = Proposal(draws=draws, log_ratios=by_level.sum(axis=1), around=around)
+        return LevelRatios(proposal, found.whitened)
+
+    def _start(self) -> GroupedRows:
+        """A few rows of each level at random, with weights to match."""
+        data, sizes = self.data, np.diff(self.data.bounds)
+        order = np.lexsort((np.random.default_rng(0).random(len(data.groups)), data.groups))
+        rank = np.arange(len(order)) - data.bounds[data.groups]
+        kept = np.sort(order[rank < _ROWS_OF_START])
+        groups = data.groups[kept]
+        weights = data.weights[kept] * np.maximum(sizes[groups] / _ROWS_OF_START, 1.0)
+        return GroupedRows(data.rows.take(kept), weights, groups, data.n_groups)
+
+    def _grouped(self, rows: Rows, weights: Array) -> GroupedRows:
+        return GroupedRows.sorted(rows, weights, self._blocks.block_of(rows), self.n_levels)
+
+    def _density(self, data: GroupedRows) -> GroupedDensity:
+        return GroupedDensity(self._prior, self._loglik, data)
+
+    def _found(self, density: GroupedDensity, like: NestedLaplace | None) -> NestedLaplace:
+        start = self._sampler.space.start[self._prior.shared_columns]
+        return find_nested_laplace(density, start, self.n_levels, self.n_local, like)
+
+    def _variances(self, density: GroupedDensity, around: NestedLaplace) -> Array:
+        shared, local = around.deviations()
+        variances: Array = np.square(density.positions(shared[None], local[None]))[0]
+        return variances

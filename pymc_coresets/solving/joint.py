@@ -1,0 +1,157 @@
+"""The best weights of chosen rows in many groups at once, through what the groups share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
+from scipy.optimize import nnls
+
+from pymc_coresets.solving.group_selection import GroupTerms
+from pymc_coresets.solving.problem import Vector
+
+__all__ = ["joint_objective", "joint_weights"]
+
+_RIDGE = 1e-10  # of the largest diagonal entry: rows may depend on each other but for rounding
+_MOST_STEPS = 50
+_MOST_HALVINGS = 30
+_SUFFICIENT = 1e-4  # of the decrease that the slope promises (Armijo)
+_PRECISION = 1e-9  # of the shared part, relative to the target's
+
+
+def joint_objective(groups: Sequence[GroupTerms], weights: Sequence[Vector]) -> tuple[float, float]:
+    """Return the shared and the local part of the objective at some weights, in nats.
+
+    Notes
+    -----
+    ``|sum_g (t_g - P_g' w_g)|^2`` and ``sum_g |L_g - sum_n w_n V_n|^2`` of the local parts: with
+    groups that are independent given the shared variables, their sum is the variance of
+    ``log r = sum_n (u_n - w_n) f_n``.
+
+    Examples
+    --------
+    >>> terms = GroupTerms(np.eye(1), np.eye(1), np.ones(1), np.ones(1), 1.0, np.ones(1))
+    >>> joint_objective([terms, terms], [np.zeros(1), np.zeros(1)])
+    (4.0, 2.0)
+    """
+    lacks = [group.lacks(w) for group, w in zip(groups, weights, strict=True)]
+    shared = np.sum([lack for lack, _ in lacks], axis=0)
+    return float(np.sum(shared**2)), float(sum(square for _, square in lacks))
+
+
+def joint_weights(groups: Sequence[GroupTerms]) -> list[Vector]:
+    """Minimise the objective over all non-negative weights of the given rows.
+
+    Parameters
+    ----------
+    groups : sequence of GroupTerms
+        With the weights so far.
+
+    Returns
+    -------
+    list of ndarray
+        One for each group, at least 0; never worse than the weights so far.
+
+    Notes
+    -----
+    Given mu, what is lacking of the shared part, the groups are non-negative least-squares
+    problems of their own: ``w_g(mu) = argmin |L_g - w V|^2 / 2 - mu' P_g' w`` over ``w >= 0``.
+    The equation ``mu = sum_g (t_g - P_g' w_g(mu))`` is the stationarity of a convex function of m
+    variables.  Newton's method on it is semismooth: the matrix is that of the rows of positive
+    weight (Qi and Sun 1993).  G small problems, and O(m^2) for each row, a step.
+
+    References
+    ----------
+    Qi, L. and Sun, J. (1993). A nonsmooth version of Newton's method. Mathematical Programming 58,
+    353-367. https://doi.org/10.1007/BF01581275
+
+    Examples
+    --------
+    >>> terms = GroupTerms(np.eye(1), np.eye(1), np.ones(1), np.ones(1), 1.0, np.zeros(1))
+    >>> joint_weights([terms, terms])
+    [array([1.]), array([1.])]
+    """
+    if not groups:
+        return []
+    dual = _Dual(groups)
+    mu = np.zeros_like(groups[0].target_shared)
+    point = dual.at(mu)
+    limit = _PRECISION * max(float(np.linalg.norm(dual.target)), 1e-300)
+    for _ in range(_MOST_STEPS):
+        if np.linalg.norm(point.slope) <= limit:
+            break
+        step = -cho_solve(cho_factor(point.curvature), point.slope)
+        closer = _closer(dual, point, step)
+        if closer is None:
+            break
+        point = closer
+    before, after = ([g.weights for g in groups], point.weights)
+    worse = sum(joint_objective(groups, after)) > sum(joint_objective(groups, before))
+    return before if worse else after
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    groups: "Sequence[_Factored]"
+    mu: Vector
+    weights: list[Vector]
+    value: float
+    slope: Vector
+
+    @cached_property
+    def curvature(self) -> Vector:
+        """Of the dual function, where the positive weights stay positive: (m, m)."""
+        curvature = np.eye(len(self.mu))
+        for group, weights in zip(self.groups, self.weights, strict=True):
+            kept = np.flatnonzero(weights)
+            if kept.size:
+                factor = cholesky(group.gram[np.ix_(kept, kept)], lower=True)
+                half = solve_triangular(factor, group.shared[kept], lower=True)
+                curvature += half.T @ half
+        return curvature
+
+
+class _Factored:
+    """One group's problem as least squares: A = R'R, right-hand side ``R^-T (c + P mu)``."""
+
+    def __init__(self, terms: GroupTerms) -> None:
+        self.shared = terms.shared
+        ridge = _RIDGE * max(float(np.diag(terms.gram).max(initial=0.0)), 1e-300)
+        self.gram = terms.gram + ridge * np.eye(len(terms.gram))
+        self.root = cholesky(self.gram, lower=False)
+        sides = np.concatenate([terms.pull[:, None], terms.shared], axis=1)
+        self._sides = solve_triangular(self.root, sides, trans="T", lower=False)
+
+    def weights(self, mu: Vector) -> Vector:
+        found: Vector = nnls(self.root, self._sides[:, 0] + self._sides[:, 1:] @ mu)[0]
+        return found
+
+
+class _Dual:
+    """The dual function: ``|mu|^2/2 - t'mu + sum_g max_w ((c + P mu)'w - w'Aw/2)``."""
+
+    def __init__(self, groups: Sequence[GroupTerms]) -> None:
+        self.target: Vector = np.sum([group.target_shared for group in groups], axis=0)
+        self._groups = [_Factored(group) for group in groups]
+
+    def at(self, mu: Vector) -> _Point:
+        weights = [group.weights(mu) for group in self._groups]
+        slope, value = mu - self.target, 0.5 * float(mu @ mu) - float(self.target @ mu)
+        for group, w in zip(self._groups, weights, strict=True):
+            slope = slope + w @ group.shared
+            value += 0.5 * float(np.square(group.root @ w).sum())
+        return _Point(self._groups, mu, weights, value, slope)
+
+
+def _closer(dual: _Dual, point: _Point, step: Vector) -> _Point | None:
+    """Go along a step as far as the dual function falls enough; None where it does not."""
+    promised, flat = float(step @ point.slope), 0.5 * float(np.linalg.norm(point.slope))
+    for halvings in range(_MOST_HALVINGS):
+        share = 0.5**halvings
+        tried = dual.at(point.mu + share * step)
+        falls = tried.value <= point.value + _SUFFICIENT * share * promised
+        # Close to the solution, the slope still tells what the value's rounding hides.
+        if falls or np.linalg.norm(tried.slope) <= flat:
+            return tried
+    return None

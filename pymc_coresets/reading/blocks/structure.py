@@ -217,6 +217,7 @@ def _name_of_levels(chosen: Factoring, local: Mapping[str, int | None], parting:
     """Return the name of a dimension, or of an index, or of a variable."""
     all_dims = parting.observations.model.named_vars_to_dims
     outermost = [p for p in chosen.parts if p.n_components == chosen.parts[0].n_components]
+    outermost.sort(key=lambda part: not np.any(part.in_rows >= 0))  # what rows look up comes first
     for part in outermost:
         dims, axis = all_dims.get(part.name), local[part.name]
         if dims and axis is not None and dims[axis] is not None:

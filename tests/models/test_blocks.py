@@ -15,6 +15,7 @@ import pytest
 
 from pymc_coresets import build_coreset
 from pymc_coresets.reading.blocks.independence import dependence_between
+from pymc_coresets.reading.blocks.level_prior import LevelPrior
 from pymc_coresets.reading.blocks.parting import Parting
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.folding import PLAIN_MODE
@@ -610,6 +611,36 @@ def test_models_without_blocks_are_told_why(name, found):
     assert re.search(CASES[name].refused, blocks.reason), blocks.reason
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "centred",
+        "dispersion of each group",
+        "shares of each group",
+        "walk in time for each group",
+        "potential of each level",
+        "other data that stay",
+        "nested, centred",
+    ],
+)
+def test_prior_is_a_sum_over_levels(name, found):
+    observations, blocks = found(name)
+    space = Unconstrained(observations.model)
+    names = [term.name for term in observations.terms]
+    model = observations.model
+    kept = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in names]
+    logp = model.compile_logp(vars=kept, mode=PLAIN_MODE)
+    rng = np.random.default_rng(4)
+    here, there = space.start + rng.uniform(-0.5, 0.5, size=(2, space.n_dims))
+    there[blocks.shared_columns] = here[blocks.shared_columns]
+    there[blocks.local_columns[1]] = here[blocks.local_columns[1]]
+    (shared, own), (same, other) = blocks.prior.at(here), blocks.prior.at(there)
+    assert shared == same
+    np.testing.assert_array_equal(own == other, np.arange(len(own)) == 1)
+    difference = logp(space.point(there)) - logp(space.point(here))
+    np.testing.assert_allclose(other.sum() - own.sum(), difference, rtol=1e-9)
+
+
 def test_second_derivatives_between_levels_are_zero(found):
     observations, blocks = found("nested, centred")
     space = Unconstrained(observations.model, mode=PLAIN_MODE)
@@ -656,6 +687,7 @@ def test_text():
         block_of=lambda rows: rows.positions,
         local_columns=(),
         shared_columns=np.arange(2),
+        prior=LevelPrior(None, None),
     )
     text = "Blocks: 2,000 levels of 'customer'; local: intercept, slope; shared: mean, sd"
     assert repr(blocks) == text

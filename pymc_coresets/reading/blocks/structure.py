@@ -16,6 +16,7 @@ from pymc_coresets.reading.blocks.factors import (
     factoring,
 )
 from pymc_coresets.reading.blocks.independence import dependence_between
+from pymc_coresets.reading.blocks.level_prior import LevelPrior
 from pymc_coresets.reading.blocks.parting import Linked, Parting
 from pymc_coresets.reading.blocks.row_uses import RowUses, Use
 from pymc_coresets.reading.graphs import unconstrained_graphs
@@ -52,6 +53,8 @@ class Blocks:
         `Unconstrained`.  Levels may have different numbers of coordinates, as towns with shops do.
     shared_columns : ndarray of int64
         Positions of the shared coordinates, (p,).
+    prior : LevelPrior
+        The log-density besides that of the rows, as a sum over levels.
     """
 
     n_blocks: int
@@ -61,6 +64,7 @@ class Blocks:
     block_of: Callable[[Rows], NDArray[np.int64]]
     local_columns: tuple[NDArray[np.int64], ...]
     shared_columns: NDArray[np.int64]
+    prior: LevelPrior
 
     def __repr__(self) -> str:
         shared = ", ".join(self.shared) or "nothing"
@@ -195,6 +199,7 @@ def _blocks(chosen: Factoring, parting: Parting) -> Blocks:
         block_of=BlockLookup(parting.uses, _tables(chosen, parting), n_blocks),
         local_columns=tuple(order[a:b] for a, b in pairwise(ends)),
         shared_columns=order[: ends[0]],
+        prior=LevelPrior(parting, chosen),
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from pymc_coresets import build_coreset
 from pymc_coresets.reading.blocks.independence import dependence_between
+from pymc_coresets.reading.blocks.level_prior import LevelPrior
 from pymc_coresets.reading.blocks.parting import Parting
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.folding import PLAIN_MODE
@@ -137,13 +138,6 @@ def _() -> None:
     chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.Exponential.dist(1, shape=2))
     ab = pm.Normal("z", shape=(G, 2)) @ chol.T
     normal(ab[SHOP, 0] + ab[SHOP, 1] * X[:, 0])
-
-
-@case("correlated, not centred, transposed", SHOP, local={"z": 1})
-def _() -> None:
-    chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.Exponential.dist(1, shape=2))
-    ab = pm.Normal("m", shape=2) + (chol @ pm.Normal("z", shape=(2, G))).T
-    normal((ab[SHOP] * X).sum(axis=1))
 
 
 @case("correlated, centred", SHOP, local={"ab": 0}, name="shop")
@@ -544,6 +538,15 @@ def _() -> None:
     pm.Normal("likelihood", mu, 1.0, observed=y)
 
 
+@case("rows elsewhere, by a table that is too short", SHOP[FEW], local={"shop_effect": 0},
+      n_blocks=8, options={"columns": ROWS})  # fmt: skip
+def _() -> None:
+    shop, y = columns("shop_of", "y")
+    mu = pm.Normal("shop_effect", 0, sd(), shape=8)[shop]
+    mu += pm.Normal("town_effect", dims="town")[pm.Data("town_of_shop", TOWN_OF_SHOP)[shop]]
+    pm.Normal("likelihood", mu, 1.0, observed=y)
+
+
 # -- tests -----------------------------------------------------------------------------------------
 
 
@@ -608,9 +611,38 @@ def test_models_without_blocks_are_told_why(name, found):
     assert re.search(CASES[name].refused, blocks.reason), blocks.reason
 
 
-@pytest.mark.parametrize("name", ["intercepts and slopes", "nested, centred"])
-def test_second_derivatives_between_levels_are_zero(name, found):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "centred",
+        "dispersion of each group",
+        "shares of each group",
+        "walk in time for each group",
+        "potential of each level",
+        "other data that stay",
+        "nested, centred",
+    ],
+)
+def test_prior_is_a_sum_over_levels(name, found):
     observations, blocks = found(name)
+    space = Unconstrained(observations.model)
+    names = [term.name for term in observations.terms]
+    model = observations.model
+    kept = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in names]
+    logp = model.compile_logp(vars=kept, mode=PLAIN_MODE)
+    rng = np.random.default_rng(4)
+    here, there = space.start + rng.uniform(-0.5, 0.5, size=(2, space.n_dims))
+    there[blocks.shared_columns] = here[blocks.shared_columns]
+    there[blocks.local_columns[1]] = here[blocks.local_columns[1]]
+    (shared, own), (same, other) = blocks.prior.at(here), blocks.prior.at(there)
+    assert shared == same
+    np.testing.assert_array_equal(own == other, np.arange(len(own)) == 1)
+    difference = logp(space.point(there)) - logp(space.point(here))
+    np.testing.assert_allclose(other.sum() - own.sum(), difference, rtol=1e-9)
+
+
+def test_second_derivatives_between_levels_are_zero(found):
+    observations, blocks = found("nested, centred")
     space = Unconstrained(observations.model, mode=PLAIN_MODE)
     x = space.start + np.random.default_rng(2).uniform(-0.3, 0.3, size=space.n_dims)
     step = 1e-5
@@ -655,6 +687,7 @@ def test_text():
         block_of=lambda rows: rows.positions,
         local_columns=(),
         shared_columns=np.arange(2),
+        prior=LevelPrior(None, None),
     )
     text = "Blocks: 2,000 levels of 'customer'; local: intercept, slope; shared: mean, sd"
     assert repr(blocks) == text

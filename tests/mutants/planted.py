@@ -51,6 +51,32 @@ PLANTED = [
         ("if n == self._basis.shape[1]:", "if n == self._basis.shape[0]:"),
     ),
     *plant(
+        "reading/blocks/dependence.py",
+        ("        self._link(one, other)\n        return", "        return"),
+        ("self._link(labels, np.broadcast_to(chosen, labels.shape))", "pass"),
+        ("if isinstance(node.op, CheckAndRaise) else node.inputs", "if False else node.inputs"),
+        ("-1) if found is None else found", "0) if found is None else found"),
+    ),
+    *plant(
+        "reading/blocks/row_uses.py",
+        ("[start : start + length] = np.arange(length)", "[start : start + length] = 0"),
+        ("combined * (codes.max() + 1) + codes", "codes"),
+    ),
+    *plant(
+        "reading/blocks/factors.py",
+        ("f.divides() and f.n_shared(n_dims) <= MOST_SHARED", "f.divides()"),
+        ("key=lambda f: f.n_products(n_dims)", "key=lambda f: f.n_blocks"),
+    ),
+    *plant(
+        "reading/blocks/structure.py",
+        ("np.where(found < 0, self.n_blocks - 1, found)", "found"),
+    ),
+    *plant(
+        "reading/blocks/independence.py",
+        ("+ reverse.terms -", "-"),
+        ("if off.any():", "if False:"),
+    ),
+    *plant(
         "options.py",
         ("if not least <= whole <= most:", "if False:"),
         ("if whole < least and most", "if whole <= least and most"),

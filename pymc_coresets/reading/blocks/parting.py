@@ -95,9 +95,18 @@ class Parting:
         uses = self.uses
         return [uses.entries(use, uses.patterns) for use in uses.uses]
 
+    @cached_property
+    def _dependences(self) -> dict[str, Dependence]:
+        return {}
+
+    def labels(self, part: Part, variable: Variable) -> NDArray[np.int64] | None:
+        """Return the component of each entry of a variable of the prior; None if independent."""
+        found = self._dependences[part.name].labels.get(variable)
+        return None if found is None else np.where(found >= 0, part.components[found], -1)
+
     def part(self, name: str) -> Part | Linked:
         """Find the components of one free variable, which has several coordinates."""
-        found = Dependence(self.graphs.inputs[name], self.known)
+        found = self._dependences[name] = Dependence(self.graphs.inputs[name], self.known)
         why = None
         for reason in self._links(found, name):
             if why is None and not found.components().any():

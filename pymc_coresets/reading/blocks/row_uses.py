@@ -1,6 +1,6 @@
 """What the potential of each row takes of the arrays that all rows share."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -80,6 +80,7 @@ class RowUses:
     def __init__(self, observations: Observations, known: Known) -> None:
         self.observations = observations
         self._known = known
+        self._functions: dict[tuple[Variable, ...], Callable[..., list[NDArray[Any]]]] = {}
         self._parameters = Known(observations.parameters.values())
         self._by_row = Known([observations.n_rows, *(r.placeholder for r in observations.rows)])
         loglik = observations.loglik
@@ -178,12 +179,14 @@ class RowUses:
         given: Mapping[TensorVariable, NDArray[Any]],
         n_rows: int,
     ) -> dict[Variable, NDArray[Any]]:
-        computed = [v for v in wanted if v not in given]
         values: dict[Variable, NDArray[Any]] = {v: a for v, a in given.items() if v in wanted}
+        computed = tuple(v for v in wanted if v not in given)
         if computed:
-            inputs = [self.observations.n_rows, *given]
-            function = numpy_function(inputs, computed)
-            results = function(np.asarray(n_rows), *given.values())
+            if computed not in self._functions:
+                self._functions[computed] = numpy_function(
+                    [self.observations.n_rows, *given], computed
+                )
+            results = self._functions[computed](np.asarray(n_rows), *given.values())
             values |= dict(zip(computed, results, strict=True))
         return {v: values[v] for v in wanted}
 
@@ -207,10 +210,11 @@ class RowUses:
             for v in wanted
             if v not in given and columns.isdisjoint(ancestors([v], blockers=bases))
         ]
-        if derived:
-            given |= dict(
-                zip(derived, numpy_function(bases, derived)(*given.values()), strict=True)
-            )
+        try:
+            values = numpy_function(bases, derived)(*given.values()) if derived else []
+        except IndexError:  # a table of data is shorter than that of parameters: rows use all
+            values = []
+        given |= dict(zip(derived, values, strict=False))
         return Codes(given, max(1, int(starts[-1])))
 
     def _shortest(self, index: Variable, lookups: Sequence[Apply]) -> int:

@@ -16,6 +16,7 @@ from pymc_coresets.reading.blocks.factors import (
     factoring,
 )
 from pymc_coresets.reading.blocks.independence import dependence_between
+from pymc_coresets.reading.blocks.level_prior import LevelPrior
 from pymc_coresets.reading.blocks.parting import Linked, Parting
 from pymc_coresets.reading.blocks.row_uses import RowUses, Use
 from pymc_coresets.reading.graphs import unconstrained_graphs
@@ -52,6 +53,8 @@ class Blocks:
         `Unconstrained`.  Levels may have different numbers of coordinates, as towns with shops do.
     shared_columns : ndarray of int64
         Positions of the shared coordinates, (p,).
+    prior : LevelPrior
+        The log-density besides that of the rows, as a sum over levels.
     """
 
     n_blocks: int
@@ -61,6 +64,7 @@ class Blocks:
     block_of: Callable[[Rows], NDArray[np.int64]]
     local_columns: tuple[NDArray[np.int64], ...]
     shared_columns: NDArray[np.int64]
+    prior: LevelPrior
 
     def __repr__(self) -> str:
         shared = ", ".join(self.shared) or "nothing"
@@ -195,6 +199,7 @@ def _blocks(chosen: Factoring, parting: Parting) -> Blocks:
         block_of=BlockLookup(parting.uses, _tables(chosen, parting), n_blocks),
         local_columns=tuple(order[a:b] for a, b in pairwise(ends)),
         shared_columns=order[: ends[0]],
+        prior=LevelPrior(parting, chosen),
     )
 
 
@@ -217,6 +222,7 @@ def _name_of_levels(chosen: Factoring, local: Mapping[str, int | None], parting:
     """Return the name of a dimension, or of an index, or of a variable."""
     all_dims = parting.observations.model.named_vars_to_dims
     outermost = [p for p in chosen.parts if p.n_components == chosen.parts[0].n_components]
+    outermost.sort(key=lambda part: not np.any(part.in_rows >= 0))  # what rows look up comes first
     for part in outermost:
         dims, axis = all_dims.get(part.name), local[part.name]
         if dims and axis is not None and dims[axis] is not None:

@@ -1,0 +1,117 @@
+"""The prior density of a model with blocks, level by level."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+
+from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, clone_replace
+from pymc_coresets.reading.blocks.factors import Factoring
+from pymc_coresets.reading.blocks.parting import Parting
+from pymc_coresets.reading.folding import numpy_function
+
+__all__ = ["LevelPrior", "LevelTerm"]
+
+
+class LevelTerm(NamedTuple):
+    """An array whose entries are added up, each of which belongs to one level.
+
+    Attributes
+    ----------
+    graph : TensorVariable
+        The array, in nats, as a function of the inputs.
+    levels : ndarray of int64
+        The level of each entry, in C order; -1 where it depends on shared variables only.
+    """
+
+    graph: TensorVariable
+    levels: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class LevelPrior:
+    """What stays in a coreset's model besides the rows, as a sum over levels.
+
+    Potentials and observed variables that are not summarised belong to it, and the Jacobians of
+    transformations.
+
+    Parameters
+    ----------
+    parting : Parting
+    chosen : Factoring
+        Which variables belong to levels.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.blocks.structure import find_blocks
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     a = pm.Flat("a", shape=3)
+    ...     b = pm.Potential("prior", 1.0 - 0.5 * (a**2).sum())
+    ...     y = pm.Normal("y", a[[0, 1, 2, 2]], 1.0, observed=np.arange(4.0))
+    >>> prior = find_blocks(find_observations(model)).prior
+    >>> shared, by_level = prior.at(np.array([1.0, 2.0, 4.0]))
+    >>> by_level
+    array([-0.5, -2. , -8. ])
+    """
+
+    parting: Parting
+    chosen: Factoring
+
+    @property
+    def inputs(self) -> Mapping[str, TensorVariable]:
+        """What stands for each free variable, in the order of `Unconstrained`."""
+        return self.parting.graphs.inputs
+
+    @cached_property
+    def terms(self) -> Sequence[LevelTerm]:
+        """Arrays whose entries add up to the log-density, up to a constant."""
+        found = []
+        for name, parts in self.parting.terms.items():
+            for part, weight in zip(parts, self._weights(name), strict=True):
+                graph = part * pt.constant(weight)
+                levels = np.full(self.parting.known.shape(part), -1)
+                for own, block_of in zip(self.chosen.parts, self.chosen.block_of, strict=True):
+                    labels = self.parting.labels(own, part)
+                    if labels is not None:
+                        levels = np.maximum(levels, np.append(block_of, -1)[labels])
+                found.append(LevelTerm(graph, levels.ravel()))
+        return found
+
+    def at(self, x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Return the log-density at `x`, (D,): that of shared variables, and by level, (G,).
+
+        In nats, up to a constant.
+        """
+        inputs = self.inputs.values()
+        sizes = [int(np.prod(v.type.shape, dtype=int)) for v in inputs]
+        values = [
+            own.reshape(v.type.shape).astype(v.type.dtype)
+            for own, v in zip(np.split(x, np.cumsum(sizes)[:-1]), inputs, strict=True)
+        ]
+        totals = np.zeros(self.chosen.n_blocks + 1)
+        for values_of, term in zip(self._function(*values), self.terms, strict=True):
+            totals += np.bincount(term.levels + 1, values_of.ravel(), len(totals))
+        return float(totals[0]), totals[1:]
+
+    @cached_property
+    def _function(self) -> Callable[..., list[NDArray[Any]]]:
+        return numpy_function([*self.inputs.values()], [term.graph for term in self.terms])
+
+    def _weights(self, name: str) -> list[NDArray[Any]]:
+        """Return the coefficients, which are data, that the parts of a term are added up with."""
+        parts = self.parting.terms[name]
+        if not parts:
+            return []
+        shapes = [self.parting.known.shape(part) for part in parts]
+        fresh = [pt.tensor(dtype=p.type.dtype, shape=s) for p, s in zip(parts, shapes, strict=True)]
+        replaced: dict[Variable, Variable] = dict(zip(parts, fresh, strict=True))
+        total = self.parting.graphs.terms[name].sum()
+        [linear] = clone_replace([total], replaced, rebuild_strict=False)
+        weights = numpy_function(fresh, cast(list[Variable], pt.grad(linear, fresh)))
+        return weights(*(np.zeros(v.type.shape, v.type.dtype) for v in fresh))

@@ -10,6 +10,8 @@ import pymc as pm
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from pymc_coresets.compat.pytensor_api import graph_inputs
+from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import density_mode
 from pymc_coresets.reading.draws import Draws
@@ -36,6 +38,11 @@ class GroupedPrior:
         The variables that belong to levels, and along which axis; None for several axes.
     local_columns : sequence of ndarray of int64
         Where the variables of each level stand in the unconstrained vector.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a term besides the priors of these variables depends on them.
 
     Attributes
     ----------
@@ -71,6 +78,20 @@ class GroupedPrior:
             levels[columns] = level
         self.shared_columns = np.flatnonzero(levels == _ABSENT)
         self._levels = levels
+        self._refuse_other_terms()
+
+    def _refuse_other_terms(self) -> None:
+        # They would be taken for terms of shared variables, and the draws for those of the model.
+        model = self._space.model
+        local = {model.rvs_to_values[model[name]]: name for name in self._local}
+        for name, term in self._parts.items():
+            of_levels = [local[v] for v in graph_inputs([term]) if v in local]
+            if of_levels and name not in self._local:
+                raise UnsupportedModelError(
+                    f"{name!r} depends on {of_levels[0]!r}, which has a value for each level, and "
+                    "is neither its prior nor made of the rows. Write it into the prior, or use "
+                    "method='pursuit'."
+                )
 
     @property
     def present(self) -> NDArray[np.bool_]:

@@ -83,6 +83,21 @@ def test_levels_may_have_no_variables_of_their_own(sampler):
     np.testing.assert_allclose((density(shared, local)[1] - here)[0, [0, G]], [0.0, -2.0])
 
 
+@pytest.mark.parametrize("kind", ["potential", "observed"])
+def test_other_terms_of_the_levels_variables_are_refused(kind):
+    rng = np.random.default_rng(1)
+    level = np.arange(600) % 30
+    with pm.Model() as model:
+        effect = pm.Normal("effect", pm.Normal("mu"), 1.0, shape=30)
+        if kind == "potential":
+            pm.Potential("more", -((effect - 1.0) ** 2).sum())
+        else:
+            pm.Normal("more", effect, 1.0, observed=np.ones(30))
+        pm.Normal("y", effect[level], 1.0, observed=rng.normal(size=600))
+    with pytest.raises(UnsupportedModelError, match="'more' depends on 'effect'"):
+        build_coreset(model, method="block_pursuit", observed="y", **QUIET)
+
+
 def test_it_is_the_default_for_many_groups(coreset):
     assert coreset.method == "block_pursuit"
     assert coreset.objective < 0.1

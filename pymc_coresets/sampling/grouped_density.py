@@ -84,6 +84,12 @@ class GroupedPrior:
         # They would be taken for terms of shared variables, and the draws for those of the model.
         model = self._space.model
         local = {model.rvs_to_values[model[name]]: name for name in self._local}
+        for name, axis in self._local.items():
+            if axis is None and self._parts[name].type.ndim != self._space.columns[name].ndim:
+                raise UnsupportedModelError(
+                    f"Several axes of {name!r} run over levels, and its prior is not elementwise: "
+                    "write it with a prior for each entry, or use method='pursuit'."
+                )
         for name, term in self._parts.items():
             of_levels = [local[v] for v in graph_inputs([term]) if v in local]
             if of_levels and name not in self._local:

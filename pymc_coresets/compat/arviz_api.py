@@ -4,12 +4,15 @@
 `tests/unit/test_compat.py` says what broke.
 """
 
-from arviz_base import xarray_sel_iter
+from arviz_base import dict_to_dataset, xarray_sel_iter
 from arviz_base.labels import BaseLabeller
 from arviz_stats.base import array_stats
+from arviz_stats.utils import ELPDDataLOOSubsample
 
 __all__ = [
     "BaseLabeller",
+    "ELPDDataLOOSubsample",
     "array_stats",
+    "dict_to_dataset",
     "xarray_sel_iter",
 ]

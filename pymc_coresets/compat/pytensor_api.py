@@ -27,9 +27,25 @@ from pytensor.link.numba.dispatch.basic import numba_funcify_ensure_cache, numba
 from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar import AND, GE, GT, LE, Abs, Exp, Sigmoid, Softplus, Sqr
+from pytensor.scalar import (
+    AND,
+    GE,
+    GT,
+    LE,
+    Abs,
+    Add,
+    Exp,
+    Mul,
+    Neg,
+    Sigmoid,
+    Softplus,
+    Sqr,
+    Sub,
+    TrueDiv,
+)
 from pytensor.scalar.basic import Composite, ScalarOp, upgrade_to_float
 from pytensor.scalar.math import Log1mexp
+from pytensor.scan.op import Scan
 from pytensor.sparse.math import Dot as SparseDot
 from pytensor.sparse.math import StructuredDot
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
@@ -62,6 +78,7 @@ __all__ = [
     "GT",
     "LE",
     "Abs",
+    "Add",
     "AdvancedIncSubtensor",
     "AdvancedSubtensor",
     "Alloc",
@@ -91,6 +108,8 @@ __all__ = [
     "MakeVector",
     "MergeOptimizer",
     "Mode",
+    "Mul",
+    "Neg",
     "NoPythonOp",
     "NumbaLinker",
     "Op",
@@ -101,6 +120,7 @@ __all__ = [
     "RewriteDatabaseQuery",
     "ScalarFromTensor",
     "ScalarOp",
+    "Scan",
     "Shape",
     "Shape_i",
     "SharedVariable",
@@ -114,6 +134,7 @@ __all__ = [
     "SplitDims",
     "Sqr",
     "StructuredDot",
+    "Sub",
     "Subtensor",
     "Sum",
     "SymbolicOp",
@@ -121,6 +142,7 @@ __all__ = [
     "TensorFromScalar",
     "TensorType",
     "TensorVariable",
+    "TrueDiv",
     "TypeCastingOp",
     "Variable",
     "XTensorVariable",

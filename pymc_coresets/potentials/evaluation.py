@@ -201,7 +201,6 @@ class LogLikelihood:
 
         Memory O(S) and the candidates: the matrix is never held.
         """
-        draws = self._draws(draws)
         wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
         return self.look_part(draws, wanted).look
 

@@ -65,6 +65,7 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
         at_near = reference(near)
         if not np.isfinite(at_near).any(axis=1).all():
             raise _nowhere_finite(loglik.observations, space)
+    _compare_sum(loglik.observations, near, at_near)
     n_obs = loglik.observations.n_obs
     rows = np.sort(rng.choice(n_obs, min(n_obs, _MAX_ROWS), replace=False))
     _compare(loglik, near, at_near, rows, rtol=1e-6, atol=1e-8)
@@ -172,6 +173,22 @@ def _compare(
             f"gives {expected[n, s]}: the package does not understand this model. Please report "
             "it. Writing the likelihood as a pm.Potential with one value per row may help."
         )
+
+
+def _compare_sum(obs: Observations, draws: Draws, at_draws: np.ndarray) -> None:
+    """Compare a log-density that is one number with the sum of its rows and remainder."""
+    if obs.total is None:
+        return
+    rest = [] if obs.unweighted is None else [obs.unweighted]
+    function = numpy_function(list(obs.parameters.values()), [obs.total, *rest])
+    for point, of_rows in zip(_each(draws, obs), at_draws.T, strict=True):
+        total, *remainder = function(*point)
+        found, size = of_rows.sum() + sum(remainder), np.abs(of_rows).sum()
+        if np.isfinite(total) and not np.isclose(found, total, rtol=1e-6, atol=1e-9 * size):
+            raise UnsupportedModelError(
+                f"The terms of {[t.name for t in obs.terms]} add up to {found}, but PyMC gives "
+                f"{total}: the package does not understand this model. Please report it."
+            )
 
 
 # -- rows and points without a finite log-likelihood -----------------------------------------------

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from arviz_stats.utils import ELPDDataLOOSubsample
 from numpy.typing import NDArray
 
-from pymc_coresets.compat.arviz_api import array_stats
+from pymc_coresets.compat.arviz_api import ELPDDataLOOSubsample, array_stats
 
 __all__ = ["DifferenceEstimate", "ElpdOfAllRows"]
 

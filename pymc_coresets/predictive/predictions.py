@@ -10,9 +10,9 @@ import numpy as np
 import pymc as pm
 import pytensor
 import xarray as xr
-from arviz_base import dict_to_dataset
 from rich.progress import Progress
 
+from pymc_coresets.compat.arviz_api import dict_to_dataset
 from pymc_coresets.compat.pytensor_api import Variable
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.predictive.destinations import Destination, Region

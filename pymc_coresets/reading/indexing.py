@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 from pymc_coresets.compat.pytensor_api import (
     AdvancedSubtensor,
     Apply,
+    Join,
     Repeat,
     Subtensor,
     TensorVariable,
@@ -18,7 +19,15 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.selection_rules import axis_before_integers
 
-__all__ = ["IndexedAxis", "IndexedCells", "aligned_index", "indexed_axis", "indexed_cells"]
+__all__ = [
+    "IndexedAxis",
+    "IndexedCells",
+    "aligned_index",
+    "indexed_axis",
+    "indexed_cells",
+    "joined_piece",
+    "joints",
+]
 
 #: Whether a variable is computed from any parameter.
 type Depends = Callable[[Variable], bool]
@@ -118,6 +127,51 @@ def _sliced_axis(
     if all(other == slice(None) for other in others):
         return IndexedAxis(x, x_axis, positions, by_label=False)
     return IndexedAxis(x[tuple(others)], axis, positions, by_label=False)
+
+
+def joints(node: Apply, axis: int) -> list[tuple[int, int | None]]:
+    """Return where each input of a join lies along the joined axis, as far as lengths are known.
+
+    Returns
+    -------
+    list of (int, int or None)
+        First position, and the one after the last (``None``: to the end).  Nothing where the
+        application is no join along this axis.
+
+    Examples
+    --------
+    >>> x = pt.vector("x", shape=(2,))
+    >>> joints(pt.join(0, x, pt.vector("y")).owner, 0)
+    [(0, 2), (2, None)]
+    """
+    if not isinstance(node.op, Join) or node.op.axis % node.outputs[0].type.ndim != axis:
+        return []
+    found: list[tuple[int, int | None]] = []
+    start = 0
+    for piece in node.inputs:
+        length = piece.type.shape[axis]
+        found.append((start, None if length is None else start + length))
+        if length is None:
+            break
+        start += length
+    return found
+
+
+def joined_piece(node: Apply, axis: int, positions: np.ndarray) -> IndexedAxis | None:
+    """Find the one input of a join that all of some positions of its output lie in.
+
+    Examples
+    --------
+    >>> x, y = pt.vector("x", shape=(2,)), pt.vector("y", shape=(3,))
+    >>> piece = joined_piece(pt.join(0, x, y).owner, 0, np.array([2, 4]))
+    >>> piece.x.name, piece.positions
+    ('y', array([0, 2]))
+    """
+    for x, (start, stop) in zip(node.inputs, joints(node, axis), strict=False):
+        in_reach = stop is not None or x is node.inputs[-1]
+        if in_reach and positions.min() >= start and (stop is None or positions.max() < stop):
+            return IndexedAxis(cast(TensorVariable, x), axis, positions - start, by_label=False)
+    return None
 
 
 def aligned_index(node: Apply, axis: int, depends: Depends) -> tuple[int, int] | None:

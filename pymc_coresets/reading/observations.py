@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -21,11 +22,21 @@ from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import has_randomness, parameter_inputs, plain_graphs
 from pymc_coresets.reading.missing import common_positions, dims_of_data
 from pymc_coresets.reading.pushdown import Pushdown, RowArray
+from pymc_coresets.reading.sums.splitting import (
+    SplitSum,
+    refuse_elsewhere,
+    refuse_entangled,
+    rows_of_series,
+    split_sums,
+    total_of,
+    views_of_series,
+)
 from pymc_coresets.reading.template.inputs import ColumnLike, Template
 from pymc_coresets.reading.terms import (
     Term,
     as_names,
     common_length,
+    dim_of_terms,
     refuse_complex,
     refuse_constant,
     row_term,
@@ -70,6 +81,11 @@ class Observations:
         Deterministics that have the observation axis, for the rows of the placeholders.
     reference : TensorVariable
         The potentials (n_obs,) as PyMC derives them, to check the others against.
+    unweighted : TensorVariable or None
+        What the rows of a log-density that is one number lack, a number: it stays in the
+        coreset's model, with weight one.
+    total : TensorVariable or None
+        The log-density of all terms as PyMC derives it, where one of them is one number.
     template : Template or None
         The containers that hold a template of the rows, where the model does not hold all; N is
         the number of its rows then, and `reference` is a function of its inputs too.
@@ -88,6 +104,8 @@ class Observations:
     local: tuple[str, ...]
     views: Mapping[str, TensorVariable]
     reference: TensorVariable
+    unweighted: TensorVariable | None = None
+    total: TensorVariable | None = None
     template: Template | None = None
 
     @property
@@ -122,8 +140,8 @@ def find_observations(
     model : pm.Model, optional
         By default the model of the enclosing ``with`` block.
     observed : str or sequence of str, optional
-        The observed variables (or potentials with one value per row) to summarise.  By default
-        all that have the observation dimension.
+        The observed variables and potentials to summarise.  By default all that have the
+        observation dimension.  A potential that is one number, as a sum over data, has to be named.
     dim : str or sequence of str, optional
         Name of the observation dimension.  By default the leading axis of the observed variables.
         Several names make each cell of an observed matrix an observation, numbered in C order.
@@ -141,9 +159,10 @@ def find_observations(
     Raises
     ------
     UnsupportedModelError
-        If the model has no observed variable, a scalar log-likelihood, one that depends on no
-        free variable, observation axes of different length, local latent variables, minibatches,
-        or is part of another model; with `columns`, if anything is computed from several rows.
+        If the model has no observed variable, a log-likelihood that is one number and no sum of
+        rows, one that depends on no free variable, observation axes of different length, local
+        latent variables, minibatches, or is part of another model; with `columns`, if anything is
+        computed from several rows.
     InvalidDataError
         If the containers and the columns do not fit together.
     InvalidOptionError
@@ -174,7 +193,10 @@ def find_observations(
     if len(dims) > 1:
         layout = _layout_of_cells(model, names, dims, graphs, parameters)
     else:
-        layout = _layout_of_rows(model, names, dims[0] if dims else None, graphs)
+        axis_dim = dims[0] if dims else None
+        if template is not None:
+            refuse_elsewhere(model, names, axis_dim, graphs)
+        layout = _layout_of_rows(model, names, axis_dim, graphs, parameters)
     found = _select(model, layout, parameters, template, allow_local=allow_local)
     if template is not None:
         template.refuse_other_uses(model, {*names, *found.views})
@@ -196,22 +218,37 @@ class _Layout(NamedTuple):
     positions: np.ndarray | None
     unselected: Sequence[str] = ()
     local: Collection[Variable] = ()
+    sums: Mapping[str, SplitSum] = MappingProxyType({})  # the terms that are one number
+    total: TensorVariable | None = None
 
 
 def _layout_of_rows(
-    model: pm.Model, names: Sequence[str], dim: str | None, graphs: Mapping[str, TensorVariable]
+    model: pm.Model,
+    names: Sequence[str],
+    dim: str | None,
+    graphs: Mapping[str, TensorVariable],
+    parameters: Mapping[str, TensorVariable],
 ) -> _Layout:
-    terms = [row_term(model, name, graphs[name], dim) for name in names]
+    sums = split_sums(model, names, dim, graphs, parameters)
+    by_row = {name: sums[name].rows if name in sums else graphs[name] for name in names}
+    terms = [
+        sums[name].term if name in sums else row_term(model, name, graphs[name], dim)
+        for name in names
+    ]
     n_obs = common_length(terms)
-    dim = dim or _dim_of(model, terms)
+    dim = dim or dim_of_terms(model, terms)
+    positions = rows_of_series(sums, terms)
     return _Layout(
         terms=terms,
         dim=dim,
         n_obs=n_obs,
-        graphs=graphs,
-        views=_views(model, terms, n_obs, dim, graphs),
-        reference=_sum_over_events([(graphs[t.name], t.axis) for t in terms]),
-        positions=common_positions(model, names),
+        graphs=by_row,
+        views=views_of_series(_views(model, terms, n_obs, dim, graphs), positions),
+        reference=_sum_over_events([(by_row[t.name], t.axis) for t in terms]),
+        positions=common_positions(model, names) if positions is None else positions,
+        unselected=[split.grows for split in sums.values() if split.grows],
+        sums=sums,
+        total=total_of([graphs[name] for name in names]) if sums else None,
     )
 
 
@@ -250,9 +287,8 @@ def _select(
 ) -> Observations:
     given = {} if template is None else template.given
     pushdown = Pushdown(parameters.values(), layout.n_obs, given)
-    loglik = _sum_over_events(
-        [(pushdown.select(layout.graphs[t.name], t.axis), t.axis) for t in layout.terms]
-    )
+    loglik = _sum_over_events([(_selected(t, layout, pushdown), t.axis) for t in layout.terms])
+    rests = [split.rest for split in layout.sums.values() if split.rest is not None]
     local = tuple(sorted(str(v.name) for v in {*pushdown.local, *layout.local}))
     if local and not allow_local:
         _refuse_local(model, layout, local)
@@ -272,8 +308,18 @@ def _select(
         unselected=tuple(dict.fromkeys(unselected)),
         local=local,
         reference=layout.reference,
+        unweighted=total_of(rests) if rests else None,
+        total=layout.total,
         template=template,
     )
+
+
+def _selected(term: Term, layout: _Layout, pushdown: Pushdown) -> TensorVariable:
+    n_before = len(pushdown.unselected)
+    selected = pushdown.select(layout.graphs[term.name], term.axis)
+    if term.name in layout.sums:
+        refuse_entangled(layout.sums[term.name], pushdown.unselected[n_before:])
+    return selected
 
 
 def _refuse_local(model: pm.Model, layout: _Layout, local: Sequence[str]) -> NoReturn:
@@ -323,21 +369,6 @@ def _sum_over_events(graphs: Sequence[tuple[TensorVariable, int]]) -> TensorVari
     for other in per_row[1:]:
         total = total + other
     return total
-
-
-def _dim_of(model: pm.Model, terms: Sequence[Term]) -> str | None:
-    dims = {
-        model.named_vars_to_dims[t.name][t.axis]
-        for t in terms
-        if model.named_vars_to_dims.get(t.name)
-    }
-    if len(dims) > 1:
-        raise UnsupportedModelError(
-            f"The observed variables {[t.name for t in terms]!r} have different observation "
-            f"dimensions {sorted(map(str, dims))!r} of the same length. Name the one to summarise "
-            "with dim=..."
-        )
-    return dims.pop() if dims else None
 
 
 def _views(

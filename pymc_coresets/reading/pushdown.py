@@ -28,6 +28,7 @@ from pymc_coresets.compat.pytensor_api import (
     CheckAndRaise,
     Constant,
     OpFromGraph,
+    Scan,
     TensorConstant,
     TensorVariable,
     Variable,
@@ -36,8 +37,8 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading import checks
-from pymc_coresets.reading.folding import Known, Step, build_planned, describe
-from pymc_coresets.reading.indexing import aligned_index, indexed_axis
+from pymc_coresets.reading.folding import Known, Step, build_planned, describe, vectorised_loop
+from pymc_coresets.reading.indexing import aligned_index, indexed_axis, joined_piece
 from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
 from pymc_coresets.reading.template.refusals import constant_of_rows, not_by_row, taken_over_rows
 
@@ -191,15 +192,20 @@ class Pushdown(Known):
         node = variable.owner
         if isinstance(node.op, CheckAndRaise):
             return self._plan_check(key, node)
-        step = self._plan_index(key, node) or self._plan_aligned(key, node)
+        step = (
+            self._plan_index(key, node)
+            or self._plan_joined(key, node)
+            or self._plan_aligned(key, node)
+        )
         if step is not None:
             return step
         axes = input_axes(node.op, node, axis)
         if axes is not None:
             return self._descend(key, node, axes)
-        if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
-            inlined = _key(inline_ofg_node(node)[node.outputs.index(variable)], axis, rows)
-            return Step((inlined,), lambda built: built[0])
+        inlined = _without_inner_graph(node)
+        if inlined is not None:
+            inner = _key(inlined[node.outputs.index(variable)], axis, rows)
+            return Step((inner,), lambda built: built[0])
         self.unselected.append(describe(variable))
         return self._take_here(key)
 
@@ -266,6 +272,18 @@ class Pushdown(Known):
         positions = _Key(pt.constant(index.positions), 0, key.rows)
         return Step((positions,), lambda built: _take(self._whole(x), built[0], index.axis))
 
+    def _plan_joined(self, key: _Key, node: Apply) -> Step[_Key] | None:
+        """Follow a part of ``concatenate([a, b])`` that is a part of ``a`` or of ``b`` alone."""
+        if key.rows.positions is None:
+            return None
+        piece = joined_piece(node, key.axis, key.rows.positions)
+        if piece is None:
+            return None
+        whole = piece.x.type.shape[piece.axis] == self.n_obs
+        in_order = whole and np.array_equal(piece.positions, np.arange(self.n_obs))
+        rows = ALL_ROWS if in_order else RowMap(piece.positions)
+        return Step((_Key(piece.x, piece.axis, rows),), lambda built: built[0])
+
     def _parameters_below(self, variable: Variable, axis: int) -> set[Variable]:
         """Find the parameters that a selection of rows of `variable` would reach."""
         found: set[Variable] = set()
@@ -292,9 +310,8 @@ class Pushdown(Known):
         axes = input_axes(node.op, node, axis)
         if axes is not None:
             return [(v, a) for v, a in zip(node.inputs, axes, strict=True) if a is not None]
-        if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
-            return [(inline_ofg_node(node)[node.outputs.index(variable)], axis)]
-        return []
+        inlined = _without_inner_graph(node)
+        return [] if inlined is None else [(inlined[node.outputs.index(variable)], axis)]
 
     def _plan_aligned(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow ``x[arange(n), k]``: row n of the result needs row n of x."""
@@ -349,6 +366,16 @@ class Pushdown(Known):
         if variable not in self._folded:
             self._folded[variable] = pt.as_tensor(self.value(variable), dtype=_computable(variable))
         return cast(V, self._folded[variable])
+
+
+def _without_inner_graph(node: Apply) -> list[Variable] | None:
+    """Write an operation that holds a graph by that graph, if there is no rule for it."""
+    if isinstance(node.op, Scan):
+        return vectorised_loop(node)
+    if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
+        inlined: list[Variable] = inline_ofg_node(node)
+        return inlined
+    return None
 
 
 def _computable(variable: Variable) -> str:

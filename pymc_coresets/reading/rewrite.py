@@ -33,10 +33,20 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.template.copies import convertible, initial_values
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["POTENTIAL", "WEIGHTS", "coreset_model", "replace_terms", "row_name", "row_values"]
+__all__ = [
+    "POTENTIAL",
+    "UNWEIGHTED",
+    "WEIGHTS",
+    "coreset_model",
+    "replace_terms",
+    "row_name",
+    "row_values",
+]
 
 #: Names of the variables that the coreset model has in place of the observed ones.
 POTENTIAL, WEIGHTS = "coreset_loglik", "coreset_weights"
+#: Name of the potential with what the rows of a log-density that is one number lack.
+UNWEIGHTED = "coreset_unweighted"
 _SUFFIX = "_coreset"  # of deterministics that are as long as the coreset, and not as the data
 _ROW = "coreset_row_"  # and a number: shared variables with the selected rows
 
@@ -48,7 +58,8 @@ def coreset_model(
 
     The new model has the free variables of the old one (names, dims, coords, priors, transforms,
     initial values), the selected rows of the data, and one potential,
-    ``sum(weights * f_n(theta))``.  Its cost does not depend on the number of observations N.
+    ``sum(weights * f_n(theta))``; where a log-density that is one number was taken apart, a second
+    one holds what is not in its rows.  Its cost does not depend on the number of observations N.
     A deterministic along the observations is computed for the selected rows, and named
     ``..._coreset``: under its old name, predictions would take it for the one of all rows.
 
@@ -209,12 +220,13 @@ class _Rewrite:
             ),
             model_named(self.weights, WEIGHTS, *([self.dim] if self.dim else [])),
             potential,
+            *self._unweighted(),
         ]
         return self._with_unnamed_dims(self._converted(outputs, selected_data, *self._coords()))
 
     def replaced(self, potential: TensorVariable, name: str) -> pm.Model:
         [graph] = _copies([potential])
-        outputs = [*self._kept_outputs(), model_potential(graph, name)]
+        outputs = [*self._kept_outputs(), model_potential(graph, name), *self._unweighted()]
         model = self._converted(outputs, {}, *coords_of(self.fgraph))
         return self._with_unnamed_dims(model)
 
@@ -231,8 +243,13 @@ class _Rewrite:
             if not isinstance(v.owner.op, ModelNamed | ModelDeterministic)
         ]
         [loglik] = _copies([self.obs.loglik])
-        outputs = [*random, model_potential((self.weights * loglik).sum(), POTENTIAL)]
+        potential = model_potential((self.weights * loglik).sum(), POTENTIAL)
+        outputs = [*random, potential, *self._unweighted()]
         return self._converted(outputs, {}, *coords_of(self.fgraph))
+
+    def _unweighted(self) -> list[Variable]:
+        rest = self.obs.unweighted
+        return [] if rest is None else [model_potential(_copies([rest])[0], UNWEIGHTED)]
 
     def _converted(
         self,

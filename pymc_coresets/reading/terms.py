@@ -14,7 +14,9 @@ from pymc_coresets.reading.missing import dims_of_data
 __all__ = [
     "Term",
     "as_names",
+    "axis_of_rows",
     "common_length",
+    "dim_of_terms",
     "refuse_complex",
     "refuse_constant",
     "row_term",
@@ -94,9 +96,11 @@ def term_names(
         if p.type.ndim and (not names or dims.get(p.name, (None,))[0] in axis_dims)
     ]
     if not names:
+        scalars = [p.name for p in model.potentials]
         raise UnsupportedModelError(
             "The model has no observed variable, and no potential with one value per observation: "
             "there is no likelihood to summarise. Give a variable its data with observed=..."
+            + (f" If one of {scalars!r} is a sum over data, name it: observed=..." * bool(scalars))
         )
     return names
 
@@ -167,6 +171,27 @@ def refuse_complex(graphs: Mapping[str, TensorVariable]) -> None:
             )
 
 
+def axis_of_rows(model: pm.Model, name: str, dim: str | None) -> int:
+    """Return the axis of a term that has the observations: that of the dimension, or the first.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the term has dimensions, but not this one.
+
+    Examples
+    --------
+    >>> axis_of_rows(pm.Model(), "y", None)
+    0
+    """
+    dims = model.named_vars_to_dims.get(name, ())
+    if dim is not None and dims and dim not in dims:
+        raise UnsupportedModelError(
+            f"{name!r} has the dimensions {dims!r}, not {dim!r}. Leave it out of observed=[...]."
+        )
+    return dims.index(dim) if dim is not None and dims else 0
+
+
 def row_term(model: pm.Model, name: str, graph: TensorVariable, dim: str | None) -> Term:
     """Find the observation axis of a term's potentials, and its length.
 
@@ -181,18 +206,13 @@ def row_term(model: pm.Model, name: str, graph: TensorVariable, dim: str | None)
     >>> row_term(pm.Model(), "y", pt.zeros((5, 3)), None)
     Term(name='y', axis=0, length=5)
     """
-    dims = model.named_vars_to_dims.get(name, ())
-    if dim is not None and dims and dim not in dims:
-        raise UnsupportedModelError(
-            f"{name!r} has the dimensions {dims!r}, not {dim!r}. Leave it out of observed=[...]."
-        )
-    axis = dims.index(dim) if dim is not None and dims else 0
+    axis = axis_of_rows(model, name, dim)
     if axis >= graph.type.ndim:
         raise UnsupportedModelError(
             f"The log-likelihood of {name!r} is "
             + ("one number" if graph.type.ndim == 0 else f"not split along {dim!r}")
-            + " (as for a Gaussian process' marginal likelihood or a time series): it is no sum "
-            "over observations, and a coreset cannot be chosen from it."
+            + " and, like a Gaussian process' marginal likelihood, no sum of terms along an axis: "
+            "a coreset cannot be chosen from it."
         )
     return Term(name, axis, _length(name, graph, axis))
 
@@ -237,3 +257,33 @@ def common_length(terms: Sequence[Term]) -> int:
             f"{terms[0].name!r} has {n_obs} observation: there is nothing to choose from."
         )
     return n_obs
+
+
+def dim_of_terms(model: pm.Model, terms: Sequence[Term]) -> str | None:
+    """Return the name of the observation dimension, if the terms have one.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If they have different ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with pm.Model(coords={"obs": range(5)}) as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0), dims="obs")
+    >>> dim_of_terms(model, [Term("y", 0, 5)])
+    'obs'
+    """
+    dims = {
+        model.named_vars_to_dims[t.name][t.axis]
+        for t in terms
+        if model.named_vars_to_dims.get(t.name)
+    }
+    if len(dims) > 1:
+        raise UnsupportedModelError(
+            f"The observed variables {[t.name for t in terms]!r} have different observation "
+            f"dimensions {sorted(map(str, dims))!r} of the same length. Name the one to summarise "
+            "with dim=..."
+        )
+    return dims.pop() if dims else None

@@ -1,6 +1,6 @@
 """The unconstrained space that samplers and optimisers work in, and the way back from it."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytensor.tensor as pt
 from pymc_coresets.compat.pymc_api import DictToArrayBijection, RaveledVars
 from pymc_coresets.compat.pytensor_api import Mode, TensorVariable, Variable, clone_replace
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import numpy_function
 
 __all__ = ["Unconstrained"]
 
@@ -94,27 +93,6 @@ class Unconstrained:
             return float(logp), np.asarray(gradient)
 
         return logp_and_gradient
-
-    def density_without(self, names: Collection[str]) -> Callable[[np.ndarray], float]:
-        """Return the log-density without some terms (Jacobian included), as a function of x.
-
-        Not compiled: some tenths of a millisecond for each point, after a second.
-
-        Parameters
-        ----------
-        names : collection of str
-            Observed variables or potentials to leave out.
-        """
-        kept = [v for v in (*self.model.basic_RVs, *self.model.potentials) if v.name not in names]
-        variables = self.model.value_vars
-        function = numpy_function(variables, [self.model.logp(vars=kept)])
-
-        def density(x: np.ndarray) -> float:
-            point = self.point(x)
-            [value] = function(*(point[v.name] for v in variables))
-            return float(value)
-
-        return density
 
     def gradients(self, points: np.ndarray) -> np.ndarray:
         """Return the gradients at points (n_points, D), in the same shape."""

@@ -23,6 +23,7 @@ from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import check_rows
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
+from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -276,7 +277,7 @@ class _Ratios:
 
     @cached_property
     def _rest(self) -> Callable[[np.ndarray], float]:
-        return self.space.density_without({term.name for term in self.loglik.observations.terms})
+        return remainder_density(self.loglik.observations, self.space)
 
     def _points(self, draws: Draws) -> np.ndarray:
         with np.errstate(all="ignore"):

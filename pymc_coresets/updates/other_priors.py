@@ -12,6 +12,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, for_other_priors, rows_of_dataset
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
+from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
 from pymc_coresets.potentials.verification import verify, verify_form
 from pymc_coresets.reading.draws import Draws
@@ -47,6 +48,7 @@ def under_other_priors(coreset: WeightedRows, model: pm.Model) -> dict[str, Any]
     """
     old, model, rng = required_likelihood(coreset), full_model(model), np.random.default_rng(0)
     settings, kept = coreset.settings, coreset.data
+    refuse_unweighted(old.observations)
     if kept is None:
         new = likelihood_of_model(model, **settings, collapse=old.collapse, rng=rng)
         _require_same_rows(old, new, _points(old, new, rng))

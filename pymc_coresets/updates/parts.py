@@ -11,6 +11,7 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
+from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.solution import Solution, Status
@@ -94,6 +95,7 @@ class Part:
         if coreset.data is not None:
             return cls(template=loglik, kept=coreset.data, n_rows=coreset.n_distinct, where=where)
         observations = loglik.observations
+        refuse_unweighted(observations)
         held = {v.name: np.asarray(v.get_value()) for v in observations.model.data_vars}
         columns = {n: v[0] for n, v in held.items() if v.shape[:1] == (observations.n_obs,)}
         template = template_of_rows(observations.model, columns, **where)

@@ -11,18 +11,22 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.values import Rows
-from tests.models import zoo_cells, zoo_families, zoo_likelihoods, zoo_structures
+from tests.models import zoo_cells, zoo_families, zoo_likelihoods, zoo_series, zoo_structures
 from tests.models.reference import Reference
 from tests.models.zoo import CASES, Case
 
 # Where there is no BLAS for C code (which we do not use), looking for one warns.
 pytensor.config.blas__ldflags = ""
 
-assert all(module.__name__ for module in (zoo_cells, zoo_families, zoo_likelihoods, zoo_structures))
+assert all(
+    module.__name__
+    for module in (zoo_cells, zoo_families, zoo_likelihoods, zoo_series, zoo_structures)
+)
 
 
 #: Long to compile, and close to others that are not.
 SLOW = {
+    "autoregression written as a loop",
     "ex-gaussian",
     "half-student",
     "ordered probit",
@@ -51,7 +55,8 @@ class Specimen:
 
     @cached_property
     def reference(self) -> Reference:
-        return Reference(self.case, self.model, [t.name for t in self.observations.terms])
+        model = self.model if self.case.twin is None else self.case.twin_model()
+        return Reference(self.case, model, [t.name for t in self.observations.terms])
 
     @cached_property
     def indices(self) -> np.ndarray:

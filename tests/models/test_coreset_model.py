@@ -13,7 +13,7 @@ from scipy.stats import norm
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewrite import POTENTIAL, coreset_model
+from pymc_coresets.reading.rewrite import POTENTIAL, UNWEIGHTED, coreset_model
 from tests.models.reference import PLAIN, density
 from tests.models.zoo import CASES
 
@@ -73,7 +73,7 @@ def test_variables_keep_dims_and_selected_labels(specimen):
     for name, values in coreset.coords.items():
         expected = labels.get(name.removesuffix("_coreset"))
         if dim in (name, name.removesuffix("_coreset")) and len(values) != len(expected):
-            expected = [expected[i] for i in specimen.indices]
+            expected = [expected[i] for i in specimen.rows.positions]
         assert values == (None if expected is None else tuple(expected))
 
 
@@ -88,7 +88,8 @@ def test_the_observed_variables_become_one_potential(specimen):
     model, coreset = specimen.model, specimen.coreset
     terms = {t.name for t in specimen.observations.terms}
     left = {v.name for v in (*model.observed_RVs, *model.potentials)} - terms
-    assert {v.name for v in (*coreset.observed_RVs, *coreset.potentials)} == left | {POTENTIAL}
+    new = {POTENTIAL} if specimen.observations.unweighted is None else {POTENTIAL, UNWEIGHTED}
+    assert {v.name for v in (*coreset.observed_RVs, *coreset.potentials)} == left | new
 
 
 def test_the_user_s_model_is_left_as_it_is(specimen):
@@ -115,6 +116,8 @@ DETERMINISTICS = {
     "several outputs": {"mu"},
     "dims model": {"mu"},
     "as many coefficients as rows": set(),
+    "autoregression": {"level"},
+    "custom distribution with a sum": {"mu"},
     "cells, with covariates of the dog and of the trial": {"eta"},
     "cells, growth curves": {"mu"},
     "cells, in another order than the data": {"mu"},
@@ -139,7 +142,7 @@ def _rows_of(specimen, name, value):
     """Select rows, or cells, of a variable's value."""
     dim = specimen.observations.dim
     if not isinstance(dim, tuple):
-        return value[specimen.indices]
+        return value[specimen.rows.positions]
     dims = specimen.model.named_vars_to_dims[name]
     cells = np.moveaxis(value, [dims.index(d) for d in dim], range(len(dim)))
     return cells.reshape(-1, *cells.shape[len(dim) :])[specimen.rows.positions]
@@ -160,6 +163,7 @@ CONTAINERS = {
     "potential as the likelihood, with dims": {"x"},
     "container of mutable shape": {"x"},
     "integer labels": {"x"},
+    "autoregression": {"series"},
     "dims model": {"x", "group_of"},
     "cells, with a covariate of both, counted in the data": {"shocked", "avoided"},
     "cells, in another order than the data": {"x"},

@@ -36,14 +36,32 @@ def marginal_gp():
     gp.marginal_likelihood("y", X=X, y=REAL, sigma=1.0)
 
 
-def autoregression():
-    start = pm.Normal.dist(0, 1)
-    pm.AR("y", rho=[pm.Normal("rho")], sigma=1.0, init_dist=start, observed=REAL)
+def volatility_of_all_steps_before():
+    a, b = pm.Beta("a", 1, 1), pm.Beta("b", 1, 1)
+    pm.GARCH11("y", omega=1.0, alpha_1=a, beta_1=b, initial_vol=1.0, observed=REAL)
 
 
-def random_walk():
+def series_with_a_gap():
     start = pm.Normal.dist(0, 1)
-    pm.GaussianRandomWalk("y", mu=pm.Normal("m"), sigma=1.0, init_dist=start, observed=REAL)
+    observed = np.ma.masked_array(REAL, np.arange(N) == 5)
+    pm.AR("y", rho=[pm.Normal("rho")], sigma=1.0, init_dist=start, observed=observed)
+
+
+def moving_average():
+    step = pm.Normal("rho") ** np.arange(N)
+    shocks = pt.cumsum(REAL / step) * step
+    pm.Potential("total", -0.5 * (shocks**2).sum())
+
+
+def scale_of_each_step():
+    walk = {"sigma": pm.HalfNormal("s", shape=N - 1), "init_dist": pm.Normal.dist(0, 1)}
+    pm.GaussianRandomWalk("y", observed=REAL, **walk)
+
+
+def two_orders():
+    start, rho = pm.Normal.dist(0, 1), pm.Normal("rho", shape=2)
+    pm.AR("y", rho=rho, sigma=1.0, init_dist=start, observed=REAL)
+    pm.Normal("z", rho[0], 1.0, observed=REAL[2:])
 
 
 def normal_over_all_rows():
@@ -95,9 +113,14 @@ def scalar_observation():
 UNSUPPORTED = [
     (no_observed, {}, "no observed variable.*observed="),
     (marginal_gp, {}, "'y' is one number.*Gaussian process"),
-    (autoregression, {}, "'y' is one number.*time series"),
-    (random_walk, {}, "'y' is one number.*time series"),
-    (normal_over_all_rows, {}, "'y' is one number"),
+    (volatility_of_all_steps_before, {}, "'y' is one number.*other rows too.*Scan.*recursion"),
+    (series_with_a_gap, {}, "'y_observed' has 1 observation"),
+    (moving_average, {}, r"no likelihood.*'total'.* sum over data, name it: observed="),
+    (moving_average, {"observed": "total"}, "'total' is one number: a sum of 47 .*Cum"),
+    (scale_of_each_step, {}, "'s'.*one value per observation"),
+    (two_orders, {}, "'y': 2, 'z': 0.*observed="),
+    (no_observed, {"observed": "scalar"}, "depends on no free variable"),
+    (normal_over_all_rows, {}, "'y' is one number and.* no sum"),
     (local_variables, {}, "'local'.*allow_local=True"),
     (minibatch, {}, "'y' .*whole data"),
     (total_size, {}, "'y' has total_size.*without total_size"),
@@ -106,7 +129,7 @@ UNSUPPORTED = [
     (different_dims, {}, "'y', 'z'.*'obs', 'other'.*dim="),
     (one_row, {}, "'y' has 1 observation"),
     (no_rows, {}, "'y' has 0 observation"),
-    (scalar_observation, {}, "'y' is one number"),
+    (scalar_observation, {}, "'y' is one number and.* no sum"),
     (linear, {"observed": ["z"]}, "'z'.*It has .'y'"),
     (linear, {"observed": "b"}, "'b'.*It has .'y'"),
     (linear, {"observed": []}, "observed=.*It has .'y'"),
@@ -122,6 +145,7 @@ def built(build):
     return model
 
 
+@pytest.mark.filterwarnings("ignore:Data in .* contains missing values")
 @pytest.mark.parametrize(("build", "options", "message"), UNSUPPORTED)
 def test_unsupported_model(build, options, message):
     with pytest.raises(UnsupportedModelError, match=f"(?s){message}"):

@@ -158,6 +158,7 @@ CHOSEN = [
     if not isinstance(case.options.get("dim"), tuple)
     and "allow_local" not in case.options
     and case.name not in KEPT_LENGTHS
+    and case.twin is None
 ]
 
 

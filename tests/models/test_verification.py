@@ -30,6 +30,15 @@ def check(build, change=None):
     verify(LogLikelihood(observations), rng=np.random.default_rng(1))
 
 
+def test_terms_that_do_not_add_up_are_noticed():
+    with pm.Model() as model:
+        walk = {"mu": pm.Normal("m"), "init_dist": pm.Normal.dist(0, 1)}
+        pm.GaussianRandomWalk("y", observed=REAL, **walk)
+    observations = replace(find_observations(model), unweighted=pt.constant(0.0))
+    with pytest.raises(UnsupportedModelError, match=r"terms of \['y'\] add up to .* PyMC gives"):
+        verify(LogLikelihood(observations), rng=np.random.default_rng(1))
+
+
 # -- models that are right -------------------------------------------------------------------------
 
 

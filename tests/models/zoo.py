@@ -1,13 +1,13 @@
 """A table of small models, one of each kind that users write: a name and a builder each."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pymc as pm
 
-__all__ = ["CASES", "Case", "case"]
+__all__ = ["CASES", "Case", "case", "twin"]
 
 N = 47  # a prime: no other axis has this length by accident
 
@@ -30,6 +30,9 @@ class Case:
     unselected : str
         Why some part of it is evaluated for all rows; empty where none may be.
     n_obs : int
+    twin : callable
+        Adds the same model to the context, with a potential of the terms of what is one number in
+        `build`, and one of what is left.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
     unselected: str = ""
     n_obs: int = N
+    twin: Callable[[], Any] | None = None
 
     def model(self) -> pm.Model:
         """Build the model anew."""
@@ -46,6 +50,13 @@ class Case:
             return self.build()
         with pm.Model(coords=dict(self.coords)) as model:
             self.build()
+        return model
+
+    def twin_model(self) -> pm.Model:
+        """Build the twin."""
+        assert self.twin is not None
+        with pm.Model(coords=dict(self.coords)) as model:
+            self.twin()
         return model
 
 
@@ -74,6 +85,16 @@ def case(
             unselected=unselected,
             n_obs=n_obs,
         )
+        return build
+
+    return enter
+
+
+def twin(name: str) -> Callable[[Callable[[], object]], Callable[[], object]]:
+    """Give a builder in the table its twin."""
+
+    def enter(build: Callable[[], object]) -> Callable[[], object]:
+        CASES[name] = replace(CASES[name], twin=build)
         return build
 
     return enter

@@ -15,7 +15,7 @@ from pymc_coresets import open_rows
 def client():
     # Importing on the worker takes as long as here.
     with Client(
-        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0"
     ) as client:
         yield client
 

@@ -55,6 +55,12 @@ def two_outputs(a, b):
     return OpFromGraph(inner, [inner[0] + inner[1], pt.exp(inner[0]).sum(axis=1)])(a, b)
 
 
+def loop(step, sequences, **options):
+    return pytensor.scan(
+        step, sequences, non_sequences=[scale], strict=True, return_updates=False, **options
+    )
+
+
 # name: (graph, axes where the selection stops and says so)
 CASES = {
     # elementwise
@@ -145,7 +151,21 @@ CASES = {
     "set in the middle": (lambda: x(3, N, 4)[1, :, 2].set(x(N)), {0, 2}),
     "set all but the first axis": (lambda: x(3, 4, N)[1].set(x(N)), {0}),
     "set by index": (lambda: x(N, 4)[GROUPS[:3]].set(0.0), {0, 1}),
+    # loops
+    "loop": (lambda: loop(lambda now, k: pt.exp(k * now), [x(N, 4)]), set()),
+    "loop of fewer steps": (
+        lambda: loop(lambda a, b, k: a.sum() * k + b, [x(9, 4), x(9)], n_steps=N),
+        set(),
+    ),
+    "loop with a state": (
+        lambda: loop(lambda now, last, k: k * last + now, [x(N)], outputs_info=[x(1)[0]]),
+        {0},
+    ),
+    "loop that repeats": (lambda: loop(lambda now, k: pt.exp(k), [x(N)]), {0}),
     # shapes
+    "part of one of those joined": (lambda: pt.concatenate([x(4), x(8)])[4:10] * scale, set()),
+    "parts of two of those joined": (lambda: pt.concatenate([x(4), x(8)])[2:8], {0}),
+    "joined, of several lengths": (lambda: pt.join(1, x(4, 2), x(4, N), x(4, 3))[:, 2:8], set()),
     "concatenated on another axis": (lambda: pt.join(-1, x(N, 4), data(N, 1)), {1}),
     "stacked": (lambda: pt.stack([x(N), x(N) ** 2, data(N)], axis=1), {1}),
     "reshape splits": (lambda: x(N, 4).reshape((N, 2, 2)), {1, 2}),

@@ -13,6 +13,7 @@ from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.linear import LinearPredictor
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
+from pymc_coresets.potentials.remainder import remainder_graph
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -160,10 +161,10 @@ def prior_gradient(
     found: LinearPredictor, space: Unconstrained
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Compile the gradient of the log-density of everything that is not summarised."""
-    model, terms = space.model, {t.name for t in found.observations.terms}
-    others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in terms]
+    model = space.model
     connected = sum(0.0 * v.sum() for v in model.value_vars)  # flat priors depend on nothing
-    graph = gradient(model.logp(vars=others) + connected, model.value_vars)
+    logp = remainder_graph(found.observations) + connected
+    graph = gradient(logp, model.value_vars)
     function = pytensor.function(model.value_vars, graph, mode=PLAIN_MODE, on_unused_input="ignore")
 
     def at(x: np.ndarray) -> np.ndarray:

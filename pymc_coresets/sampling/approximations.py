@@ -331,11 +331,11 @@ def _holding(posterior: xr.Dataset, log_density: ArrayLike | xr.DataArray) -> xr
 
 def _usable(log_density: Any, shape: tuple[int, ...]) -> np.ndarray:  # noqa: ANN401
     try:
-        values = np.asarray(log_density, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InvalidOptionError(
-            "log_density must be numbers, or a callable that returns them."
-        ) from error
+        values = np.asarray(log_density)
+    except (TypeError, ValueError):  # lists of lists of different lengths
+        values = np.empty(0, dtype=object)
+    if values.dtype.kind not in "fiu":
+        raise InvalidOptionError("log_density must be numbers, or a callable that returns them.")
     if values.shape != shape:
         raise InvalidDataError(
             f"log_density has shape {values.shape}, but there are draws of shape {shape}: one "
@@ -347,4 +347,4 @@ def _usable(log_density: Any, shape: tuple[int, ...]) -> np.ndarray:  # noqa: AN
             f"log_density is {values[tuple(bad[0])]} at draw {tuple(map(int, bad[0]))}, one of "
             f"{len(bad)} that are not finite: an approximation has a density where it was drawn."
         )
-    return values
+    return values.astype(np.float64)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from pymc_coresets.build import build_coreset
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.diagnostics.comparison import Comparison, compare
-from pymc_coresets.diagnostics.judging import Certificate, Check
+from pymc_coresets.diagnostics.judging import ApproximationCheck, Certificate, Check
 from pymc_coresets.exceptions import (
     CoresetError,
     CoresetWarning,
@@ -31,10 +31,12 @@ from pymc_coresets.methods.uniform import Uniform
 from pymc_coresets.pass_glm import build_pass_glm
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.sources.opening import open_rows
+from pymc_coresets.sampling.approximations import GaussianApproximation, check_approximation
 from pymc_coresets.sampling.weighting import Laplace, Pathfinder, Prior, Subsample
 from pymc_coresets.streams.coverage import Coverage
 from pymc_coresets.streams.merging import merge
 from pymc_coresets.streams.stream import CoresetStream
+from pymc_coresets.updates.ancestry import Ancestry
 
 if TYPE_CHECKING:
     from pymc_coresets.diagnostics.plots import plot_comparison, plot_history, plot_weights
@@ -44,6 +46,8 @@ __version__ = version("pymc-coresets")
 __all__ = [
     "GIGA",
     "IHT",
+    "Ancestry",
+    "ApproximationCheck",
     "BlockPursuit",
     "Certificate",
     "Check",
@@ -55,6 +59,7 @@ __all__ = [
     "Coverage",
     "Exact",
     "FrankWolfe",
+    "GaussianApproximation",
     "InvalidDataError",
     "InvalidOptionError",
     "Laplace",
@@ -74,6 +79,7 @@ __all__ = [
     "UnsupportedModelError",
     "build_coreset",
     "build_pass_glm",
+    "check_approximation",
     "compare",
     "merge",
     "open_rows",

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -25,14 +25,12 @@ from pymc_coresets.options import (
     whole_number,
 )
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.from_rows import check_rows, likelihood_of_rows
+from pymc_coresets.potentials.from_rows import check_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
-from pymc_coresets.potentials.verification import verify, verify_form
+from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
+from pymc_coresets.potentials.verification import verify_form
 from pymc_coresets.progress import Reporter
-from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.draws import Draws, DrawsLike
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewrite import WEIGHTS
 from pymc_coresets.request import asked_method, configured, named_option
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.sampling.reuse import Samplers
@@ -187,12 +185,19 @@ def build_coreset(  # noqa: PLR0913
     settings = _settings(observed, dim, allow_local)
     check_rows(rows, executor, collapse=collapse, allow_local=settings["allow_local"])
     started = time.perf_counter()
-    model = _full_model(model)
+    model = full_model(model)
     with Reporter(show=show) as report:
         with report.part("reading the model"):
-            loglik = _read(
-                model, settings, rows, executor, collapse=collapse, rng=rng, watch=report.rows_read
+            loglik = likelihood_of_model(
+                model,
+                **settings,
+                collapse=collapse,
+                rows=rows,
+                executor=executor,
+                rng=rng.spawn(1)[0],
+                watch=report.rows_read,
             )
+            verify_form(loglik)
         chosen, limit = _sized(chosen, loglik, size)
         samplers = Samplers(loglik, nuts_sampler)
         by_itself = chosen.name == method and size is None and rows is None
@@ -256,38 +261,6 @@ def _collapse(collapse: Any) -> Collapse:  # noqa: ANN401
         one_of("collapse", collapse, ("auto",))
         return "auto"
     return flag("collapse", collapse)
-
-
-def _full_model(model: pm.Model | None) -> pm.Model:
-    found = given_model(model)
-    if WEIGHTS in found.named_vars:
-        raise UnsupportedModelError(
-            "This is the model of a coreset already. Build another from the full model."
-        )
-    return found
-
-
-def _read(
-    model: pm.Model,
-    settings: Settings,
-    rows: RowSource | None,
-    executor: Any,  # noqa: ANN401
-    *,
-    collapse: Collapse,
-    rng: np.random.Generator,
-    watch: Callable[[int, int], None],
-) -> LogLikelihood:
-    """Take the model apart, and compare what comes of it with PyMC before any work is done."""
-    if rows is None:
-        loglik = LogLikelihood(find_observations(model, **settings))
-        verify(loglik, rng=rng.spawn(1)[0])
-        loglik = loglik.collapsed(collapse=collapse)
-    else:
-        where: Any = {"observed": settings["observed"], "dim": settings["dim"]}
-        where |= {"rng": rng.spawn(1)[0], "executor": executor, "watch": watch}
-        loglik = likelihood_of_rows(model, rows, **where)
-    verify_form(loglik)
-    return loglik
 
 
 def _has_many_groups(samplers: Samplers) -> bool:

@@ -35,12 +35,14 @@ from pymc_coresets.storage import (
     stored_dataset,
     write_netcdf,
 )
+from pymc_coresets.updates.parts import required_likelihood
+from pymc_coresets.updates.updatable import Updatable
 
 __all__ = ["Coreset"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Coreset(StandIn[Check]):
+class Coreset(Updatable, StandIn[Check]):
     """Weighted rows whose posterior is close to that of all rows; made by `build_coreset`.
 
     Parameters
@@ -374,12 +376,7 @@ class Coreset(StandIn[Check]):
         return fingerprints(self.loglikelihood.observations, self.indices)
 
     def _whole(self) -> LogLikelihood:
-        if self.loglikelihood is None:
-            raise CoresetError(
-                "This coreset was read without its model: read it again with "
-                "Coreset.from_netcdf(path, model=...)."
-            )
-        return self.loglikelihood
+        return required_likelihood(self)
 
     def _rows(self) -> Rows:
         """Return the chosen rows with their data."""

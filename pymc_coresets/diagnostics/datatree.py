@@ -19,6 +19,7 @@ from pymc_coresets.diagnostics.judging import Check, importance_figures, verdict
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 
 _SAMPLE_DIMS = ("chain", "draw")
+_FIRST_DRAWS = 400  # at which the KL divergence is known to 10 % where it is near the threshold
 _REMEDY = "Build a larger coreset, or one with a weighting distribution closer to the posterior."
 
 
@@ -94,6 +95,7 @@ def check_draws(
     log_ratios: ArrayLike | xr.DataArray,
     *,
     whole: xr.DataTree | None = None,
+    kind: type[Check] = Check,
 ) -> Check:
     """Judge draws of a coreset posterior without a run of the full posterior.
 
@@ -108,6 +110,8 @@ def check_draws(
         Log of full over coreset posterior density at these draws, in nats, up to a constant.
     whole : xarray.DataTree, optional
         All the draws, where `idata` has some of them only: to judge the convergence by.
+    kind : type
+        The verdict's words: `Check`, or a subclass.
 
     Returns
     -------
@@ -133,7 +137,42 @@ def check_draws(
     """
     ratios = _smoothed_ratios(posterior_dataset(idata, "idata"), log_ratios)
     every = idata if whole is None else whole
-    return _check(every, posterior_dataset(every, "idata"), *ratios)
+    return _check(every, posterior_dataset(every, "idata"), *ratios, kind=kind)
+
+
+def check_some_draws(
+    idata: xr.DataTree,
+    log_ratios: Callable[[xr.DataTree], Floats],
+    *,
+    draws: int | None = None,
+    kind: type[Check] = Check,
+) -> Check:
+    """Judge 400 draws, and all of them only where these do not show a negligible divergence.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws, with a group ``posterior`` (dims chain, draw).
+    log_ratios : callable
+        Returns the log-ratios of some of them, (n_chains, n_draws).
+    draws : int, optional
+        Judge that many, whatever they show.
+    kind : type
+        As in `check_draws`.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> mu = xr.DataArray(np.random.default_rng(1).normal(size=(4, 500)), dims=("chain", "draw"))
+    >>> idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
+    >>> check_some_draws(idata, lambda some: 0.0 * some["posterior"]["mu"].values).n_draws
+    400
+    """
+    some = thinned(idata, draws or _FIRST_DRAWS)
+    check = check_draws(some, log_ratios(some), whole=idata, kind=kind)
+    if draws is None and not check.negligible:
+        check = check_draws(idata, log_ratios(idata), kind=kind)
+    return check
 
 
 def reweight_draws(
@@ -295,9 +334,14 @@ def _smoothed_ratios(
 
 
 def _check(
-    idata: xr.DataTree, posterior: xr.Dataset, log_r: Floats, smoothed: SmoothedWeights
+    idata: xr.DataTree,
+    posterior: xr.Dataset,
+    log_r: Floats,
+    smoothed: SmoothedWeights,
+    *,
+    kind: type[Check] = Check,
 ) -> Check:
-    return Check(
+    return kind(
         **importance_figures(log_r, smoothed),
         rhat=max(_numbers(arviz_stats.rhat, posterior), default=np.nan),
         ess_bulk=min(_numbers(arviz_stats.ess, posterior), default=np.nan),

@@ -69,6 +69,14 @@ class Certificate:
     symmetrised_kl_mcse: float
 
     _title: ClassVar[str] = "Certificate of a coreset"
+    #: What the draws come from, for short and in full, and what would be closer to the posterior.
+    _origin: ClassVar[str] = "coreset"
+    _posterior: ClassVar[str] = "coreset posterior"
+    _better: ClassVar[str] = "build a larger coreset"
+    _remedy: ClassVar[str] = (
+        "Build a larger coreset, or one with a weighting distribution closer to the posterior."
+    )
+    _correction: ClassVar[str] = "Use reweight(), or a larger size."
 
     @classmethod
     def of(cls, log_ratios: ArrayLike) -> Self:
@@ -113,8 +121,7 @@ class Certificate:
         if self.pareto_khat >= KHAT_USELESS and not self.negligible:
             return (
                 "Not to be used: a few draws carry all the weight, so neither the draws nor the "
-                "estimates of KL can be trusted. Build a larger coreset, or one with a weighting "
-                "distribution closer to the posterior."
+                f"estimates of KL can be trusted. {self._remedy}"
             )
         if self.negligible:
             return (
@@ -123,23 +130,23 @@ class Certificate:
             )
         if self.reliable:
             return (
-                "Reliable once re-weighted: the coreset posterior differs noticeably from the full "
-                "one, but its importance weights correct that. Use reweight(), or a larger size."
+                f"Reliable once re-weighted: the {self._posterior} differs noticeably from the "
+                f"full one, but its importance weights correct that. {self._correction}"
             )
         if self.pareto_khat < khat_threshold(self.n_draws):
             return (
                 f"Doubtful: the re-weighted draws have an effective sample size of only "
-                f"{self.ess:.0f}. Sample more draws, or build a larger coreset."
+                f"{self.ess:.0f}. Sample more draws, or {self._better}."
             )
         return (
             "Doubtful: the importance weights have a heavy tail, so re-weighting improves the "
-            "draws without making them right. Build a larger coreset, or sample more draws."
+            f"draws without making them right. {self._better.capitalize()}, or sample more draws."
         )
 
     def _rows(self) -> dict[str, str]:
         limit = khat_threshold(self.n_draws)
         return {
-            "KL(coreset || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
+            f"KL({self._origin} || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
             "symmetrised KL": f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats",
             "Pareto k-hat": f"{self.pareto_khat:.2f} (reliable below {limit:.2g})",
             "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
@@ -230,6 +237,10 @@ class Check(Certificate):
     ess_folded: float = math.inf
 
     _title: ClassVar[str] = "Check of a coreset posterior"
+    _not_converged: ClassVar[str] = (
+        "Not to be used yet: the draws have not converged to the coreset's own posterior, "
+        "so its distance from the full one cannot be judged. Sample longer."
+    )
 
     @property
     def rhat_limit(self) -> float:
@@ -271,10 +282,7 @@ class Check(Certificate):
         hopeless = self.pareto_khat >= KHAT_USELESS and not self.negligible
         if self.converged or hopeless:
             return super()._judgement()
-        return (
-            "Not to be used yet: the draws have not converged to the coreset's own posterior, "
-            "so its distance from the full one cannot be judged. Sample longer."
-        )
+        return self._not_converged
 
     def _rows(self) -> dict[str, str]:
         divergences = "not recorded" if self.n_divergences is None else str(self.n_divergences)
@@ -285,3 +293,46 @@ class Check(Certificate):
             "bulk ESS (smallest)": f"{self.ess_bulk:.0f}",
             "divergences": divergences,
         }
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ApproximationCheck(Check):
+    """What independent draws of an approximation say about its distance from the posterior.
+
+    The same figures as those of a `Check`, and a verdict in words that fit: nothing has to converge
+    but the number of draws.  `check_approximation` returns it.
+
+    Parameters
+    ----------
+    pareto_khat, ess, n_draws, kl, kl_mcse, symmetrised_kl, symmetrised_kl_mcse
+        As of a `Certificate`.
+    rhat, ess_bulk, n_divergences, ess_folded
+        As of a `Check`.
+
+    Examples
+    --------
+    >>> check = ApproximationCheck(
+    ...     pareto_khat=1.2, ess=9.0, n_draws=1000, kl=7.0, kl_mcse=2.0, symmetrised_kl=90.0,
+    ...     symmetrised_kl_mcse=10.0, rhat=1.001, ess_bulk=990.0, n_divergences=None,
+    ... )
+    >>> check.reliable, check.verdict[:14]
+    (False, 'Not to be used')
+    """
+
+    _title: ClassVar[str] = "Check of an approximation"
+    _origin: ClassVar[str] = "approximation"
+    _posterior: ClassVar[str] = "approximate posterior"
+    _better: ClassVar[str] = "fit a richer family"
+    _remedy: ClassVar[str] = (
+        "Fit a richer family, such as one with correlations, or build a coreset and sample it."
+    )
+    _correction: ClassVar[str] = "Resample the draws by them, or fit a richer family."
+    _not_converged: ClassVar[str] = (
+        "Not to be used yet: there are too few draws, or their chains differ, as independent draws "
+        "do not. Draw more."
+    )
+
+    @property
+    def verdict(self) -> str:
+        """What the numbers mean and what to do, in words."""
+        return self._judgement()

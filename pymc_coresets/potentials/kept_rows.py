@@ -17,7 +17,13 @@ from pymc_coresets.rows.engines import no_rows_for
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["columns_of_dataset", "kept_dataset", "likelihood_of_stored", "rows_of_dataset"]
+__all__ = [
+    "columns_of_dataset",
+    "for_other_priors",
+    "kept_dataset",
+    "likelihood_of_stored",
+    "rows_of_dataset",
+]
 
 _BASE = "base_weight"
 _PREFIX = "data "  # of the names of columns, which may be those of other variables here
@@ -103,6 +109,11 @@ def columns_of_dataset(kept: xr.Dataset) -> dict[str, Any]:
     """Return one row of each column of such a dataset, which has its shape and dtype."""
     names = {str(name): array for name, array in kept.data_vars.items()}
     return {n.removeprefix(_PREFIX): a[0] for n, a in names.items() if n.startswith(_PREFIX)}
+
+
+def for_other_priors(observations: Observations, kept: xr.Dataset) -> xr.Dataset:
+    """Return such a dataset for a model that has other free variables."""
+    return kept.assign_attrs(free_variables=_free_variables(observations))
 
 
 def likelihood_of_stored(

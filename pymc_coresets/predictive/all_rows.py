@@ -46,6 +46,10 @@ class AllRows(ABC):
     def _log_densities(self, idata: xr.DataTree) -> tuple[np.ndarray, np.ndarray]:
         """Log-likelihood of all rows, and what stands for it, both (n_chains, n_draws)."""
 
+    def _require_all_rows(self) -> None:
+        """Refuse where the rows of the posterior are not all within reach."""
+        return
+
     def loo(
         self,
         idata: xr.DataTree,
@@ -103,6 +107,7 @@ class AllRows(ABC):
         if observations is not None:
             observations = whole_number("observations", observations, least=2)
         key = random_key(generator(random_seed))
+        self._require_all_rows()
         if "resampling" in posterior_dataset(idata, "idata").attrs:
             raise InvalidDataError(
                 "These draws were resampled: they are corrected already, and repeat themselves. "
@@ -234,6 +239,7 @@ class AllRows(ABC):
                 "The rows of summaries that were added lie in several models: predict those of one "
                 "with model=..., or new ones with rows=..."
             )
+        self._require_all_rows()
         [loglik] = self._logliks
         template = loglik.observations.template
         if template is None:

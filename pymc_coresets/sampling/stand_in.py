@@ -11,12 +11,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.datatree import (
-    check_draws,
-    ratios_by_chain,
-    reweight_draws,
-    thinned,
-)
+from pymc_coresets.diagnostics.datatree import check_some_draws, ratios_by_chain, reweight_draws
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.display import facts_html, facts_text
@@ -29,7 +24,6 @@ from pymc_coresets.sampling.nuts import NutsSampler
 __all__ = ["StandIn"]
 
 _LEAST = {"draws": 1, "tune": 0, "chains": 1, "cores": 1}  # of what `pm.sample` is passed
-_FIRST_DRAWS = 400  # at which the KL divergence is known to 10 % where it is near the threshold
 _OPTIONAL = {"chains", "cores"}
 _CHAINS = 4  # enough for R-hat (Vehtari et al. 2021)
 
@@ -233,11 +227,7 @@ class StandIn[Verdict](AllRows):
         """
         if draws is not None:
             draws = whole_number("draws", draws, least=MIN_DRAWS)
-        some = thinned(idata, draws or _FIRST_DRAWS)
-        check = check_draws(some, self.log_ratios(some), whole=idata)
-        if draws is None and not check.negligible:
-            check = check_draws(idata, self.log_ratios(idata))
-        return self._judged(idata, check)
+        return self._judged(idata, check_some_draws(idata, self.log_ratios, draws=draws))
 
     def reweight(
         self,

@@ -1,36 +1,35 @@
 """Coresets of coresets: merge, and reduce."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.logistic.recognition import logistic_rows
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import named_arrays, template_of_rows
-from pymc_coresets.potentials.kept_rows import kept_dataset, rows_of_dataset
-from pymc_coresets.potentials.verification import points_around
-from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.potentials.from_rows import named_arrays
+from pymc_coresets.potentials.kept_rows import rows_of_dataset
+from pymc_coresets.potentials.sameness import arranged, differing_row, points_of, same_priors
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.template.copies import copy_with_rows
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.solving.solution import Solution, Status
+from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
+from pymc_coresets.updates.ancestry import OBJECTIVE_OF_PARTS
+from pymc_coresets.updates.parts import Part, all_of, reduced_by_pursuit
 
 __all__ = ["merge"]
 
-_LEVELS, _LEAVES, _OBJECTIVES = "merge_levels", "merged_coresets", "objective_of_parts"
+_LEVELS, _LEAVES = "merge_levels", "merged_coresets"
 _GONE = (
     "This coreset was merged from others, without the rows that they stand for: it can be sampled, "
     "but this needs all of them. Store it, and read it with Coreset.from_netcdf(path, model, "
@@ -118,7 +117,7 @@ def merge(
         if not isinstance(part, Coreset):
             raise InvalidOptionError(f"{name} is a {type(part).__name__}, but must be a Coreset.")
     size = max(first.size, second.size) if size is None else whole_number("size", size, least=1)
-    parts = [_Part.of(first), _Part.of(second)]
+    parts = [Part.of(first), Part.of(second)]
     template, n_rows = parts[0].template, [part.n_rows for part in parts]
     shifted = parts[1].kept.assign(position=parts[1].kept["position"] + n_rows[0])
     together = xr.concat([parts[0].kept, shifted], dim="row", combine_attrs="drop_conflicts")
@@ -150,61 +149,20 @@ def merge(
 # -- what is merged --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Part:
-    """A coreset as rows with their data, for a model with a template of the rows."""
-
-    template: LogLikelihood
-    kept: xr.Dataset
-    n_rows: int
-
-    @classmethod
-    def of(cls, coreset: Coreset) -> Self:
-        loglik = coreset.loglikelihood
-        if loglik is None:
-            raise CoresetError(
-                "A coreset was read without its model: read it again with "
-                "Coreset.from_netcdf(path, model=...)."
-            )
-        if coreset.data is not None:
-            return cls(template=loglik, kept=coreset.data, n_rows=coreset.n_distinct)
-        observations = loglik.observations
-        held = {v.name: np.asarray(v.get_value()) for v in observations.model.data_vars}
-        columns = {n: v[0] for n, v in held.items() if v.shape[:1] == (observations.n_obs,)}
-        where = {"observed": coreset.settings["observed"], "dim": coreset.settings["dim"]}
-        template = template_of_rows(observations.model, columns, **where)
-        rows = template.in_memory.at(coreset.indices)
-        kept = kept_dataset(template, rows, coreset.weights)
-        return cls(template=template, kept=kept, n_rows=observations.n_obs)
-
-
 def _require_same(
     first: LogLikelihood, second: LogLikelihood, rows: Rows, *, rng: np.random.Generator
 ) -> None:
     """Refuse another likelihood or another prior, by their values at some points."""
     if first.observations.model is second.observations.model:
         return
-    space = Unconstrained(first.observations.model)
-    points = points_around(space, rng)[0]
-    near, arrays = space.constrain(points), named_arrays(first.observations, rows)
-    names = [row.name for row in second.observations.rows]
-    same_rows = replace(rows, arrays=tuple(arrays[name] for name in names))
-    priors = [_log_priors(each, space, points) for each in (first, second)]
-    potentials = [
-        first.matrix(near, rows, finite=False), second.matrix(near, same_rows, finite=False)
-    ]  # fmt: skip
-    for what, (one, other) in {"priors": priors, "likelihoods": potentials}.items():
-        if not np.allclose(one, other, rtol=1e-6, atol=1e-8, equal_nan=True):
-            raise InvalidDataError(
-                f"The coresets are of different models: their {what} differ. Merge those of one."
-            )
-
-
-def _log_priors(loglik: LogLikelihood, space: Unconstrained, points: np.ndarray) -> np.ndarray:
-    model = loglik.observations.model
-    density = numpy_function(model.value_vars, [model.varlogp])
-    at = [space.point(x) for x in points]
-    return np.array([density(*(point[v.name] for v in model.value_vars))[0] for point in at])
+    what = None if same_priors(first, second, rng) else "priors"
+    same_rows, points = arranged(first, second, rows), points_of(first, rng)
+    if differing_row(first, second, points, rows, same_rows) is not None:
+        what = what or "likelihoods"
+    if what is not None:
+        raise InvalidDataError(
+            f"The coresets are of different models: their {what} differ. Merge those of one."
+        )
 
 
 # -- reduction -------------------------------------------------------------------------------------
@@ -231,8 +189,7 @@ def _reduced(
     """Choose rows of a union, whose base weights are the weights of the coresets."""
     source = InMemoryRows(union.arrays, union.base_weights, union.positions)
     if len(union) <= size:
-        exact = Solution.sampled(union, union.base_weights)
-        return replace(exact, status=Status.UNION, objective=0.0), {}
+        return all_of(source), {}
     if isinstance(method, Sensitivity):
         observations = template.observations
         copy = copy_with_rows(observations.model, named_arrays(observations, union))
@@ -241,9 +198,7 @@ def _reduced(
         rows = logistic_rows(find_linear_predictor(found))
         scan, figures = method.choose(rows, source, size, rng=rng)
         return Solution.sampled(scan.rows, scan.weights), figures
-    sampler = CoresetSampler(template.reading(source))
-    solution = method.construct(sampler, size, rng=rng, propose=sampler.proposal)
-    return solution, dict(sampler.counts)
+    return reduced_by_pursuit(template, source, size, method, rng)
 
 
 def _ancestry(first: Coreset, second: Coreset) -> dict[str, Any]:
@@ -253,8 +208,8 @@ def _ancestry(first: Coreset, second: Coreset) -> dict[str, Any]:
     return {
         _LEAVES: sum(int(each.get(_LEAVES, 1)) for each in attrs),
         _LEVELS: 1 + max(int(each.get(_LEVELS, 0)) for each in attrs),
-        _OBJECTIVES: sum(each.objective for each in both)
-        + sum(float(each.get(_OBJECTIVES, 0.0)) for each in attrs),
+        OBJECTIVE_OF_PARTS: sum(each.objective for each in both)
+        + sum(float(each.get(OBJECTIVE_OF_PARTS, 0.0)) for each in attrs),
         "parts": "; ".join(
             f"{each.size} rows by {each.method!r} for {each.n_observations} observations"
             for each in both

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from hypothesis import strategies as st
 
-from pymc_coresets import build_coreset, compare, plot_comparison
+from pymc_coresets import build_coreset, check_approximation, compare, plot_comparison
 from tests.bad_input import stage
 from tests.bad_input.junk import POOL
 from tests.bad_input.options import _closing, _standing
@@ -174,3 +174,17 @@ def compared(draw: st.DrawFn) -> Call:
         refused = None  # few are enough for a plot
     given = {"use": use, "draws": value if name == "no draws" else name, "second": pair[1] is value}
     return Call(run=partial(use, *pair), given=given, names=_WORDS, refused=refused)
+
+
+@st.composite
+def approximated(draw: st.DrawFn) -> Call:
+    """Draws and log-densities of an approximation: one of the two is bad."""
+    if draw(st.booleans()):
+        name, value, refused = draw(_spoiled())
+        value, density = _wrapped(value), lambda x: -np.square(x).sum(axis=1)
+        given = {"idata": value if name == "no draws" else name}
+    else:
+        density = draw(st.sampled_from([v for v in POOL if not callable(v)]))
+        value, refused, given = stage.idata(), True, {"log_density": density}
+    run = partial(check_approximation, stage.model(), value, density)
+    return Call(run=run, given=given, names=("log_density", *_WORDS), refused=refused)

@@ -32,6 +32,7 @@ ENTRIES: Mapping[str, Entry] = {
     "models": Entry(models.wrong_models(), 20, 0.2),
     "data": Entry(models.data(), 12, 0.3),
     "check, log_ratios, reweight: draws": Entry(draws.judgements(), 60),
+    "check_approximation": Entry(draws.approximated(), 12, 0.3),
     "sample": Entry(options.bad_samples(), 60, 0.5),
     "reweight": Entry(options.reweightings(), 30, 0.5),
     "check of a summary": Entry(options.summary_checks(), 15, 0.2),

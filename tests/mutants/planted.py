@@ -284,7 +284,29 @@ PLANTED = [
         "streams/merging.py",
         ('parts[1].kept["position"] + n_rows[0]', 'parts[1].kept["position"] + 50_000'),
         ('base_weights=together["weight"]', 'base_weights=together["base_weight"]'),
-        ("potentials = [", "potentials = priors and ["),
+    ),
+    *plant(
+        "potentials/sameness.py",
+        ("return None if same.all()", "return None if same.any()"),
+        ("return bool(_close(", "return True or bool(_close("),
+    ),
+    *plant(
+        "updates/new_rows.py",
+        ('base_weights=kept["weight"]', 'base_weights=kept["base_weight"]'),
+        ("positions=rows.positions + part.n_rows", "positions=rows.positions + 50_000"),
+    ),
+    *plant(
+        "updates/other_priors.py",
+        ('"certificate": None,', '"status": _STATUS,'),
+        ('"proposal": None,', '"status": _STATUS,'),
+    ),
+    *plant(
+        "updates/ancestry.py",
+        (".sum() ** 2)", ".sum())"),
+    ),
+    *plant(
+        "sampling/approximations.py",
+        (".total + rest", ".total"),
     ),
     *plant(
         "methods/rounds.py",

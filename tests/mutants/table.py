@@ -1,5 +1,7 @@
 """Which tests answer for which module, the fastest first."""
 
+APPROXIMATIONS = "tests/statistical/test_approximations.py"
+UPDATES = "tests/statistical/test_updates.py"
 CONTRACT = "tests/properties/test_algorithm_contract.py"
 ERRORS = "tests/models/test_errors.py"
 POTENTIALS = "tests/models/test_potentials.py"
@@ -76,6 +78,9 @@ TESTS = {
     "potentials/kernel": (ENGINES, POTENTIALS),
     "potentials/from_rows": ("tests/models/test_template_refusals.py", ROWS_ELSEWHERE),
     "potentials/kept_rows": (ROWS_ELSEWHERE,),
+    "potentials/of_model": (BUILD, APPROXIMATIONS),
+    "potentials/remainder": (APPROXIMATIONS, PASS_GLM),
+    "potentials/sameness": (UPDATES, STREAMS),
     "potentials/verification": (VERIFICATION, ERRORS),
     "diagnostics/": unit("diagnostics_comparison", "diagnostics_datatree", "importance"),
     "diagnostics/__init__": unit("diagnostics_plots"),
@@ -87,7 +92,9 @@ TESTS = {
     "diagnostics/importance": unit("importance", "diagnostics_datatree"),
     "diagnostics/plots": unit("diagnostics_plots"),
     "streams/": (STREAMS,),
+    "updates/": (UPDATES,),
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
+    "sampling/approximations": (APPROXIMATIONS,),
     "sampling/metric": (*unit("metric"), GROUPS),
     "sampling/conditionals": unit("nested_laplace"),
     "sampling/nested_laplace": unit("nested_laplace"),

@@ -2,19 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import pytensor
 
 from pymc_coresets.compat.pymc_api import gradient
-from pymc_coresets.compat.pytensor_api import Variable, clone_replace
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.linear import LinearPredictor
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
+from pymc_coresets.potentials.remainder import remainder_graph
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -162,10 +161,9 @@ def prior_gradient(
     found: LinearPredictor, space: Unconstrained
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Compile the gradient of the log-density of everything that is not summarised."""
-    model, terms = space.model, {t.name for t in found.observations.terms}
-    others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in terms]
+    model = space.model
     connected = sum(0.0 * v.sum() for v in model.value_vars)  # flat priors depend on nothing
-    logp = model.logp(vars=others) + _unweighted(found) + connected
+    logp = remainder_graph(found.observations) + connected
     graph = gradient(logp, model.value_vars)
     function = pytensor.function(model.value_vars, graph, mode=PLAIN_MODE, on_unused_input="ignore")
 
@@ -174,17 +172,6 @@ def prior_gradient(
             return np.asarray(function(*space.point(x).values()), dtype=float)
 
     return at
-
-
-def _unweighted(found: LinearPredictor) -> Variable | float:
-    """Express what the rows of a sum lack by the values of the model's variables."""
-    obs = found.observations
-    if obs.unweighted is None:
-        return 0.0
-    variables: dict[Variable, Variable] = {obs.parameters[rv.name]: rv for rv in obs.model.free_RVs}
-    in_model = clone_replace([obs.unweighted], variables, rebuild_strict=False)
-    [value] = obs.model.replace_rvs_by_values(in_model)
-    return cast(Variable, value)
 
 
 def _affine(

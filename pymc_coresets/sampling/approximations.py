@@ -1,0 +1,350 @@
+"""Draws of any approximation of the posterior, judged against all rows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from numpy.typing import ArrayLike
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
+
+from pymc_coresets.diagnostics.datatree import (
+    check_some_draws,
+    posterior_dataset,
+    ratios_by_chain,
+)
+from pymc_coresets.diagnostics.importance import MIN_DRAWS
+from pymc_coresets.diagnostics.judging import ApproximationCheck
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.options import generator, whole_number
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.from_rows import check_rows
+from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
+from pymc_coresets.potentials.remainder import remainder_density
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.chunks import RowSource
+
+__all__ = ["GaussianApproximation", "check_approximation"]
+
+#: Log-densities of points (n_draws, n_dims) on the unconstrained scale, (n_draws,).
+type DensityOfPoints = Callable[[np.ndarray], ArrayLike]
+
+_HELD = "log-density of the approximation"  # a coordinate, which is thinned with the draws
+_IMPOSSIBLE = (
+    "the approximation has mass where the posterior has none, or these are draws of another model."
+)
+
+
+def check_approximation(
+    model: pm.Model | None,
+    idata: xr.DataTree | xr.Dataset,
+    log_density: ArrayLike | xr.DataArray | DensityOfPoints | pm.MeanField | pm.FullRank,
+    *,
+    draws: int | None = None,
+    observed: str | Sequence[str] | None = None,
+    dim: str | Sequence[str] | None = None,
+    rows: RowSource | None = None,
+    executor: Any = None,  # noqa: ANN401 - of several libraries
+) -> ApproximationCheck:
+    """Say how far draws of an approximation of the posterior can be trusted.
+
+    For Laplace approximations, Pathfinder, ADVI, normalising flows: anything whose log-density is
+    known where it was drawn.  The posterior need not be sampled.  Costs one pass over the data for
+    400 draws; for all of them where these do not show clearly that the two hardly differ.  Memory
+    O(n_draws).
+
+    Parameters
+    ----------
+    model : pm.Model or None
+        With all rows, or with a template of `rows`; None for that of the context.
+    idata : xarray.DataTree or xarray.Dataset
+        Independent draws of all free variables, on the model's own scale, with the dimensions
+        ``chain`` and ``draw``; a tree has them in its group ``posterior``.
+    log_density : array_like, callable, pm.MeanField or pm.FullRank
+        Log-density of the approximation at the draws, in nats, up to a constant, **on the
+        unconstrained scale**: with respect to the value variables of the model, such as
+        ``log(sigma)`` for a positive sigma.  An array has the shape (n_chains, n_draws).  A
+        callable, such as a `GaussianApproximation`, turns points (n_draws, n_dims) into
+        (n_draws,); their columns are those of ``model.value_vars``, one after the other, each in C
+        order.  What `pymc.fit` returned serves as it is.
+    draws : int, optional
+        Evaluate that many draws, evenly spread, whatever they show.
+    observed, dim, rows, executor
+        As in `build_coreset`.
+
+    Returns
+    -------
+    ApproximationCheck
+        The `Check` that `Coreset.check` returns, in words that fit.
+
+    Raises
+    ------
+    InvalidDataError
+        If the draws lack a variable, lie outside of the model's support, are impossible under the
+        data or fewer than 30; or if log-densities have another shape, or are not finite.
+    InvalidOptionError
+        If `log_density` is none of these, or an option is out of range.
+    UnsupportedModelError
+        If the log-likelihood cannot be computed row by row.
+
+    Notes
+    -----
+    With x = g(theta) the unconstrained point, the log-ratios are ``log p(y | theta) + log p(theta)
+    + log|d theta / d x| - log q(x)``.  A density q' that is known on the model's own scale has
+    ``log q = log q' + log|d theta / d x|``: for a positive sigma with x = log(sigma), add
+    ``log(sigma)``.  Without it the ratios are wrong, and nothing can tell.
+
+    References
+    ----------
+    Yao, Vehtari, Simpson, Gelman (2018). Yes, but did it work? Evaluating variational inference.
+    https://doi.org/10.48550/arXiv.1802.02538
+
+    Examples
+    --------
+    The posterior of a mean is normal, and a normal distribution that is twice as wide is not it:
+
+    >>> import numpy as np, pymc as pm
+    >>> y = np.random.default_rng(1).normal(size=500)
+    >>> with pm.Model() as model:
+    ...     likelihood = pm.Normal("y", pm.Normal("mu", 0, 10), 1.0, observed=y)
+    >>> precision = 500 + 0.01
+    >>> exact = GaussianApproximation(mean=[y.sum() / precision], covariance=[[1 / precision]])
+    >>> wide = GaussianApproximation(mean=exact.mean, covariance=4 * exact.covariance)
+    >>> for each in (exact, wide):
+    ...     check = check_approximation(model, each.draw(model, random_seed=1), each)
+    ...     print(round(check.kl, 2), check.needs_reweighting)
+    0.00 False
+    0.81 True
+    """
+    draws = None if draws is None else whole_number("draws", draws, least=MIN_DRAWS)
+    check_rows(rows, executor, collapse="auto", allow_local=False)
+    posterior = posterior_dataset(idata, "idata")
+    model = full_model(model)
+    space = Unconstrained(model)
+    density = _density(log_density, space)
+    if not callable(density):
+        posterior = _holding(posterior, density)
+        density = None
+    where: Any = {"observed": observed, "dim": dim, "rows": rows, "executor": executor}
+    where["allow_local"] = rows is None  # all draws are there
+    loglik = likelihood_of_model(model, **where, rng=np.random.default_rng(0))
+    ratios = _Ratios(loglik, space, density)
+    tree = xr.DataTree.from_dict({"posterior": posterior})
+    found = check_some_draws(tree, ratios.at, draws=draws, kind=ApproximationCheck)
+    assert isinstance(found, ApproximationCheck)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianApproximation:
+    """A normal distribution on the unconstrained scale of a model: Laplace's, Pathfinder's, ADVI's.
+
+    Called with points (n_draws, n_dims), it returns their log-densities in nats, (n_draws,).
+
+    Parameters
+    ----------
+    mean : array_like of shape (n_dims,)
+        In the order of ``model.value_vars``, each flattened in C order.
+    covariance : array_like of shape (n_dims, n_dims)
+
+    Raises
+    ------
+    InvalidOptionError
+        If they have other shapes, are not finite, or the covariance is not symmetric and positive
+        definite.
+
+    Examples
+    --------
+    >>> GaussianApproximation([0.0], [[4.0]])(np.array([[0.0], [2.0]])).round(3)
+    array([-1.612, -2.112])
+    """
+
+    mean: ArrayLike
+    covariance: ArrayLike
+
+    def __post_init__(self) -> None:
+        mean, covariance = (np.asarray(v, dtype=float) for v in (self.mean, self.covariance))
+        if mean.ndim != 1 or covariance.shape != (len(mean), len(mean)):
+            raise InvalidOptionError(
+                f"mean and covariance have the shapes {mean.shape} and {covariance.shape}, but "
+                "must be of (n_dims,) and (n_dims, n_dims)."
+            )
+        if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+            raise InvalidOptionError("mean and covariance must be finite.")
+        for name, value in {"mean": mean, "covariance": covariance}.items():
+            object.__setattr__(self, name, value)
+        _ = self._root
+
+    @cached_property
+    def _root(self) -> np.ndarray:
+        covariance = np.asarray(self.covariance)
+        try:
+            if np.allclose(covariance, covariance.T):
+                return np.asarray(cholesky(covariance, lower=True))
+        except LinAlgError:
+            pass
+        raise InvalidOptionError("covariance must be symmetric and positive definite.")
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """Return the log-densities of points (n_draws, n_dims)."""
+        mean = np.asarray(self.mean)
+        if x.shape[1:] != mean.shape:
+            raise InvalidDataError(
+                f"The model has {x.shape[1]} unconstrained dimensions, but the Gaussian has "
+                f"{len(mean)}: it is the approximation of another model."
+            )
+        z = solve_triangular(self._root, (x - mean).T, lower=True)
+        constant = np.log(np.diag(self._root)).sum() + 0.5 * len(mean) * np.log(2 * np.pi)
+        density: np.ndarray = -0.5 * np.square(z).sum(axis=0) - constant
+        return density
+
+    def draw(
+        self,
+        model: pm.Model | None = None,
+        draws: int = 1_000,
+        *,
+        chains: int = 4,
+        random_seed: int | np.random.Generator | None = None,
+    ) -> xr.DataTree:
+        """Return independent draws of the free variables, on the model's own scale.
+
+        Parameters
+        ----------
+        model : pm.Model, optional
+            By default that of the context.
+        draws, chains : int
+            Draws of each chain, and how many there are.
+        random_seed : int or Generator, optional
+            The result is reproducible from it.
+
+        Returns
+        -------
+        xarray.DataTree
+            With the group ``posterior``.
+
+        Raises
+        ------
+        InvalidDataError
+            If the model has another number of unconstrained dimensions.
+        InvalidOptionError
+            If an option is out of range.
+
+        Examples
+        --------
+        >>> with pm.Model() as model:
+        ...     sigma = pm.HalfNormal("sigma")
+        >>> idata = GaussianApproximation([0.0], [[1.0]]).draw(model, 50, random_seed=1)
+        >>> bool((idata["posterior"]["sigma"] > 0).all())
+        True
+        """
+        n_draws = whole_number("draws", draws, least=1) * whole_number("chains", chains, least=1)
+        rng, model = generator(random_seed), full_model(model)
+        space = Unconstrained(model)
+        self(space.start[None])  # which refuses another number of dimensions
+        z = rng.standard_normal((n_draws, space.n_dims))
+        found = space.constrain(np.asarray(self.mean) + z @ self._root.T)
+        dims = model.named_vars_to_dims
+        return found.to_datatree(n_chains=int(chains), dims=dims, coords=model.coords)
+
+
+# -- log-densities ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Ratios:
+    """Log-ratios of the posterior over an approximation, on the unconstrained scale."""
+
+    loglik: LogLikelihood
+    space: Unconstrained
+    density: DensityOfPoints | None  # None where the draws hold its values
+
+    def at(self, idata: xr.DataTree) -> np.ndarray:
+        draws = Draws.of(idata, self.loglik.observations.shapes)
+        points = self._points(draws)
+        with np.errstate(all="ignore"):  # such draws are refused below
+            rest = np.array([self._rest(x) for x in points])
+            full = self.loglik.look(draws).total + rest
+        if self.density is None:
+            own = idata["posterior"][_HELD].transpose("chain", "draw").to_numpy().ravel()
+        else:
+            own = _usable(self.density(points), (len(points),))
+        return ratios_by_chain(idata, full - own, impossible=_IMPOSSIBLE)
+
+    @cached_property
+    def _rest(self) -> Callable[[np.ndarray], float]:
+        return remainder_density(self.loglik.observations, self.space)
+
+    def _points(self, draws: Draws) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            points = self.space.free(draws)
+        outside = np.argwhere(~np.isfinite(points))
+        if outside.size:
+            draw, column = outside[0]
+            name = next(n for n, own in self.space.columns.items() if column in own)
+            raise InvalidDataError(
+                f"Draw {draw} lies outside of the support, or on its border, and {name!r} is not "
+                "finite there: these are draws of another model, or were rounded."
+            )
+        return points
+
+
+def _density(log_density: Any, space: Unconstrained) -> Any:  # noqa: ANN401 - what users pass
+    """Return a callable, or what may be an array."""
+    if isinstance(log_density, pm.MeanField | pm.FullRank):
+        return _gaussian_of_fit(log_density, space)
+    if isinstance(log_density, type | str | dict) or log_density is None:
+        raise InvalidOptionError(
+            f"log_density={log_density!r} must be an array of shape (n_chains, n_draws), a "
+            "callable, or what pm.fit returned."
+        )
+    return log_density
+
+
+def _gaussian_of_fit(fit: Any, space: Unconstrained) -> GaussianApproximation:  # noqa: ANN401
+    """Return the distribution of `pm.fit`, in the order of another model's value variables."""
+    found = {name: (part, shape) for name, part, shape, _ in fit.ordering.values()}
+    wanted = {name: np.shape(value) for name, value in space.point(space.start).items()}
+    if {name: tuple(shape) for name, (_, shape) in found.items()} != wanted:
+        raise InvalidDataError(
+            f"The approximation is of another model: its unconstrained variables are "
+            f"{sorted(found)!r}, but the model's are {sorted(wanted)!r}, or they have other shapes."
+        )
+    mean, covariance = numpy_function([], [fit.mean, fit.cov])()
+    places = np.arange(len(mean))
+    order = np.concatenate([places[found[v.name][0]] for v in space.model.value_vars])
+    return GaussianApproximation(mean[order], covariance[np.ix_(order, order)])
+
+
+def _holding(posterior: xr.Dataset, log_density: ArrayLike | xr.DataArray) -> xr.Dataset:
+    """Return draws that hold their log-densities as a coordinate."""
+    if isinstance(log_density, xr.DataArray) and {*log_density.dims} == {"chain", "draw"}:
+        log_density = log_density.transpose("chain", "draw")
+    wanted = (posterior.sizes["chain"], posterior.sizes["draw"])
+    values = _usable(log_density, wanted)
+    return posterior.assign_coords({_HELD: (("chain", "draw"), values)})
+
+
+def _usable(log_density: Any, shape: tuple[int, ...]) -> np.ndarray:  # noqa: ANN401
+    try:
+        values = np.asarray(log_density)
+    except (TypeError, ValueError):  # lists of lists of different lengths
+        values = np.empty(0, dtype=object)
+    if values.dtype.kind not in "fiu":
+        raise InvalidOptionError("log_density must be numbers, or a callable that returns them.")
+    if values.shape != shape:
+        raise InvalidDataError(
+            f"log_density has shape {values.shape}, but there are draws of shape {shape}: one "
+            "number for each draw is needed."
+        )
+    bad = np.argwhere(~np.isfinite(values))
+    if bad.size:
+        raise InvalidDataError(
+            f"log_density is {values[tuple(bad[0])]} at draw {tuple(map(int, bad[0]))}, one of "
+            f"{len(bad)} that are not finite: an approximation has a density where it was drawn."
+        )
+    return values.astype(np.float64)

@@ -1,0 +1,150 @@
+"""The same rows and weights under other priors."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.from_rows import template_of_rows
+from pymc_coresets.potentials.kept_rows import columns_of_dataset, for_other_priors, rows_of_dataset
+from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
+from pymc_coresets.potentials.remainder import refuse_unweighted
+from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
+from pymc_coresets.potentials.verification import verify, verify_form
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.updates.ancestry import Ancestry
+from pymc_coresets.updates.new_rows import ExtendedRows
+from pymc_coresets.updates.parts import WeightedRows, required_likelihood
+
+__all__ = ["under_other_priors"]
+
+_BLOCK_ROWS = 2**16
+_STATUS = "Rows and weights were chosen under other priors: sample() it, and check() the draws."
+_REMEDY = "with_model() changes priors only: build another coreset."
+
+
+def under_other_priors(coreset: WeightedRows, model: pm.Model) -> dict[str, Any]:
+    """Return the fields of a coreset that differ under the priors of another model.
+
+    Parameters
+    ----------
+    coreset : WeightedRows
+    model : pm.Model
+        With the same likelihood of the same rows.
+
+    Raises
+    ------
+    InvalidDataError
+        If the likelihood differs, or its data.
+    CoresetError
+        If the coreset was read without its model.
+    """
+    old, model, rng = required_likelihood(coreset), full_model(model), np.random.default_rng(0)
+    settings, kept = coreset.settings, coreset.data
+    refuse_unweighted(old.observations)
+    if kept is None:
+        new = likelihood_of_model(model, **settings, collapse=old.collapse, rng=rng)
+        _require_same_rows(old, new, _points(old, new, rng))
+    else:
+        where: Any = {"observed": settings["observed"], "dim": settings["dim"]}
+        template = template_of_rows(model, columns_of_dataset(kept), **where)
+        verify(template, rng=rng)
+        points = _points(old, template, rng)
+        first, kept = (
+            rows_of_dataset(old.observations, kept),
+            for_other_priors(template.observations, kept),
+        )
+        second = rows_of_dataset(template.observations, kept)
+        _require_same_block(old, template, (first, second), points)
+        new = template.reading(_read_by(template, old))
+    verify_form(new)
+    found = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
+    return {
+        "loglikelihood": new,
+        "data": kept,
+        "objective": math.nan,
+        "status": _STATUS,
+        "history": coreset.history.assign_attrs(found.unmeasured.attrs),
+        # What was measured or drawn at the old posterior says nothing of this one.
+        "certificate": None,
+        "proposal": None,
+        "built_from": None,
+    }
+
+
+def _points(old: LogLikelihood, new: LogLikelihood, rng: np.random.Generator) -> Draws:
+    """Return points near where either model begins, of what the likelihoods depend on."""
+    one, other = old.shapes, new.shapes
+    if one != other:
+        raise InvalidDataError(
+            f"The likelihood depends on {_named(other)}, but that of the coreset's model on "
+            f"{_named(one)}. {_REMEDY}"
+        )
+    both = [points_of(each, rng).values for each in (old, new)]
+    return Draws({name: np.concatenate([values[name] for values in both]) for name in one})
+
+
+def _named(shapes: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name!r} of shape {shape}" for name, shape in sorted(shapes.items()))
+
+
+def _require_same_rows(old: LogLikelihood, new: LogLikelihood, points: Draws) -> None:
+    """Compare all rows that two models hold themselves."""
+    n_rows = [each.observations.n_obs for each in (old, new)]
+    if n_rows[0] != n_rows[1]:
+        raise InvalidDataError(
+            f"The model has {n_rows[1]:,} observations, but the coreset stands for {n_rows[0]:,}: "
+            "extend() adds new ones."
+        )
+    one, other = (each.collapsed(collapse=False).source for each in (old, new))
+    for pair in zip(one.blocks(_BLOCK_ROWS), other.blocks(_BLOCK_ROWS), strict=True):
+        _require_same_block(old, new, pair, points)
+
+
+def _require_same_block(
+    old: LogLikelihood, new: LogLikelihood, pair: tuple[Rows, Rows], points: Draws
+) -> None:
+    first, second = pair
+    if not np.array_equal(first.positions, second.positions):
+        raise InvalidDataError(f"Other rows have missing values than in the data. {_REMEDY}")
+    n = differing_row(old, new, points, first, second)
+    if n is not None:
+        place = old.source.place(int(first.positions[n]))
+        raise InvalidDataError(
+            f"The likelihood differs from that of the coreset's model: the log-likelihood of "
+            f"{place} has other values{_because(old, new, pair, n)}. {_REMEDY}"
+        )
+
+
+def _because(old: LogLikelihood, new: LogLikelihood, pair: tuple[Rows, Rows], n: int) -> str:
+    """Name the data of a row that differ, where arrays have the same names."""
+    one, other = (
+        {row.name: array[n] for row, array in zip(each.observations.rows, rows.arrays, strict=True)}
+        for each, rows in zip((old, new), pair, strict=True)
+    )
+    differing = [
+        name
+        for name in one.keys() & other.keys()
+        if not np.array_equal(one[name], other[name], equal_nan=one[name].dtype.kind == "f")
+    ]
+    if differing:
+        return f", where the data differ in {', '.join(map(repr, sorted(differing)))}"
+    return f" (in {', '.join(repr(term.name) for term in new.observations.terms)})"
+
+
+def _read_by(new: LogLikelihood, old: LogLikelihood) -> RowBlocks:
+    """Return the source of the old rows, with its arrays in the order of another model."""
+    source = old.source
+    if isinstance(source, StreamedRows):
+        columns = {row.name: row.values.dtype for row in new.observations.rows}
+        return replace(source, columns=columns)
+    if isinstance(source, ExtendedRows):
+        return source.holding(arranged(old, new, source.all))
+    return source

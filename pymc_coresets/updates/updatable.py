@@ -1,0 +1,142 @@
+"""What can be done with a coreset when its model or its data change."""
+
+from dataclasses import replace
+from typing import Any, Self, cast
+
+import numpy as np
+import pymc as pm
+
+from pymc_coresets.methods.riemannian import RiemannianPursuit
+from pymc_coresets.updates.ancestry import Ancestry
+from pymc_coresets.updates.new_rows import ExtendedRows, with_new_rows
+from pymc_coresets.updates.other_priors import under_other_priors
+from pymc_coresets.updates.parts import WeightedRows, required_likelihood
+
+__all__ = ["Updatable"]
+
+
+class Updatable:
+    """A coreset under other priors, and with new rows.  Subclasses are frozen dataclasses."""
+
+    @property
+    def ancestry(self) -> Ancestry:
+        """Rows that each construction read, and how far each was off, since `extend` was used."""
+        own = self._own
+        return Ancestry.of(own.history.attrs, own.n_observations, own.objective)
+
+    def with_model(self, model: pm.Model) -> Self:
+        """Return the same rows and weights under other priors, without a new construction.
+
+        A coreset approximates the likelihood, which other priors do not change.  But its rows were
+        chosen where the old posterior is: sample the result and `check` the draws, which compares
+        them with all rows at the new posterior.  Costs a comparison of the two likelihoods at eight
+        points, for all rows where they lie in memory; the old certificate, importance draws and
+        metric are dropped.
+
+        Parameters
+        ----------
+        model : pm.Model
+            With the same likelihood and data (a template of them, where the coreset was built from
+            ``rows=...``).  Priors may differ, and may depend on further variables.
+
+        Returns
+        -------
+        Coreset
+            Its `objective` is NaN: nothing was measured under these priors yet.
+
+        Raises
+        ------
+        InvalidDataError
+            If the likelihood depends on other variables, its data differ, or it has other values
+            at random points in any row; with the row and what differs.
+        CoresetError
+            If the coreset was read without its model.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> x = np.random.default_rng(1).normal(size=5_000)
+        >>> def normal(prior_sd):
+        ...     with pm.Model() as model:
+        ...         y = pm.Normal("y", pm.Normal("mu", 0, prior_sd), 1.0, observed=x)
+        ...     return model
+        >>> coreset = build_coreset(normal(1.0), random_seed=1, progressbar=False)
+        >>> narrow = coreset.with_model(normal(0.01))
+        >>> idata = narrow.sample(draws=200, tune=200, chains=2, random_seed=1, progressbar=False)
+        >>> narrow.check(idata).needs_reweighting
+        False
+        """
+        changed = under_other_priors(self._own, model)
+        return cast(Self, replace(cast(Any, self), **changed))
+
+    def extend(
+        self,
+        model: pm.Model,
+        *,
+        size: int | None = None,
+        method: str | RiemannianPursuit = "auto",
+        random_seed: int | np.random.Generator | None = None,
+    ) -> Self:
+        """Return a coreset of all rows so far and of new ones; the old data are not needed.
+
+        The weighted rows of this coreset, in place of the data that they stand for, and all new
+        rows are what the construction sees.  It costs that of a coreset of the new rows.  Where
+        rows come in many small chunks use `CoresetStream`; where the new ones do not fit into
+        memory, `build_coreset` with ``rows=...`` and `merge`.
+
+        Parameters
+        ----------
+        model : pm.Model
+            The model of this coreset with the new rows in its `pymc.Data` containers, and none of
+            the old ones.
+        size : int, optional
+            Largest number of weighted rows; by default that of `build_coreset`.
+        method : "auto" or RiemannianPursuit
+        random_seed : int or Generator, optional
+            The result is reproducible from it.
+
+        Returns
+        -------
+        Coreset
+            Its rows are numbered as if the new ones came after the old ones.  `objective`,
+            `certificate` and `check` are exact for the new rows; for the others they are relative
+            to this coreset.  `ancestry` has the divergence of each step, and their bound.
+
+        Raises
+        ------
+        InvalidDataError
+            If the model has other free variables, priors, containers or another likelihood.
+        InvalidOptionError
+            If an option is out of range.
+        UnsupportedModelError
+            If the rows are no data containers of the model.
+        CoresetError
+            If the coreset was read without its model.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> def normal(rows):
+        ...     with pm.Model() as model:
+        ...         y = pm.Data("y", rows)
+        ...         likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
+        ...     return model
+        >>> months = np.random.default_rng(1).normal(size=(2, 3_000))
+        >>> coreset = build_coreset(normal(months[0]), random_seed=1, progressbar=False)
+        >>> longer = coreset.extend(normal(months[1]), random_seed=1)
+        >>> longer.n_observations, longer.ancestry.rows, longer.ancestry.bound < 0.01
+        (6000, (3000, 3000), True)
+        """
+        changed = with_new_rows(self._own, model, size=size, method=method, random_seed=random_seed)
+        return cast(Self, replace(cast(Any, self), **changed))
+
+    @property
+    def _own(self) -> WeightedRows:
+        return cast(WeightedRows, self)
+
+    def _require_all_rows(self) -> None:
+        source = required_likelihood(self._own).source
+        if isinstance(source, ExtendedRows):
+            source.refuse_single_rows()

@@ -1,0 +1,266 @@
+"""Coresets under other priors and with new rows, against the closed forms of a regression."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pymc_coresets import (
+    Coreset,
+    CoresetError,
+    InvalidDataError,
+    InvalidOptionError,
+    RiemannianPursuit,
+    UnsupportedModelError,
+    build_coreset,
+    merge,
+    open_rows,
+)
+
+N, MONTHS, SIZE = 1_500, 4, 12
+_rng = np.random.default_rng(7)
+X = _rng.normal(size=(MONTHS, N)) + 0.2 * np.arange(MONTHS)[:, None]
+Y = 0.5 - 0.7 * X + _rng.normal(size=(MONTHS, N))
+DATA = {"x": X.ravel(), "y": Y.ravel()}
+
+
+def month(i):
+    return {"x": X[i], "y": Y[i]}
+
+
+def regression(data, prior_sd=2.0, noise=1.0, names=("a", "b"), centre=None):
+    with pm.Model() as model:
+        x, y = (pm.Data(name, data[name]) for name in ("x", "y"))
+        middle = 0.0 if centre is None else pm.Normal(centre)
+        a, b = (pm.Normal(name, middle, prior_sd) for name in names)
+        pm.Normal("likelihood", a + b * x, noise, observed=y)
+    return model
+
+
+def posterior(data, weights=1.0, which=slice(None), prior_sd=2.0):
+    design = np.column_stack([np.ones(len(data["x"])), data["x"]])[which]
+    precision = design.T @ (design * np.reshape(weights, (-1, 1))) + np.eye(2) / prior_sd**2
+    return np.linalg.solve(precision, design.T @ (weights * data["y"][which])), precision
+
+
+def divergence(coreset, data=DATA, prior_sd=2.0):
+    """KL(coreset || full) in nats."""
+    mean, precision = posterior(data, coreset.weights, coreset.indices, prior_sd)
+    full_mean, full = posterior(data, prior_sd=prior_sd)
+    ratio, off = np.linalg.solve(precision, full), full_mean - mean
+    return 0.5 * (np.trace(ratio) - 2 - np.linalg.slogdet(ratio)[1] + off @ full @ off)
+
+
+def draws_of(data, weights=1.0, which=slice(None), prior_sd=2.0, n=500):
+    mean, precision = posterior(data, weights, which, prior_sd)
+    z = np.random.default_rng(3).normal(size=(2, n, 2))
+    found = mean + z @ np.linalg.inv(np.linalg.cholesky(precision))
+    variables = {name: (("chain", "draw"), found[..., i]) for i, name in enumerate("ab")}
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
+
+
+@pytest.fixture(scope="module")
+def first():
+    model = regression(month(0))
+    return build_coreset(model, size=SIZE, random_seed=1, progressbar=False)
+
+
+@pytest.fixture(scope="module")
+def steps(first):
+    """The coreset of the first month, and those with one more month each."""
+    found = [first]
+    for i in range(1, MONTHS):
+        found.append(found[-1].extend(regression(month(i)), size=SIZE, random_seed=i))
+    return found
+
+
+# -- other priors ----------------------------------------------------------------------------------
+
+
+def test_other_priors_are_those_of_the_new_model(first):
+    other = first.with_model(regression(month(0), prior_sd=0.02))
+    assert_array_equal(other.indices, first.indices)
+    assert_array_equal(other.weights, first.weights)
+    draws = draws_of(month(0), other.weights, other.indices, prior_sd=0.02)
+    check = other.check(draws)
+    assert_allclose(check.kl, divergence(other, month(0), prior_sd=0.02), atol=0.003)
+    logps = [each.model.compile_logp()({"a": 0.03, "b": -0.02}) for each in (first, other)]
+    prior = [-0.5 * (0.03**2 + 0.02**2) / sd**2 - 2 * np.log(sd) for sd in (2.0, 0.02)]
+    assert_allclose(logps[1] - logps[0], prior[1] - prior[0], rtol=1e-8)
+
+
+def test_nothing_that_was_measured_under_the_old_priors_is_kept(first):
+    assert first.certificate is not None
+    assert first.proposal is not None
+    other = first.with_model(regression(month(0), prior_sd=0.02))
+    assert other.certificate is other.proposal is None
+    assert np.isnan(other.objective)
+    assert np.isnan(other.ancestry.bound)
+    with pytest.raises(CoresetError, match="no importance draws"):
+        other.importance_draws()
+    assert first.certificate is not None
+    assert "other priors" in repr(other)
+    assert pickle.loads(pickle.dumps(other)).certificate is None
+
+
+def test_priors_may_depend_on_more_variables(first):
+    other = first.with_model(regression(month(0), centre="centre"))
+    assert {v.name for v in other.model.free_RVs} == {"a", "b", "centre"}
+
+
+def test_rows_elsewhere_are_read_again_under_other_priors():
+    rows = open_rows(month(0))
+    head = {name: values[:30] for name, values in month(0).items()}
+    coreset = build_coreset(
+        regression(head), rows=rows, size=SIZE, random_seed=1, progressbar=False
+    )
+    other = coreset.with_model(regression(head, prior_sd=0.02, centre="centre"))
+    draws = draws_of(month(0), other.weights, other.indices, prior_sd=0.02)
+    draws["posterior"] = draws["posterior"].to_dataset().assign(centre=draws["posterior"]["a"])
+    assert_allclose(other.log_ratios(draws), coreset.log_ratios(draws), rtol=1e-9)
+    with pytest.raises(InvalidDataError, match=r"log-likelihood of row .* 'likelihood'"):
+        coreset.with_model(regression(head, noise=2.0))
+
+
+def changed(name, row, value):
+    data = {key: values.copy() for key, values in month(0).items()}
+    data[name][row] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (regression(month(0), noise=1.01), "observation 0 has other values .in 'likelihood'"),
+        (regression(changed("y", 1_234, 5.0)), "observation 1234 .* the data differ in 'y'"),
+        (regression(changed("x", 7, 5.0)), "observation 7 .* the data differ in 'x'"),
+        (regression({n: v[:-1] for n, v in month(0).items()}), "1,499 observations"),
+        (regression(month(0), names=("a", "c")), "depends on 'a' of shape ., 'c'"),
+    ],
+)
+def test_other_likelihoods_are_refused_by_name(first, model, words):
+    with pytest.raises(InvalidDataError, match=words.replace("shape .", r"shape \(\)")):
+        first.with_model(model)
+
+
+def test_models_that_are_none_are_refused(first):
+    with pytest.raises(InvalidOptionError, match=r"must be a pm\.Model"):
+        first.with_model("model")
+    with pytest.raises(UnsupportedModelError, match="of a coreset already"):
+        first.with_model(first.model)
+    with pytest.raises(CoresetError, match="without its model"):
+        replace(first, loglikelihood=None).with_model(regression(month(0)))
+
+
+# -- new rows --------------------------------------------------------------------------------------
+
+
+def test_updates_stay_within_the_bound_of_their_ancestry(steps):
+    for i, coreset in enumerate(steps):
+        data = {"x": X[: i + 1].ravel(), "y": Y[: i + 1].ravel()}
+        assert coreset.n_observations == coreset.n_distinct == N * (i + 1)
+        assert coreset.size <= SIZE
+        assert coreset.ancestry.rows == (N,) * (i + 1)
+        assert len(coreset.ancestry.objectives) == i + 1
+        # The objective estimates the symmetrised divergence: half of it is either's.
+        assert divergence(coreset, data) < max(coreset.ancestry.bound, 1e-6)
+        assert divergence(coreset, data) < 0.01
+    last = steps[-1]
+    assert last.ancestry.bound <= MONTHS * sum(last.ancestry.objectives)
+    assert "the coreset before it in place of all others" in repr(last.ancestry)
+    assert "once, from all its rows" in repr(steps[0].ancestry)
+
+
+def test_rows_keep_their_positions_data_and_weights(steps):
+    last = steps[-1]
+    assert_array_equal(last.rows["data y"], DATA["y"][last.indices])
+    assert_allclose(last.weights.sum(), N * MONTHS, rtol=0.2)
+    old = last.indices < N
+    assert set(last.indices[old]) <= set(steps[0].indices)
+    places = last.rows["where"].values[last.indices >= N * (MONTHS - 1)]
+    assert all(str(place).endswith("of the new rows") for place in places)
+
+
+def test_checks_are_exact_for_new_rows_and_relative_to_the_old_coreset(steps):
+    old, new = steps[0], steps[1]
+    data = {name: DATA[name][: 2 * N] for name in DATA}
+    draws = draws_of(data, new.weights, new.indices)
+    a, b = (draws["posterior"][name].to_numpy()[..., None] for name in "ab")
+    terms = -0.5 * np.square(data["y"] - a - b * data["x"])
+    weights = np.zeros(2 * N)
+    weights[N:] = 1.0
+    weights[old.indices] = old.weights
+    weights[new.indices] -= new.weights
+    expected, found = terms @ weights, new.log_ratios(draws)
+    assert_allclose(found - found.mean(), expected - expected.mean(), atol=1e-6)
+    for use in (new.loo, lambda idata: new.predict(idata, progressbar=False)):
+        with pytest.raises(CoresetError, match="extended without the old rows"):
+            use(draws)
+
+
+def test_few_rows_are_all_kept(first):
+    few = {name: values[:5] for name, values in month(1).items()}
+    found = first.extend(regression(few), size=1_000)
+    assert found.size == first.size + 5
+    assert_array_equal(found.weights[-5:], 1.0)
+    assert_array_equal(found.weights[:-5], first.weights)
+    # Other priors, and the same rows.
+    other = found.with_model(regression(few, prior_sd=0.1))
+    assert_array_equal(
+        other.loglikelihood.all_rows.positions, found.loglikelihood.all_rows.positions
+    )
+
+
+def test_extended_coresets_are_stored_and_merged(steps, tmp_path):
+    steps[2].to_netcdf(tmp_path / "coreset.nc")
+    again = Coreset.from_netcdf(tmp_path / "coreset.nc", regression(month(2)))
+    assert again.ancestry == steps[2].ancestry
+    longer = again.extend(regression(month(3)), size=SIZE, random_seed=3)
+    assert_array_equal(longer.indices, steps[3].indices)
+    merged = merge(
+        again, build_coreset(regression(month(3)), size=SIZE, random_seed=1, progressbar=False)
+    )
+    assert merged.n_observations == N * MONTHS
+    assert divergence(merged) < 0.02
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "words"),
+    [
+        (regression(month(1), prior_sd=1.0), InvalidDataError, "other priors"),
+        (regression(month(1), noise=2.0), InvalidDataError, "another likelihood"),
+        (regression(month(1), names=("a", "c")), InvalidDataError, "other free variables"),
+        ("model", InvalidOptionError, "must be a pm.Model"),
+    ],
+)
+def test_incompatible_models_are_refused(first, model, error, words):
+    with pytest.raises(error, match=words):
+        first.extend(model)
+
+
+def test_rows_that_do_not_fit_are_refused(first):
+    with pm.Model() as model:
+        x, y = pm.Data("x", np.ones((30, 2))), pm.Data("y", Y[1, :30])
+        a, b = pm.Normal("a", 0, 2), pm.Normal("b", 0, 2)
+        pm.Normal("likelihood", a + b * x[:, 0], 1.0, observed=y)
+    with pytest.raises(InvalidDataError, match="'x'"):
+        first.extend(model)
+    with pytest.raises(InvalidDataError, match="row 3 is NaN or infinite"):
+        first.extend(regression(changed("x", 3, np.inf)))
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("a"), 1.0, observed=Y[0])
+    coreset = build_coreset(model, size=5, method="uniform", random_seed=1, progressbar=False)
+    with pytest.raises(UnsupportedModelError, match="container"):
+        coreset.extend(model)
+
+
+def test_options_out_of_range_are_refused(first):
+    model = regression(month(1))
+    for options in ({"size": 0}, {"random_seed": "a"}, {"method": "giga"}):
+        with pytest.raises(InvalidOptionError, match=next(iter(options))):
+            first.extend(model, **options)
+    assert first.extend(model, method=RiemannianPursuit(tolerance=0.5), random_seed=1).size <= SIZE

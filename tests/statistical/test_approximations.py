@@ -160,7 +160,7 @@ def test_draws_outside_of_the_support_are_refused():
     inside = xr.Dataset({n: (("chain", "draw"), draws.copy()) for n in ("scale", "share")})
     outside = inside.copy(deep=True)
     outside["scale"][1, 3] = -1.0
-    with pytest.raises(InvalidDataError, match=r"Draw 53 .* 'scale_log__'"):
+    with pytest.raises(InvalidDataError, match=r"Draw 53 .* 'scale'"):
         check_approximation(model, outside, np.zeros((2, 50)), draws=100)
     with pytest.raises(InvalidDataError, match="'share'"):
         check_approximation(model, inside.drop_vars("share"), np.zeros((2, 50)))

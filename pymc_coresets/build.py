@@ -12,7 +12,12 @@ import pymc as pm
 from pymc_coresets.advice import limitations
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.diagnostics.judging import Certificate
-from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
+from pymc_coresets.exceptions import (
+    InvalidOptionError,
+    SamplingError,
+    UnsupportedModelError,
+    warn_user,
+)
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.groupwise.block_pursuit import MOST_SHARED, BlockPursuit
 from pymc_coresets.methods.job import Job, Method
@@ -201,7 +206,7 @@ def build_coreset(  # noqa: PLR0913
         chosen, limit = _sized(chosen, loglik, size)
         samplers = Samplers(loglik, nuts_sampler)
         by_itself = chosen.name == method and size is None and rows is None
-        if by_itself and isinstance(chosen, RiemannianPursuit) and _has_many_groups(samplers):
+        if by_itself and isinstance(chosen, RiemannianPursuit) and _has_groups(samplers, report):
             chosen, limit = configured(BlockPursuit(), given), loglik.n_rows
         job = Job(
             posterior=samplers.first,
@@ -263,13 +268,16 @@ def _collapse(collapse: Any) -> Collapse:  # noqa: ANN401
     return flag("collapse", collapse)
 
 
-def _has_many_groups(samplers: Samplers) -> bool:
-    """Whether the model has many dimensions, and most of them belong to levels of a factor."""
+def _has_groups(samplers: Samplers, report: Reporter) -> bool:
+    """Whether block pursuit serves: many dimensions, most of them those of a factor's levels."""
     if samplers.first.n_dims <= _MANY_DIMENSIONS:
         return False
     try:
-        return samplers.by_groups().n_shared <= MOST_SHARED
-    except UnsupportedModelError:
+        with report.part("groups"):
+            groups = samplers.by_groups()
+            # The search for the mode of what they share is not in vain: the method needs it, too.
+            return groups.n_shared <= MOST_SHARED and groups.approximation is not None
+    except (UnsupportedModelError, SamplingError):
         return False
 
 

@@ -55,7 +55,9 @@ def opened(draw: st.DrawFn) -> Call:
 @st.composite
 def sources(draw: st.DrawFn) -> Call:
     """What no rows can be read from."""
-    source = draw(st.sampled_from(POOL) | st.text(max_size=5) | st.lists(st.text(max_size=3)))
+    # A pattern such as "/*" would be looked for on the whole disk.
+    word = st.text(st.characters(exclude_characters="/\\.*?[]{}~"), min_size=1, max_size=5)
+    source = draw(st.sampled_from(POOL) | word | st.lists(word))
     return Call(run=partial(open_rows, source), given={"source": source})
 
 

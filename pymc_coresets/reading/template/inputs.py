@@ -67,6 +67,11 @@ class Template:
             for v in model.data_vars
             if v.name in columns
         }
+        if not columns:
+            raise UnsupportedModelError(
+                "The model has no data container along the observation: put each array that has "
+                "one entry for each row into a pm.Data."
+            )
         if not values:
             raise UnsupportedModelError(
                 f"The rows have the columns {list(columns)!r}, but the model has no pm.Data of "

@@ -346,6 +346,7 @@ def test_a_chunk_that_kills_its_workers_is_named(client, loglik, files, tmp_path
     settle(client)
 
 
+@pytest.mark.slow
 def test_partitions_that_were_persisted_are_made_again(client, data, loglik, expected):
     frame = dd.from_pandas(data, npartitions=4).persist()
     source = StreamedRows(open_rows(frame, columns=COLUMNS), loglik.source.columns)
@@ -355,6 +356,7 @@ def test_partitions_that_were_persisted_are_made_again(client, data, loglik, exp
     np.testing.assert_allclose(found.total, expected[0], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_data_that_were_scattered_are_lost_with_their_worker(client, data, loglik):
     parts = client.scatter([data.iloc[:100_000], data.iloc[100_000:200_000]])
     frame = dd.from_delayed([dask.delayed(part) for part in parts], meta=data.iloc[:0])

@@ -11,8 +11,6 @@ import numpy as np
 import xarray as xr
 import zarr
 
-from pymc_coresets.predictive.destinations import Region
-
 __all__ = ["ZarrStore"]
 
 
@@ -69,7 +67,9 @@ class ZarrStore:
                 attributes=dict(variable.attrs),
             )
 
-    def write(self, group: str, name: str, region: Region, values: np.ndarray) -> None:
+    def write(
+        self, group: str, name: str, region: tuple[int | slice, ...], values: np.ndarray
+    ) -> None:
         """Write a part of a variable."""
         array: Any = zarr.open_group(self._part, path=group, mode="r+")[name]
         array[region] = values

@@ -12,7 +12,7 @@ import cloudpickle
 import numpy as np
 import pytensor
 
-from pymc_coresets.compat.pytensor_api import FunctionGraph, Variable
+from pymc_coresets.compat.pytensor_api import FunctionGraph, Variable, unwrapped
 from pymc_coresets.potentials.fused_loops import Program, loop_mode
 from pymc_coresets.rows.values import Rows
 
@@ -66,8 +66,8 @@ class Kernel:
     def program(self) -> Program:
         """The compiled functions."""
         with _lock:  # PyTensor compiles in one thread at a time
-            if self._program is None:
-                fgraph = self._rewritten
+            fgraph = self._rewritten
+            if self._program is None:  # it was sent from another process
                 self._program = Program(fgraph, fgraph.toposort(), len(self._given))
             return self._program
 
@@ -83,6 +83,7 @@ class Kernel:
     def _rewritten(self) -> FunctionGraph:
         inputs, mode = [*self._given, *self._of_rows], loop_mode(n_given=len(self._given))
         function = pytensor.function(inputs, self._outputs, mode=mode, on_unused_input="ignore")
+        self._program = cast(Program, unwrapped(function))
         return cast(FunctionGraph, function.maker.fgraph)
 
     def __reduce__(self) -> tuple[Callable[[bytes], "Kernel"], tuple[bytes]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import xarray as xr
 
 from pymc_coresets.advice import limitations
 from pymc_coresets.coreset import Coreset
@@ -193,33 +194,17 @@ def build_coreset(  # noqa: PLR0913
     model = full_model(model)
     with Reporter(show=show) as report:
         with report.part("reading the model"):
-            loglik = likelihood_of_model(
-                model,
-                **settings,
-                collapse=collapse,
-                rows=rows,
-                executor=executor,
-                rng=rng.spawn(1)[0],
-                watch=report.rows_read,
-            )
+            where: dict[str, Any] = {**settings, "rows": rows, "executor": executor}
+            where |= {"collapse": collapse, "watch": report.rows_read}
+            loglik = likelihood_of_model(model, **where, rng=rng.spawn(1)[0])
             verify_form(loglik)
         chosen, limit = _sized(chosen, loglik, size)
         samplers = Samplers(loglik, nuts_sampler)
         by_itself = chosen.name == method and size is None and rows is None
         if by_itself and isinstance(chosen, RiemannianPursuit) and _has_groups(samplers, report):
             chosen, limit = configured(BlockPursuit(), given), loglik.n_rows
-        job = Job(
-            posterior=samplers.first,
-            posteriors_for_many_draws=samplers.for_many_draws,
-            by_groups=samplers.by_groups,
-            propose=samplers.first.proposal,
-            weighting=lambda n_draws, *, rng: weights_from.draw(samplers.first, n_draws, rng=rng),
-            loglikelihood=loglik,
-            size=limit,
-            deadline=started + (math.inf if time_budget is None else time_budget),
-            rng=rng,
-            report=report,
-        )
+        deadline = started + (math.inf if time_budget is None else time_budget)
+        job = _job(samplers, weights_from, size=limit, deadline=deadline, rng=rng, report=report)
         solution = chosen.run(job)
         report.counts.update(samplers.counts)
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
@@ -236,12 +221,7 @@ def build_coreset(  # noqa: PLR0913
         status=solution.status.value,
         objective=solution.objective,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
-        history=history_dataset(
-            solution.history,
-            {f"seconds {part}": value for part, value in report.seconds.items()}
-            | report.counts
-            | report.figures,
-        ),
+        history=_history(solution, report),
         settings=settings,
         loglikelihood=loglik,
         proposal=solution.proposal,
@@ -279,6 +259,35 @@ def _has_groups(samplers: Samplers, report: Reporter) -> bool:
             return groups.n_shared <= MOST_SHARED and groups.approximation is not None
     except (UnsupportedModelError, SamplingError):
         return False
+
+
+def _job(
+    samplers: Samplers,
+    weights_from: Weighting,
+    *,
+    size: int,
+    deadline: float,
+    rng: np.random.Generator,
+    report: Reporter,
+) -> Job[Draws]:
+    first = samplers.first
+    return Job(
+        posterior=first,
+        posteriors_for_many_draws=samplers.for_many_draws,
+        by_groups=samplers.by_groups,
+        propose=first.proposal,
+        weighting=lambda n_draws, *, rng: weights_from.draw(first, n_draws, rng=rng),
+        loglikelihood=first.loglikelihood,
+        size=size,
+        deadline=deadline,
+        rng=rng,
+        report=report,
+    )
+
+
+def _history(solution: Solution, report: Reporter) -> xr.Dataset:
+    seconds = {f"seconds {part}": value for part, value in report.seconds.items()}
+    return history_dataset(solution.history, seconds | report.counts | report.figures)
 
 
 def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Method, int]:

@@ -14,7 +14,6 @@ from pymc_coresets.display import facts_text
 from pymc_coresets.exceptions import (
     InvalidDataError,
     InvalidOptionError,
-    UnsupportedModelError,
     warn_user,
 )
 from pymc_coresets.methods.job import rows_of_a_quadratic
@@ -22,9 +21,9 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, names_of, positive_number, whole_number
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
+from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.verification import verify_form
 from pymc_coresets.reading.context import given_model
-from pymc_coresets.reading.rewrite import WEIGHTS
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.solving.solution import Solution
@@ -149,11 +148,7 @@ class CoresetStream:
         dim: str | Sequence[str] | None = None,
         random_seed: int | np.random.Generator | None = None,
     ) -> None:
-        model = given_model(model)
-        if WEIGHTS in model.named_vars:
-            raise UnsupportedModelError(
-                "This is the model of a coreset already. Begin the stream with the full model."
-            )
+        model = full_model(model)
         rng = generator(random_seed)
         _check_options(size=size, draws=draws, tolerance=tolerance, epoch_growth=epoch_growth)
         self._settings: Settings = {

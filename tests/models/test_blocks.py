@@ -569,9 +569,13 @@ def found() -> Callable[[str], tuple[Observations, Blocks | NoBlocks]]:
 
 
 ACCEPTED = [name for name, c in CASES.items() if c.refused is None]
+#: Long to compile.
+LONG = {"correlated, not centred", "mixture with weights of each row", "shares of each group"}
 
 
-@pytest.mark.parametrize("name", ACCEPTED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in ACCEPTED]
+)
 def test_levels_and_their_variables(name, found):
     expected = CASES[name]
     observations, blocks = found(name)

@@ -37,6 +37,23 @@ def test_density_is_prior_plus_weighted_potentials(specimen):
         assert_same(coreset(point), expected)
 
 
+#: The density with other weights, above, has been compared with PyMC's for every model.
+WHOLE = {
+    "linear",
+    "dims model",
+    "varying intercepts, not centred, in data containers",
+    "two observed variables on one dim",
+    "autoregression",
+    "cells, growth curves",
+}
+
+
+@pytest.mark.parametrize(
+    "specimen",
+    [pytest.param(c, marks=[pytest.mark.slow] * (n not in WHOLE)) for n, c in CASES.items()],
+    indirect=True,
+    ids=case_name,
+)
 def test_unit_weights_on_all_rows_give_the_full_model(specimen):
     n_obs = specimen.case.n_obs
     everything = specimen.loglik.source.all

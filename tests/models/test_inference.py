@@ -72,6 +72,7 @@ def test_mode(coreset):
     assert {"b", "s", "mu_coreset"} <= set(found["posterior"].data_vars)
 
 
+@pytest.mark.slow  # compiles for half a minute
 def test_variational_fit(coreset):
     approximation = pm.fit(10, model=coreset, **QUIET)
     assert approximation.sample(5)["posterior"]["b"].sizes["k"] == 2

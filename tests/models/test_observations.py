@@ -68,7 +68,12 @@ def broken_stick():
 
 
 @pytest.mark.parametrize(
-    "build", [autoregression_of_free_order, autoregression_of_sliced_starts, broken_stick]
+    "build",
+    [
+        autoregression_of_free_order,
+        autoregression_of_sliced_starts,
+        pytest.param(broken_stick, marks=pytest.mark.slow),
+    ],
 )
 def test_lengths_that_follow_free_variables(build):
     with pm.Model(coords={"lag": range(2), "start": range(4)}) as model:

@@ -330,6 +330,7 @@ def poisoned(rows, where, act):
     return Poisoned()
 
 
+@pytest.mark.slow  # workers are started anew, one after the other
 def test_a_chunk_that_kills_its_workers_is_named(client, loglik, files, tmp_path):
     deaths = tmp_path / "deaths"
 

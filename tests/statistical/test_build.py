@@ -119,6 +119,7 @@ def test_history_says_what_every_round_cost_and_reached(model):
     assert history.attrs["n_divergences"] == history.attrs["n_failed_starts"] == 0
 
 
+@pytest.mark.slow
 def test_sparse_vi_draws_by_nuts_where_there_is_no_mode():
     rng, group = np.random.default_rng(1), np.arange(400) % 4
     y = rng.normal(rng.normal(size=4)[group])

@@ -57,14 +57,14 @@ GRAPHS = {
 }
 
 
-#: Compiled where the draws are not known to be given.
-LOOPS = {"sorted draws", "triangular matrices of draws"}
+#: Long to compile; the models with matrices of draws compile the last ones, too.
+SLOW = {("sorted draws", 0), *(("triangular matrices of draws", g) for g in (0, 1))}
 
 
 @pytest.mark.parametrize(
     ("name", "n_given"),
     [
-        pytest.param(n, g, marks=[pytest.mark.slow] * (n in LOOPS and not g))
+        pytest.param(n, g, marks=[pytest.mark.slow] * ((n, g) in SLOW))
         for n in GRAPHS
         for g in (0, 1)
     ],

@@ -339,6 +339,8 @@ class CoresetStream:
 
         Raises
         ------
+        InvalidOptionError
+            If `state` is no DataTree.
         InvalidDataError
             If the state is no stream's, or the model has other free variables or data containers.
         """

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,15 @@ def test_imports_run_downward(name):
         if other.startswith("pymc_coresets.") and ROOMS.index(room_of(other)) < own
     ]
     assert above == []
+
+
+def test_no_modules_import_one_another_in_a_circle():
+    TopologicalSorter(
+        {
+            name: [n for n in imported(name) & MODULES.keys() if not name.startswith(n)]
+            for name in MODULES
+        }
+    ).prepare()
 
 
 @pytest.mark.parametrize("name", [n for n in MODULES if REACHABLE[room_of(n)] is not None])

@@ -6,7 +6,8 @@ import numpy as np
 import pymc as pm
 from numpy.typing import ArrayLike
 
-from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.reading.template.copies import carry_over, convertible
 
 __all__ = ["fix_variables"]
 
@@ -33,7 +34,7 @@ def fix_variables(model: pm.Model, given: Mapping[str, ArrayLike]) -> pm.Model:
         If `given` is no mapping, a name is no free variable of the model, or a value is not
         finite or has another shape or type.
     UnsupportedModelError
-        If PyMC cannot copy the model, for example because it has initial values of its own.
+        If an initial value of the model is symbolic.
 
     Examples
     --------
@@ -51,13 +52,9 @@ def fix_variables(model: pm.Model, given: Mapping[str, ArrayLike]) -> pm.Model:
     values = {name: _value(name, value, model) for name, value in given.items()}
     if not values:
         return model
-    try:
-        return pm.do(model, values)
-    except NotImplementedError as error:
-        raise UnsupportedModelError(
-            f"PyMC cannot fix {list(values)!r} in the model: {error} Write their values into the "
-            "model in place of the variables."
-        ) from error
+    fixed: pm.Model = pm.do(convertible(model), values)
+    carry_over(model, fixed)
+    return fixed
 
 
 def _value(name: str, value: ArrayLike, model: pm.Model) -> np.ndarray:

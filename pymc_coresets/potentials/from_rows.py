@@ -15,7 +15,7 @@ from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.chunks import RowSource, required_source
-from pymc_coresets.rows.engines import engine_of, no_rows_for
+from pymc_coresets.rows.engines.executor_choice import engine_of, no_rows_for
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
 from pymc_coresets.rows.chunks import Chunk, DividedSource, LackingSource, RowSource
-from pymc_coresets.rows.engines import Call, Engine, Threads
+from pymc_coresets.rows.engines.calls import Call, Engine
+from pymc_coresets.rows.engines.executors import Threads
 from pymc_coresets.rows.first_reading import SourceScan
 from pymc_coresets.rows.passes import TASK_ROWS, reduced_by_threads
 from pymc_coresets.rows.source import Pass, Scan

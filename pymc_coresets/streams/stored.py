@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
@@ -71,11 +71,18 @@ def template_of_tree(
 
     Raises
     ------
+    InvalidOptionError
+        If it is no tree.
     InvalidDataError
         If the tree is no stream's, or the model not the stream's.
     """
+    if not isinstance(tree, xr.DataTree):
+        raise InvalidOptionError(
+            f"state is a {type(tree).__name__}, but must be the DataTree that "
+            "CoresetStream.state() returned."
+        )
     try:
-        attrs = tree["stream"].attrs
+        attrs, _ = tree["stream"].attrs, tree["draws"]
         options = StreamOptions(**json.loads(attrs[_OPTIONS]))
         settings: Settings = json.loads(attrs[_SETTINGS])
         columns = columns_of_dataset(tree["candidates"].to_dataset())

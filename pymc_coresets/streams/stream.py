@@ -20,31 +20,21 @@ from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, names_of, positive_number, whole_number
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
-from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.verification import verify_form
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.streamed import AbsentRows
-from pymc_coresets.solving.solution import Solution
-from pymc_coresets.storage import Settings, history_dataset
+from pymc_coresets.storage import Settings
 from pymc_coresets.streams.arrivals import Arrivals, ArrivedRows, rows_given
 from pymc_coresets.streams.coverage import Coverage
 from pymc_coresets.streams.growth import WIDENING, Growth, Reason, StreamOptions
+from pymc_coresets.streams.outcome import chosen_coreset, rows_gone
 from pymc_coresets.streams.stored import state_of_tree, template_of_tree, tree_of_state
 
 __all__ = ["CoresetStream"]
 
 _FEWEST_DRAWS, _LEAST_DRAWS, _MOST_DRAWS = 100, 200, 2_000
 _LEAST_GROWTH = 2 * WIDENING  # so that the number of rows doubles in a later epoch
-_NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning
-_GONE = (
-    "The rows of this stream were seen once and are gone: the coreset can be sampled, but this "
-    "needs all of them. coreset.objective, measured against their exact sum at draws that chose "
-    "nothing, and stream.coverage are what can be said without them. If the rows can be read "
-    "again, in the same order, store the coreset and read it with Coreset.from_netcdf(path, model, "
-    "rows=open_rows(...))."
-)
 
 
 class CoresetStream:
@@ -171,7 +161,7 @@ class CoresetStream:
         )
         # The stream keeps nothing of the pilot but its sums and the rows that it may choose.
         rows = ArrivedRows(loglik.all_rows, loglik.n_rows, source.locate)
-        self._begin(Growth(loglik.reading(_absent(0, 0.0)), options))
+        self._begin(Growth(loglik.reading(rows_gone()), options))
         self._state = self._growth.first(rows)
 
     def _begin(self, growth: Growth) -> None:
@@ -305,53 +295,7 @@ class CoresetStream:
         >>> coreset.history.attrs["n_epochs"], coreset.objective < 0.01
         (1, True)
         """
-        state, options = self._state, self._growth.options
-        solution = self._growth.choose(state)
-        objective = solution.objective + state.inherited_objective
-        if not objective <= max(_NOTICEABLE, options.tolerance):
-            warn_user(
-                f"The coreset is {objective:.3g} nats from the rows of the stream at its "
-                f"draws: allow a larger size than {options.size}, or more draws than "
-                f"{options.n_draws}, or begin with a larger pilot."
-            )
-        loglik = self._growth.template.reading(_absent(state.n_rows, state.total_weight))
-        return Coreset(
-            indices=solution.rows.positions,
-            weights=solution.weights,
-            n_observations=round(state.total_weight),
-            n_distinct=state.n_rows,
-            method="stream",
-            weighting="the pilot's posterior" if self.n_epochs == 1 else "the last epoch's draws",
-            status=solution.status.value,
-            objective=objective,
-            random_seed=options.seed,
-            history=history_dataset(solution.history, self._figures(solution)),
-            settings=self._settings,
-            loglikelihood=loglik,
-            data=kept_dataset(loglik, solution.rows, solution.weights),
-        )
-
-    def _figures(self, solution: Solution) -> dict[str, Any]:
-        state, found = self._state, self._state.coverage
-        return {
-            "n_chunks": state.n_chunks,
-            "n_epochs": self.n_epochs,
-            "epochs": "; ".join(
-                f"from row {one.n_rows}: {one.reason.value}"
-                + (f", objective of the coreset before {one.objective:.3g}" if one.size else "")
-                for one in state.beginnings
-            ),
-            "inherited_objective": state.inherited_objective,
-            "n_candidates": len(state.candidates),
-            "n_draws": found.n_draws,
-            "n_passes": 1,
-            "draws_distance": found.displacement.distance,
-            "draws_width": found.displacement.width,
-            "pareto_khat": found.pareto_khat,
-            "psis_ess": found.ess,
-            "norm_total": state.seen.norm_total,
-            "size": len(solution.rows),
-        }
+        return chosen_coreset(self._growth, self._state, self._settings)
 
     # -- storage -------------------------------------------------------------------------------
 
@@ -395,13 +339,15 @@ class CoresetStream:
 
         Raises
         ------
+        InvalidOptionError
+            If `state` is no DataTree.
         InvalidDataError
             If the state is no stream's, or the model has other free variables or data containers.
         """
         template, options, settings = template_of_tree(state, given_model(model))
         restored = cls.__new__(cls)
         restored._settings = settings  # noqa: SLF001
-        restored._begin(Growth(template.reading(_absent(0, 0.0)), options))  # noqa: SLF001
+        restored._begin(Growth(template.reading(rows_gone()), options))  # noqa: SLF001
         restored._state = state_of_tree(state, template)  # noqa: SLF001
         return restored
 
@@ -433,7 +379,3 @@ def _check_options(
 
 def _default_draws(n_dims: int, size: int) -> int:
     return max(_LEAST_DRAWS, min(max(4 * size, 2 * rows_of_a_quadratic(n_dims)), _MOST_DRAWS))
-
-
-def _absent(n_rows: int, total_weight: float) -> AbsentRows:
-    return AbsentRows(n_rows, total_weight, _GONE)

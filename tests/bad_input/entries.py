@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from tests.bad_input import contents, draws, models, options, rows
+from tests.bad_input import arrivals, contents, draws, models, options, rows
 from tests.bad_input.outcomes import Call
 
 
@@ -27,6 +27,12 @@ ENTRIES: Mapping[str, Entry] = {
     "build_coreset, rows and what needs all of them": Entry(rows.other_methods(), 10, 0.1),
     "open_rows, arguments": Entry(rows.opened(), 60, 0.5),
     "open_rows, sources": Entry(rows.sources(), 100),
+    "CoresetStream, bad options": Entry(arrivals.streams(), 60, 0.5),
+    "CoresetStream, pilots": Entry(arrivals.pilots(), 30, 0.3),
+    "CoresetStream.update": Entry(arrivals.updates(), 60, 0.5),
+    "CoresetStream.restore": Entry(arrivals.restored(), 30, 0.3),
+    "Coverage.of": Entry(arrivals.coverages(), 15, 0.2),
+    "merge": Entry(arrivals.merges(), 30, 0.3),
     "build_pass_glm, bad options": Entry(options.summaries(), 60, 0.5),
     "build_pass_glm, given": Entry(options.fixed_values(), 15, 0.2),
     "models": Entry(models.wrong_models(), 20, 0.2),

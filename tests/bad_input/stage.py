@@ -14,6 +14,7 @@ import xarray as xr
 
 from pymc_coresets import (
     Coreset,
+    CoresetStream,
     PolynomialSummary,
     RowSource,
     build_coreset,
@@ -56,6 +57,20 @@ def template() -> pm.Model:
 @cache
 def coreset() -> Coreset:
     return build_coreset(model(), size=5, method="uniform", random_seed=1, progressbar=False)
+
+
+@cache
+def coreset_of_rows() -> Coreset:
+    """One that can be merged: its rows are data of a template."""
+    return build_coreset(
+        template(), rows=rows(), size=5, method="uniform", random_seed=1, progressbar=False
+    )
+
+
+@cache
+def stream() -> CoresetStream:
+    """A stream that has seen its pilot."""
+    return CoresetStream(template(), pilot={"x": X, "y": Y}, random_seed=1)
 
 
 @cache

@@ -803,6 +803,17 @@ def test_fixed_coefficients_are_an_offset(unfixed):
     )
 
 
+def test_unnamed_dims_and_initial_values_survive():
+    with pm.Model() as model:
+        data = pm.Data("x", X, dims=("row", None))
+        b = pm.Normal("b", shape=X.shape[1], initval=np.full(X.shape[1], 0.5))
+        pm.Normal("y", data @ b, pm.HalfNormal("sigma", initval=2.0), observed=REAL, dims="row")
+    fixed = fix_variables(model, {"sigma": 0.5})
+    assert fixed.named_vars_to_dims["x"] == model.named_vars_to_dims["x"] == ("row", None)
+    np.testing.assert_array_equal(fixed.rvs_to_initial_values[fixed["b"]], [0.5] * X.shape[1])
+    np.testing.assert_array_equal(find_linear_predictor(find_observations(fixed)).design, X)
+
+
 def test_nothing_fixed_is_the_model_itself(unfixed):
     assert fix_variables(unfixed, {}) is unfixed
 

@@ -36,7 +36,8 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
-from pymc_coresets.rows.engines import Threads, engine_of
+from pymc_coresets.rows.engines.executor_choice import engine_of
+from pymc_coresets.rows.engines.executors import Threads
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.sampling.density import GradientPass
 from pymc_coresets.sampling.sampler import CoresetSampler
@@ -452,13 +453,13 @@ def test_other_versions_are_named_before_any_work(client, loglik, tmp_path):
     (tmp_path / "numba-0.1.dist-info/METADATA").write_text("Name: numba\nVersion: 0.1\n")
 
     def find(path):
-        from pymc_coresets.rows.engines import versions  # noqa: PLC0415
+        from pymc_coresets.rows.engines.calls import versions  # noqa: PLC0415
 
         sys.path.insert(0, path)
         versions.cache_clear()
 
     def forget(path):
-        from pymc_coresets.rows.engines import versions  # noqa: PLC0415
+        from pymc_coresets.rows.engines.calls import versions  # noqa: PLC0415
 
         sys.path.remove(path)
         versions.cache_clear()

@@ -10,7 +10,7 @@ from pymc_coresets.compat.pymc_api import fgraph_from_model, model_from_fgraph
 from pymc_coresets.compat.pytensor_api import Constant, Variable
 from pymc_coresets.exceptions import UnsupportedModelError
 
-__all__ = ["convertible", "copy_with_rows", "initial_values"]
+__all__ = ["carry_over", "convertible", "copy_with_rows", "initial_values"]
 
 
 def copy_with_rows(model: pm.Model, rows: Mapping[str, np.ndarray]) -> pm.Model:
@@ -36,14 +36,32 @@ def copy_with_rows(model: pm.Model, rows: Mapping[str, np.ndarray]) -> pm.Model:
     """
     fgraph, _ = fgraph_from_model(convertible(model))
     copy = model_from_fgraph(fgraph, mutate_fgraph=True)
-    for name, value in initial_values(model).items():
-        copy.set_initval(copy[name], value)
-    for name, dims in model.named_vars_to_dims.items():
-        if dims and None in dims:
-            copy.named_vars_to_dims[name] = dims
+    carry_over(model, copy)
     for name, values in rows.items():
         copy[name].set_value(values)
     return copy
+
+
+def carry_over(model: pm.Model, copy: pm.Model) -> None:
+    """Give a copy of `convertible` what that leaves out of the model, for the variables it has.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     x = pm.Data("x", np.ones((5, 2)), dims=("row", None))
+    >>> with pm.Model() as copy:
+    ...     x = pm.Data("x", np.ones((5, 2)))
+    >>> carry_over(model, copy)
+    >>> copy.named_vars_to_dims["x"]
+    ('row', None)
+    """
+    free = {rv.name for rv in copy.free_RVs}
+    for name, value in initial_values(model).items():
+        if name in free:
+            copy.set_initval(copy[name], value)
+    for name, dims in model.named_vars_to_dims.items():
+        if dims and None in dims and name in copy.named_vars:
+            copy.named_vars_to_dims[name] = dims
 
 
 def initial_values(model: pm.Model) -> dict[str, Any]:

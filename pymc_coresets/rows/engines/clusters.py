@@ -6,7 +6,15 @@ from typing import Any
 
 from pymc_coresets.compat.dask_api import LOST, KilledWorker, is_client, n_threads, submitted
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError
-from pymc_coresets.rows.engines import Call, Failure, Portions, in_order, packed, perform, versions
+from pymc_coresets.rows.engines.calls import (
+    Call,
+    Failure,
+    Portions,
+    in_order,
+    packed,
+    perform,
+    versions,
+)
 
 __all__ = ["Cluster", "cluster_of"]
 

@@ -1,13 +1,7 @@
-"""Who works on rows that lie elsewhere: threads, processes, or the workers of a cluster.
-
-A pass over the rows is one pure function, mapped over tasks: some chunks, and what each of these
-is given.  An engine says where it runs; what the tasks are depends on the layout of the rows, and
-their results are added up in the order of the rows, so that all engines return the same bits.
-"""
+"""Tasks: pure functions of some chunks, how other processes carry them out, and in which order."""
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -20,17 +14,12 @@ import cloudpickle
 
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError
 from pymc_coresets.rows.chunks import Chunk
-from pymc_coresets.rows.passes import n_cores, one_blas_thread
+from pymc_coresets.rows.passes import one_blas_thread
 
-__all__ = ["Call", "Engine", "Threads", "engine_of", "no_rows_for", "perform"]
+__all__ = ["Call", "Engine", "Failure", "Portions", "in_order", "packed", "perform", "versions"]
 
 _PACKAGES = ("pymc-coresets", "pymc", "pytensor", "numba", "numpy")
-_MOST_AHEAD = 1024  # tasks that an executor is given; it does not say how many it can work on
-_BYTES_AHEAD = 2**29  # that these hold together
 _N_TRIES = 3  # where an operating system or a network failed
-_ACCEPTED = (
-    "a concurrent.futures.Executor, such as a ProcessPoolExecutor, or a dask.distributed.Client"
-)
 
 
 @dataclass(frozen=True)
@@ -68,125 +57,6 @@ class Engine(Protocol):
         `rows` may be a portion with no other chunks than those.  What is still waiting is cancelled
         when the iterator is closed, or fails.
         """
-
-
-class Threads:
-    """One thread of this process for each core.
-
-    Examples
-    --------
-    >>> calls = [Call([], (2,)), Call([], (3,))]
-    >>> list(Threads().map(lambda rows, chunks, power: rows**power, 5, calls))
-    [25, 125]
-    """
-
-    def map[R, T](self, function: Callable[..., T], rows: R, calls: Sequence[Call]) -> Iterator[T]:
-        """See `Engine.map`."""
-        with ThreadPoolExecutor(n_cores()) as pool:
-            yield from Pool(pool).map(function, rows, calls)  # type: ignore[type-var]
-
-
-@dataclass(frozen=True)
-class Pool:
-    """An executor of `concurrent.futures`, or anything with such a `submit`."""
-
-    executor: Executor
-
-    def map[R: Portions, T](
-        self, function: Callable[..., T], rows: R, calls: Sequence[Call]
-    ) -> Iterator[T]:
-        """See `Engine.map`."""
-        n_bytes = _BYTES_AHEAD
-        if isinstance(self.executor, ThreadPoolExecutor):
-
-            def submit(call: Call) -> Any:  # noqa: ANN401
-                return self.executor.submit(_here, function, rows, call)
-        else:
-            work = packed(function)
-
-            def submit(call: Call) -> Any:  # noqa: ANN401
-                nonlocal n_bytes
-                task = packed((rows.portion(call.chunks), call.chunks, call.args))
-                n_bytes = len(work) + len(task)
-                return self.executor.submit(perform, versions(), work, task)
-
-        def n_ahead() -> int:
-            return min(max(2 * n_cores(), _BYTES_AHEAD // n_bytes), _MOST_AHEAD)
-
-        return in_order(calls, self._guarded(submit), self._finished, n_ahead)
-
-    def _guarded(self, submit: Callable[[Call], Any]) -> Callable[[Call], Any]:
-        def guarded(call: Call) -> Any:  # noqa: ANN401
-            try:
-                return submit(call)
-            except BrokenExecutor as error:
-                raise self._broken(call) from error
-            except RuntimeError as error:
-                if "shutdown" not in str(error):
-                    raise
-                raise CoresetError(
-                    "The executor was shut down: keep it open for as long as the coreset is "
-                    "checked, or read the coreset from a file with another (from_netcdf)."
-                ) from error
-
-        return guarded
-
-    def _finished(self, future: Any, call: Call) -> Any:  # noqa: ANN401
-        try:
-            return future.result()
-        except BrokenExecutor as error:
-            raise self._broken(call) from error
-        except CancelledError as error:
-            raise CoresetError(
-                f"The executor gave up its work on {call.where}: it was shut down, or has lost "
-                "what that needs."
-            ) from error
-
-    def _broken(self, call: Call) -> CoresetError:
-        return CoresetError(
-            f"A process of the executor ended at once; {call.where} was waiting or being worked "
-            "on. The process was probably killed for want of memory: make a new executor with "
-            'fewer processes. Or a script lacks `if __name__ == "__main__":`, which processes need '
-            "that are spawned."
-        )
-
-
-def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
-    """Return the engine of what users pass as ``executor=``.
-
-    Raises
-    ------
-    InvalidOptionError
-        If it is no executor and no client of a Dask cluster.
-
-    Examples
-    --------
-    >>> type(engine_of(None)).__name__
-    'Threads'
-    >>> engine_of(4)
-    Traceback (most recent call last):
-    pymc_coresets.exceptions.InvalidOptionError: executor=4 must be a concurrent.futures.Executor,
-    such as a ProcessPoolExecutor, or a dask.distributed.Client.
-    """
-    if executor is None:
-        return Threads()
-    if type(executor).__module__.partition(".")[0] == "distributed":
-        from pymc_coresets.rows.clusters import cluster_of  # noqa: PLC0415
-
-        cluster = cluster_of(executor)
-        if cluster is not None:
-            return cluster
-    if isinstance(executor, type) or not isinstance(executor, Executor):
-        raise InvalidOptionError(f"executor={executor!r} must be {_ACCEPTED}.")
-    return Pool(executor)
-
-
-def no_rows_for(executor: object) -> InvalidOptionError:
-    """Return the error where there is an executor, but no ``rows=``."""
-    return InvalidOptionError(
-        f"executor={executor!r}: only rows=open_rows(...) are read and evaluated elsewhere. The "
-        "data of the model itself are evaluated by threads of this process; leave executor out."
-    )
 
 
 # -- tasks in other processes ----------------------------------------------------------------------
@@ -337,8 +207,3 @@ def packed(value: Any) -> bytes:  # noqa: ANN401
 def _unpacked(work: bytes) -> Callable[..., Any]:
     function: Callable[..., Any] = pickle.loads(work)
     return function
-
-
-def _here[T](function: Callable[..., T], rows: Any, call: Call) -> T:  # noqa: ANN401
-    with one_blas_thread():
-        return function(rows, call.chunks, *call.args)

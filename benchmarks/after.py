@@ -1,121 +1,52 @@
-"""The elpd of all rows from draws of a coreset: ``python -m benchmarks.after [--runs --n]``.
+"""What follows after a coreset is built: ``python -m benchmarks.after [TABLE ...] [--runs --n]``.
 
-Regressions with known noise, of which posteriors and elpd have closed forms.  A coreset is built
-once for each; every run draws from its posterior anew, and leaves out other rows.  The second table
-sets the processor seconds of `loo` against those of one pass over the data.
+``closed``
+    The elpd of all rows, where it has a closed form.
+``nuts``
+    The same of real data, against `arviz.loo` at draws of NUTS on all rows.
+``seconds``
+    Processor seconds of `loo`, in passes over the data.
+``predict``
+    Those of `predict`, and of PyMC's posterior predictive draws.
+``months``
+    Ten monthly updates by `extend`, beside a coreset of all rows so far.
+``priors``
+    One coreset under twenty priors by `with_model`, beside one that is built for each.
 """
 
 import argparse
-import time
 import warnings
+from collections.abc import Callable
 
-import numpy as np
-import pymc as pm
-import xarray as xr
-from rich.console import Console
-from rich.table import Table
-
-from pymc_coresets import CoresetWarning, build_coreset
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.leave_one_out import CorrectedDraws, elpd_of_rows
-from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.observations import find_observations
-
-PRIOR_SD, NOISE, SHAPE = 2.0, 1.3, (4, 500)
-SETS = (
-    ("normal", 5_000, 5),
-    ("normal", 10_000, 20),
-    ("outliers", 10_000, 10),
-    ("normal", 30_000, 20),
-)
-
-
-def make_data(kind: str, n: int, p: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(n + p)
-    x = rng.normal(size=(n, p))
-    errors = rng.normal(size=n) if kind == "normal" else rng.standard_t(4, size=n)
-    return x, x @ rng.normal(size=p) + NOISE * errors
-
-
-def posterior(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    precision = np.eye(x.shape[1]) / PRIOR_SD**2 + (x.T * weights) @ x / NOISE**2
-    covariance = np.linalg.inv(precision)
-    return covariance @ x.T @ (weights * y) / NOISE**2, covariance
-
-
-def exact_elpd(x: np.ndarray, y: np.ndarray) -> float:
-    """Of all rows: the posterior without row n has the precision less x_n x_n' / noise^2."""
-    mean, covariance = posterior(x, y, np.ones(len(y)))
-    leverage = np.einsum("ni,ij,nj->n", x, covariance, x) / NOISE**2
-    error, variance = (y - x @ mean) / (1 - leverage), NOISE**2 / (1 - leverage)
-    return float(np.sum(-0.5 * np.log(2 * np.pi * variance) - 0.5 * error**2 / variance))
-
-
-def coverage(kind: str, n: int, p: int, runs: int) -> tuple[str, ...]:
-    x, y = make_data(kind, n, p)
-    with pm.Model() as model:
-        pm.Normal("y", x @ pm.Normal("beta", 0, PRIOR_SD, shape=p), NOISE, observed=y)
-    coreset = build_coreset(model, random_seed=1, progressbar=False)
-    mean, covariance = posterior(x[coreset.indices], y[coreset.indices], coreset.weights)
-    root, truth = np.linalg.cholesky(covariance), exact_elpd(x, y)
-    found = []
-    for seed in range(runs):
-        beta = mean + np.random.default_rng(seed).normal(size=(*SHAPE, p)) @ root.T
-        draws = xr.Dataset({"beta": (("chain", "draw", "k"), beta)})
-        found.append(coreset.loo(xr.DataTree.from_dict({"posterior": draws}), random_seed=seed))
-    errors = np.array([one.elpd for one in found]) - truth
-    ses = np.array([np.hypot(one.mcse, one.subsampling_se) for one in found])
-    return (
-        f"{kind}, {n:,} × {p}",
-        f"{coreset.size}",
-        f"{np.median([one.posterior_khat for one in found]):.2f}",
-        f"{truth:,.1f}",
-        f"{np.mean([one.se for one in found]):.1f}",
-        f"{np.sqrt(np.mean(errors**2)):.3f}",
-        f"{np.mean([one.mcse for one in found]):.3f}",
-        f"{np.mean([one.subsampling_se for one in found]):.3f}",
-        f"{np.count_nonzero(np.abs(errors) < 1.96 * ses)} of {runs}",
-    )
-
-
-def seconds(n: int, p: int = 20) -> tuple[float, float]:
-    """Of a pass over all rows at 2 000 draws of a logistic regression, and of what loo adds."""
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(n, p))
-    y = rng.binomial(1, 0.5, size=n)
-    with pm.Model() as model:
-        pm.Bernoulli("y", logit_p=x @ pm.Normal("beta", shape=p), observed=y)
-    loglik = LogLikelihood(find_observations(model))
-    draws = Draws({"beta": rng.normal(scale=2 / np.sqrt(n), size=(np.prod(SHAPE), p))})
-    loglik.look(Draws({"beta": np.zeros((64, p))}))  # compiles
-    start = time.process_time()
-    total = loglik.look(draws).total.reshape(SHAPE)
-    passed = time.process_time()
-    elpd_of_rows(
-        [loglik], CorrectedDraws(draws, total, total), observations=1_000, key=1, remedy=""
-    )
-    return passed - start, time.process_time() - passed
+from benchmarks.elpd_closed_forms import closed_forms_table, seconds_of_loo
+from benchmarks.elpd_of_nuts import nuts_table
+from benchmarks.predicted import predictions_table
+from benchmarks.updates import months_table, priors_table
+from pymc_coresets import CoresetWarning
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--runs", type=int, default=40)
-    arguments.add_argument("--n", type=int, default=1_000_000)
-    options = arguments.parse_args()
-    warnings.simplefilter("ignore", CoresetWarning)
-    console = Console(width=150)
-    table = Table(
-        "data", "rows", "k-hat", "elpd", "se", "error (RMS)", "mcse", "subsampling se", "within",
-        title="elpd by 1 000 of the rows, 2 000 draws",
-    )  # fmt: skip
-    for kind, n, p in SETS:
-        table.add_row(*coverage(kind, n, p, options.runs))
-    console.print(table)
-    a_pass, more = seconds(options.n)
-    console.print(
-        f"N = {options.n:,}: one pass {a_pass:.1f} processor seconds, the rest of loo {more:.1f}: "
-        f"{1 + more / a_pass:.2f} passes in all"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help="all of them by default")
+    parser.add_argument("--runs", type=int, default=40, help="of each set (%(default)s)")
+    parser.add_argument("--n", type=int, default=1_000_000, help="rows (%(default)s)")
+    options = parser.parse_args()
+    tables: dict[str, Callable[[], str]] = {
+        "closed": lambda: closed_forms_table(options.runs),
+        "nuts": lambda: nuts_table(options.runs // 4),
+        "seconds": lambda: seconds_of_loo(options.n),
+        "predict": predictions_table,
+        "months": lambda: months_table(10),
+        "priors": lambda: priors_table(20),
+    }
+    unknown = set(options.tables) - set(tables)
+    if unknown:
+        parser.error(f"there are no tables {sorted(unknown)}: choose from {list(tables)}")
+    warnings.simplefilter("ignore", CoresetWarning)
+    for name in options.tables or tables:
+        print(f"## {name}\n\n{tables[name]()}\n", flush=True)
 
 
 if __name__ == "__main__":

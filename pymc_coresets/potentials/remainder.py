@@ -77,5 +77,5 @@ def refuse_unweighted(observations: Observations) -> None:
     if observations.unweighted is not None:
         raise UnsupportedModelError(
             f"A part of {[term.name for term in observations.terms]!r} belongs to no row, so that "
-            "rows cannot be taken for themselves: build another coreset from all of them."
+            "the rows alone are not all of the likelihood: use the model of all rows for this."
         )

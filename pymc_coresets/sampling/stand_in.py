@@ -18,7 +18,9 @@ from pymc_coresets.display import facts_html, facts_text
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.fused_loops import density_mode
+from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.predictive.all_rows import AllRows
+from pymc_coresets.predictive.log_densities import densities_at_draws
 from pymc_coresets.sampling.nuts import NutsSampler
 
 __all__ = ["StandIn"]
@@ -291,6 +293,61 @@ class StandIn[Verdict](AllRows):
         return reweight_draws(
             idata, self.log_ratios(idata), rng=rng, draws=draws, remedy=self._remedy
         )
+
+    def with_log_densities(self, idata: xr.DataTree) -> xr.DataTree:
+        """Add log-densities of prior and likelihood, from which ArviZ judges their influence.
+
+        `arviz.psense` and `arviz.psense_summary` say how the posterior changes where the prior, or
+        the likelihood of all rows, is raised to a power near one.  What stands for all rows is the
+        likelihood here: no pass over the data is needed.
+
+        Parameters
+        ----------
+        idata : xarray.DataTree
+            Draws of the approximate posterior, from `sample`, `reweight` or `pm.sample`.
+
+        Returns
+        -------
+        xarray.DataTree
+            The same with the groups ``log_prior``, as `pm.stats.compute_log_prior` has it, and
+            ``log_likelihood``: ``coreset_loglik``, one number per draw for all rows, in nats up to
+            a constant, and the observed variables that the model keeps as they are.
+
+        Raises
+        ------
+        InvalidDataError
+            If the draws lack a variable.
+        UnsupportedModelError
+            If a part of the log-likelihood belongs to no row.
+
+        Notes
+        -----
+        Power-scaling by alpha weighs the draws by ``exp((alpha - 1) L)``.  The error of L enters
+        with the factor ``alpha - 1``, which is a hundredth in ArviZ.  For `arviz.loo` the group
+        is of no use, since it has no value for each row: call `loo`.
+
+        References
+        ----------
+        Kallioinen, Paananen, Bürkner, Vehtari (2024). Detecting and diagnosing prior and likelihood
+        sensitivity with power-scaling. https://doi.org/10.1007/s11222-023-10366-5
+
+        Examples
+        --------
+        >>> import arviz as az, numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> x = np.random.default_rng(1).normal(size=5_000)
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+        ...     coreset = build_coreset(random_seed=1, progressbar=False)
+        >>> idata = coreset.with_log_densities(coreset.importance_draws(random_seed=1))
+        >>> az.psense_summary(idata).loc["mu", ["prior", "diagnosis"]].tolist()
+        [0.0, '✓']
+        """
+        for part in self._logliks:
+            refuse_unweighted(part.observations)
+        groups = densities_at_draws(self.model, idata, self._own_loglik(idata))
+        result: xr.DataTree = idata.assign({n: xr.DataTree(group) for n, group in groups.items()})
+        return result
 
     # -- display -------------------------------------------------------------------------------
 

@@ -1,82 +1,38 @@
 """A coreset of the rows of another one, and of new rows."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pymc as pm
 
 from pymc_coresets.diagnostics.judging import Certificate
-from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import template_of_rows
+from pymc_coresets.potentials.from_rows import check_rows, likelihood_of_rows, template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.ancestry import Ancestry
+from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
 from pymc_coresets.updates.parts import Part, WeightedRows, all_of, reduced_by_pursuit
 
-__all__ = ["ExtendedRows", "with_new_rows"]
-
-
-class ExtendedRows(InMemoryRows):
-    """The rows of a coreset, which stand for data that are gone, and all new rows.
-
-    Parameters
-    ----------
-    rows : Rows
-        At their positions; the weights of the old ones are their base weights.
-    start : int
-        Position of the first new row.
-    places : mapping of int to str
-        Where the old ones were found.
-
-    Examples
-    --------
-    >>> rows = ExtendedRows(Rows(np.array([4, 90]), np.array([80.0, 1.0])), 90, {4: "row 4"})
-    >>> rows.place(4), rows.place(90)
-    ('row 4', 'row 0 of the new rows')
-    """
-
-    def __init__(self, rows: Rows, start: int, places: Mapping[int, str]) -> None:
-        super().__init__(rows.arrays, rows.base_weights, rows.positions)
-        self._start, self._places = start, places
-
-    def holding(self, rows: Rows) -> Self:
-        """Return the same rows with other arrays."""
-        return type(self)(rows, self._start, self._places)
-
-    def place(self, position: int) -> str:
-        """Say where the user finds a row, for messages."""
-        known = self._places.get(position)
-        return f"row {position - self._start} of the new rows" if known is None else known
-
-    def refuse_single_rows(self) -> None:
-        """Refuse what needs every row.
-
-        Raises
-        ------
-        CoresetError
-            Always.
-        """
-        raise CoresetError(
-            "This coreset was extended without the old rows, of which only some are left: for "
-            "this, store it, and read it with Coreset.from_netcdf(path, model, rows=...), where "
-            "rows has the old ones and, after them, the new ones."
-        )
+__all__ = ["with_new_rows"]
 
 
 def with_new_rows(
     coreset: WeightedRows,
     model: pm.Model,
     *,
+    rows: RowSource | None,
+    executor: Any,  # noqa: ANN401 - of several libraries
     size: int | None,
     method: str | RiemannianPursuit,
     random_seed: int | np.random.Generator | None,
@@ -88,7 +44,7 @@ def with_new_rows(
     coreset : WeightedRows
     model : pm.Model
         Of the new rows.
-    size, method, random_seed
+    rows, executor, size, method, random_seed
         As of `Coreset.extend`.
 
     Raises
@@ -101,19 +57,19 @@ def with_new_rows(
         If the coreset was read without its model, or its rows are not data of the model.
     """
     chosen, rng = _method(method), generator(random_seed)
+    check_rows(rows, executor, collapse=False, allow_local=False)
     size = None if size is None else whole_number("size", size, least=1)
     part = Part.of(coreset)
-    new = template_of_rows(full_model(model), columns_of_dataset(part.kept), **part.where)
-    verify(new, rng=rng.spawn(1)[0])
+    new = _new_rows(full_model(model), part, rows, executor, rng.spawn(1)[0])
     _require_same_model(part, new, rng.spawn(1)[0])
     source = _extended(part, new)
     limit = chosen.default_size(new.n_dims, source.n_rows) if size is None else size
     counts: dict[str, Any] = {}
     if source.n_rows <= limit:
-        solution = all_of(source)
+        solution = all_of(source.in_memory)
     else:
         solution, counts = reduced_by_pursuit(new, source, limit, chosen, rng)
-    loglik, n_new = new.reading(source), new.observations.n_obs
+    loglik, n_new = new.reading(source), round(new.total_weight)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     ancestry = before.extended(n_new, solution.objective)
     ratios = solution.log_ratios
@@ -121,7 +77,7 @@ def with_new_rows(
         "indices": solution.rows.positions,
         "weights": solution.weights,
         "n_observations": coreset.n_observations + n_new,
-        "n_distinct": part.n_rows + n_new,
+        "n_distinct": part.n_rows + new.n_rows,
         "method": "extend",
         "weighting": chosen.draws_from,
         "status": solution.status.value,
@@ -144,6 +100,20 @@ def _method(method: Any) -> RiemannianPursuit:  # noqa: ANN401 - what users pass
     return method
 
 
+def _new_rows(
+    model: pm.Model,
+    part: Part,
+    rows: RowSource | None,
+    executor: Any,  # noqa: ANN401
+    rng: np.random.Generator,
+) -> LogLikelihood:
+    if rows is not None:
+        return likelihood_of_rows(model, rows, **part.where, rng=rng, executor=executor)
+    new = template_of_rows(model, columns_of_dataset(part.kept), **part.where)
+    verify(new, rng=rng)
+    return new
+
+
 def _require_same_model(part: Part, new: LogLikelihood, rng: np.random.Generator) -> None:
     old = part.template
     first = rows_of_dataset(old.observations, part.kept)
@@ -160,11 +130,14 @@ def _require_same_model(part: Part, new: LogLikelihood, rng: np.random.Generator
         )
 
 
-def _extended(part: Part, new: LogLikelihood) -> ExtendedRows:
+def _extended(part: Part, new: LogLikelihood) -> ExtendedRows | AppendedRows:
     """Put the coreset's rows, with its weights, before all new ones."""
-    kept = part.kept
+    kept, start = part.kept, part.n_rows
     old = replace(rows_of_dataset(new.observations, kept), base_weights=kept["weight"].to_numpy())
+    where = map(str, kept["where"].to_numpy())
+    places = dict(zip(old.positions.tolist(), where, strict=True))
+    if isinstance(new.source, StreamedRows):
+        return AppendedRows(ExtendedRows(old, start, places), new.source, start)
     rows = new.in_memory.all
-    rows = replace(rows, positions=rows.positions + part.n_rows)
-    places = dict(zip(old.positions.tolist(), map(str, kept["where"].to_numpy()), strict=True))
-    return ExtendedRows(Rows.joined([old, rows]), part.n_rows, places)
+    rows = replace(rows, positions=rows.positions + start)
+    return ExtendedRows(Rows.joined([old, rows]), start, places)

@@ -20,7 +20,7 @@ from pymc_coresets.rows.source import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.ancestry import Ancestry
-from pymc_coresets.updates.new_rows import ExtendedRows
+from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
 from pymc_coresets.updates.parts import WeightedRows, required_likelihood
 
 __all__ = ["under_other_priors"]
@@ -141,10 +141,11 @@ def _because(old: LogLikelihood, new: LogLikelihood, pair: tuple[Rows, Rows], n:
 
 def _read_by(new: LogLikelihood, old: LogLikelihood) -> RowBlocks:
     """Return the source of the old rows, with its arrays in the order of another model."""
-    source = old.source
+    source, columns = old.source, {row.name: row.values.dtype for row in new.observations.rows}
     if isinstance(source, StreamedRows):
-        columns = {row.name: row.values.dtype for row in new.observations.rows}
         return replace(source, columns=columns)
     if isinstance(source, ExtendedRows):
         return source.holding(arranged(old, new, source.all))
+    if isinstance(source, AppendedRows):
+        return source.holding(arranged(old, new, source.old.all), columns)
     return source

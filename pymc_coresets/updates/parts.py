@@ -13,6 +13,7 @@ from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.source import RowBlocks
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.storage import Settings
@@ -112,7 +113,7 @@ def all_of(source: InMemoryRows) -> Solution:
 
 def reduced_by_pursuit(
     template: LogLikelihood,
-    source: InMemoryRows,
+    source: RowBlocks,
     size: int,
     method: RiemannianPursuit,
     rng: np.random.Generator,

@@ -7,8 +7,10 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.methods.riemannian import RiemannianPursuit
+from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.updates.ancestry import Ancestry
-from pymc_coresets.updates.new_rows import ExtendedRows, with_new_rows
+from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
+from pymc_coresets.updates.new_rows import with_new_rows
 from pymc_coresets.updates.other_priors import under_other_priors
 from pymc_coresets.updates.parts import WeightedRows, required_likelihood
 
@@ -74,6 +76,8 @@ class Updatable:
         self,
         model: pm.Model,
         *,
+        rows: RowSource | None = None,
+        executor: Any = None,  # noqa: ANN401 - of several libraries
         size: int | None = None,
         method: str | RiemannianPursuit = "auto",
         random_seed: int | np.random.Generator | None = None,
@@ -82,14 +86,17 @@ class Updatable:
 
         The weighted rows of this coreset, in place of the data that they stand for, and all new
         rows are what the construction sees.  It costs that of a coreset of the new rows.  Where
-        rows come in many small chunks use `CoresetStream`; where the new ones do not fit into
-        memory, `build_coreset` with ``rows=...`` and `merge`.
+        rows come in many small chunks use `CoresetStream`.
 
         Parameters
         ----------
         model : pm.Model
             The model of this coreset with the new rows in its `pymc.Data` containers, and none of
-            the old ones.
+            the old ones; with `rows`, a template of them.
+        rows : RowSource, optional
+            From `open_rows`: all new rows, where the model holds a few of them only.
+        executor : Executor or Client, optional
+            Who reads and evaluates `rows`, see `build_coreset`.
         size : int, optional
             Largest number of weighted rows; by default that of `build_coreset`.
         method : "auto" or RiemannianPursuit
@@ -129,7 +136,8 @@ class Updatable:
         >>> longer.n_observations, longer.ancestry.rows, longer.ancestry.bound < 0.01
         (6000, (3000, 3000), True)
         """
-        changed = with_new_rows(self._own, model, size=size, method=method, random_seed=random_seed)
+        options: dict[str, Any] = {"size": size, "method": method, "random_seed": random_seed}
+        changed = with_new_rows(self._own, model, rows=rows, executor=executor, **options)
         return cast(Self, replace(cast(Any, self), **changed))
 
     @property
@@ -138,5 +146,5 @@ class Updatable:
 
     def _require_all_rows(self) -> None:
         source = required_likelihood(self._own).source
-        if isinstance(source, ExtendedRows):
+        if isinstance(source, ExtendedRows | AppendedRows):
             source.refuse_single_rows()

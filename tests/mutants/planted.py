@@ -293,7 +293,17 @@ PLANTED = [
     *plant(
         "updates/new_rows.py",
         ('base_weights=kept["weight"]', 'base_weights=kept["base_weight"]'),
-        ("positions=rows.positions + part.n_rows", "positions=rows.positions + 50_000"),
+        ("positions=rows.positions + start", "positions=rows.positions + 50_000"),
+        ("round(new.total_weight)", "new.n_rows"),
+    ),
+    *plant(
+        "updates/extended_rows.py",
+        ("scan.weights * n / part", "scan.weights / part"),
+        ("function(replace(rows, positions=rows.positions + self.start))", "function(rows)"),
+    ),
+    *plant(
+        "predictive/log_densities.py",
+        ("likelihood = likelihood.merge(others)", "likelihood = others"),
     ),
     *plant(
         "updates/other_priors.py",

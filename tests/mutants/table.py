@@ -103,6 +103,7 @@ TESTS = {
     "sampling/stand_in": (STAND_IN,),
     "predictive/": ("tests/models/test_predict.py",),
     "predictive/elpd": unit("loo"),
+    "predictive/log_densities": (STAND_IN,),
     "predictive/leave_one_out": unit("loo"),
     "predictive/all_rows": (*unit("loo"), "tests/models/test_predict.py"),
     "solving/": (*unit("problem", "space", "nnls", "solve"), CONTRACT),

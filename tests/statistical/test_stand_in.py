@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import fields
 
+import arviz_stats
 import numpy as np
 import pymc as pm
 import pytest
@@ -230,3 +231,44 @@ def test_all_draws_are_evaluated_only_where_some_do_not_decide(
 def test_too_few_draws_to_check_are_refused(stand_in):
     with pytest.raises(InvalidOptionError, match="draws=10"):
         stand_in.check(draws_from(0.5), draws=10)
+
+
+# -- log-densities ---------------------------------------------------------------------------------
+
+
+def test_log_densities_are_those_of_the_prior_and_of_all_rows(stand_in):
+    """A coreset of random rows is far off, but polynomials are as close as the eye can see."""
+    draws = draws_from(1.0)
+    found, b = stand_in.with_log_densities(draws), draws["posterior"]["b"].to_numpy()
+    prior = found["log_prior"]["b"].to_numpy()
+    np.testing.assert_allclose(prior, -0.5 * b**2 / 9 - np.log(3 * np.sqrt(2 * np.pi)))
+    [own] = found["log_likelihood"].data_vars.values()
+    expected = full_loglik(b) - stand_in.log_ratios(draws)
+    np.testing.assert_allclose(own - own.mean(), expected - expected.mean(), atol=1e-6)
+    assert "log_prior" not in draws.children
+    assert arviz_stats.psense(found, group="likelihood")["b"] > 0.05
+
+
+def test_log_densities_need_all_variables(stand_in):
+    posterior = draws_from(0.0)["posterior"].to_dataset()
+    with pytest.raises(InvalidDataError, match="'b'"):
+        stand_in.with_log_densities(xr.DataTree.from_dict({"posterior": posterior.rename(b="c")}))
+
+
+def test_observed_variables_that_stay_have_their_own_log_densities():
+    with pm.Model() as model:
+        b, scale = pm.Normal("b"), pm.HalfNormal("scale")
+        pm.Normal("y", b * X, scale, observed=X)
+        pm.Normal("z", b, 2.0, observed=np.array([1.0, 3.0]))
+    coreset = build_coreset(
+        model, observed="y", size=5, method="uniform", random_seed=1, progressbar=False
+    )
+    draws = draws_from(0.0, n_draws=40)
+    posterior = draws["posterior"].to_dataset()
+    draws["posterior"] = posterior.assign(scale=np.exp(posterior["b"]))
+    found = coreset.with_log_densities(draws)
+    assert set(found["log_likelihood"].data_vars) == {"coreset_loglik", "z"}
+    assert set(found["log_prior"].data_vars) == {"b", "scale"}
+    del draws["posterior"]["scale"]
+    with pytest.raises(InvalidDataError, match="'scale'"):
+        coreset.with_log_densities(draws)

@@ -28,6 +28,10 @@ Y = 0.5 - 0.7 * X + _rng.normal(size=(MONTHS, N))
 DATA = {"x": X.ravel(), "y": Y.ravel()}
 
 
+def pickled(thing):
+    return pickle.loads(pickle.dumps(thing))
+
+
 def month(i):
     return {"x": X[i], "y": Y[i]}
 
@@ -104,7 +108,7 @@ def test_nothing_that_was_measured_under_the_old_priors_is_kept(first):
         other.importance_draws()
     assert first.certificate is not None
     assert "other priors" in repr(other)
-    assert pickle.loads(pickle.dumps(other)).certificate is None
+    assert pickled(other).certificate is None
 
 
 def test_priors_may_depend_on_more_variables(first):
@@ -226,6 +230,80 @@ def test_extended_coresets_are_stored_and_merged(steps, tmp_path):
     )
     assert merged.n_observations == N * MONTHS
     assert divergence(merged) < 0.02
+
+
+# -- new rows elsewhere ----------------------------------------------------------------------------
+
+
+HEAD = {name: values[:30] for name, values in month(1).items()}
+CHUNKS = [
+    {name: values[i : i + 400] for name, values in month(1).items()} for i in range(0, N, 400)
+]
+
+
+@pytest.fixture(scope="module")
+def appended(first):
+    """The coreset of the first month with the second one, which is read in chunks."""
+    return first.extend(regression(HEAD), rows=open_rows(CHUNKS), size=SIZE, random_seed=1)
+
+
+def test_rows_elsewhere_extend_as_those_in_memory_do(first, steps, appended):
+    data = {name: DATA[name][: 2 * N] for name in DATA}
+    assert appended.n_observations == appended.n_distinct == 2 * N
+    assert appended.size <= SIZE
+    assert appended.ancestry.rows == (N, N)
+    assert divergence(appended, data) < max(appended.ancestry.bound, 1e-6)
+    assert_array_equal(appended.rows["data y"], DATA["y"][appended.indices])
+    draws = draws_of(data, appended.weights, appended.indices)
+    full = [each.loglikelihood.look(draws).total for each in (appended, steps[1])]
+    assert_allclose(full[0] - full[0].mean(), full[1] - full[1].mean(), atol=1e-8)
+    with pytest.raises(CoresetError, match="extended without the old rows"):
+        appended.loo(draws)
+
+
+def test_rows_elsewhere_are_extended_and_have_other_priors_in_turn(appended):
+    data = {name: DATA[name][: 2 * N] for name in DATA}
+    other = appended.with_model(regression(HEAD, prior_sd=0.02, centre="centre"))
+    draws = draws_of(data, other.weights, other.indices)
+    draws["posterior"] = draws["posterior"].to_dataset().assign(centre=draws["posterior"]["a"])
+    assert_allclose(other.log_ratios(draws), appended.log_ratios(draws), rtol=1e-9)
+    longer = pickled(appended).extend(regression(month(2)), size=SIZE, random_seed=2)
+    assert longer.n_observations == 3 * N
+    assert divergence(longer, {name: DATA[name][: 3 * N] for name in DATA}) < 0.01
+
+
+def test_weights_of_rows_elsewhere_count(first):
+    few = {name: values[:5] for name, values in month(1).items()}
+    rows = open_rows(few | {"copies": np.full(5, 3.0)}, weight="copies")
+    found = first.extend(regression(HEAD), rows=rows, size=1_000, random_seed=1)
+    assert found.size == first.size + 5
+    assert (found.n_observations, found.n_distinct) == (N + 15, N + 5)
+    assert_array_equal(found.weights[-5:], 3.0)
+
+
+def test_samples_of_old_and_new_rows_have_the_right_mean(appended):
+    """Of multinomial sums: their variance is (W sum u x^2 - (sum u x)^2) / size."""
+    source, size, keys = appended.loglikelihood.source, 40, range(400)
+    every = source.in_memory.all
+    x, u = every.arrays[0], every.base_weights
+    sums = []
+    for key in keys:
+        scan = source.scan(size, key=key)
+        assert_allclose(scan.weights.sum(), source.total_weight)
+        sums.append(scan.weights @ scan.rows.arrays[0])
+    se = np.sqrt((u.sum() * u @ x**2 - (u @ x) ** 2) / size / len(keys))
+    assert abs(np.mean(sums) - u @ x) < 4 * se
+    assert abs(np.std(sums) / se / np.sqrt(len(keys)) - 1) < 4 / np.sqrt(2 * len(keys))
+    distinct = source.scan(size, key=1, distinct=True)
+    assert len(distinct.rows) == size
+    assert_allclose(distinct.weights.sum(), source.total_weight)
+
+
+def test_what_are_no_rows_is_refused(first):
+    with pytest.raises(InvalidOptionError, match="rows is a dict"):
+        first.extend(regression(HEAD), rows=month(1))
+    with pytest.raises(InvalidDataError, match="other priors"):
+        first.extend(regression(HEAD, prior_sd=1.0), rows=open_rows(CHUNKS))
 
 
 @pytest.mark.parametrize(

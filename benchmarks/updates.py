@@ -1,0 +1,95 @@
+"""A coreset that is kept up to date, and one under other priors.
+
+The flights of January and February, and each later month by `extend`; beside it, a coreset of all
+rows so far.  And a coreset under other priors by `with_model`, beside one that is built for each of
+them.  J is the symmetrised divergence from the posterior of all rows, at fresh draws of the
+coreset's own: those of NUTS, or for coresets that were just built, those of their certificates.
+"""
+
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+
+from benchmarks.curves import brief, markdown
+from benchmarks.predicted import timed
+from benchmarks.real_rows import visits
+from pymc_coresets import Certificate, Check, Coreset, build_coreset, open_rows
+
+# isort: split
+import flights
+
+FIRST = 2  # months of the first coreset
+MONTHLY = (
+    "rows so far", "update: rows", "bound", "J", "k-hat", "s",
+    "all at once: rows", "J", "k-hat", "s",
+)  # fmt: skip
+PRIORS = ("slope sd", "one coreset: J", "k-hat", "needs weights", "built for it: J", "k-hat")
+
+
+def judged(coreset: Coreset, seed: int) -> Check:
+    idata = coreset.sample(draws=500, chains=2, random_seed=seed, progressbar=False, quiet=True)
+    return coreset.check(idata, draws=1_000)
+
+
+def with_all_rows(coreset: Coreset, model: pm.Model, folder: Path) -> Coreset:
+    """Return an extended coreset that can be compared with all rows so far."""
+    columns = {v.name: v.get_value() for v in model.data_vars}
+    path = folder / "coreset.nc"
+    coreset.to_netcdf(path)
+    return Coreset.from_netcdf(path, model, rows=open_rows(columns))
+
+
+def months_table(n_months: int) -> str:
+    data = flights.load_flights()
+    parts = [part for _, part in data.groupby("month", observed=True)]
+    data = pd.concat(parts[:FIRST])
+    longer = build_coreset(flights.build_model(data), random_seed=1, progressbar=False)
+    rows = []
+    for i, part in enumerate(parts[FIRST : FIRST + n_months]):
+        data = pd.concat([data, part])
+        new, every = flights.build_model(part), flights.build_model(data)
+        longer, seconds = timed(partial(longer.extend, new, random_seed=i))
+        at_once, of_all = timed(partial(build_coreset, every, random_seed=i, progressbar=False))
+        with tempfile.TemporaryDirectory() as folder:
+            ours = judged(with_all_rows(longer, every, Path(folder)), i)
+        rows.append(
+            [
+                f"{len(data):,}",
+                f"{longer.size}",
+                brief(longer.ancestry.bound),
+                *_figures(ours),
+                f"{seconds:.1f}",
+                f"{at_once.size}",
+                *_figures(at_once.certificate),
+                f"{of_all:.1f}",
+            ]
+        )
+        print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
+    return markdown(MONTHLY, rows)
+
+
+def _figures(check: Certificate | Check | None) -> tuple[str, str]:
+    assert check is not None  # the default method certifies what it returns
+    return brief(check.symmetrised_kl), f"{check.pareto_khat:.2f}"
+
+
+def priors_table(n_priors: int) -> str:
+    """Return the table, and what it took."""
+    coreset = build_coreset(visits(), random_seed=1, progressbar=False)
+    rows, seconds = [], np.zeros(2)
+    for i, sd in enumerate(np.geomspace(0.01, 10, n_priors)):
+        model = visits(float(sd))
+        other, quick = timed(partial(coreset.with_model, model))
+        built, slow = timed(partial(build_coreset, model, random_seed=i, progressbar=False))
+        seconds += [quick, slow]
+        check = judged(other, i)
+        weights = "yes" if check.needs_reweighting else "no"
+        rows.append([f"{sd:.3f}", *_figures(check), weights, *_figures(built.certificate)])
+        print(*rows[-1], sep=" | ", file=sys.stderr, flush=True)
+    words = f"with_model: {seconds[0]:.1f} processor seconds, builds: {seconds[1]:.1f}"
+    return f"{markdown(PRIORS, rows)}\n\nIn all, {words}"

@@ -1,40 +1,59 @@
 """Coresets of models with hundreds and thousands of groups: ``python -m benchmarks.groups``.
 
-Logistic regressions with an effect of each group and an unknown scale of the effects.  The
-posterior of the coreset is compared with that of all rows, both by nested Laplace approximations,
-over all dimensions: largest shifts of means in posterior sd, ratios of sds, and the symmetrised KL
+Regressions with an effect of each group and an unknown scale of the effects.  The posterior of the
+coreset is compared with that of all rows, both by nested Laplace approximations, over all
+dimensions: largest shifts of means in posterior sd, ratios of sds, and the symmetrised KL
 divergence.  Beside it stands a uniform sample of as many rows.
 
-``python -m benchmarks.groups --cases a d --part 0.2`` runs some of the cases on a part of the data.
+``--cases a d --part 0.2 --seeds 1 2`` runs some of the cases on a part of the data; figures are
+medians over the seeds, and the worst for shifts and ratios.  ``--certificate`` builds fifty
+coresets of all qualities, and counts those that are called reliable and are not.  ``--nuts``
+compares a case with NUTS on all rows, which takes long.
 """
 
 import argparse
+import math
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pymc as pm
 from rich.console import Console
 from rich.table import Table
 
-from pymc_coresets import build_coreset
-from pymc_coresets.rows.keyed import random_key
+from pymc_coresets import BlockPursuit, Certificate, SamplingError, build_coreset, compare
+from pymc_coresets.diagnostics.importance import pareto_smooth
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.progress import Reporter
+from pymc_coresets.reading.blocks.structure import Blocks, find_blocks
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.grouped_sampler import GroupedSampler
 from pymc_coresets.sampling.nested_laplace import NestedLaplace
 from pymc_coresets.sampling.reuse import Samplers
+from pymc_coresets.solving.solution import Solution
+
+type Array = np.ndarray
 
 N_SLOPES = 4
 N_POINTS = 200  # of the shared variables, for the divergence of the groups given these
+DISPERSION = 2.0  # of negative binomial counts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A table of rows in groups, and whether a slope differs between these, too."""
+    """A table of rows in groups, and how they are modelled."""
 
     name: str
     n_groups: int
     n_rows: int
+    likelihood: str = "logistic"
     uneven: bool = False
     slopes: bool = False
+    centred: bool = True
 
 
 CASES = {
@@ -42,32 +61,68 @@ CASES = {
     "b": Case(name="2 000 groups", n_groups=2_000, n_rows=300_000),
     "c": Case(name="2 to 20 000 rows a group", n_groups=2_000, n_rows=150_000, uneven=True),
     "d": Case(name="intercepts and slopes", n_groups=1_000, n_rows=150_000, slopes=True),
+    "e": Case(name="Poisson", n_groups=500, n_rows=50_000, likelihood="Poisson"),
+    "f": Case(name="negative binomial", n_groups=500, n_rows=50_000, likelihood="negative"),
+    "g": Case(
+        name="intercepts and slopes, not centred",
+        n_groups=500,
+        n_rows=50_000,
+        slopes=True,
+        centred=False,
+    ),
+    "h": Case(name="10 000 groups", n_groups=10_000, n_rows=1_000_000),
 }
+
+
+def sizes_of(case: Case, rng: np.random.Generator) -> Array:
+    """Return how many rows each group has; many of the small ones are of one class."""
+    if not case.uneven:
+        return np.full(case.n_groups, case.n_rows // case.n_groups)
+    shares = rng.pareto(0.9, case.n_groups) + 0.02
+    return np.maximum(2, np.minimum(case.n_rows * shares / shares.sum(), 20_000)).astype(int)
 
 
 def model_of(case: Case, rng: np.random.Generator) -> pm.Model:
     """Draw data, and return the model of them."""
-    n_groups = case.n_groups
-    if case.uneven:
-        shares = rng.pareto(0.9, n_groups) + 0.02
-        sizes = np.maximum(2, np.minimum(case.n_rows * shares / shares.sum(), 20_000)).astype(int)
-    else:
-        sizes = np.full(n_groups, case.n_rows // n_groups)
-    group = rng.permutation(np.repeat(np.arange(n_groups), sizes))
+    sizes = sizes_of(case, rng)
+    group = rng.permutation(np.repeat(np.arange(case.n_groups), sizes))
     x = rng.normal(size=(len(group), N_SLOPES))
-    eta = x @ rng.normal(0, 0.5, N_SLOPES) + rng.normal(-0.5, 0.7, n_groups)[group]
+    eta = x @ rng.normal(0, 0.5, N_SLOPES) + rng.normal(-0.5, 0.7, case.n_groups)[group]
     if case.slopes:
-        eta += rng.normal(0, 0.4, n_groups)[group] * x[:, 0]
-    y = rng.binomial(1, 1 / (1 + np.exp(-eta)))
-    with pm.Model(coords={"group": np.arange(n_groups)}) as model:
+        eta += rng.normal(0, 0.4, case.n_groups)[group] * x[:, 0]
+    with pm.Model(coords={"group": np.arange(case.n_groups)}) as model:
         mean, sd = pm.Normal("mean", 0, 2), pm.HalfNormal("sd", 1)
-        intercept = pm.Normal("intercept", mean, sd, dims="group")
+        intercept = effect("intercept", mean, sd, centred=case.centred)
         predictor = x @ pm.Normal("slopes", 0, 1, shape=N_SLOPES) + intercept[group]
         if case.slopes:
-            own = pm.Normal("own_slope", 0, pm.HalfNormal("sd_slope", 1), dims="group")
+            own = effect("own_slope", 0, pm.HalfNormal("sd_slope", 1), centred=case.centred)
             predictor = predictor + own[group] * x[:, 0]
-        pm.Bernoulli("y", logit_p=predictor, observed=y)
+        observe(case.likelihood, predictor, eta, rng)
     return model
+
+
+def effect(name: str, mean: pm.Distribution, sd: pm.Distribution, *, centred: bool) -> pm.Model:
+    """Add an effect of each group to the model."""
+    if centred:
+        return pm.Normal(name, mean, sd, dims="group")
+    return mean + sd * pm.Normal(f"{name}_standard", dims="group")
+
+
+def observe(
+    likelihood: str, predictor: pm.Distribution, eta: Array, rng: np.random.Generator
+) -> None:
+    """Add outcomes to the model, drawn where the linear predictor is `eta`."""
+    if likelihood == "logistic":
+        pm.Bernoulli("y", logit_p=predictor, observed=rng.binomial(1, 1 / (1 + np.exp(-eta))))
+    elif likelihood == "Poisson":
+        pm.Poisson("y", pm.math.exp(predictor), observed=rng.poisson(np.exp(eta)))
+    else:
+        y = rng.negative_binomial(DISPERSION, DISPERSION / (DISPERSION + np.exp(eta)))
+        dispersion = pm.Gamma("dispersion", 2, 1)
+        pm.NegativeBinomial("y", mu=pm.math.exp(predictor), alpha=dispersion, observed=y)
+
+
+# -- how far two posteriors are from each other ----------------------------------------------------
 
 
 def gap(one: NestedLaplace, other: NestedLaplace, rng: np.random.Generator) -> float:
@@ -88,49 +143,221 @@ def gap(one: NestedLaplace, other: NestedLaplace, rng: np.random.Generator) -> f
     return float(shared + local.sum(axis=1).mean())
 
 
-def compared(full: NestedLaplace, other: NestedLaplace) -> list[str]:
-    """Divergence, shifts and ratios, in words."""
+def divergence(one: NestedLaplace, other: NestedLaplace) -> float:
+    """Symmetrised KL divergence in nats, over all dimensions."""
     rng = np.random.default_rng(1)
-    shared, local = full.deviations()
-    of_shared, of_local = other.deviations()
-    nowhere = np.zeros((1, full.n_shared))
-    centre = full.given(nowhere)[0][0]
-    # At the means of the shared variables, each of its own approximation.
-    moved = (other.given(nowhere)[0][0] - centre) / local
-    ratios = of_shared / shared, of_local / local
-    return [
-        f"{gap(full, other, rng) + gap(other, full, rng):.2g}",
-        f"{np.abs((other.mode - full.mode) / shared).max():.2g} / {np.abs(moved).max():.2g}",
-        " / ".join(f"{r.min():.2f}–{r.max():.2f}" for r in ratios),
-    ]
+    return gap(one, other, rng) + gap(other, one, rng)
 
 
-def measured(case: Case, console: Console) -> list[str]:
-    """Build a coreset, and return a row of the table."""
-    model = model_of(case, np.random.default_rng(1))
-    wall, processor = time.perf_counter(), time.process_time()
-    coreset = build_coreset(model, method="block_pursuit", random_seed=1, progressbar=False)
-    wall, processor = time.perf_counter() - wall, time.process_time() - processor
+@dataclass(frozen=True)
+class Distances:
+    """Shifts of means in posterior sd, and ratios of sds: of shared and of local variables."""
+
+    shifts: tuple[float, float]
+    ratios: tuple[Array, Array]
+
+    @classmethod
+    def of(cls, full: NestedLaplace, other: NestedLaplace) -> "Distances":
+        """At the means of the shared variables, each of its own approximation."""
+        (shared, local), (of_shared, of_local) = full.deviations(), other.deviations()
+        nowhere = np.zeros((1, full.n_shared))
+        moved = (other.given(nowhere)[0][0] - full.given(nowhere)[0][0]) / local
+        shift = np.abs((other.mode - full.mode) / shared).max()
+        return cls(
+            (float(shift), float(np.abs(moved).max())),
+            (ends(of_shared / shared), ends(of_local / local)),
+        )
+
+
+def ends(values: Array) -> Array:
+    """Return the smallest and the largest."""
+    return np.array([values.min(), values.max()])
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What one coreset is like."""
+
+    dims: str
+    size: int
+    rounds: int
+    objective: float
+    khat: float
+    true: float
+    distances: Distances
+    uniform: float
+    seconds: float
+
+
+def figures(case: Case, seed: int, *, uniform: bool) -> Figures:
+    """Build a coreset, and compare its posterior with that of all rows."""
+    model = model_of(case, np.random.default_rng(seed))
+    started = time.process_time()
+    coreset = build_coreset(model, method="block_pursuit", random_seed=seed, progressbar=False)
+    seconds = time.process_time() - started
     loglik = coreset.loglikelihood
     assert loglik is not None
     sampler = Samplers(loglik, "pymc").by_groups()
     full, rows = sampler.approximation, loglik.source.at(coreset.indices)
-    found = compared(full, sampler.approximation_of(rows, coreset.weights))
-    scan = loglik.source.scan(coreset.size, key=random_key(np.random.default_rng(1)))
-    uniform = compared(full, sampler.approximation_of(scan.rows, scan.weights))
-    last = coreset.history.isel(step=-1)
-    row = [
+    own = sampler.approximation_of(rows, coreset.weights)
+    return Figures(
+        dims=f"{loglik.n_dims:,}, {loglik.n_rows:,}",
+        size=coreset.size,
+        rounds=coreset.history.sizes["step"],
+        objective=coreset.objective,
+        khat=float(coreset.history.isel(step=-1)["pareto_khat"]),
+        true=divergence(full, own),
+        distances=Distances.of(full, own),
+        uniform=of_uniform(sampler, coreset.size, full) if uniform else np.nan,
+        seconds=seconds,
+    )
+
+
+def of_uniform(sampler: GroupedSampler, size: int, full: NestedLaplace) -> float:
+    """Return the divergence of a uniform sample: infinite where its posterior has no mode."""
+    rows = sampler.data.rows
+    drawn = np.random.default_rng(1).choice(len(rows), size, replace=False)
+    weights = np.full(size, rows.base_weights.sum() / size)
+    try:
+        return divergence(full, sampler.approximation_of(rows.take(np.sort(drawn)), weights))
+    except SamplingError:
+        return np.inf
+
+
+def row_of(case: Case, found: Sequence[Figures]) -> list[str]:
+    """Medians over the seeds; the worst shifts and ratios."""
+
+    def median(name: str) -> float:
+        return float(np.median([getattr(f, name) for f in found]))
+
+    shifts = np.max([f.distances.shifts for f in found], axis=0)
+    ratios = [ends(np.concatenate([f.distances.ratios[i] for f in found])) for i in (0, 1)]
+    size = median("size")
+    return [
         case.name,
-        f"{loglik.n_dims:,}, {loglik.n_rows:,}",
-        f"{coreset.size:,} ({coreset.size / case.n_groups:.1f})",
-        f"{coreset.history.sizes['step']}",
-        f"{coreset.objective:.2g}, {float(last['pareto_khat']):.2f}",
-        *found,
-        uniform[0],
-        f"{processor:.0f} ({wall:.0f})",
+        found[0].dims,
+        f"{size:,.0f} ({size / case.n_groups:.1f})",
+        f"{max(f.rounds for f in found)}",
+        f"{median('objective'):.2g}, {max(f.khat for f in found):.2f}",
+        f"{median('true'):.2g}",
+        " / ".join(f"{shift:.2g}" for shift in shifts),
+        " / ".join(f"{low:.2f}–{high:.2f}" for low, high in ratios),
+        f"{found[0].uniform:.2g}",
+        f"{median('seconds'):.0f}",
     ]
-    console.print(" | ".join(row))
-    return row
+
+
+# -- certificates ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """One coreset, what its certificate says, and what is true."""
+
+    size: int
+    negligible: bool
+    reliable: bool
+    said: float
+    khat: float
+    true: float
+    shift: float  # of a mean of the re-weighted draws, in posterior sd
+    error: float  # of that mean, by the effective number of draws
+
+    @property
+    def is_false(self) -> bool:
+        """Negligible though it is not, or reliable though re-weighted means are off."""
+        return (self.negligible and self.true > 0.1) or (
+            self.reliable and self.shift > 0.1 + 4 * self.error
+        )
+
+
+def builds(n_builds: int) -> Iterator[Build]:
+    """Coresets of five data sets, from those that are far too rough to those that are fine."""
+    case, per_model = Case(name="small", n_groups=100, n_rows=5_000), max(n_builds // 5, 1)
+    for seed in range(5):
+        loglik = LogLikelihood(find_observations(model_of(case, np.random.default_rng(seed))))
+        sampler = Samplers(loglik, "pymc").by_groups()
+        space, blocks = Unconstrained(loglik.observations.model), find_blocks(loglik.observations)
+        assert isinstance(blocks, Blocks)
+        for k in range(per_model):
+            method = BlockPursuit(
+                tolerance=10.0 ** (1.5 - 4.5 * k / per_model), draws=(100, 400)[k % 2], max_rounds=1
+            )
+            # All builds share the approximation of the posterior of all rows.
+            job: Any = SimpleNamespace(
+                by_groups=lambda: sampler,  # noqa: B023
+                rng=np.random.default_rng(k),
+                report=Reporter(show=False),
+                deadline=math.inf,
+            )
+            yield judged(method.run(job), sampler, space, blocks.shared_columns)
+
+
+def judged(
+    solution: Solution, sampler: GroupedSampler, space: Unconstrained, shared: Array
+) -> Build:
+    """Compare what the certificate says with the truth."""
+    assert solution.log_ratios is not None
+    assert solution.proposal is not None
+    certificate = Certificate.of(solution.log_ratios)
+    own = sampler.approximation_of(solution.rows, solution.weights)
+    x = space.free(solution.proposal.draws)[:, shared]
+    z = (x - sampler.approximation.mode) / sampler.approximation.deviations()[0]
+    weights = pareto_smooth(solution.log_ratios[None]).weights[0]
+    return Build(
+        size=len(solution.rows),
+        negligible=certificate.negligible,
+        reliable=certificate.reliable,
+        said=certificate.symmetrised_kl,
+        khat=certificate.pareto_khat,
+        true=divergence(sampler.approximation, own),
+        shift=float(np.abs(weights @ z / weights.sum()).max()),
+        error=1 / np.sqrt(certificate.ess),
+    )
+
+
+def print_certificates(console: Console, n_builds: int) -> None:
+    """Print each build, and how many certificates were false."""
+    table = Table("rows", "J", "k-hat", "true KL", "shift, re-weighted", "called", "false")
+    n_false = 0
+    for build in builds(n_builds):
+        called = "negligible" if build.negligible else "reliable" if build.reliable else "neither"
+        table.add_row(
+            f"{build.size:,}",
+            f"{build.said:.2g}",
+            f"{build.khat:.2f}",
+            f"{build.true:.2g}",
+            f"{build.shift:.2f} ± {build.error:.2f}",
+            called,
+            "false" if build.is_false else "",
+        )
+        n_false += build.is_false
+    console.print(table, f"{n_false} false")
+
+
+# -- NUTS ------------------------------------------------------------------------------------------
+
+
+def print_nuts(console: Console, case: Case) -> None:
+    """Compare draws of the coreset's posterior with those of NUTS on all rows."""
+    model = model_of(case, np.random.default_rng(1))
+    sampling = {"draws": 1_000, "tune": 500, "chains": 2, "cores": 1, "progressbar": False}
+    started = time.process_time()
+    coreset = build_coreset(model, method="block_pursuit", random_seed=1, progressbar=False)
+    built = time.process_time() - started
+    ours = coreset.sample(random_seed=1, **sampling)
+    sampled = time.process_time() - started - built
+    started = time.process_time()
+    full = pm.sample(model=model, random_seed=1, nuts_sampler="nutpie", **sampling)
+    seconds = time.process_time() - started
+    console.print(
+        f"{case.name}: {coreset.size:,} rows; built in {built:.0f} processor seconds, sampled in "
+        f"{sampled:.0f}; all rows in {seconds:.0f}"
+    )
+    console.out(repr(compare(full=full, approximation=ours)), highlight=False)
 
 
 def main() -> None:
@@ -138,16 +365,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--part", type=float, default=1.0, help="of the groups and rows")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1])
+    parser.add_argument("--certificate", type=int, nargs="?", const=50, help="number of builds")
+    parser.add_argument("--nuts", action="store_true", help="compare with NUTS on all rows")
     options = parser.parse_args()
+    console, part = Console(width=180), options.part
+    cases = [
+        replace(case, n_groups=round(part * case.n_groups), n_rows=round(part * case.n_rows))
+        for case in (CASES[name] for name in options.cases)
+    ]
+    if options.certificate:
+        print_certificates(console, options.certificate)
+        return
+    if options.nuts:
+        for case in cases:
+            print_nuts(console, case)
+        return
     table = Table(
-        *("case", "D, N", "rows (a group)", "rounds", "J, k-hat", "sKL", "shift shared / local"),
-        *("sd ratio shared / local", "uniform: sKL", "processor s (wall)"),
+        *(
+            "case",
+            "D, N",
+            "rows (a group)",
+            "rounds",
+            "J, k-hat",
+            "true KL",
+            "shifts: shared / local",
+        ),
+        *("sd ratios: shared / local", "uniform: KL", "processor s"),
     )
-    console = Console(width=180)
-    for name in options.cases:
-        case, part = CASES[name], options.part
-        case = replace(case, n_groups=round(part * case.n_groups), n_rows=round(part * case.n_rows))
-        table.add_row(*measured(case, console))
+    for case in cases:
+        found = []
+        for seed in options.seeds:
+            found.append(figures(case, seed, uniform=seed == options.seeds[0]))
+            console.print(" | ".join(row_of(case, found[-1:])))
+        table.add_row(*row_of(case, found))
     console.print(table)
 
 

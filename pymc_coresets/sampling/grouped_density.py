@@ -1,103 +1,65 @@
 """A posterior's density in parts: what groups of rows share, and what each of them has alone."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from pymc_coresets.compat.pytensor_api import graph_inputs
-from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import density_mode
+from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.rewrite import POTENTIAL
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.grouped import GroupedRows
 
 __all__ = ["GroupedDensity", "GroupedPrior"]
 
 type Array = NDArray[np.float64]
-type Whole = NDArray[np.int64]
 
 _ABSENT = -1
 
 
 class GroupedPrior:
-    """The prior of a model, level by level, on the unconstrained scale.
+    """What a model has besides its rows, level by level, on the unconstrained scale.
+
+    Priors, potentials, and observed variables that are not summarised.
 
     Parameters
     ----------
-    space : Unconstrained
-        All terms of its model but the potential of the rows belong to the prior.
-    local : mapping of str to (int or None)
-        The variables that belong to levels, and along which axis; None for several axes.
-    local_columns : sequence of ndarray of int64
-        Where the variables of each level stand in the unconstrained vector.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If a term besides the priors of these variables depends on them.
+    blocks : Blocks
+        Which coordinates and which terms belong to which level.
 
     Attributes
     ----------
     shared_columns : ndarray of int64, of shape (p,)
-        Where the other variables stand.
+        Where the shared variables stand in the unconstrained vector.
     local_columns : ndarray of int64, of shape (G, q)
         Those of the levels, q for the largest; -1 where a level has fewer.
 
     Examples
     --------
+    >>> from pymc_coresets.reading.blocks.structure import find_blocks
+    >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
-    ...     mu = pm.Normal("mu")
-    ...     effect = pm.Normal("effect", mu, 1.0, shape=3)
-    >>> columns = [np.array([1]), np.array([2]), np.array([3])]
-    >>> prior = GroupedPrior(Unconstrained(model), {"effect": 0}, columns)
-    >>> draws, shared, by_level = prior.at(np.zeros((2, 4)))
-    >>> shared.round(3), by_level.shape
-    (array([-0.919, -0.919]), (2, 3))
+    ...     effect = pm.Normal("effect", pm.Normal("mu"), 1.0, shape=3)
+    ...     y = pm.Normal("y", effect[[0, 1, 2, 2]], 1.0, observed=np.arange(4.0))
+    >>> prior = GroupedPrior(find_blocks(find_observations(model)))
+    >>> draws, shared, by_level = prior.at(np.array([[2.0, 0.0, 0.0, 3.0]]))
+    >>> shared, by_level  # up to a constant
+    (array([-2.]), array([[-2. , -2. , -0.5]]))
     """
 
-    def __init__(
-        self,
-        space: Unconstrained,
-        local: Mapping[str, int | None],
-        local_columns: Sequence[Whole],
-    ) -> None:
-        self._space, self._local = space, local
-        n_local = max(map(len, local_columns))
-        self.local_columns = np.full((len(local_columns), n_local), _ABSENT)
-        levels = np.full(space.n_dims, _ABSENT)
-        for level, columns in enumerate(local_columns):
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self.shared_columns = blocks.shared_columns
+        n_local = max(map(len, blocks.local_columns))
+        self.local_columns = np.full((blocks.n_blocks, n_local), _ABSENT)
+        for level, columns in enumerate(blocks.local_columns):
             self.local_columns[level, : len(columns)] = columns
-            levels[columns] = level
-        self.shared_columns = np.flatnonzero(levels == _ABSENT)
-        self._levels = levels
-        self._refuse_other_terms()
-
-    def _refuse_other_terms(self) -> None:
-        # They would be taken for terms of shared variables, and the draws for those of the model.
-        model = self._space.model
-        local = {model.rvs_to_values[model[name]]: name for name in self._local}
-        for name, axis in self._local.items():
-            if axis is None and self._parts[name].type.ndim != self._space.columns[name].ndim:
-                raise UnsupportedModelError(
-                    f"Several axes of {name!r} run over levels, and its prior is not elementwise: "
-                    "write it with a prior for each entry, or use method='pursuit'."
-                )
-        for name, term in self._parts.items():
-            of_levels = [local[v] for v in graph_inputs([term]) if v in local]
-            if of_levels and name not in self._local:
-                raise UnsupportedModelError(
-                    f"{name!r} depends on {of_levels[0]!r}, which has a value for each level, and "
-                    "is neither its prior nor made of the rows. Write it into the prior, or use "
-                    "method='pursuit'."
-                )
 
     @property
     def present(self) -> NDArray[np.bool_]:
@@ -107,61 +69,39 @@ class GroupedPrior:
 
     def at(self, x: Array) -> tuple[Draws, Array, Array]:
         """Return draws of the variables, and the log-density, shared (B,) and by level (B, G)."""
-        found = [self._terms(*self._values(row)) for row in x]
-        names = [rv.name for rv in self._space.model.free_RVs]
-        *values, shared = (np.stack(column) for column in zip(*found, strict=True))
-        draws = Draws(dict(zip(names, values[: len(names)], strict=True)))
-        by_level = np.zeros((len(x), len(self.local_columns)))
-        for term, member in zip(values[len(names) :], self._members, strict=True):
-            by_level += term.reshape(len(x), -1) @ member
-        return draws, shared, by_level
+        variables = self._blocks.prior.parting.graphs.variables
+        *values, terms = (
+            np.stack(column)
+            for column in zip(*(self._terms(*self._values(row)) for row in x), strict=True)
+        )
+        sums = terms @ self._members
+        draws = Draws(dict(zip(variables, values, strict=True)))
+        return draws, sums[:, -1], sums[:, :-1]
 
     def _values(self, x: Array) -> list[Array]:
-        return [x[of].reshape(shape) for of, shape in self._slices]
+        inputs = self._blocks.prior.inputs.values()
+        ends = np.cumsum([np.prod(v.type.shape, dtype=int) for v in inputs])
+        return [
+            np.asarray(own.reshape(v.type.shape), v.type.dtype)
+            for own, v in zip(np.split(x, ends[:-1]), inputs, strict=True)
+        ]
 
     @cached_property
-    def _slices(self) -> list[tuple[slice, tuple[int, ...]]]:
-        """Where the value of each variable stands in the vector, and its shape."""
-        columns, rvs = self._space.columns, self._space.model.values_to_rvs
-        own = [columns[rvs[value].name] for value in self._space.model.value_vars]
-        return [(slice(c.min(), c.max() + 1), c.shape) for c in own]
-
-    @cached_property
-    def _parts(self) -> dict[str, Any]:
-        """The terms of the log-density, of variables that belong to levels and of others."""
-        model = self._space.model
-        parts = [v for v in [*model.basic_RVs, *model.potentials] if v.name != POTENTIAL]
-        terms = dict(zip((v.name for v in parts), model.logp(vars=parts, sum=False), strict=True))
-        for name, axis in self._local.items():
-            if axis is not None:
-                others = [i for i in range(terms[name].type.ndim) if i != axis]
-                terms[name] = terms[name].sum(axis=others)
-        return terms
-
-    @cached_property
-    def _members(self) -> list[csr_array]:
-        """Which level each entry of a variable's term belongs to: (n_entries, G) of 0 and 1."""
-        columns, found = self._space.columns, []
-        for name, axis in self._local.items():
-            own = columns[name]
-            if axis is not None:
-                own = np.moveaxis(own, axis, 0).reshape(own.shape[axis], -1)[:, 0]
-            levels = self._levels[own.ravel()]
-            entries = (np.ones(levels.size), (np.arange(levels.size), levels))
-            found.append(csr_array(entries, shape=(levels.size, len(self.local_columns))))
-        return found
+    def _members(self) -> csr_array:
+        """The level of each entry of all terms, 0 or 1: (n_entries, G + 1), shared ones last."""
+        owners = [np.zeros(0, np.int64), *(term.levels for term in self._blocks.prior.terms)]
+        levels = np.concatenate(owners) % (self._blocks.n_blocks + 1)  # of -1, the last
+        entries = (np.ones(levels.size), (np.arange(levels.size), levels))
+        return csr_array(entries, shape=(levels.size, self._blocks.n_blocks + 1))
 
     @cached_property
     def _terms(self) -> Any:  # noqa: ANN401
-        """Free variables on their own scale, and the terms of the log-density."""
-        model, parts = self._space.model, self._parts
-        shared = sum(
-            (t.sum() for name, t in parts.items() if name not in self._local), np.zeros(())
-        )
-        local = [parts[name] for name in self._local]
-        outputs = [*model.replace_rvs_by_values(model.free_RVs), *local, shared]
+        """Free variables on their own scale, and all terms of the log-density in one vector."""
+        prior = self._blocks.prior
+        terms = pt.concatenate([np.zeros(0), *(term.graph.ravel() for term in prior.terms)])
+        outputs = [*prior.parting.graphs.variables.values(), terms]
         function = pm.compile(
-            model.value_vars, outputs, mode=density_mode(), on_unused_input="ignore"
+            [*prior.inputs.values()], outputs, mode=density_mode(), on_unused_input="ignore"
         )
         function.trust_input = True
         return function

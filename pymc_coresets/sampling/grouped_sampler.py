@@ -73,17 +73,7 @@ class GroupedSampler:
 
     def __init__(self, sampler: CoresetSampler, blocks: Blocks) -> None:
         self._sampler, self._blocks = sampler, blocks
-        self._loglik = sampler.loglikelihood
-        # The coreset's model has the same variables, perhaps in another order.
-        here, there = (
-            space.columns
-            for space in (sampler.space, Unconstrained(self._loglik.observations.model))
-        )
-        place = np.empty(sampler.space.n_dims, dtype=np.int64)
-        for name, columns in there.items():
-            place[columns.ravel()] = here[name].ravel()
-        local_columns = [place[of_level] for of_level in blocks.local_columns]
-        self._prior = GroupedPrior(sampler.space, blocks.local, local_columns)
+        self._loglik, self._prior = sampler.loglikelihood, GroupedPrior(blocks)
 
     @property
     def n_shared(self) -> int:
@@ -187,10 +177,19 @@ class GroupedSampler:
         return GroupedDensity(self._prior, self._loglik, data)
 
     def _found(self, density: GroupedDensity, like: NestedLaplace | None) -> NestedLaplace:
-        start = self._sampler.space.start[self._prior.shared_columns]
+        start = self._space.start[self._prior.shared_columns]
         return find_nested_laplace(density, start, self.n_levels, self.n_local, like)
 
+    @cached_property
+    def _space(self) -> Unconstrained:
+        return Unconstrained(self._loglik.observations.model)
+
     def _variances(self, density: GroupedDensity, around: NestedLaplace) -> Array:
+        """Of all coordinates, in the order of the coreset's model, which may be another one."""
         shared, local = around.deviations()
-        variances: Array = np.square(density.positions(shared[None], local[None]))[0]
+        deviations = density.positions(shared[None], local[None])[0]
+        here, there = self._sampler.space.columns, self._space.columns
+        variances = np.empty_like(deviations)
+        for name, columns in there.items():
+            variances[here[name]] = np.square(deviations[columns])
         return variances

@@ -1,15 +1,55 @@
 """What groups of rows share: functions of the shared variables, and vectors split along them."""
 
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from math import comb
 
 import numpy as np
 from scipy.linalg import qr
 
 from pymc_coresets.solving.problem import Vector
 
-__all__ = ["SharedBasis", "n_functions"]
+__all__ = ["SharedBasis", "chance_functions", "n_functions"]
 
 _DEPENDENT = 1e-8  # of the largest pivot: functions that the draws do not tell apart
+_MOST_FUNCTIONS = 0.25  # of the number of draws, for regressions on them
+
+
+def chance_functions(noise: Vector, shared: Vector) -> Vector:
+    """Functions whose means do not depend on the shared variables, but seem to in a sample.
+
+    Parameters
+    ----------
+    noise : ndarray of shape (n_draws, q)
+        What is random in a group's variables given the shared ones: independent and standard
+        normal, each draw with a partner of the same shared variables and the opposite noise.
+    shared : ndarray of shape (n_draws, p)
+        Shared variables, whitened.
+
+    Returns
+    -------
+    ndarray of shape (n_draws, k)
+        ``e_a e_b - E[e_a e_b]`` for each pair of the noise; and, unless these are too many for the
+        draws, their products with each shared variable, and all products of four of the noise.
+        Odd functions of the noise need not be here: over pairs of draws they are uncorrelated with
+        functions of the shared variables.
+
+    Examples
+    --------
+    >>> pair, same = np.array([[2.0], [-2.0]]), np.array([[0.5], [0.5]])
+    >>> chance_functions(np.tile(pair, (8, 1)), np.tile(same, (8, 1)))[:2]
+    array([[ 3. ,  1.5, 16. ],
+           [ 3. ,  1.5, 16. ]])
+    """
+    n_draws, n_noise = noise.shape
+    first, second = np.triu_indices(n_noise)
+    squares = noise[:, first] * noise[:, second] - (first == second)
+    n_all = squares.shape[1] * (1 + shared.shape[1]) + comb(n_noise + 3, 4)
+    if n_all > _MOST_FUNCTIONS * n_draws:
+        return squares
+    with_shared = (squares[:, :, None] * shared[:, None, :]).reshape(n_draws, -1)
+    fours = np.array(list(combinations_with_replacement(range(n_noise), 4)))
+    return np.concatenate([squares, with_shared, noise[:, fours].prod(axis=2)], axis=1)
 
 
 def n_functions(n_shared: int) -> int:
@@ -73,8 +113,8 @@ class SharedBasis:
         vectors : ndarray of shape (n_rows, n_draws)
             Tangent vectors of the rows of a group.
         noise : ndarray of shape (n_draws, k)
-            Functions of the group's own variables, of mean zero, that are known to be independent
-            of the shared ones.
+            Functions of the group's own variables, centred, that are known to be uncorrelated with
+            functions of the shared ones, such as `chance_functions`.
 
         Returns
         -------

@@ -1,14 +1,20 @@
 """PyMC models of many groups: densities in parts, and coresets that are chosen group by group."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytest
+from pymc.model.transform.conditioning import remove_value_transforms
 
 from pymc_coresets import BlockPursuit, InvalidOptionError, UnsupportedModelError, build_coreset
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.blocks.structure import find_blocks
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.sampling.grouped_density import GroupedDensity, GroupedPrior
 from pymc_coresets.sampling.metric import known_metric
@@ -53,15 +59,20 @@ def test_the_density_in_parts_is_that_of_the_model(sampler):
     weights = rng.exponential(size=300)
     blocks = find_blocks(loglik.observations)
     data = GroupedRows.sorted(rows, weights, blocks.block_of(rows), G)
-    space = sampler.space
-    columns = space.columns["offset"][:, None]
-    density = GroupedDensity(GroupedPrior(space, {"offset": 0}, list(columns)), loglik, data)
-    x = rng.normal(0, 0.3, (3, space.n_dims))
+    there = sampler.space  # of the coreset's model, whose variables may come in another order
+    here = Unconstrained(loglik.observations.model)
+    columns = here.columns["offset"][:, None]
+    density = GroupedDensity(GroupedPrior(blocks), loglik, data)
+    x = rng.normal(0, 0.3, (3, here.n_dims))
     shared = x[:, density.prior.shared_columns]
     alone, by_group = density(shared, x[:, columns])
+    same = np.empty_like(x)
+    for name, own in here.columns.items():
+        same[:, there.columns[name]] = x[:, own]
     sampler._given(rows, weights)
-    expected = [space.logp_and_gradient(point)[0] for point in x]
-    np.testing.assert_allclose(alone + by_group.sum(axis=1), expected, rtol=1e-10)
+    expected = np.array([there.logp_and_gradient(point)[0] for point in same])
+    total = alone + by_group.sum(axis=1)
+    np.testing.assert_allclose(total - total[0], expected - expected[0], rtol=1e-10)
     np.testing.assert_allclose(density.positions(shared, x[:, columns]), x)
     # Only its own variable changes the part of a group.
     moved = x[:, columns].copy()
@@ -72,8 +83,9 @@ def test_the_density_in_parts_is_that_of_the_model(sampler):
 
 
 def test_levels_may_have_no_variables_of_their_own(sampler):
-    columns = [*sampler.space.columns["offset"][:, None], np.empty(0, dtype=np.int64)]
-    prior = GroupedPrior(sampler.space, {"offset": 0}, columns)
+    blocks = find_blocks(sampler.loglikelihood.observations)
+    columns = (*blocks.local_columns, np.empty(0, dtype=np.int64))
+    prior = GroupedPrior(replace(blocks, local_columns=columns, n_blocks=G + 1))
     rows = sampler.loglikelihood.source.take(np.arange(2))
     data = GroupedRows(rows, np.ones(2), np.array([0, G]), G + 1)
     density = GroupedDensity(prior, sampler.loglikelihood, data)
@@ -83,19 +95,114 @@ def test_levels_may_have_no_variables_of_their_own(sampler):
     np.testing.assert_allclose((density(shared, local)[1] - here)[0, [0, G]], [0.0, -2.0])
 
 
-@pytest.mark.parametrize("kind", ["potential", "observed"])
-def test_other_terms_of_the_levels_variables_are_refused(kind):
-    rng = np.random.default_rng(1)
-    level = np.arange(600) % 30
+LEVELS, LEVEL = 30, np.arange(600) % 30
+Y = np.random.default_rng(1).normal(size=600)
+
+
+def with_a_potential():
+    effect = pm.Normal("effect", pm.Normal("mu"), 1.0, shape=LEVELS)
+    pm.Potential("more", -((effect - 1.0) ** 2).sum())
+    pm.Normal("y", effect[LEVEL], 1.0, observed=Y)
+
+
+def with_other_data():
+    effect = pm.Normal("effect", pm.Normal("mu"), pm.HalfNormal("sd"), shape=LEVELS)
+    pm.Poisson("more", pm.math.exp(effect), observed=np.arange(LEVELS) % 4)
+    pm.Normal("y", effect[LEVEL], 1.0, observed=Y)
+
+
+def with_cells():
+    cell = pm.Normal("cell", 0, pm.HalfNormal("sd"), shape=(10, 3))
+    pm.Normal("y", cell[LEVEL // 3, LEVEL % 3], 1.0, observed=Y)
+
+
+def with_shares():
+    shares = pm.Dirichlet("shares", np.ones(3), shape=(LEVELS, 3))
+    pm.Categorical("y", p=shares[LEVEL], observed=np.arange(600) % 3)
+
+
+@pytest.fixture(params=[with_a_potential, with_other_data, with_cells, with_shares])
+def form(request):
     with pm.Model() as model:
-        effect = pm.Normal("effect", pm.Normal("mu"), 1.0, shape=30)
-        if kind == "potential":
-            pm.Potential("more", -((effect - 1.0) ** 2).sum())
-        else:
-            pm.Normal("more", effect, 1.0, observed=np.ones(30))
-        pm.Normal("y", effect[level], 1.0, observed=rng.normal(size=600))
-    with pytest.raises(UnsupportedModelError, match="'more' depends on 'effect'"):
-        build_coreset(model, method="block_pursuit", observed="y", **QUIET)
+        request.param()
+    return model
+
+
+def test_every_term_of_the_model_is_in_one_level_or_shared(form):
+    observations = find_observations(form, observed="y")
+    loglik, blocks = LogLikelihood(observations), find_blocks(observations)
+    rows = loglik.all_rows
+    data = GroupedRows.sorted(rows, rows.base_weights, blocks.block_of(rows), LEVELS)
+    density = GroupedDensity(GroupedPrior(blocks), loglik, data)
+    space = Unconstrained(form)
+    x = space.start + np.random.default_rng(1).uniform(-0.5, 0.5, (3, space.n_dims))
+    alone, by_level = density(x[:, blocks.shared_columns], x[:, density.prior.local_columns])
+    logp = form.compile_logp(mode=PLAIN_MODE)
+    expected = np.array([logp(space.point(point)) for point in x])
+    total = alone + by_level.sum(axis=1)
+    np.testing.assert_allclose(total - total[0], expected - expected[0], rtol=1e-9)
+    assert (np.ptp(alone) > 0) == bool(blocks.shared)
+
+
+def test_potentials_of_the_levels_are_part_of_their_prior():
+    """With a normal model, the posterior means of all rows and of the coreset are exact."""
+    with pm.Model() as model:
+        with_a_potential()
+    coreset = build_coreset(model, method="block_pursuit", observed="y", **QUIET)
+    assert coreset.objective < 0.1
+    mu, effect = (coreset.proposal.draws.values[name] for name in ("mu", "effect"))
+    sums = np.bincount(LEVEL, Y, LEVELS)
+    # effect | mu: precision 1 of the prior, 2 of the potential, 20 of the rows.
+    expected = (mu[:, None] + 2.0 + sums) / 23
+    standard = (effect - expected) * np.sqrt(23)
+    assert np.abs(standard.mean(axis=0)).max() < 4.5 / np.sqrt(len(mu))
+    assert abs(standard.std() - 1) < 0.05
+
+
+N_DAYS = 4
+
+
+def beta_binomial():
+    pm.BetaBinomial("y", pm.Gamma("a", 2, 1), pm.Gamma("b", 2, 1), 9, observed=LEVEL[:LEVELS] % 9)
+
+
+def negative_binomial():
+    mean, evenness = pm.LogNormal("mean"), pm.Gamma("evenness", 2, 1)
+    pm.NegativeBinomial("y", mean, evenness, observed=LEVEL[:LEVELS] % 9)
+
+
+def linear_mixed():
+    """An effect of each group on its four days, integrated out: a covariance within the group."""
+    noise, spread = pm.HalfNormal("noise"), pm.HalfNormal("spread")
+    days = np.arange(N_DAYS) / N_DAYS
+    cov = noise**2 * np.eye(N_DAYS) + spread**2
+    mean = pm.Normal("mean") + pm.Normal("slope") * days
+    pm.MvNormal("y", mean, cov=cov, observed=Y[: LEVELS * N_DAYS].reshape(LEVELS, N_DAYS))
+
+
+def sums_of_rows():
+    """Any density of a group: here, that of normal rows with an effect that is integrated out."""
+    noise, spread, mean = pm.HalfNormal("noise"), pm.HalfNormal("spread"), pm.Normal("mean")
+    n, total, squares = (np.bincount(LEVEL, weights) for weights in (None, Y, Y**2))
+    around = squares - 2 * mean * total + n * mean**2
+    shared = (total - n * mean) ** 2 / (n + (noise / spread) ** 2)
+    logdet = 2 * (n - 1) * pm.math.log(noise) + pm.math.log(noise**2 + n * spread**2)
+    pm.Potential("y", -(logdet + (around - shared) / noise**2) / 2)
+
+
+@pytest.mark.parametrize("build", [beta_binomial, negative_binomial, linear_mixed, sums_of_rows])
+def test_a_group_that_is_integrated_out_is_one_row(build):
+    with pm.Model() as model:
+        build()
+    loglik = LogLikelihood(find_observations(model, observed="y"))
+    assert loglik.n_rows == LEVELS
+    draws = {name: np.array([0.7, 1.3]) for name in loglik.shapes}
+    by_group = loglik.matrix(Draws.of(draws, loglik.shapes), loglik.all_rows)
+    plain = remove_value_transforms(model)
+    logp = plain.compile_logp(vars=plain["y"], sum=False, mode=PLAIN_MODE)
+    for s, values in enumerate(np.stack([*draws.values()], axis=1)):
+        [expected] = logp(dict(zip(draws, values, strict=True)))
+        np.testing.assert_allclose(by_group[:, s], expected, rtol=1e-9)
 
 
 def test_it_is_the_default_for_many_groups(coreset):

@@ -77,6 +77,60 @@ PLANTED = [
         ("if off.any():", "if False:"),
     ),
     *plant(
+        "reading/blocks/level_prior.py",
+        ("graph = part * pt.constant(weight)", "graph = part"),
+        ("np.bincount(term.levels + 1,", "np.bincount(term.levels % len(totals),"),
+    ),
+    *plant(
+        "sampling/grouped_density.py",
+        ("% (self._blocks.n_blocks + 1)", "% self._blocks.n_blocks"),
+        ("by_level += self.sums(draws)", "pass"),
+        ("by_level -= np.square(np.where(absent, local, 0.0)).sum(axis=2) / 2", "pass"),
+    ),
+    *plant(
+        "sampling/grouped_sampler.py",
+        ("self._density(self.data).sums(draws) - density.sums(draws)", "density.sums(draws)"),
+    ),
+    *plant(
+        "sampling/conditionals.py",
+        ("(2 * value - above - below)", "(value - above - below)"),
+        ("newton.promised / 2 + negative_logdet(newton.root)", "newton.promised / 2"),
+        ("step=solve_upper(root, half)", "step=half"),
+    ),
+    *plant(
+        "sampling/nested_laplace.py",
+        ("proposed - ratios > -rng", "ratios - proposed > -rng"),
+        ("[centre + offset, centre - offset]", "[centre + offset, centre + offset]"),
+        ("np.square(slopes).sum(axis=0)", "0"),
+    ),
+    *plant(
+        "solving/shared_basis.py",
+        (" - (first == second)", ""),
+        ("vectors - slopes.T @ by_chance.T", "vectors"),
+        ("n_all > _MOST_FUNCTIONS * n_draws", "True"),
+    ),
+    *plant(
+        "solving/group_selection.py",
+        ("goal = target + basis.functions @ lacking", "goal = target"),
+        ("- 2 * self.pull @ weights", "- self.pull @ weights"),
+    ),
+    *plant(
+        "solving/joint.py",
+        ("slope = slope + w @ group.shared", "pass"),
+        ("mu - self.target,", "mu,"),
+    ),
+    *plant(
+        "methods/groupwise/group_rows.py",
+        ("if not np.isfinite(values).all():", "if False:"),
+        ("self._whole.append(data.of(group))", "pass"),
+    ),
+    *plant(
+        "methods/groupwise/block_pursuit.py",
+        ("if self.best.objective <= options.tolerance:", "if False:"),
+        ("if time.perf_counter() > deadline:", "if False:"),
+        ("if (best := self.best) is None:", "if (best := self.best) is not None:"),
+    ),
+    *plant(
         "options.py",
         ("if not least <= whole <= most:", "if False:"),
         ("if whole < least and most", "if whole <= least and most"),

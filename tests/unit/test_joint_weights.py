@@ -7,7 +7,8 @@ from scipy.optimize import nnls
 from pymc_coresets.solving.group_selection import GroupTerms, select_rows
 from pymc_coresets.solving.joint import joint_objective, joint_weights
 from pymc_coresets.solving.nnls import nonnegative_least_squares
-from pymc_coresets.solving.shared_basis import SharedBasis, n_functions
+from pymc_coresets.solving.problem import tangent_vectors
+from pymc_coresets.solving.shared_basis import SharedBasis, chance_functions, n_functions
 
 N_GROUPS, N_ROWS, N_DRAWS, P = 6, 7, 400, 2
 
@@ -125,3 +126,30 @@ def test_what_is_shared_by_chance_is_taken_out(rng):
     cleaned = basis.coordinates(basis.without_noise(vectors, own))
     np.testing.assert_allclose(cleaned, truth, atol=1e-10)
     assert np.abs(basis.coordinates(vectors) - truth).max() > 0.01
+
+
+def test_what_curvature_shares_by_chance_is_taken_out(rng):
+    """Rows of a logistic regression, whose expectations given the shared part are known."""
+    z, noise = rng.normal(size=(200, 2)), rng.normal(size=(200, 1))
+    z, noise = np.r_[z, z], np.r_[noise, -noise]
+    basis, lines = SharedBasis.of(z), 0.1 * rng.normal(size=(5, 2)) @ z.T
+    nodes, masses = np.polynomial.hermite_e.hermegauss(20)
+    values = -np.logaddexp(0, lines + 0.5 + 0.5 * noise[:, 0])
+    at_nodes = -np.logaddexp(0, lines[..., None] + 0.5 + 0.5 * nodes)
+    exact = basis.coordinates(tangent_vectors(at_nodes @ (masses / masses.sum())))
+
+    def error(functions):
+        by_chance = tangent_vectors(functions.T).T
+        found = basis.coordinates(basis.without_noise(tangent_vectors(values), by_chance))
+        return np.linalg.norm(found - exact)
+
+    assert error(chance_functions(noise, z)) < 0.5 * error(noise**2 - 1)
+    assert error(noise**2 - 1) < 0.5 * np.linalg.norm(
+        basis.coordinates(tangent_vectors(values)) - exact
+    )
+
+
+def test_few_draws_allow_few_functions(rng):
+    noise, shared = rng.normal(size=(40, 2)), rng.normal(size=(40, 5))
+    assert chance_functions(noise, shared).shape == (40, 3)
+    assert chance_functions(noise[:, :1], shared).shape == (40, 7)

@@ -13,7 +13,7 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.group_selection import GroupTerms, rows_of_group, select_rows
 from pymc_coresets.solving.joint import joint_objective, joint_weights
 from pymc_coresets.solving.problem import Vector, tangent_vectors
-from pymc_coresets.solving.shared_basis import SharedBasis
+from pymc_coresets.solving.shared_basis import SharedBasis, chance_functions
 
 __all__ = ["GroupChoice", "choose_by_group"]
 
@@ -78,7 +78,7 @@ def choose_by_group(
         If a potential is not finite at a draw.
     """
     most = max(_LEAST_SIZE, 2 * rows_of_group(noise.shape[2], shared.shape[1]))
-    run = _Run(data, loglik, SharedBasis.of(shared), noise, tolerance, most)
+    run = _Run(data, loglik, shared, noise, tolerance, most)
     key = int(rng.integers(2**63))
     for group, values in run.evaluated(rng.permutation(data.n_groups)):
         if values is None:
@@ -95,14 +95,14 @@ class _Run:
         self,
         data: GroupedRows,
         loglik: LogLik,
-        basis: SharedBasis,
+        shared: Vector,
         noise: Vector,
         tolerance: float,
         most: int,
     ) -> None:
-        self._data, self._loglik, self._noise = data, loglik, noise
-        self._basis, self._tolerance, self._most = basis, tolerance, most
-        self._lacking = np.zeros(basis.functions.shape[1])
+        self._data, self._loglik, self._shared, self._noise = data, loglik, shared, noise
+        self._basis, self._tolerance, self._most = SharedBasis.of(shared), tolerance, most
+        self._lacking = np.zeros(self._basis.functions.shape[1])
         self._whole: list[Places] = []
         self._places: list[Places] = []
         self._terms: list[GroupTerms] = []
@@ -194,11 +194,8 @@ class _Run:
 
     def _vectors(self, group: int, values: Vector) -> Vector:
         """Tangent vectors of rows of a group, without what they share by chance."""
-        noise = self._noise[:, group]
-        first, second = np.triu_indices(noise.shape[1])
-        # Linear functions of the noise are uncorrelated with the shared part as the draws are.
-        own = tangent_vectors((noise[:, first] * noise[:, second]).T).T
-        return self._basis.without_noise(tangent_vectors(values), own)
+        by_chance = tangent_vectors(chance_functions(self._noise[:, group], self._shared).T)
+        return self._basis.without_noise(tangent_vectors(values), by_chance.T)
 
 
 def _candidates(sizes: Vector, rng: np.random.Generator) -> Places:

@@ -6,8 +6,9 @@ on it, so it stays.  What we compute does not depend on it: see `in_double`.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from threading import RLock
 from typing import Any
 
 import jax
@@ -21,6 +22,8 @@ from pytensor.link.jax.dispatch import jax_funcify
 __all__ = ["device", "device_memory", "in_double", "in_single", "jax", "jnp", "translated"]
 
 _INLINING = 47.9  # after all rewrites that stabilise
+
+_lock = RLock()
 
 
 def translated(
@@ -75,17 +78,20 @@ def in_double() -> AbstractContextManager[Any]:
     return context
 
 
-def in_single() -> AbstractContextManager[Any]:
-    """Return a context in which this thread has no numbers of 64 bits.
+@contextmanager
+def in_single() -> Iterator[None]:
+    """Let JAX follow a function that has no numbers of 64 bits, whatever types it names.
 
     Examples
     --------
     >>> with in_single():
-    ...     jnp.ones(1).dtype
+    ...     jnp.ones(1, dtype="float64").dtype
     dtype('float32')
     """
-    context: AbstractContextManager[Any] = jax.enable_x64(False)  # noqa: FBT003 - as JAX has it
-    return context
+    # The list of filters belongs to the process, and JAX follows functions in all threads.
+    with _lock, warnings.catch_warnings(), jax.enable_x64(False):  # noqa: FBT003 - as JAX has it
+        warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
+        yield
 
 
 def device() -> Any:  # noqa: ANN401

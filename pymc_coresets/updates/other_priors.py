@@ -55,9 +55,7 @@ def under_other_priors(coreset: WeightedRows, model: pm.Model) -> dict[str, Any]
         _require_same_rows(old, new, _points(old, new, rng))
     else:
         where: Any = {"observed": settings["observed"], "dim": settings["dim"]}
-        template = template_of_rows(
-            model, columns_of_dataset(kept), **where, backend=old.backend
-        )
+        template = template_of_rows(model, columns_of_dataset(kept), **where, backend=old.backend)
         verify(template, rng=rng)
         points = _points(old, template, rng)
         first, kept = (

@@ -170,7 +170,7 @@ class JaxKernel:
         total, deviations = jax.lax.scan(add, start, _parts((arrays, weights), n_parts))
         return total, deviations.ravel()
 
-    def _slopes(  # noqa: PLR0913
+    def _slopes(
         self,
         constrained: Callable[..., Any],
         points: Any,  # noqa: ANN401

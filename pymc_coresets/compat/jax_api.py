@@ -82,14 +82,22 @@ def in_double() -> AbstractContextManager[Any]:
 def in_single() -> Iterator[None]:
     """Let JAX follow a function that has no numbers of 64 bits, whatever types it names.
 
+    Matrix products have the full precision of 32 bits.
+
     Examples
     --------
     >>> with in_single():
     ...     jnp.ones(1, dtype="float64").dtype
     dtype('float32')
     """
-    # The list of filters belongs to the process, and JAX follows functions in all threads.
-    with _lock, warnings.catch_warnings(), jax.enable_x64(False):  # noqa: FBT003 - as JAX has it
+    # The list of filters belongs to the process, and JAX follows functions in all threads.  GPUs
+    # would round the factors of matrix products to 11 bits.
+    with (
+        _lock,
+        warnings.catch_warnings(),
+        jax.enable_x64(False),  # noqa: FBT003 - as JAX has it
+        jax.default_matmul_precision("highest"),
+    ):
         warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
         yield
 

@@ -136,6 +136,17 @@ def test_double_precision_does_not_depend_on_the_configuration_and_leaves_it():
     assert value == pytest.approx(-0.5e-10 - 0.5 * np.log(2 * np.pi), rel=1e-15)
 
 
+def test_matrix_products_in_float32_keep_their_digits_on_a_gpu():
+    x = np.ones((5, 3))
+    loglik = likelihood(
+        lambda: pm.Normal("y", x @ pm.Normal("b", shape=3), 1.0, observed=np.ones(5)),
+        Jax(dtype="float32"),
+    )
+    data = [loglik.in_memory.all.arrays[i] for i in loglik.kernel.arrays]
+    traced = loglik.kernel.values.trace([np.ones((2, 3))], data, n_rows=5)
+    assert "HIGHEST" in str(traced.jaxpr)
+
+
 def test_a_row_that_pads_a_block_counts_for_nothing_even_where_it_is_infinite():
     def build():
         pm.Uniform("y", 0.0, pm.HalfNormal("upper"), observed=np.array([1.0] * 64 + [9.0]))

@@ -82,12 +82,12 @@ class JaxKernel:
 
     def _require_traceable(self, given: Sequence[Variable], of_rows: Sequence[Variable]) -> None:
         """Have JAX follow the function and its gradient, without computing anything."""
-        draw = [jax.ShapeDtypeStruct(v.type.shape, v.type.dtype) for v in given]
+        draw = [_shaped(v, v.type.shape) for v in given]
+        others = ([*v.type.shape] for v in of_rows)
         block = [
-            jax.ShapeDtypeStruct((1, *(n for i, n in enumerate(v.type.shape) if i != axis)),
-                                 v.type.dtype)
-            for v, axis in zip(of_rows, self._axes, strict=True)
-        ]  # fmt: skip
+            _shaped(v, (1, *(shape[:axis] + shape[axis + 1 :])))
+            for v, shape, axis in zip(of_rows, others, self._axes, strict=True)
+        ]
         smooth = [i for i, v in enumerate(given) if v.type.dtype.startswith("float")]
 
         def total(some: Sequence[Any], all_given: list[Any], arrays: Sequence[Any]) -> Any:  # noqa: ANN401
@@ -99,6 +99,8 @@ class JaxKernel:
         with in_double():
             try:
                 jax.eval_shape(jax.grad(total), [draw[i] for i in smooth], draw, block)
+                draws = [_shaped(v, (1, *v.type.shape)) for v in given]
+                jax.eval_shape(partial(self._potentials, n_rows=1), draws, block)
             except _UNTRACEABLE as error:
                 raise _refusal(error) from error
 
@@ -199,6 +201,10 @@ def _fixed(v: Variable, shape: Sequence[int]) -> Variable:
     return pt.tensor(dtype=v.type.dtype, shape=tuple(shape))
 
 
+def _shaped(v: Variable, shape: Sequence[int]) -> Any:  # noqa: ANN401
+    return jax.ShapeDtypeStruct(tuple(shape), v.type.dtype)
+
+
 def _one_row(row: RowArray) -> list[int]:
     return [1 if i == row.axis else n for i, n in enumerate(row.values.shape)]
 
@@ -224,7 +230,7 @@ def _translated(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Call
 
 
 def _refusal(error: Exception) -> UnsupportedModelError:
-    reason = str(error).strip().partition("\n")[0]
+    reason = str(error).strip().partition("\n")[0].rstrip(".")
     return UnsupportedModelError(
-        f"PyTensor cannot translate this model into JAX: {reason} Use backend='numba'."
+        f"PyTensor cannot translate this model into JAX: {reason}. Use backend='numba'."
     )

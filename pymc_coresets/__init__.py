@@ -29,6 +29,7 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.methods.sparse_vi import SparseVI
 from pymc_coresets.methods.uniform import Uniform
 from pymc_coresets.pass_glm import build_pass_glm
+from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.sources.opening import open_rows
@@ -64,6 +65,7 @@ __all__ = [
     "GaussianApproximation",
     "InvalidDataError",
     "InvalidOptionError",
+    "Jax",
     "Laplace",
     "NoBlocks",
     "Pathfinder",

@@ -30,6 +30,7 @@ from pymc_coresets.options import (
     one_of,
     whole_number,
 )
+from pymc_coresets.potentials.backends.choice import Jax, backend_of, require_own_process
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.from_rows import check_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
@@ -64,6 +65,7 @@ def build_coreset(  # noqa: PLR0913
     dim: str | Sequence[str] | None = None,
     rows: RowSource | None = None,
     executor: Any = None,  # noqa: ANN401 - of several libraries
+    backend: str | Jax = "numba",
     collapse: Collapse = "auto",
     allow_local: bool = False,
     time_budget: float | None = None,
@@ -126,6 +128,11 @@ def build_coreset(  # noqa: PLR0913
         Who reads and evaluates `rows`: by default one thread per core; or processes, or a cluster,
         which return the same coreset.  `check` and the like use it too; a copy or a pickle of the
         coreset uses threads.
+    backend : {"numba", "jax"} or Jax, default "numba"
+        Who evaluates all rows: loops that Numba compiles, or JAX on its default device, which pays
+        where that is a GPU; ``Jax(dtype="float32")`` has options.  ``"jax"`` goes without
+        `executor`, and refuses models that PyTensor cannot translate.  The coreset's own
+        posteriors on the way, and the choice of rows, are computed by the processor all the same.
     collapse : bool or "auto", default "auto"
         First merge rows that are identical in all their data, which is exact: later steps see each
         kind once, with its count as base weight.  ``"auto"`` does where a sample of 20 000 rows
@@ -186,16 +193,17 @@ def build_coreset(  # noqa: PLR0913
     asked = type(chosen)
     weights_from = weighting_of(weighting)
     _check_nuts_sampler(nuts_sampler)
-    rng = generator(random_seed)
+    evaluated_by, rng = backend_of(backend), generator(random_seed)
     collapse, show = _collapse(collapse), flag("progressbar", progressbar)
     settings = _settings(observed, dim, allow_local)
     check_rows(rows, executor, collapse=collapse, allow_local=settings["allow_local"])
+    require_own_process(evaluated_by, executor)
     started = time.perf_counter()
     model = full_model(model)
     with Reporter(show=show) as report:
         with report.part("reading the model"):
             where: dict[str, Any] = {**settings, "rows": rows, "executor": executor}
-            where |= {"collapse": collapse, "watch": report.rows_read}
+            where |= {"collapse": collapse, "watch": report.rows_read, "backend": evaluated_by}
             loglik = likelihood_of_model(model, **where, rng=rng.spawn(1)[0])
             verify_form(loglik)
         chosen, limit = _sized(chosen, loglik, size)

@@ -188,6 +188,9 @@ class Coreset(Updatable, StandIn[Check]):
         return check
 
     def _start(self, options: dict[str, Any]) -> dict[str, Any]:
+        if self.loglikelihood is not None and self.loglikelihood.backend is not None:
+            # Processes that are forked do not go with JAX, which has threads.
+            options = {"cores": 1} | options
         return options if not self.proposal else known_metric(self.model, self.proposal, options)
 
     def _groups(self) -> dict[str, xr.Dataset]:

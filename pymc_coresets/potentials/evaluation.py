@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import pytensor.tensor as pt
@@ -11,10 +11,13 @@ from numpy.typing import DTypeLike
 
 from pymc_coresets.compat.pytensor_api import Variable, graph_inputs, vectorize_graph
 from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.potentials.backends.choice import Jax
+from pymc_coresets.potentials.backends.evaluator import Evaluator, NumbaEvaluator, SlopesOfRows
 from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.memory import InMemoryRows
@@ -26,8 +29,6 @@ __all__ = ["Collapse", "LogLikelihood"]
 
 #: Whether to merge equal rows.
 type Collapse = bool | Literal["auto"]
-
-_BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
 
 
 class LogLikelihood:
@@ -47,6 +48,8 @@ class LogLikelihood:
     source : RowBlocks, optional
         Where the rows are read from, with arrays as ``observations.rows`` has them; by default they
         are these arrays themselves.
+    backend : Jax, optional
+        Evaluate by JAX; by default, by loops that Numba compiles.
 
     Examples
     --------
@@ -68,12 +71,14 @@ class LogLikelihood:
         *,
         collapse: Collapse = False,
         source: RowBlocks | None = None,
+        backend: Jax | None = None,
     ) -> None:
         self.observations, self.collapse, self._given_source = observations, collapse, source
+        self.backend = backend
 
     def __getstate__(self) -> dict[str, Any]:
         # What is compiled is compiled again.
-        kept = ("observations", "collapse", "_given_source")
+        kept = ("observations", "collapse", "_given_source", "backend")
         return {name: self.__dict__[name] for name in kept}
 
     @property
@@ -100,11 +105,12 @@ class LogLikelihood:
         """
         if self._given_source is not None:
             return self
-        return self._with(LogLikelihood(self.observations, collapse=collapse))
+        other = LogLikelihood(self.observations, collapse=collapse, backend=self.backend)
+        return self._with(other)
 
     def reading(self, source: RowBlocks) -> "LogLikelihood":
         """Return the same for rows from elsewhere, sharing what is compiled already."""
-        return self._with(LogLikelihood(self.observations, source=source))
+        return self._with(LogLikelihood(self.observations, source=source, backend=self.backend))
 
     def _with(self, other: "LogLikelihood") -> "LogLikelihood":
         if "kernel" in self.__dict__:
@@ -137,6 +143,11 @@ class LogLikelihood:
     def n_dims(self) -> int:
         """Number of free dimensions D of the model."""
         return self.observations.n_dims
+
+    @property
+    def slack(self) -> float:
+        """By how much potentials may be off, beyond rounding in float64, see `Jax.slack`."""
+        return 0.0 if self.backend is None else self.backend.slack
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -176,8 +187,8 @@ class LogLikelihood:
         draws, rows = self._draws(draws), self.in_memory.all if rows is None else rows
         out = np.empty((draws.n_draws, len(rows)), dtype=dtype)
 
-        size = _block_rows(draws)
-        values_of = _values_of(self.kernel, self._parameter_arrays(draws))
+        size = self.evaluator.matrix_rows(draws.n_draws)
+        values_of = self.evaluator.at(self._parameter_arrays(draws)).values
 
         def store(block: tuple[int, Rows]) -> None:
             start, some = block[0] * size, block[1]
@@ -208,8 +219,18 @@ class LogLikelihood:
     def look_part(self, draws: DrawsLike, wanted: CandidateRule) -> LookPart:
         """Evaluate all rows at the draws, as `look` does, and return the candidates' keys, too."""
         draws = self._draws(draws)
-        given, size = self._parameter_arrays(draws), _block_rows(draws)
-        return self.source.reduce(_LookPass(self.kernel, given, wanted, size))
+        given, size = self._parameter_arrays(draws), self.evaluator.look_rows(draws.n_draws)
+        return self.source.reduce(_LookPass(self.evaluator, given, wanted, size))
+
+    def slopes(self, space: Unconstrained) -> SlopesOfRows | None:
+        """Return the gradient of the potentials, see `Evaluator.slopes`.
+
+        Parameters
+        ----------
+        space : Unconstrained
+            Of a model with the same free variables.
+        """
+        return self.evaluator.slopes(space)
 
     def by_group(self, draws: DrawsLike, data: GroupedRows) -> np.ndarray:
         """Sum the weighted potentials of the rows of each group.
@@ -227,8 +248,9 @@ class LogLikelihood:
         ndarray of shape (n_draws, n_groups)
         """
         draws = self._draws(draws)
-        sums, size = np.zeros((draws.n_draws, data.n_groups)), _block_rows(draws)
-        values_of = _values_of(self.kernel, self._parameter_arrays(draws))
+        sums, evaluator = np.zeros((draws.n_draws, data.n_groups)), self.evaluator
+        size = evaluator.matrix_rows(draws.n_draws)
+        values_of = evaluator.at(self._parameter_arrays(draws)).values
 
         def reduce(block: tuple[int, Rows]) -> tuple[np.ndarray, np.ndarray]:
             start, rows = block[0] * size, block[1]
@@ -266,7 +288,29 @@ class LogLikelihood:
         return {i: row for i, row in rows if row.placeholder in self._inputs}
 
     @cached_property
-    def kernel(self) -> Kernel:
+    def evaluator(self) -> Evaluator:
+        """What evaluates the rows of the source."""
+        if self.backend is None:
+            return NumbaEvaluator(self.kernel)
+        # JAX is optional, and takes a second to load.
+        from pymc_coresets.potentials.backends.device_rows import DeviceRows  # noqa: PLC0415
+        from pymc_coresets.potentials.backends.jax_evaluator import JaxEvaluator  # noqa: PLC0415
+
+        return JaxEvaluator(self.kernel, DeviceRows(keep=isinstance(self.source, InMemoryRows)))
+
+    @cached_property
+    def kernel(self) -> Any:  # noqa: ANN401 - the backend's own
+        """What is compiled of the model, without data: a `Kernel` or a `JaxKernel`."""
+        obs = self.observations
+        if self.backend is None:
+            return self._compiled_loops
+        from pymc_coresets.potentials.backends.jax_kernel import JaxKernel  # noqa: PLC0415
+
+        dtype = self.backend.dtype
+        return JaxKernel(obs.loglik, obs.n_rows, self._parameters, self._rows, dtype=dtype)
+
+    @property
+    def _compiled_loops(self) -> Kernel:
         """The potentials (n_draws, n_rows), with the parameters at all draws as what is given."""
         obs = self.observations
         batched = {
@@ -303,33 +347,18 @@ class LogLikelihood:
         )
 
 
-def _block_rows(draws: Draws) -> int:
-    return max(64, _BLOCK_ENTRIES // draws.n_draws)
-
-
-def _values_of(kernel: Kernel, given: Sequence[np.ndarray]) -> Callable[[Rows], np.ndarray]:
-    """Return the function of rows that evaluates their potentials, (n_draws, n_rows)."""
-    evaluate = kernel.program.given(*given)
-
-    def values_of(rows: Rows) -> np.ndarray:
-        [values] = evaluate(np.asarray(len(rows)), *kernel.arrays(rows))
-        return cast(np.ndarray, values)
-
-    return values_of
-
-
 @dataclass(frozen=True, eq=False)
 class _LookPass:
     """See `LogLikelihood.look`."""
 
-    kernel: Kernel
+    evaluator: Evaluator
     given: Sequence[np.ndarray]
     wanted: CandidateRule
     size: int
 
     def begin(self) -> Callable[[Rows], LookPart]:
-        values_of = _values_of(self.kernel, self.given)
-        return lambda rows: LookPart.of(values_of(rows), rows, self.wanted)
+        at_draws = self.evaluator.at(self.given)
+        return lambda rows: at_draws.look(rows, self.wanted)
 
     def joined(self, parts: Iterable[LookPart]) -> LookPart:
         return LookPart.joined(parts, self.wanted)

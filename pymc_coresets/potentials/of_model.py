@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
 from pymc_coresets.potentials.verification import verify
@@ -49,6 +50,7 @@ def likelihood_of_model(  # noqa: PLR0913
     collapse: Collapse = "auto",
     rows: RowSource | None = None,
     executor: Any = None,  # noqa: ANN401 - of several libraries
+    backend: Jax | None = None,
     rng: np.random.Generator,
     watch: Callable[[int, int], None] | None = None,
 ) -> LogLikelihood:
@@ -64,6 +66,8 @@ def likelihood_of_model(  # noqa: PLR0913
         Whether to merge equal rows.
     rows, executor, watch
         See `likelihood_of_rows`.
+    backend : Jax, optional
+        See `LogLikelihood`.
     rng : numpy.random.Generator
 
     Returns
@@ -83,10 +87,9 @@ def likelihood_of_model(  # noqa: PLR0913
     3
     """
     if rows is not None:
-        return likelihood_of_rows(
-            model, rows, observed=observed, dim=dim, rng=rng, executor=executor, watch=watch
-        )
+        where: dict[str, Any] = {"observed": observed, "dim": dim, "executor": executor}
+        return likelihood_of_rows(model, rows, **where, backend=backend, rng=rng, watch=watch)
     found = find_observations(model, observed=observed, dim=dim, allow_local=allow_local)
-    loglik = LogLikelihood(found)
+    loglik = LogLikelihood(found, backend=backend)
     verify(loglik, rng=rng)
     return loglik.collapsed(collapse=collapse)

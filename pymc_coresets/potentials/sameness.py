@@ -79,7 +79,7 @@ def differing_row(
     values = [
         each.matrix(draws, some, finite=False) for each, some in ((first, rows), (second, others))
     ]
-    same = _close(*values).all(axis=1)
+    same = _close(*values, slack=first.slack + second.slack).all(axis=1)
     return None if same.all() else int(np.argmin(same))
 
 
@@ -114,6 +114,7 @@ def same_priors(first: LogLikelihood, second: LogLikelihood, rng: np.random.Gene
     return bool(_close(*map(np.array, values)).all())
 
 
-def _close(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    close: np.ndarray = np.isclose(one, other, rtol=1e-6, atol=1e-8, equal_nan=True)
+def _close(one: np.ndarray, other: np.ndarray, slack: float = 0.0) -> np.ndarray:
+    rtol, atol = 1e-6 + slack, 1e-8 + slack
+    close: np.ndarray = np.isclose(one, other, rtol=rtol, atol=atol, equal_nan=True)
     return close

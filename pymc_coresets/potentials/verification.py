@@ -163,15 +163,20 @@ def _compare(
         return
     expected, finite = reference[np.ix_(rows, used)], finite[np.ix_(rows, used)]
     values = loglik.matrix(draws.take(used), loglik.in_memory.take(rows), finite=False)
-    near = np.isclose(values, expected, rtol=rtol, atol=atol)
+    near = np.isclose(values, expected, rtol=rtol + loglik.slack, atol=atol + loglik.slack)
     vanished = np.isneginf(values) & (expected < _CANCELLED)
     wrong = finite & ~near & ~vanished
     if wrong.any():
         n, s = np.argwhere(wrong)[0]
+        remedy = (
+            "the package does not understand this model. Please report it. Writing the likelihood "
+            "as a pm.Potential with one value per row may help."
+        )
+        if loglik.slack:
+            remedy = "float32 has too few digits for it. Use Jax(dtype='float64')."
         raise UnsupportedModelError(
             f"The log-likelihood of observation {rows[n]} comes out as {values[n, s]}, but PyMC "
-            f"gives {expected[n, s]}: the package does not understand this model. Please report "
-            "it. Writing the likelihood as a pm.Potential with one value per row may help."
+            f"gives {expected[n, s]}: {remedy}"
         )
 
 
@@ -319,8 +324,8 @@ def verify_model(loglik: LogLikelihood, model: pm.Model, rows: Rows, weights: np
     potential = model.compile_logp(vars=[model[POTENTIAL]], jacobian=False, mode=PLAIN_MODE)
     value = float(potential(space.point(space.start)))
     expected = float(weights @ loglik.matrix(space.constrain(space.start[None]), rows)[:, 0])
-    atol = 1e-8 * weights.sum()
-    if not np.isclose(value, expected, rtol=1e-6, atol=atol, equal_nan=True):
+    rtol, atol = 1e-6 + loglik.slack, (1e-8 + loglik.slack) * weights.sum()
+    if not np.isclose(value, expected, rtol=rtol, atol=atol, equal_nan=True):
         raise UnsupportedModelError(
             f"The coreset model has the log-likelihood {value} where the weighted rows give "
             f"{expected}: the package does not understand this model. Please report it."

@@ -1,6 +1,7 @@
 """The unconstrained space that samplers and optimisers work in, and the way back from it."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -94,6 +95,14 @@ class Unconstrained:
             return float(logp), np.asarray(gradient)
 
         return logp_and_gradient
+
+    def with_density(
+        self, logp_and_gradient: Callable[[np.ndarray], tuple[float, np.ndarray]]
+    ) -> "Unconstrained":
+        """Return the same space with another density, which is evaluated elsewhere."""
+        other = copy(self)
+        other.__dict__["logp_and_gradient"] = logp_and_gradient
+        return other
 
     def gradients(self, points: np.ndarray) -> np.ndarray:
         """Return the gradients at points (n_points, D), in the same shape."""

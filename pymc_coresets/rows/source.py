@@ -132,13 +132,32 @@ class LookPart:
     def of(cls, values: NDArray[np.float64], rows: Rows, wanted: CandidateRule) -> Self:
         """Reduce the potentials (n_draws, n_rows) of a block of rows, which are overwritten."""
         means = _centre_in_place(values)
-        norms, keys = np.zeros(len(rows)), np.full(len(rows), np.inf)
-        if wanted.n_candidates:
-            norms = _deviations(values, means)
-            keys = wanted.keys(rows, norms)
+        norms = _deviations(values, means) if wanted.n_candidates else None
+        return cls.of_sums(values @ rows.base_weights, norms, rows, wanted)
+
+    @classmethod
+    def of_sums(
+        cls,
+        total: NDArray[np.float64],
+        norms: NDArray[np.float64] | None,
+        rows: Rows,
+        wanted: CandidateRule,
+    ) -> Self:
+        """Keep the candidates of a block, whose centred potentials were added up already.
+
+        Parameters
+        ----------
+        total : ndarray of shape (n_draws,)
+        norms : ndarray of shape (len(rows),), or None
+            Standard deviations of the potentials over the draws, where candidates are wanted.
+        rows : Rows
+        wanted : CandidateRule
+        """
+        keys = np.full(len(rows), np.inf) if norms is None else wanted.keys(rows, norms)
+        norms = np.zeros(len(rows)) if norms is None else norms
         kept = np.flatnonzero(np.isfinite(keys))
         return cls(
-            total=values @ rows.base_weights,
+            total=total,
             norm_total=float(rows.base_weights @ norms),
             candidates=rows.take(kept),
             keys=keys[kept],

@@ -8,6 +8,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from pymc_coresets.compat.pytensor_api import Variable, clone_replace
+from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
@@ -17,6 +18,7 @@ __all__ = [
     "Density",
     "FullDensity",
     "GradientPass",
+    "KernelSlopes",
     "Slopes",
     "block_by_block",
     "gradient_kernel",
@@ -171,32 +173,53 @@ def gradient_kernel(
 
 
 @dataclass(frozen=True, eq=False)
-class GradientPass:
-    """The log-likelihood of all rows, times their base weights, and its gradient at some points.
+class KernelSlopes:
+    """The gradients of blocks of rows by a compiled graph.
 
     Parameters
     ----------
     kernel : Kernel
         See `gradient_kernel`.
-    points : ndarray of shape (n_points, n_dims)
     """
 
     kernel: Kernel
-    points: np.ndarray
     size: int = BLOCK_ROWS
+
+    def at(self, points: np.ndarray) -> Callable[[Rows], tuple[np.ndarray, np.ndarray]]:
+        """See `SlopesOfRows`."""
+        densities = [self.kernel.program.given(x) for x in points]
+
+        def slopes(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+            arrays = self.kernel.arrays(rows)
+            found = [density(rows.base_weights, *arrays) for density in densities]
+            return np.array([float(value) for value, _ in found]), np.stack([g for _, g in found])
+
+        return slopes
+
+
+@dataclass(frozen=True, eq=False)
+class GradientPass:
+    """The log-likelihood of all rows, times their base weights, and its gradient at some points.
+
+    Parameters
+    ----------
+    of_rows : SlopesOfRows
+        Those of a block.
+    points : ndarray of shape (n_points, n_dims)
+    """
+
+    of_rows: SlopesOfRows
+    points: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """See `Pass`."""
+        return self.of_rows.size
 
     def begin(self) -> Callable[[Rows], Slopes]:
         """See `Pass`."""
-        densities = [self.kernel.program.given(x) for x in self.points]
-
-        def slopes(rows: Rows) -> Slopes:
-            arrays = self.kernel.arrays(rows)
-            found = [density(rows.base_weights, *arrays) for density in densities]
-            return Slopes(
-                np.array([float(value) for value, _ in found]), np.stack([g for _, g in found])
-            )
-
-        return slopes
+        slopes = self.of_rows.at(self.points)
+        return lambda rows: Slopes(*slopes(rows))
 
     def joined(self, parts: Iterable[Slopes]) -> Slopes:
         """See `Pass`."""

@@ -11,6 +11,7 @@ from pymc_coresets.compat.pymc_api import PyMCSamplingError
 from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
 from pymc_coresets.potentials.kernel import Kernel
@@ -30,6 +31,7 @@ from pymc_coresets.sampling.density import (
     BLOCK_ROWS,
     FullDensity,
     GradientPass,
+    KernelSlopes,
     Slopes,
     block_by_block,
     gradient_kernel,
@@ -260,7 +262,7 @@ class CoresetSampler:
             start_size = n_curved = max(_LEAST_FOR_CURVATURE, _ROWS_FOR_CURVATURE * n_dims)
         elif n_dims > _LARGE:
             n_curved = min(_ROWS_FOR_CURVATURE * n_dims, n_rows)
-        start, full = LaplaceApproximation.of(self._given_some(start_size, rng)), self._full_density
+        start, full = LaplaceApproximation.of(self._given_some(start_size, rng)), self.full_density
         mode = improve(start, full) if start_size < n_rows else start.mode
         if n_rows > _MANY:
             found = HeavyTailed(mode, start.factor)
@@ -273,15 +275,21 @@ class CoresetSampler:
         return found
 
     @property
-    def _full_density(self) -> FullDensity:
+    def full_density(self) -> FullDensity:
+        """The log-density of the model with all rows."""
         loglik = self.loglikelihood
-        if loglik.source is loglik.in_memory:
+        if loglik.source is loglik.in_memory and self._slopes is None:
             blocks = list(loglik.in_memory.blocks(BLOCK_ROWS))
             return FullDensity(block_by_block(self._given, blocks, loglik.some_row))
-        return FullDensity(self._add_up_elsewhere)
+        return FullDensity(self._add_up_in_one_pass)
 
-    def _add_up_elsewhere(self, points: np.ndarray) -> Slopes:
-        likelihood = self.loglikelihood.source.reduce(GradientPass(self._gradient_kernel, points))
+    @cached_property
+    def _slopes(self) -> SlopesOfRows | None:
+        return self.loglikelihood.slopes(self._space)
+
+    def _add_up_in_one_pass(self, points: np.ndarray) -> Slopes:
+        of_rows = self._slopes or KernelSlopes(self._gradient_kernel)
+        likelihood = self.loglikelihood.source.reduce(GradientPass(of_rows, points))
         prior = self._given(self.loglikelihood.some_row, np.zeros(1))
         return likelihood.plus(Slopes.of(prior.logp_and_gradient, points))
 

@@ -4,6 +4,7 @@ import pickle
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
 from typing import Any, ClassVar, Self, get_args
 
 import cloudpickle
@@ -27,6 +28,7 @@ __all__ = ["StandIn"]
 
 _LEAST = {"draws": 1, "tune": 0, "chains": 1, "cores": 1}  # of what `pm.sample` is passed
 _OPTIONAL = {"chains", "cores"}
+_ON_JAX = {"numpyro", "blackjax"}
 _CHAINS = 4  # enough for R-hat (Vehtari et al. 2021)
 
 
@@ -104,7 +106,8 @@ class StandIn[Verdict](AllRows):
         ------
         InvalidOptionError
             If ``return_inferencedata=False``, a ``model`` is passed, or `nuts_sampler`, ``draws``,
-            ``tune``, ``chains``, ``cores`` or ``random_seed`` is out of range.
+            ``tune``, ``chains``, ``cores`` or ``random_seed`` is out of range; or the package of
+            the sampler is not installed.
 
         Examples
         --------
@@ -133,6 +136,8 @@ class StandIn[Verdict](AllRows):
             given = kwargs.get("compile_kwargs") or {}
             kwargs["compile_kwargs"] = {"mode": density_mode()} | given
             kwargs = self._start(kwargs)
+        if nuts_sampler in _ON_JAX:
+            kwargs["nuts"] = {"chain_method": "vectorized"} | dict(kwargs.get("nuts") or {})
         idata: xr.DataTree = pm.sample(model=self.model, nuts_sampler=nuts_sampler, **kwargs)
         for name, dataset in self._groups().items():
             idata[name] = dataset
@@ -370,6 +375,12 @@ class StandIn[Verdict](AllRows):
 def _check_sampling(nuts_sampler: str, options: Mapping[str, Any]) -> None:
     """Check the options of `pm.sample` that nearly everyone passes."""
     one_of("nuts_sampler", nuts_sampler, get_args(NutsSampler.__value__))
+    if find_spec(nuts_sampler) is None:
+        extra = "jax" if nuts_sampler in _ON_JAX else nuts_sampler
+        raise InvalidOptionError(
+            f"nuts_sampler={nuts_sampler!r} needs the package {nuts_sampler}: "
+            f'pip install "pymc-coresets[{extra}]".'
+        )
     for name, least in _LEAST.items():
         if name in options and not (name in _OPTIONAL and options[name] is None):
             whole_number(name, options[name], least=least)

@@ -50,11 +50,12 @@ def under_other_priors(coreset: WeightedRows, model: pm.Model) -> dict[str, Any]
     settings, kept = coreset.settings, coreset.data
     refuse_unweighted(old.observations)
     if kept is None:
-        new = likelihood_of_model(model, **settings, collapse=old.collapse, rng=rng)
+        as_before: Any = {"collapse": old.collapse, "backend": old.backend}
+        new = likelihood_of_model(model, **settings, **as_before, rng=rng)
         _require_same_rows(old, new, _points(old, new, rng))
     else:
         where: Any = {"observed": settings["observed"], "dim": settings["dim"]}
-        template = template_of_rows(model, columns_of_dataset(kept), **where)
+        template = template_of_rows(model, columns_of_dataset(kept), **where, backend=old.backend)
         verify(template, rng=rng)
         points = _points(old, template, rng)
         first, kept = (

@@ -93,6 +93,7 @@ class Part:
         """
         loglik, settings = required_likelihood(coreset), coreset.settings
         where: dict[str, Any] = {"observed": settings["observed"], "dim": settings["dim"]}
+        where["backend"] = loglik.backend
         if coreset.data is not None:
             return cls(template=loglik, kept=coreset.data, n_rows=coreset.n_distinct, where=where)
         observations = loglik.observations

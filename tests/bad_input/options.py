@@ -14,6 +14,7 @@ from pymc_coresets import (
     IHT,
     Coreset,
     FrankWolfe,
+    Jax,
     Laplace,
     Pathfinder,
     Prior,
@@ -103,6 +104,7 @@ OPTION_CLASSES: Mapping[type[Any], Mapping[str, Argument]] = {
     Laplace: {},
     Prior: {},
     Pathfinder: {},
+    Jax: {"dtype": one_of("float64", "float32")},
 }
 
 
@@ -139,6 +141,11 @@ _WEIGHTING = Argument(
     st.text(max_size=5),
 )
 
+_BACKEND = Argument(
+    st.just("numba"),
+    lambda value: isinstance(value, Jax) or (isinstance(value, str) and value in ("numba", "jax")),
+)
+
 _COMMON = {
     "model": _MODEL,
     "observed": _names(),
@@ -151,6 +158,7 @@ _BUILD = _COMMON | {
     "collapse": flag(),
     "allow_local": flag(),
     "nuts_sampler": one_of("pymc", "nutpie"),
+    "backend": _BACKEND,
 }
 _BUILD_BY: Mapping[str, Mapping[str, Argument]] = {
     "uniform": {"method": Argument(st.sampled_from(["uniform", Uniform()]), lambda _: False)},

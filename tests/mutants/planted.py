@@ -454,6 +454,26 @@ PLANTED = [
         ('return {"tune": _TUNE} | {', "return {"),
     ),
     *plant(
+        "potentials/backends/jax_kernel.py",
+        ("jnp.where(mass > 0, centred * mass, 0.0)", "centred * mass"),
+        ("jnp.where(mass > 0, values * mass, 0.0)", "values"),
+        ("jnp.square(centred).mean(axis=0)", "jnp.square(values).mean(axis=0)"),
+        ("means = values.mean(axis=0)", "means = values.mean(axis=1, keepdims=True)"),
+        ("if i == row.axis else n", "if i == 0 else n"),
+    ),
+    *plant(
+        "potentials/backends/device_rows.py",
+        ("np.zeros(1) if number < 0 else array[-1:]", "array[-1:]"),
+        ("else array[-1:]", "else 0 * array[-1:] - 1"),
+        ("int(rows.positions[-1]), size", "size"),
+        ("self._room -= array.nbytes", "pass"),
+    ),
+    *plant(
+        "potentials/backends/jax_evaluator.py",
+        ("[:, : len(rows)]", ""),
+        ("arrays, _ = DeviceRows(keep=False)", "arrays, _ = self.evaluator.rows"),
+    ),
+    *plant(
         "exceptions.py",
         ("skip_file_prefixes=(_PACKAGE,)", "stacklevel=2"),
         ("parent) + os.sep", "parent)"),

@@ -5,6 +5,8 @@ UPDATES = "tests/statistical/test_updates.py"
 CONTRACT = "tests/properties/test_algorithm_contract.py"
 ERRORS = "tests/models/test_errors.py"
 POTENTIALS = "tests/models/test_potentials.py"
+JAX_BUILD = "tests/statistical/test_jax_build.py"
+JAX_POTENTIALS = "tests/models/test_jax_potentials.py"
 MODELS = "tests/models/test_coreset_model.py"
 LINEAR = "tests/models/test_glm.py"
 BUILD = "tests/statistical/test_build.py"
@@ -58,6 +60,7 @@ TESTS = {
     "rows/sources/kinds/dask_frames": (ROW_SOURCES, SOURCE_ERRORS, CLUSTER_SOURCES),
     "rows/sources/failures": (DAMAGED_FILES,),
     "compat/dask_api": (ENGINES,),
+    "compat/jax_api": (JAX_POTENTIALS,),
     "compat/pyarrow_api": (ROW_SOURCES,),
     "compat/xarray_api": (ENGINES,),
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
@@ -72,6 +75,10 @@ TESTS = {
     "reading/unconstrained": (*unit("weighting"), SAMPLER),
     "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
     "potentials/": (*unit("vectormath"), ERRORS, POTENTIALS, BUILD),
+    "potentials/backends/": (*unit("device_rows"), JAX_POTENTIALS, JAX_BUILD),
+    "potentials/backends/choice": (JAX_BUILD,),
+    "potentials/backends/device_rows": unit("device_rows"),
+    "potentials/backends/evaluator": (POTENTIALS, JAX_BUILD),
     "potentials/fused_loops": (*unit("fused_loops"), POTENTIALS),
     "potentials/vectormath": (*unit("vectormath"), POTENTIALS),
     "potentials/kernel": (ENGINES, POTENTIALS),

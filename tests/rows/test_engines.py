@@ -39,7 +39,7 @@ from pymc_coresets.potentials.from_rows import likelihood_of_rows
 from pymc_coresets.rows.engines.executor_choice import engine_of
 from pymc_coresets.rows.engines.executors import Threads
 from pymc_coresets.rows.streamed import StreamedRows
-from pymc_coresets.sampling.density import GradientPass
+from pymc_coresets.sampling.density import GradientPass, KernelSlopes
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 N_FILES, N_OF_FILE = 4, 70_000  # too many for two of them to be one chunk
@@ -119,7 +119,7 @@ def passes(gradient):
     def of(loglik):
         look = loglik.look(DRAWS, n_candidates=200, scale=2e5, key=4)
         source = loglik.source
-        slopes = source.reduce(GradientPass(gradient, POINTS))
+        slopes = source.reduce(GradientPass(KernelSlopes(gradient), POINTS))
         scan, distinct = source.scan(50, key=1), source.scan(50, key=2, distinct=True)
         some = source.at(np.array([0, 3, 99_999, N - 1]))
         rows = (look.candidates, scan.rows, distinct.rows, some)

@@ -1,0 +1,114 @@
+"""All that is used of JAX, and of PyTensor's translation of graphs into JAX, in one place.
+
+JAX is optional, and this module is loaded when it is first used.  Loading PyTensor's translation
+sets JAX's ``jax_enable_x64`` to what PyTensor's ``floatX`` says, once: PyMC's own JAX samplers rely
+on it, so it stays.  What we compute does not depend on it: see `in_double`.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from threading import RLock
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from pytensor.compile.mode import get_mode
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
+from pytensor.link.jax.dispatch import jax_funcify
+
+__all__ = ["device", "device_memory", "in_double", "in_single", "jax", "jnp", "translated"]
+
+_INLINING = 47.9  # after all rewrites that stabilise
+
+_lock = RLock()
+
+
+def translated(
+    inputs: Sequence[Variable[Any, Any]],
+    outputs: Sequence[Variable[Any, Any]],
+    inline: NodeRewriter,
+) -> Callable[..., Sequence[Any]]:
+    """Return a PyTensor graph as a function of JAX, which is not compiled yet.
+
+    Assertions in the graph are left out.
+
+    Parameters
+    ----------
+    inputs, outputs : sequence of Variable
+        Their static shapes are those of the function.
+    inline : NodeRewriter
+        Replaces graphs inside of operations by their contents.
+
+    Raises
+    ------
+    NotImplementedError
+        If PyTensor has no translation of an operation, which the message names.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from pymc_coresets.reading.folding import inline_graphs
+    >>> x = pt.vector("x", shape=(2,))
+    >>> [found] = translated([x], [2 * x], inline_graphs)(jnp.ones(2))
+    >>> found.tolist()
+    [2.0, 2.0]
+    """
+    fgraph = FunctionGraph(list(inputs), list(outputs), clone=True)
+    rewrites = get_mode("JAX").register((dfs_rewriter(inline), _INLINING)).optimizer
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Skipping .* Op", UserWarning)
+        rewrites.rewrite(fgraph)
+        function: Callable[..., Sequence[Any]] = jax_funcify(fgraph)
+    return function
+
+
+def in_double() -> AbstractContextManager[Any]:
+    """Return a context in which this thread computes with 64 bits, whatever the configuration.
+
+    Examples
+    --------
+    >>> with in_double():
+    ...     jnp.ones(1).dtype
+    dtype('float64')
+    """
+    context: AbstractContextManager[Any] = jax.enable_x64(True)  # noqa: FBT003 - as JAX has it
+    return context
+
+
+@contextmanager
+def in_single() -> Iterator[None]:
+    """Let JAX follow a function that has no numbers of 64 bits, whatever types it names.
+
+    Matrix products have the full precision of 32 bits.
+
+    Examples
+    --------
+    >>> with in_single():
+    ...     jnp.ones(1, dtype="float64").dtype
+    dtype('float32')
+    """
+    # The list of filters belongs to the process, and JAX follows functions in all threads.  GPUs
+    # would round the factors of matrix products to 11 bits.
+    with (
+        _lock,
+        warnings.catch_warnings(),
+        jax.enable_x64(False),  # noqa: FBT003 - as JAX has it
+        jax.default_matmul_precision("highest"),
+    ):
+        warnings.filterwarnings("ignore", "Explicitly requested dtype", UserWarning)
+        yield
+
+
+def device() -> Any:  # noqa: ANN401
+    """Return the device that JAX computes on unless it is told otherwise."""
+    chosen = jax.config.jax_default_device
+    return jax.devices(chosen)[0] if chosen is None or isinstance(chosen, str) else chosen
+
+
+def device_memory() -> int | None:
+    """Return the bytes that JAX may use on that device; None where it does not say."""
+    statistics: dict[str, int] = device().memory_stats() or {}
+    return statistics.get("bytes_limit")

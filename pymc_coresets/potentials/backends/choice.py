@@ -1,0 +1,102 @@
+"""What users choose: `Jax`, or nothing, for Numba."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.options import one_of
+
+__all__ = ["Jax", "backend_of", "require_own_process"]
+
+_SINGLE = 1e-3  # nats, absolute or for each nat, by which potentials in float32 may be off
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jax:
+    """Potentials of all rows by JAX, on its default device: a GPU where there is one.
+
+    Use it as ``backend=Jax(dtype="float32")``, or ``backend="jax"`` for float64.  Without a GPU,
+    Numba is faster.  Sums over rows and over draws, and all gradients, are in float64 whatever the
+    type.
+
+    Parameters
+    ----------
+    dtype : {"float64", "float32"}
+        Type of the potentials of single rows.  Most GPUs compute much faster in float32; the
+        relative error of a potential is then about 1e-6.
+
+    Raises
+    ------
+    InvalidOptionError
+        If there is no such type.
+
+    Examples
+    --------
+    >>> Jax(dtype="float32")
+    Jax(dtype='float32')
+    """
+
+    dtype: str = "float64"
+
+    def __post_init__(self) -> None:
+        one_of("dtype", self.dtype, ["float64", "float32"])
+
+    @property
+    def slack(self) -> float:
+        """By how much potentials may differ from exact ones, beyond what rounding in float64 does.
+
+        In nats, and relative to their size.
+        """
+        return _SINGLE if self.dtype == "float32" else 0.0
+
+
+def backend_of(backend: Any) -> Jax | None:  # noqa: ANN401 - what users pass
+    """Return the options of a backend; None for Numba, which has none.
+
+    Raises
+    ------
+    InvalidOptionError
+        If there is no such backend, or JAX is not installed.
+
+    Examples
+    --------
+    >>> backend_of("numba") is None
+    True
+    >>> backend_of("cuda")
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: backend='cuda' must be one of ['numba', 'jax'], or
+    options such as Jax(dtype='float32').
+    """
+    if isinstance(backend, str) and backend == "numba":
+        return None
+    chosen = Jax() if isinstance(backend, str) and backend == "jax" else backend
+    if not isinstance(chosen, Jax):
+        raise InvalidOptionError(
+            f"backend={backend!r} must be one of ['numba', 'jax'], or options such as "
+            "Jax(dtype='float32')."
+        )
+    if find_spec("jax") is None:
+        raise InvalidOptionError(
+            f'backend={backend!r} needs the package jax: pip install "pymc-coresets[jax]", and '
+            "jax[cuda13] or the like for a GPU."
+        )
+    return chosen
+
+
+def require_own_process(backend: Jax | None, executor: Any) -> None:  # noqa: ANN401
+    """Refuse an executor where the rows are evaluated on a device of this process.
+
+    Examples
+    --------
+    >>> require_own_process(None, "an executor")
+    >>> require_own_process(Jax(), "an executor")
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: executor='an executor': backend='jax' evaluates the
+    rows on a device of this process. Leave executor out, or use backend='numba'.
+    """
+    if backend is not None and executor is not None:
+        raise InvalidOptionError(
+            f"executor={executor!r}: backend='jax' evaluates the rows on a device of this process. "
+            "Leave executor out, or use backend='numba'."
+        )

@@ -1,0 +1,99 @@
+"""What evaluates the potentials of blocks of rows, and the implementation by compiled loops."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from pymc_coresets.potentials.kernel import Kernel
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.source import CandidateRule, LookPart
+from pymc_coresets.rows.values import Rows
+
+__all__ = ["AtDraws", "Evaluator", "NumbaEvaluator", "SlopesOfRows"]
+
+_BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
+
+
+class AtDraws(Protocol):
+    """Functions of blocks of rows, at some draws; threads may share them."""
+
+    def values(self, rows: Rows) -> np.ndarray:
+        """Return the potentials (n_draws, n_rows), in nats."""
+
+    def look(self, rows: Rows, wanted: CandidateRule) -> LookPart:
+        """Return what a look finds in the rows."""
+
+
+class SlopesOfRows(Protocol):
+    """The weighted log-likelihood of blocks of rows, and its gradient."""
+
+    @property
+    def size(self) -> int:
+        """Number of rows of a block."""
+
+    def at(self, points: np.ndarray) -> Callable[[Rows], tuple[np.ndarray, np.ndarray]]:
+        """Return the function of rows for points (n_points, D) of the unconstrained space.
+
+        It returns log-likelihoods (n_points,), in nats, and their gradients (n_points, D).
+        """
+
+
+class Evaluator(Protocol):
+    """The potentials of the rows of one source, compiled once."""
+
+    def matrix_rows(self, n_draws: int) -> int:
+        """Return how many rows to evaluate together where all potentials are kept."""
+
+    def look_rows(self, n_draws: int) -> int:
+        """Return how many rows to evaluate together where their sums are kept."""
+
+    def at(self, given: Sequence[np.ndarray]) -> AtDraws:
+        """Prepare what all blocks have in common at the given draws of each parameter."""
+
+    def slopes(self, space: Unconstrained) -> SlopesOfRows | None:
+        """Return gradients of blocks of rows; None where the sampler's own are as good."""
+
+
+@dataclass(frozen=True, eq=False)
+class NumbaEvaluator:
+    """Evaluates blocks by the loops of a kernel; it may be sent to another process.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The potentials (n_draws, n_rows), as a function of the parameters at all draws, of the
+        number of rows, and of their arrays.
+    """
+
+    kernel: Kernel
+
+    def matrix_rows(self, n_draws: int) -> int:
+        """See `Evaluator`."""
+        return max(64, _BLOCK_ENTRIES // n_draws)
+
+    def look_rows(self, n_draws: int) -> int:
+        """See `Evaluator`."""
+        return self.matrix_rows(n_draws)
+
+    def at(self, given: Sequence[np.ndarray]) -> "_LoopsAtDraws":
+        """See `Evaluator`."""
+        return _LoopsAtDraws(self.kernel, self.kernel.program.given(*given))
+
+    def slopes(self, space: Unconstrained) -> None:  # noqa: ARG002 - of the protocol
+        """See `Evaluator`: the sampler compiles the gradient of the coreset's own model."""
+        return
+
+
+@dataclass(frozen=True, eq=False)
+class _LoopsAtDraws:
+    kernel: Kernel
+    evaluate: Callable[..., list[Any]]
+
+    def values(self, rows: Rows) -> np.ndarray:
+        [values] = self.evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
+        return cast(np.ndarray, values)
+
+    def look(self, rows: Rows, wanted: CandidateRule) -> LookPart:
+        return LookPart.of(self.values(rows), rows, wanted)

@@ -1,6 +1,7 @@
 """How results are printed."""
 
-from pymc_coresets.display import facts_html, facts_text
+from pymc_coresets.display.facts import facts_text
+from pymc_coresets.display.page import facts_html
 
 
 def test_values_stand_below_each_other():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pymc_coresets.progress import Reporter
+from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.solving.solution import Progress
 
 

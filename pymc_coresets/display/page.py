@@ -6,23 +6,23 @@ the system's preference for light or dark. Where the style is taken out, as in n
 not trusted, the text is shown instead.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from pymc_coresets.display.styles import STYLE
 
-__all__ = ["card", "facts_html", "facts_table", "figure_of", "verdict_html"]
+__all__ = ["card", "facts_html", "facts_table", "figure_of", "numbers_table", "verdict_html"]
 
 _TONES = {"Reliable": "pmc-good", "Doubtful": "pmc-doubtful", "Not to be used": "pmc-bad"}
 
 
-def card(title: str, *parts: str, plain: str, about: str = "") -> str:
+def card(title: str, *parts: str, plain: str) -> str:
     """Put parts of HTML below each other, under a title.
 
     Parameters
     ----------
-    title, about : str
-        What it is, and what to know of it first; escaped here.
+    title : str
+        What it is; escaped here.
     *parts : str
         HTML, with what users named escaped already.
     plain : str
@@ -33,11 +33,10 @@ def card(title: str, *parts: str, plain: str, about: str = "") -> str:
     >>> "a &lt; b" in card("Coreset", "<p>text</p>", plain="a < b")
     True
     """
-    note = f'<span class="pmc-note">{escape(about)}</span>' if about else ""
     return (
         f'<div class="pmc"><style>{STYLE}</style><pre class="pmc-plain">{escape(plain)}</pre>'
         f'<div class="pmc-card" style="display:none"><div class="pmc-title"><b>{escape(title)}</b>'
-        f"{note}</div>{''.join(parts)}</div></div>"
+        f"</div>{''.join(parts)}</div></div>"
     )
 
 
@@ -63,6 +62,25 @@ def facts_table(facts: Mapping[str, str]) -> str:
     """
     rows = (f"<tr><th>{escape(n)}</th><td>{escape(v)}</td></tr>" for n, v in facts.items())
     return f'<table class="pmc-facts">{"".join(rows)}</table>'
+
+
+def numbers_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of names, in the first column, and right-aligned values.
+
+    Examples
+    --------
+    >>> "<tr><th>b[&lt;5]</th><td>0.5</td></tr>" in numbers_table(["", "mean"], [["b[<5]", "0.5"]])
+    True
+    """
+    head = "".join(f"<th>{escape(name)}</th>" for name in header)
+    lines = (
+        f"<tr><th>{escape(name)}</th>{''.join(f'<td>{escape(v)}</td>' for v in values)}</tr>"
+        for name, *values in rows
+    )
+    return (
+        f'<div class="pmc-scroll"><table class="pmc-numbers"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
 
 
 def figure_of(picture: str, caption: str) -> str:

@@ -35,7 +35,7 @@ _RULES = """
  color:var(--pmc-ink);background:var(--pmc-paper);border:1px solid var(--pmc-line);
  border-radius:6px;font-size:.93em}
 .pmc-title{padding-bottom:.35em;margin-bottom:.45em;border-bottom:1px solid var(--pmc-line)}
-.pmc-note{margin-left:.8em;color:var(--pmc-faint)}
+.pmc-note{margin:.2em 0;font-size:.9em;color:var(--pmc-faint)}
 .pmc-card table{border-collapse:collapse;border:0;margin:.3em 0;font-size:inherit;
  color:inherit;background:none}
 .pmc-card .pmc-scroll{overflow-x:auto}

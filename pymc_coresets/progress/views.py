@@ -44,12 +44,12 @@ def new_bars(console: Console, *, show: bool) -> Bars:
     >>> new_bars(Console(), show=False).disable
     True
     """
-    cut = {"no_wrap": True, "overflow": "ellipsis"}
+    names, notes = (Column(no_wrap=True, overflow="ellipsis") for _ in range(2))
     return Bars(
         SpinnerColumn(),
-        TextColumn("{task.description}", markup=False, table_column=Column(**cut)),
+        TextColumn("{task.description}", markup=False, table_column=names),
         BarColumn(_BAR_WIDTH),
-        TextColumn("{task.fields[note]}", markup=False, table_column=Column(**cut)),
+        TextColumn("{task.fields[note]}", markup=False, table_column=notes),
         TimeElapsedColumn(),
         console=console,
         disable=not (show and console.is_terminal and not console.is_jupyter),

@@ -117,13 +117,15 @@ class RowColumns:
         Raises
         ------
         InvalidOptionError
-            If there is none of a name.
+            If there is none of a name, or no name.
         """
+        known = ", ".join(repr(c.name) for c in self.columns) or "none"
+        if not names:
+            raise InvalidOptionError(f"columns={names!r}: name at least one of {known}.")
         found: dict[str, Column] = {}
         for name in names:
             parts = [c for c in self.columns if c.name == name or c.name.startswith(f"{name}[")]
             if not parts:
-                known = ", ".join(repr(c.name) for c in self.columns) or "none"
                 raise InvalidOptionError(
                     f"columns: the rows have no column {name!r}. Choose among: {known}."
                 )

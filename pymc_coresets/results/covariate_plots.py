@@ -83,17 +83,15 @@ def plot_coreset(
     figure = plt.figure(figsize=(size + 1.0, size), layout="constrained")
     grid = figure.add_gridspec(len(shown), len(shown))
     limits = [_limits(column) for column in shown]
-    axes = {}
     for i, column in enumerate(shown):
         for j, other in enumerate(shown[: i + 1]):
-            ax = axes[i, j] = figure.add_subplot(grid[i, j])
+            ax = figure.add_subplot(grid[i, j])
             if i == j:
                 _marginal(ax, column, found, limits[i])
             else:
                 _pair(ax, other, column, found)
                 ax.set(xlim=limits[j], ylim=limits[i])
-    for i, j in axes:
-        _labelled(axes[i, j], shown[j], shown[i], last=i == len(shown) - 1, first=j == 0 < i)
+            _labelled(ax, other, column, last=i == len(shown) - 1, first=j == 0 < i)
     _legend(figure, found, pairs=len(shown) > 1)
     return figure
 
@@ -110,10 +108,10 @@ def _shown(found: RowColumns, names: Sequence[str] | None) -> list[Column]:
         chosen = numbers[:_BY_DEFAULT]
     else:
         chosen = found.named(names)
-    if not 0 < len(chosen) <= _MOST_COLUMNS:
+    if len(chosen) > _MOST_COLUMNS:
         raise InvalidOptionError(
-            f"columns: {len(chosen)} columns cannot be shown in pairs. Choose 1 to "
-            f"{_MOST_COLUMNS} of {', '.join(repr(c.name) for c in found.columns)}."
+            f"columns: {len(chosen)} columns cannot be shown in pairs. Choose at "
+            f"most {_MOST_COLUMNS} of {', '.join(repr(c.name) for c in found.columns)}."
         )
     for column in chosen:
         if column.every is None:
@@ -171,10 +169,11 @@ def _marginal(ax: Axes, column: Column, found: RowColumns, limits: tuple[float, 
     bins = np.linspace(*limits, 31)
     if _is_whole(column) and np.ptp(bins) < _BINS:
         bins = np.arange(np.ceil(limits[0]) - 0.5, limits[1] + 0.5)
+    edges = bins.tolist()
     outlines = {"histtype": "step", "density": True, "lw": 1.4}
-    ax.hist(column.every, bins, weights=found.masses, density=True, color=GREY, alpha=0.45)
-    ax.hist(column.chosen, bins, color=BLUE, ls="--", **outlines)  # type: ignore[arg-type]
-    ax.hist(column.chosen, bins, weights=found.weights, color=ORANGE, **outlines)  # type: ignore[arg-type]
+    ax.hist(column.every, edges, weights=found.masses, density=True, color=GREY, alpha=0.45)
+    ax.hist(column.chosen, edges, color=BLUE, ls="--", **outlines)  # type: ignore[arg-type]
+    ax.hist(column.chosen, edges, weights=found.weights, color=ORANGE, **outlines)  # type: ignore[arg-type]
     ax.set(yticks=[], xlim=limits)
     ax.spines["left"].set_visible(False)
 

@@ -218,7 +218,6 @@ class Readable:
             f'<div class="pmc-pictures">{"".join(pictures)}</div>',
             facts_table(facts),
             verdict_html("" if certificate is None else certificate.verdict),
-            about=facts["rows"] + " rows",
             plain=repr(self),
         )
 
@@ -228,14 +227,15 @@ _CAPTION = "weights, the largest first (dashed: uniform rows)"
 
 def _probabilities(quantiles: Any) -> list[float]:  # noqa: ANN401 - what users pass
     try:
-        found = np.asarray(quantiles, dtype=np.float64)
+        found = np.asarray(quantiles)
     except (TypeError, ValueError):
         found = np.array(np.nan)
-    if found.ndim != 1 or not ((found >= 0) & (found <= 1)).all():
+    kind, n_axes = found.dtype.kind, found.ndim
+    if kind not in "iuf" or n_axes != 1 or not ((found >= 0) & (found <= 1)).all():
         raise InvalidOptionError(
             f"quantiles={quantiles!r} must be a sequence of numbers between 0 and 1."
         )
-    return found.tolist()
+    return [float(p) for p in found]
 
 
 def _weights_in_words(coreset: CoresetRows) -> str:

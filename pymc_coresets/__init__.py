@@ -1,5 +1,6 @@
 """Bayesian coresets for PyMC: the posterior of all rows from a few weighted ones."""
 
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ from pymc_coresets.updates.ancestry import Ancestry
 
 if TYPE_CHECKING:
     from pymc_coresets.diagnostics.plots import plot_comparison, plot_history, plot_weights
+    from pymc_coresets.results.covariate_plots import plot_coreset
+    from pymc_coresets.results.group_plots import plot_groups
 
 __version__ = version("pymc-coresets")
 
@@ -89,17 +92,23 @@ __all__ = [
     "merge",
     "open_rows",
     "plot_comparison",
+    "plot_coreset",
+    "plot_groups",
     "plot_history",
     "plot_weights",
 ]
 
-_PLOTS = ("plot_comparison", "plot_history", "plot_weights")
+_PLOTS = {
+    "plot_comparison": "diagnostics.plots",
+    "plot_coreset": "results.covariate_plots",
+    "plot_groups": "results.group_plots",
+    "plot_history": "diagnostics.plots",
+    "plot_weights": "diagnostics.plots",
+}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401
     """Load matplotlib with the first plot only."""
     if name in _PLOTS:
-        from pymc_coresets.diagnostics import plots  # noqa: PLC0415
-
-        return getattr(plots, name)
+        return getattr(import_module(f"pymc_coresets.{_PLOTS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,6 +20,7 @@ from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.results.readable import Readable
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.metric import known_metric
@@ -42,7 +43,7 @@ __all__ = ["Coreset"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Coreset(Updatable, StandIn[Check]):
+class Coreset(Updatable, Readable, StandIn[Check]):
     """Weighted rows whose posterior is close to that of all rows; made by `build_coreset`.
 
     Parameters
@@ -386,14 +387,3 @@ class Coreset(Updatable, StandIn[Check]):
         if self.data is not None:
             return rows_of_dataset(self._whole().observations, self.data)
         return self._whole().collapsed(collapse=False).source.at(self.indices)
-
-    # -- display -------------------------------------------------------------------------------
-
-    def _facts(self) -> dict[str, str]:
-        rows = f"{self.size:,} of {self.n_observations:,}"
-        if self.n_distinct < self.n_observations:
-            rows += f" ({self.n_distinct:,} distinct)"
-        facts = {"rows": rows, "method": self.method, "weighting": self.weighting}
-        if np.isfinite(self.objective):
-            facts["divergence"] = f"about {self.objective:.3g} nats"
-        return facts | {"status": self.status}

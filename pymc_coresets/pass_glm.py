@@ -36,7 +36,7 @@ from pymc_coresets.options import (
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import likelihood_of_rows, template_of_rows
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.progress import Reporter
+from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.chunks import RowSource, required_source

@@ -1,6 +1,5 @@
 """Compare an approximate posterior with a run of the full posterior, variable by variable."""
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics import distances
 from pymc_coresets.diagnostics.alignment import common_draws, labelled_components
 from pymc_coresets.diagnostics.importance import Floats
+from pymc_coresets.display.facts import table_text, wrapped
+from pymc_coresets.display.page import card, numbers_table, verdict_html
 from pymc_coresets.exceptions import InvalidDataError
 
 QUANTILES = (0.05, 0.5, 0.95)
@@ -23,10 +24,45 @@ QUANTILES = (0.05, 0.5, 0.95)
 _ROUNDING = 1e-10  # relative differences below this are rounding: constant components have them
 _LEAST_DRAWS = 4  # of a chain: ArviZ's minimum for an effective sample size
 _SHOWN_ROWS = 20
-_SHOWN = [
-    "mean_full", "mean_approximation", "delta_mean_sd", "delta_mean_noise", "sd_ratio",
-    "sd_ratio_noise", "wasserstein_sd", "wasserstein_noise",
-]  # fmt: skip
+_LONG = 100.0  # numbers from here on are written with an exponent
+_TITLE = "Approximate posterior against full posterior"
+
+
+def _means(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < _LONG else f"{value:.1e}"
+
+
+def _shift(value: float) -> str:
+    return f"{value:+.3f}" if abs(value) < _LONG else f"{value:+.1e}"
+
+
+#: Columns of the table that are shown: their headings, and how they are written.
+_SHOWN = {
+    "mean_full": ("full", _means),
+    "mean_approximation": ("approx.", _means),
+    "delta_mean_sd": ("shift", _shift),
+    "delta_mean_noise": ("noise", _ratio),
+    "sd_ratio": ("sd ratio", _ratio),
+    "sd_ratio_noise": ("noise", _ratio),
+    "wasserstein_sd": ("W1", _ratio),
+    "wasserstein_noise": ("noise", _ratio),
+}
+_HEADER = ["", *(heading for heading, _ in _SHOWN.values())]
+_LEGEND = (
+    "Means, their shift and the Wasserstein distance W1 in sd of the full posterior, each with the "
+    "noise that two full runs would show."
+)
+_JOINT = {
+    "gaussian_kl_approximation_full": "Gaussian KL(approximation || full), nats",
+    "gaussian_kl_full_approximation": "Gaussian KL(full || approximation), nats",
+    "energy_distance": "energy distance",
+    "mmd": "MMD",
+}
+_JOINT_HEADER = ["all components together", "value", "noise"]
 
 
 class Largest(NamedTuple):
@@ -117,9 +153,22 @@ class Comparison:
             "within two Monte Carlo standard errors."
         )
 
-    def _head(self) -> pd.DataFrame:
+    def _head(self) -> list[list[str]]:
         order = self.table["delta_mean_sd"].abs().sort_values(ascending=False, kind="stable").index
-        return self.table.loc[order[:_SHOWN_ROWS], _SHOWN]
+        shown = self.table.loc[order[:_SHOWN_ROWS], list(_SHOWN)]
+        formats = [write for _, write in _SHOWN.values()]
+        return [
+            [str(name), *(write(value) for write, value in zip(formats, row, strict=True))]
+            for name, row in zip(shown.index, shown.to_numpy(), strict=True)
+        ]
+
+    def _joint_rows(self) -> list[list[str]]:
+        return [
+            [name, f"{value:.3g}", f"{noise:.3g}"]
+            for name, (value, noise) in zip(
+                _JOINT.values(), self.joint.loc[list(_JOINT)].to_numpy(), strict=True
+            )
+        ]
 
     def _left_out(self) -> str:
         rows = len(self.table) - _SHOWN_ROWS
@@ -130,20 +179,25 @@ class Comparison:
 
     def __repr__(self) -> str:
         parts = [
-            "Approximate posterior against full posterior",
-            self._head().to_string(float_format="{:.3g}".format),
-            self.joint.to_string(float_format="{:.3g}".format),
-            self._summary(),
-            self._left_out(),
+            _TITLE,
+            table_text(_HEADER, self._head()),
+            wrapped(_LEGEND),
+            table_text(_JOINT_HEADER, self._joint_rows()),
+            wrapped(self._summary()),
+            wrapped(self._left_out()),
         ]
         return "\n\n".join(part for part in parts if part)
 
     def _repr_html_(self) -> str:
-        words = html.escape(f"{self._summary()} {self._left_out()}")
-        tables = [
-            frame.to_html(float_format="{:.3g}".format) for frame in (self._head(), self.joint)
-        ]
-        return f"{tables[0]}{tables[1]}<p style='max-width:45em'>{words}</p>"
+        words = f"{self._summary()} {self._left_out()}"
+        return card(
+            _TITLE,
+            numbers_table(_HEADER, self._head()),
+            f'<p class="pmc-note">{_LEGEND}</p>',
+            numbers_table(_JOINT_HEADER, self._joint_rows()),
+            verdict_html(words),
+            plain=repr(self),
+        )
 
 
 def compare(

@@ -14,7 +14,8 @@ from pymc_coresets.diagnostics.importance import (
     khat_threshold,
     pareto_smooth,
 )
-from pymc_coresets.display import facts_html, facts_text
+from pymc_coresets.display.facts import facts_text
+from pymc_coresets.display.page import facts_html
 
 KL_NEGLIGIBLE = 0.01
 """KL divergence (nats) below which the draws can be used as they are.
@@ -156,7 +157,7 @@ class Certificate:
         return facts_text(self._title, self._rows(), self.verdict)
 
     def _repr_html_(self) -> str:
-        return facts_html(self._title, self._rows(), verdict=self.verdict)
+        return facts_html(self._title, self._rows(), verdict=self.verdict, plain=repr(self))
 
 
 def importance_figures(

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import arviz_plots
-import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
@@ -15,14 +14,22 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from pymc_coresets.diagnostics.alignment import common_draws, labelled_components
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.diagnostics.canvas import (
+    BLUE,
+    DARK_GREY,
+    GREY,
+    ORANGE,
+    new_axes,
+    require_attributes,
+    tidied,
+)
+from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.options import one_of
 
-_GREY, _DARK_GREY, _BLUE, _ORANGE = "#8a8f98", "#5c6169", "#0b6e99", "#d1602f"
-_COLOURS = {"full posterior": _GREY, "approximation": _BLUE}
+_COLOURS = {"full posterior": GREY, "approximation": BLUE}
 _CURVES = {
-    "objective": ("on the draws that chose the weights", _BLUE, "o"),
-    "heldout_objective": ("on held-out draws", _ORANGE, "s"),
+    "objective": ("on the draws that chose the weights", BLUE, "o"),
+    "heldout_objective": ("on held-out draws", ORANGE, "s"),
 }
 
 
@@ -135,19 +142,19 @@ def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     >>> plot_weights(coreset).get_ylabel()
     'weight'
     """
-    _check(coreset, ax, "weights", "n_observations", "method")
+    require_attributes(coreset, "weights", "n_observations", "method")
     weights = np.sort(np.asarray(coreset.weights, dtype=np.float64))[::-1]
     if not weights.size:
         raise InvalidDataError("the coreset has no weights to plot: build one with size >= 1.")
-    ax = _axes(ax)
+    ax = new_axes(ax)
     edges = np.arange(weights.size + 1) + 0.5
-    ax.stairs(weights, edges, fill=True, color=_BLUE, alpha=0.25)
-    ax.stairs(weights, edges, baseline=None, color=_BLUE, lw=1.5)
+    ax.stairs(weights, edges, fill=True, color=BLUE, alpha=0.25)
+    ax.stairs(weights, edges, baseline=None, color=BLUE, lw=1.5)
     uniform = coreset.n_observations / weights.size
-    ax.axhline(uniform, color=_GREY, ls="--", lw=1.2)
+    ax.axhline(uniform, color=GREY, ls="--", lw=1.2)
     ax.annotate(
         f"uniform: {uniform:,.4g}", (1, uniform), xycoords=("axes fraction", "data"),
-        xytext=(-4, 4), textcoords="offset points", ha="right", color=_DARK_GREY,
+        xytext=(-4, 4), textcoords="offset points", ha="right", color=DARK_GREY,
     )  # fmt: skip
     ax.set(
         xlim=(edges[0], edges[-1]),
@@ -158,7 +165,7 @@ def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
         f"weights sum to {weights.sum():,.6g}",
     )
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
-    return _tidy(ax)
+    return tidied(ax)
 
 
 def plot_history(coreset: Recorded, *, ax: Axes | None = None) -> Axes:
@@ -195,7 +202,7 @@ def plot_history(coreset: Recorded, *, ax: Axes | None = None) -> Axes:
     >>> plot_history(SimpleNamespace(history=history)).get_yscale()
     'log'
     """
-    _check(coreset, ax, "history")
+    require_attributes(coreset, "history")
     history = coreset.history
     missing = [name for name in ("size", *_CURVES) if name not in history]
     if missing:
@@ -209,7 +216,7 @@ def plot_history(coreset: Recorded, *, ax: Axes | None = None) -> Axes:
     curves = {name: np.asarray(history[name].values, dtype=np.float64) for name in _CURVES}
     if not any((values > 0).any() for values in curves.values()):
         raise InvalidDataError("the coreset's history has no positive objective to plot.")
-    ax = _axes(ax)
+    ax = new_axes(ax)
     for name, values in curves.items():
         label, colour, marker = _CURVES[name]
         shown = values > 0
@@ -222,7 +229,7 @@ def plot_history(coreset: Recorded, *, ax: Axes | None = None) -> Axes:
     ax.set_title("Symmetrised KL divergence, as estimated while building")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
     ax.legend(frameon=False)
-    return _tidy(ax)
+    return tidied(ax)
 
 
 def _thinned(draws: xr.Dataset, n_draws: int) -> xr.Dataset:
@@ -255,25 +262,3 @@ def _forest(trees: dict[str, xr.DataTree]) -> arviz_plots.PlotCollection:
         color=list(_COLOURS.values()),
         figure_kwargs={"layout": "constrained"},
     )
-
-
-def _check(coreset: object, ax: object, *attributes: str) -> None:
-    if isinstance(coreset, type) or not all(hasattr(coreset, name) for name in attributes):
-        found = coreset.__name__ if isinstance(coreset, type) else type(coreset).__name__
-        raise InvalidOptionError(
-            f"coreset is a {found}, and has no {' or '.join(attributes)}: pass what "
-            "build_coreset returned."
-        )
-    if ax is not None and not isinstance(ax, Axes):
-        raise InvalidOptionError(f"ax is a {type(ax).__name__}, but must be Matplotlib's Axes.")
-
-
-def _axes(ax: Axes | None) -> Axes:
-    return plt.subplots(figsize=(7.2, 4.2), layout="constrained")[1] if ax is None else ax
-
-
-def _tidy(ax: Axes) -> Axes:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis="y", color=_GREY, alpha=0.25, lw=0.6)
-    ax.set_axisbelow(True)
-    return ax

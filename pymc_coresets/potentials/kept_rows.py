@@ -18,6 +18,7 @@ from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
 
 __all__ = [
+    "arrays_of_dataset",
     "columns_of_dataset",
     "for_other_priors",
     "kept_dataset",
@@ -107,8 +108,13 @@ def rows_of_dataset(observations: Observations, kept: xr.Dataset) -> Rows:
 
 def columns_of_dataset(kept: xr.Dataset) -> dict[str, Any]:
     """Return one row of each column of such a dataset, which has its shape and dtype."""
-    names = {str(name): array for name, array in kept.data_vars.items()}
-    return {n.removeprefix(_PREFIX): a[0] for n, a in names.items() if n.startswith(_PREFIX)}
+    return {name: array[0] for name, array in arrays_of_dataset(kept).items()}
+
+
+def arrays_of_dataset(kept: xr.Dataset) -> dict[str, np.ndarray]:
+    """Return the columns of such a dataset by their names."""
+    names = {str(name): array.to_numpy() for name, array in kept.data_vars.items()}
+    return {n.removeprefix(_PREFIX): a for n, a in names.items() if n.startswith(_PREFIX)}
 
 
 def for_other_priors(observations: Observations, kept: xr.Dataset) -> xr.Dataset:

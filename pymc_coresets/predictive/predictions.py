@@ -10,7 +10,6 @@ import numpy as np
 import pymc as pm
 import pytensor
 import xarray as xr
-from rich.progress import Progress
 
 from pymc_coresets.compat.arviz_api import dict_to_dataset
 from pymc_coresets.compat.pytensor_api import Variable
@@ -18,6 +17,7 @@ from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.predictive.destinations import Destination, Region
 from pymc_coresets.predictive.filled_models import FilledModel
 from pymc_coresets.predictive.forward import Forward, is_random
+from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs
@@ -106,8 +106,11 @@ class Predictions:
             known = {name: variables[name] for name in observed}
             layout = self._layout(known, [])
             destination.create(_OBSERVED, layout, self._chunks(known, sampled=False))
-        with Progress(disable=not progressbar) as bars:
-            task = bars.add_task("Predicting", total=self._n_rows * self.draws.n_draws)
+        n_predictions = self._n_rows * self.draws.n_draws
+        with (
+            Reporter(show=progressbar) as report,
+            report.passes("predicting", n_predictions, unit="predictions") as show,
+        ):
             for number, rows in enumerate(self._blocks()):
                 self._fast.reseed(self.key, number)
                 for name, function in observed.items():
@@ -115,7 +118,7 @@ class Predictions:
                 n_rows = self._n_rows if self.filled is None else rows.stop - rows.start
                 write = self._write_means if self.means else self._write_draws
                 for n_draws in write(destination, rows):
-                    bars.update(task, advance=n_draws * n_rows)
+                    show(n_draws * n_rows)
 
     # -- a block of rows -----------------------------------------------------------------------
 

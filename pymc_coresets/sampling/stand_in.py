@@ -15,7 +15,8 @@ import xarray as xr
 from pymc_coresets.diagnostics.datatree import check_some_draws, ratios_by_chain, reweight_draws
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.display import facts_html, facts_text
+from pymc_coresets.display.facts import facts_text
+from pymc_coresets.display.page import facts_html
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.fused_loops import density_mode
@@ -360,7 +361,7 @@ class StandIn[Verdict](AllRows):
         return facts_text(type(self).__name__, self._facts())
 
     def _repr_html_(self) -> str:
-        return facts_html(type(self).__name__, self._facts())
+        return facts_html(type(self).__name__, self._facts(), plain=repr(self))
 
     # -- copies --------------------------------------------------------------------------------
 

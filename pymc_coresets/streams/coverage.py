@@ -12,7 +12,7 @@ from pymc_coresets.diagnostics.importance import (
     SmoothedWeights,
     pareto_smooth,
 )
-from pymc_coresets.display import facts_text
+from pymc_coresets.display.facts import facts_text
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.solving.problem import Vector
 

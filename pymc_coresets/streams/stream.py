@@ -10,7 +10,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.display import facts_text
+from pymc_coresets.display.facts import facts_text
 from pymc_coresets.exceptions import (
     InvalidDataError,
     InvalidOptionError,

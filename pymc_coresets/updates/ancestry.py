@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pymc_coresets.display import facts_text
+from pymc_coresets.display.facts import facts_text
 
 __all__ = ["OBJECTIVE_OF_PARTS", "Ancestry"]
 

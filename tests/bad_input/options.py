@@ -29,6 +29,7 @@ from pymc_coresets import (
     build_pass_glm,
     compare,
     plot_comparison,
+    plot_coreset,
     plot_history,
     plot_weights,
 )
@@ -342,6 +343,45 @@ def plots_of_coresets(draw: st.DrawFn) -> Call:
     names = bad or (("coreset",) if refused else ())
     run = partial(_closing, plot, **given)
     return Call(run=run, given={"plot": plot.__name__} | given, names=names, refused=refused)
+
+
+def _are_columns(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return bool(value) and all(isinstance(name, str) and name in ("x", "y") for name in value)
+    return value is None or (isinstance(value, str) and value in ("x", "y"))
+
+
+def _are_probabilities(value: Any) -> bool:
+    try:
+        found = np.asarray(value)
+    except (TypeError, ValueError):
+        return False
+    known = found.dtype.kind in "iuf" and found.ndim == 1
+    return bool(known and ((found >= 0) & (found <= 1)).all())
+
+
+_READ = {
+    "columns": Argument(
+        st.sampled_from([None, "x", ["y"], ("y", "x")]), _are_columns, st.text(max_size=3)
+    ),
+    "random_seed": seed(),
+}
+_QUANTILES = Argument(st.lists(st.floats(0, 1), max_size=3), _are_probabilities)
+
+
+@st.composite
+def summaries_of_coresets(draw: st.DrawFn) -> Call:
+    given, bad = draw(arguments(_READ | {"quantiles": _QUANTILES}))
+    run = partial(stage.coreset().summary, **given)
+    return Call(run=run, given=given, names=bad, refused=bool(bad))
+
+
+@st.composite
+def plots_of_columns(draw: st.DrawFn) -> Call:
+    table = _READ | {"coreset": _RESULT}
+    given, bad = draw(arguments(table).filter(lambda drawn: "coreset" in drawn[0]))
+    run = partial(_closing, plot_coreset, **given)
+    return Call(run=run, given=given, names=bad, refused=bool(bad))
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("guide", ["compare", "predict", "sensitivity", "update"])
+@pytest.mark.parametrize(
+    "guide", ["compare", "predict", "reading-results", "sensitivity", "update"]
+)
 def test_examples_run(guide):
     pytest.importorskip("matplotlib").use("Agg")
     code = re.findall(r"```python\n(.*?)```", (DOCS / f"{guide}.md").read_text(), flags=re.DOTALL)

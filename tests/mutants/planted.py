@@ -431,6 +431,23 @@ PLANTED = [
         ("return rng.permutation(np.minimum(", "return (np.minimum("),
     ),
     *plant(
+        "results/summarising.py",
+        ("weights.sum() ** 2", "weights.sum()"),
+        ('"inverted_cdf", weights=masses', '"inverted_cdf", weights=None'),
+        ("_described(column.chosen, found.weights", "_described(column.chosen, None"),
+    ),
+    *plant(
+        "results/columns.py",
+        ("codes.astype(np.int64) - self.start", "codes.astype(np.int64)"),
+        ("few = high - low < _MOST_CLASSES", "few = False"),
+    ),
+    *plant(
+        "results/kept_columns.py",
+        ("totals + other.totals[i]", "totals"),
+        ("map(np.minimum, self.lows", "map(np.maximum, self.lows"),
+        ("each.totals(rows.arrays[i], rows.base_weights)", "each.totals(rows.arrays[i], None)"),
+    ),
+    *plant(
         "diagnostics/judging.py",
         ("return not self.rhat > self.rhat_limit and", "return self.rhat <= self.rhat_limit and"),
         ("return max(direct, from_variance)", "return min(direct, from_variance)"),

@@ -17,6 +17,7 @@ SENSITIVITY = "tests/statistical/test_sensitivity.py"
 STAND_IN = "tests/statistical/test_stand_in.py"
 BLOCKS = "tests/models/test_blocks.py"
 OBSERVATIONS = "tests/models/test_observations.py"
+RESULTS = "tests/models/test_results.py"
 ROWS_ELSEWHERE = "tests/statistical/test_rows_elsewhere.py"
 STREAMS = "tests/statistical/test_streams.py"
 VERIFICATION = "tests/models/test_verification.py"
@@ -41,10 +42,11 @@ TESTS = {
     "coreset": (STAND_IN, *unit("storage"), BUILD),
     "storage": unit("storage"),
     "options": unit("options"),
-    "progress": (*unit("progress"), PASS_GLM, BUILD),
+    "progress/": (*unit("progress"), PASS_GLM, BUILD),
     "compat/": (*unit("compat", "vectormath"), SAMPLER),
     "pass_glm": (PASS_GLM, PASS_OF_ROWS),
-    "display": (*unit("display", "diagnostics_datatree"), BUILD),
+    "display/": (*unit("display", "diagnostics_datatree"), RESULTS),
+    "results/": (*unit("summary"), RESULTS),
     "request": (BUILD, GROUPS),
     "exceptions": (*unit("warnings"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),
@@ -96,6 +98,7 @@ TESTS = {
     "diagnostics/judging": unit("diagnostics_datatree"),
     "diagnostics/distances": unit("diagnostics_distances", "diagnostics_comparison"),
     "diagnostics/importance": unit("importance", "diagnostics_datatree"),
+    "diagnostics/canvas": unit("diagnostics_plots"),
     "diagnostics/plots": unit("diagnostics_plots"),
     "streams/": (STREAMS,),
     "updates/": (UPDATES,),

@@ -1,9 +1,12 @@
 """What the bars show while a construction runs, and what is kept of its parts."""
 
+from io import StringIO
+
 import numpy as np
 import pytest
+from rich.console import Console
 
-from pymc_coresets.progress import Reporter
+from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.solving.solution import Progress
 
 
@@ -68,7 +71,7 @@ def test_a_part_that_has_ended_is_complete_and_timed(reporter):
 
 def test_readings_show_their_speed_and_the_time_left(reporter, monkeypatch):
     clock = iter([10.0, 12.0, 14.0, 20.0, 21.0])
-    monkeypatch.setattr("pymc_coresets.progress.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("pymc_coresets.progress.reporter.time.perf_counter", lambda: next(clock))
     reporter.rows_read(2_000, 8_000)  # begins now
     reporter.rows_read(4_000, 8_000)
     assert bar(reporter).fields["note"] == "4,000 of 8,000 rows, 1,000 rows/s, 0:00:04 left"
@@ -76,3 +79,79 @@ def test_readings_show_their_speed_and_the_time_left(reporter, monkeypatch):
     assert reporter._bars.tasks == []
     reporter.rows_read(1_000, 8_000)  # the next one
     assert bar(reporter).fields["note"] == "1,000 of 8,000 rows, 1,000 rows/s, 0:00:07 left"
+
+
+LONG = Progress(size=123_456, objective=0.5, heldout_objective=0.25, seconds=1.0, pareto_khat=0.5)
+
+
+def test_a_log_has_one_line_for_each_part_and_no_control_characters():
+    file = StringIO()
+    with Reporter(show=True, console=Console(file=file, width=60)) as reporter:
+        with reporter.part("reading the model"):
+            reporter.rows_read(1_000_000, 2_000_000)
+            reporter.rows_read(2_000_000, 2_000_000)
+        with reporter.part(f"[bold]{50 * 'x'}", total=3) as show:
+            show(LONG)
+        with reporter.passes("predicting", 100, unit="predictions") as show:
+            show(100)
+    lines = file.getvalue().splitlines()
+    assert [line.split(":")[0] for line in lines[::2]] == ["reading the model", "predicting"]
+    assert lines[1].startswith("[bold]xxx")
+    assert "100 of 100 predictions" in lines[2]
+    assert max(map(len, lines)) <= 60
+    assert file.getvalue().replace("\n", "").isprintable()
+
+
+def test_a_part_that_fails_leaves_no_line():
+    file = StringIO()
+    with (
+        pytest.raises(ZeroDivisionError),
+        Reporter(show=True, console=Console(file=file)) as reporter,
+        reporter.part("rounds"),
+    ):
+        raise ZeroDivisionError
+    assert file.getvalue() == ""
+
+
+@pytest.mark.parametrize("width", [50, 80, 200])
+def test_bars_of_a_terminal_take_one_line_each(width):
+    screen = Console(file=StringIO(), force_terminal=True, width=width)
+    reporter = Reporter(show=True, console=screen)
+    assert not reporter._bars.disable
+    for name in ("reading the model", "rounds"):
+        with reporter.part(name) as show:
+            reporter.rows_read(123_456_789, 1_000_000_000)
+            show(LONG)
+    page = Console(file=StringIO(), width=width)
+    page.print(reporter._bars.get_renderable())
+    lines = page.file.getvalue().splitlines()
+    assert len(lines) == len(reporter._bars.tasks) == 3
+    assert "reading" in lines[0]
+
+
+NOTEBOOK = """
+from pymc_coresets.progress.reporter import Reporter
+from pymc_coresets.solving.solution import Progress
+with Reporter(show=True) as report:
+    with report.part("reading <the> model"):
+        report.rows_read(5, 10)
+        report.rows_read(10, 10)
+    with report.part("rounds", total=4) as show:
+        for size in (3, 7):
+            show(Progress(size=size, objective=0.5, heldout_objective=0.25, seconds=1.0))
+"""
+
+
+def test_a_notebook_keeps_one_page_that_needs_no_widgets():
+    nbclient = pytest.importorskip("nbclient", reason="needs the extra 'dev'")
+    nbformat = pytest.importorskip("nbformat", reason="needs the extra 'dev'")
+    pytest.importorskip("ipykernel", reason="needs the extra 'dev'")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(NOTEBOOK)])
+    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+    [shown] = notebook.cells[0].outputs
+    assert shown.output_type == "display_data"
+    page, text = shown.data["text/html"], shown.data["text/plain"]
+    assert "reading &lt;the&gt; model" in page
+    assert "7 rows, 0.25 nats" in page
+    assert page.count("width:100%") == 2
+    assert [line.split(",")[0] for line in text.splitlines()] == ["reading <the> model", "rounds"]

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from pymc_coresets.diagnostics.importance import KHAT_USELESS, khat_threshold
 from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE, Check
-from pymc_coresets.display import facts_html, facts_text
+from pymc_coresets.display.facts import facts_text
+from pymc_coresets.display.page import facts_html
 
 __all__ = ["PolynomialCheck"]
 
@@ -161,4 +162,4 @@ class PolynomialCheck:
         return facts_text(_TITLE, self._rows(), self.verdict)
 
     def _repr_html_(self) -> str:
-        return facts_html(_TITLE, self._rows(), verdict=self.verdict)
+        return facts_html(_TITLE, self._rows(), verdict=self.verdict, plain=repr(self))

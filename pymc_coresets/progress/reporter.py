@@ -1,65 +1,94 @@
-"""The progress bars of a construction, and the seconds of its parts."""
+"""The parts of a construction: their progress, as it is shown, and their seconds."""
 
 import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
-from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bars
+from rich.console import Console
+from rich.progress import TaskID
 
-from pymc_coresets.solving.solution import Progress
+from pymc_coresets.progress.views import new_bars, view_of
 
 __all__ = ["Reporter"]
 
 _log = logging.getLogger(__name__)
 
 
-class Reporter:
-    """Shows the parts of a construction as they run; keeps their seconds, counts and figures."""
+class Step(Protocol):
+    """What is shown of a step of a construction."""
 
-    def __init__(self, *, show: bool) -> None:
+    @property
+    def size(self) -> int:
+        """Number of positive weights."""
+
+    @property
+    def heldout_objective(self) -> float:
+        """In nats; NaN where it is not known."""
+
+    @property
+    def pareto_khat(self) -> float:
+        """NaN where it is not known."""
+
+
+class Reporter:
+    """Shows the parts of a construction as they run; keeps their seconds, counts and figures.
+
+    In a terminal as bars, in a notebook as a card below the cell, and otherwise, as in a log, by a
+    line for each part when it has ended.
+
+    Parameters
+    ----------
+    show : bool
+    console : rich.console.Console, optional
+        Where to show it; the standard output by default.
+
+    Examples
+    --------
+    >>> with Reporter(show=False) as report, report.part("reading the model"):
+    ...     pass
+    >>> list(report.seconds)
+    ['reading the model']
+    """
+
+    def __init__(self, *, show: bool, console: Console | None = None) -> None:
         self.seconds: dict[str, float] = {}
         self.counts: dict[str, int] = {}
         self.figures: dict[str, Any] = {}
         self._reading: TaskID | None = None
         self._reading_since = 0.0
-        self._bars = Bars(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            disable=not show,
-        )
+        self._bars = new_bars(console or Console(), show=show)
+        self._view = view_of(self._bars, show=show)
 
     def __enter__(self) -> Self:
-        self._bars.start()
+        self._view.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._bars.stop()
+        self._view.stop()
 
     @contextmanager
-    def part(self, name: str, total: int | None = None) -> Iterator[Callable[[Progress], None]]:
+    def part(self, name: str, total: int | None = None) -> Iterator[Callable[[Step], None]]:
         """Show and time a part; yield a function that shows the progress within it."""
         with self._timed(name, total) as task:
 
-            def show(progress: Progress) -> None:
+            def show(progress: Step) -> None:
                 note = f"{progress.size} rows"
                 if np.isfinite(progress.heldout_objective):
                     note += f", {progress.heldout_objective:.2g} nats"
                 if not np.isnan(progress.pareto_khat):
                     note += f", k-hat {progress.pareto_khat:.2f}"
-                self._bars.update(task, advance=1, note=note)
+                self._update(task, advance=1, note=note)
 
             yield show
 
     @contextmanager
-    def passes(self, name: str, n_rows: int) -> Iterator[Callable[[int], None]]:
+    def passes(
+        self, name: str, n_rows: int, *, unit: str = "rows"
+    ) -> Iterator[Callable[[int], None]]:
         """Show and time passes over the data; yield a function that counts the rows read."""
         with self._timed(name, n_rows) as task:
             done = 0
@@ -68,9 +97,9 @@ class Reporter:
                 nonlocal done
                 done += rows
                 full, within = divmod(done - 1, n_rows)
-                note = f"{within + 1:,} of {n_rows:,} rows"
+                note = f"{within + 1:,} of {n_rows:,} {unit}"
                 note += f", pass {full + 1}" if full else ""
-                self._bars.update(task, completed=within + 1, note=note)
+                self._update(task, completed=within + 1, note=note)
 
             yield show
 
@@ -99,7 +128,7 @@ class Reporter:
         rate = n_rows / max(time.perf_counter() - self._reading_since, 1e-9)
         left = timedelta(seconds=round((n_total - n_rows) / rate))
         note = f"{n_rows:,} of {n_total:,} rows, {rate:,.0f} rows/s, {left} left"
-        self._bars.update(self._reading, completed=n_rows, note=note)
+        self._update(self._reading, completed=n_rows, note=note)
 
     @contextmanager
     def _timed(self, name: str, total: int | None) -> Iterator[TaskID]:
@@ -108,4 +137,10 @@ class Reporter:
         yield task
         self.seconds[name] = time.perf_counter() - start
         _log.debug("%s: %.2f s", name, self.seconds[name])
-        self._bars.update(task, total=1, completed=1)
+        self._update(task, total=1, completed=1)
+        ended = next(each for each in self._bars.tasks if each.id == task)
+        self._view.finish(ended, self.seconds[name])
+
+    def _update(self, task: TaskID, **changes: Any) -> None:  # noqa: ANN401 - those of Rich
+        self._bars.update(task, **changes)
+        self._view.refresh()

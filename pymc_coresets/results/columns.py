@@ -1,0 +1,204 @@
+"""Columns of the rows: their values in all rows, and in those of a coreset."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from pymc_coresets.exceptions import InvalidOptionError
+
+__all__ = ["Column", "Levels", "RowColumns", "classes_between", "flat_columns"]
+
+_MOST_CLASSES = 20
+
+type Values = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """What the whole numbers of a column stand for.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_levels,)
+        Of the levels, whose numbers count up from `start`.
+    start : int
+    names : tuple of str
+        What else they are known by: a dimension, and the variables that are looked up by them.
+    """
+
+    labels: Values
+    start: int = 0
+    names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def totals(self, codes: Values, masses: Values | None) -> NDArray[np.float64]:
+        """Add up the masses of the rows of each level; their number, without masses.
+
+        Examples
+        --------
+        >>> Levels(np.array(["a", "b"])).totals(np.array([1, 1]), np.array([0.5, 2.0]))
+        array([0. , 2.5])
+        """
+        numbers = codes.astype(np.int64) - self.start
+        found = np.bincount(numbers, masses, minlength=len(self))
+        return found.astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One number of each row: a covariate, an outcome, or the number of a level.
+
+    Parameters
+    ----------
+    name : str
+    chosen : ndarray of shape (size,)
+        In the rows of the coreset.
+    every : ndarray of shape (n_known,), optional
+        In all rows, or in a sample of them; None where they are out of reach.
+    levels : Levels, optional
+        Where the numbers stand for levels.
+    totals : ndarray of shape (n_levels,), optional
+        Number of rows of each level, where that is known better than from `every`.
+    extremes : tuple of float, optional
+        Smallest and largest of all values, likewise.
+    """
+
+    name: str
+    chosen: Values
+    every: Values | None
+    levels: Levels | None = None
+    totals: NDArray[np.float64] | None = None
+    extremes: tuple[float, float] | None = None
+
+    def with_classes(self) -> "Column":
+        """Return the same with levels, if it has whole numbers in a range of at most 20.
+
+        Examples
+        --------
+        >>> Column("y", np.array([1, 2]), np.array([1, 2, 3])).with_classes().levels.labels
+        array([1, 2, 3])
+        """
+        known = self.chosen if self.every is None else self.every
+        if self.levels is not None or known.dtype.kind not in "iub" or not known.size:
+            return self
+        low, high = self.extremes or (int(known.min()), int(known.max()))
+        return replace(self, levels=classes_between(int(low), int(high)))
+
+
+@dataclass(frozen=True, eq=False)
+class RowColumns:
+    """All columns of the rows of a coreset, beside those of the rows that it stands for.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+        With different names.
+    weights : ndarray of shape (size,)
+    masses : ndarray of shape (n_known,), optional
+        Number of rows that each known one stands for; 1 by default.
+    n_sampled : int, optional
+        How many rows were drawn, where `every` holds a sample.
+    """
+
+    columns: tuple[Column, ...]
+    weights: NDArray[np.float64]
+    masses: NDArray[np.float64] | None = None
+    n_sampled: int | None = None
+
+    def named(self, names: Sequence[str]) -> list[Column]:
+        """Return columns by name; all parts of an array by that of the array.
+
+        Raises
+        ------
+        InvalidOptionError
+            If there is none of a name, or no name.
+        """
+        known = ", ".join(repr(c.name) for c in self.columns) or "none"
+        if not names:
+            raise InvalidOptionError(f"columns={names!r}: name at least one of {known}.")
+        found: dict[str, Column] = {}
+        for name in names:
+            parts = [c for c in self.columns if c.name == name or c.name.startswith(f"{name}[")]
+            if not parts:
+                raise InvalidOptionError(
+                    f"columns: the rows have no column {name!r}. Choose among: {known}."
+                )
+            found |= {part.name: part for part in parts}
+        return list(found.values())
+
+    @property
+    def groups(self) -> list[Column]:
+        """Columns by which variables of the model are looked up, and dimensions of cells."""
+        return [c for c in self.columns if c.levels is not None and c.levels.names]
+
+    def by_level(self, column: Column) -> pd.DataFrame:
+        """Count the rows of each level.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Indexed by the labels: ``rows`` (NaN where all rows are out of reach), ``chosen`` and
+            ``weight``.
+        """
+        levels = column.levels
+        if levels is None:
+            raise InvalidOptionError(f"{column.name!r} has no levels.")
+        totals = column.totals
+        if totals is None and column.every is not None:
+            totals = levels.totals(column.every, self.masses)
+        return pd.DataFrame(
+            {
+                "rows": np.full(len(levels), np.nan) if totals is None else totals,
+                "chosen": levels.totals(column.chosen, None),
+                "weight": levels.totals(column.chosen, self.weights),
+            },
+            index=pd.Index(levels.labels, name=column.name),
+        )
+
+
+def classes_between(low: int, high: int) -> Levels | None:
+    """Return the classes of whole numbers in a range; None where there are more than 20.
+
+    Examples
+    --------
+    >>> classes_between(1, 3).labels, classes_between(0, 100)
+    (array([1, 2, 3]), None)
+    """
+    few = high - low < _MOST_CLASSES
+    return Levels(np.arange(low, high + 1), start=low) if few else None
+
+
+def flat_columns(
+    name: str, chosen: Values, every: Values | None, labels: Sequence[Sequence[Any] | None] = ()
+) -> Iterator[Column]:
+    """Split an array with several numbers for each row into columns.
+
+    Parameters
+    ----------
+    name : str
+    chosen, every : ndarray
+        With the rows along the first axis.
+    labels : sequence
+        Of the entries along each other axis; None where they are numbered.
+
+    Examples
+    --------
+    >>> [c.name for c in flat_columns("x", np.ones((2, 2)), None, [["age", "dose"]])]
+    ['x[age]', 'x[dose]']
+    """
+    if chosen.ndim == 1:
+        yield Column(name, chosen, every)
+        return
+    given = [*labels, *[None] * chosen.ndim]
+    for entry in np.ndindex(*chosen.shape[1:]):
+        known = (str(i if at is None else at[i]) for i, at in zip(entry, given, strict=False))
+        part = (slice(None), *entry)
+        yield Column(
+            f"{name}[{', '.join(known)}]", chosen[part], None if every is None else every[part]
+        )

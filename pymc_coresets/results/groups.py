@@ -1,0 +1,70 @@
+"""Which columns hold the numbers of levels: those by which variables are looked up."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.pushdown import UNNAMED
+from pymc_coresets.reading.template.codes import lookups
+from pymc_coresets.results.columns import Levels
+
+__all__ = ["level_labels", "levels_of_rows"]
+
+
+def levels_of_rows(observations: Observations) -> Mapping[int, tuple[str, Levels]]:
+    """Find the row arrays that are indices of variables, as ``group`` in ``effect[group]``.
+
+    Parameters
+    ----------
+    observations : Observations
+
+    Returns
+    -------
+    mapping of int to (str, Levels)
+        By the position in ``observations.rows``: the name of the column, and its levels.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model(coords={"shop": ["a", "b"]}) as model:
+    ...     effect = pm.Normal("effect", dims="shop")
+    ...     y = pm.Normal("y", effect[np.array([0, 1, 1])], 1.0, observed=np.ones(3))
+    >>> [(name, levels)] = levels_of_rows(find_observations(model)).values()
+    >>> name, levels.names, levels.labels.tolist()
+    ('shop', ('effect', 'shop'), ['a', 'b'])
+    """
+    found = lookups(observations)
+    levels: dict[int, tuple[str, Levels]] = {}
+    for number, row in enumerate(observations.rows):
+        uses = [lookup for lookup in found if lookup.codes is row.placeholder]
+        if not uses or row.values.ndim > 1:
+            continue
+        length = max(lookup.length for lookup in uses)
+        tables = dict.fromkeys(lookup.table for lookup in uses)
+        dims = dict.fromkeys(
+            dim for table in tables for dim in _dims_of_length(observations, table, length)
+        )
+        dim = next(iter(dims), None)
+        labels = np.arange(length) if dim is None else level_labels(observations, dim, length)
+        name = row.name if row.name != UNNAMED else dim or f"index of {next(iter(tables))}"
+        levels[number] = (name, Levels(labels, names=(*tables, *dims)))
+    return levels
+
+
+def level_labels(observations: Observations, dim: str, length: int) -> np.ndarray:
+    """Return the labels of a dimension; numbers where it has none."""
+    labels = observations.model.coords.get(dim)
+    return np.arange(length) if labels is None else np.asarray(labels)
+
+
+def _dims_of_length(observations: Observations, table: str, length: int) -> list[str]:
+    model = observations.model
+    dims = [dim for dim in model.named_vars_to_dims.get(table, ()) if dim is not None]
+    return [dim for dim in dims if _length(observations, dim) == length]
+
+
+def _length(observations: Observations, dim: str) -> int | None:
+    labels = observations.model.coords.get(dim)
+    return None if labels is None else len(labels)

@@ -1,0 +1,298 @@
+"""What coresets of many kinds say of their rows, against the data that they were built from."""
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+
+from pymc_coresets import (
+    Coreset,
+    CoresetError,
+    InvalidDataError,
+    InvalidOptionError,
+    build_coreset,
+    merge,
+    open_rows,
+    plot_coreset,
+    plot_groups,
+)
+from pymc_coresets.results import kept_columns
+
+mpl.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+N = 400
+RNG = np.random.default_rng(5)
+X = RNG.normal(size=(N, 2))
+SHOP = RNG.integers(0, 5, size=N)
+VISITS = RNG.poisson(np.exp(0.3 * X[:, 0]))
+LATE = RNG.integers(0, 2, size=N)
+UNUSED = RNG.normal(size=N)
+BUILD = {"method": "uniform", "size": 12, "random_seed": 1, "progressbar": False}
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def in_memory():
+    """Two outcomes, containers of all kinds, codes that count from one, and a plain array."""
+    coords = {
+        "shop": ["<b>", "two", "three", "four", "five"],
+        "row": range(N),
+        "k": ["age", "dose"],
+    }
+    with pm.Model(coords=coords) as model:
+        x = pm.Data("x", X, dims=("row", "k"))
+        shop = pm.Data("shop_number", SHOP + 1, dims="row")
+        pm.Data("unused", UNUSED, dims="row")
+        effect = pm.Normal("effect", dims="shop")
+        eta = effect[shop - 1] + x @ pm.Normal("b", dims="k") + X[:, 0] ** 2
+        pm.Poisson("visits", pm.math.exp(eta), observed=VISITS, dims="row")
+        pm.Bernoulli("late", logit_p=eta, observed=LATE, dims="row")
+    return build_coreset(model, **BUILD)
+
+
+@pytest.fixture(scope="module")
+def cells():
+    with pm.Model(coords={"item": list("abc"), "person": range(40)}) as model:
+        age = pm.Data("age", np.arange(40.0), dims="person")
+        eta = pm.Normal("ability", dims="person") + 0.1 * age
+        eta = eta[None, :] - pm.Normal("difficulty", dims="item")[:, None]
+        outcome = np.arange(120).reshape(3, 40) % 2
+        pm.Bernoulli("y", logit_p=eta, observed=outcome, dims=("item", "person"))
+    return build_coreset(model, dim=("item", "person"), **BUILD)
+
+
+@pytest.fixture(scope="module")
+def merged():
+    """Equal rows, of which one stands for all."""
+    with pm.Model() as model:
+        pm.Poisson("visits", pm.math.exp(pm.Normal("rate")), observed=VISITS)
+    return build_coreset(model, collapse=True, **BUILD | {"size": 3})
+
+
+COLUMNS = {"x": X, "shop": SHOP, "late": LATE, "n": RNG.integers(1, 4, size=N).astype(float)}
+
+
+def template():
+    with pm.Model(coords={"name": list("abcde")}) as model:
+        held = {name: pm.Data(name, COLUMNS[name][:9]) for name in ("x", "shop", "late")}
+        effect = pm.Normal("effect", dims="name")
+        eta = effect[held["shop"]] + held["x"] @ pm.Normal("b", shape=2)
+        pm.Bernoulli("y", logit_p=eta, observed=held["late"])
+    return model
+
+
+@pytest.fixture(scope="module")
+def elsewhere():
+    """Rows in chunks, with base weights."""
+    return build_coreset(template(), rows=open_rows(COLUMNS, weight="n"), **BUILD)
+
+
+@pytest.fixture(params=["in_memory", "cells", "merged", "elsewhere"])
+def coreset(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_columns_are_those_of_the_data(in_memory):
+    table = in_memory.summary(quantiles=[0.5])
+    frame = pd.DataFrame({"x[age]": X[:, 0], "x[dose]": X[:, 1], "unused": UNUSED})
+    chosen, weights = frame.iloc[in_memory.indices], in_memory.weights
+    for name in frame:
+        assert table.loc[(name, "mean"), "all"] == pytest.approx(frame[name].mean())
+        assert table.loc[(name, "max"), "chosen"] == chosen[name].max()
+        expected = np.average(chosen[name], weights=weights)
+        assert table.loc[(name, "mean"), "weighted"] == pytest.approx(expected)
+    for label, name in enumerate(in_memory.full_model.coords["shop"]):
+        line = table.loc[("shop_number", f"= {name}")]
+        here = SHOP[in_memory.indices] == label
+        assert line.tolist() == pytest.approx(
+            [(label == SHOP).sum(), here.sum(), weights[here].sum()]
+        )
+    assert table.loc[("late", "= 1"), "all"] == LATE.sum()
+    assert table.loc[("visits", "= 0"), "all"] == (VISITS == 0).sum()
+
+
+def test_cells_have_the_columns_of_their_dimensions(cells):
+    table = cells.summary()
+    assert table.loc[("item", "= b"), "all"] == 40
+    assert table.loc[("person", "levels"), "chosen"] == len(np.unique(cells.indices % 40))
+    assert table.loc[("age", "max"), "chosen"] == (cells.indices % 40).max()
+    largest = table.loc["largest weights"].index[0]
+    item, person = largest.split(", ")
+    assert 40 * "abc".index(item) + int(person) in cells.indices
+
+
+def test_merged_rows_count_as_often_as_they_occur(merged):
+    table = merged.summary()
+    assert table.loc[("rows", "distinct"), "all"] == len(np.unique(VISITS))
+    for value in np.unique(VISITS):
+        assert table.loc[("visits", f"= {value}"), "all"] == (value == VISITS).sum()
+    chosen = VISITS[merged.indices]
+    assert table.loc[("visits", f"= {chosen[0]}"), "chosen"] == 1
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_rows_elsewhere_are_counted_by_their_base_weights(elsewhere, sampled, monkeypatch):
+    if sampled:
+        monkeypatch.setattr(kept_columns, "_SAMPLED", 300)
+        monkeypatch.setattr(kept_columns, "_BLOCK_ROWS", 64)
+    table = elsewhere.summary(random_seed=1, quantiles=[0.25])
+    n = COLUMNS["n"]
+    assert table.attrs["n_sampled"] == (300 if sampled else None)
+    # What is counted is exact, with or without a sample.
+    assert table.loc[("x[0]", "min"), "all"] == X[:, 0].min()
+    for code, label in enumerate("abcde"):
+        assert table.loc[("shop", f"= {label}"), "all"] == n[code == SHOP].sum()
+    assert table.loc[("late", "= 1"), "all"] == n[LATE == 1].sum()
+    error = 5 / np.sqrt(300) if sampled else 1e-12  # five standard errors of a mean of unit sd
+    mean = np.average(X[:, 1], weights=n)
+    assert table.loc[("x[1]", "mean"), "all"] == pytest.approx(mean, abs=error)
+    below = n[X[:, 1] <= table.loc[("x[1]", "25%"), "all"]].sum() / n.sum()
+    assert below == pytest.approx(0.25, abs=5 * np.sqrt(0.25 * 0.75 / 300))
+
+
+def test_a_sample_is_reproducible(elsewhere, monkeypatch):
+    monkeypatch.setattr(kept_columns, "_SAMPLED", 100)
+    one, same, other = (elsewhere.summary(random_seed=seed) for seed in (1, 1, 2))
+    pd.testing.assert_frame_equal(one, same)
+    assert not one.equals(other)
+
+
+def test_rows_that_are_gone_are_not_known(elsewhere, tmp_path):
+    pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
+    elsewhere.to_netcdf(tmp_path / "coreset.nc")
+    table = elsewhere.summary()
+    for model in (template(), None):
+        found = Coreset.from_netcdf(tmp_path / "coreset.nc", model)
+        assert found.summary()["all"].loc["x[0]"].isna().all()
+        lines = found.summary(["x"])[["chosen", "weighted"]]
+        pd.testing.assert_frame_equal(lines, table.loc[lines.index, lines.columns])
+        with pytest.raises(InvalidDataError, match=r"'x\[0\]' is known of the chosen rows only"):
+            plot_coreset(found)
+        with pytest.raises(InvalidDataError, match="out of reach: read the coreset with"):
+            plot_groups(found, "shop" if model else "late")
+
+
+def test_merging_leaves_the_chosen_rows_alone(elsewhere):
+    both = merge(elsewhere, elsewhere, size=30, random_seed=1)
+    assert both.summary().loc[("shop", "levels")].isna().tolist() == [True, False, False]
+
+
+def test_without_its_model_a_coreset_says_what_to_do(merged, tmp_path):
+    pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
+    merged.to_netcdf(tmp_path / "coreset.nc")
+    alone = Coreset.from_netcdf(tmp_path / "coreset.nc")
+    assert "3 of 400" in repr(alone)
+    for read in (alone.summary, lambda: plot_coreset(alone), lambda: plot_groups(alone)):
+        with pytest.raises(CoresetError, match=r"read it again with\s+Coreset.from_netcdf"):
+            read()
+
+
+def test_it_is_printed_in_80_columns_and_says_the_essentials(coreset):
+    text = repr(coreset)
+    assert max(map(len, text.splitlines())) <= 80
+    assert f"rows       {coreset.size} of {coreset.n_observations:,}" in text
+    assert max(map(len, str(coreset.summary()).splitlines())) <= 80
+    assert "<svg" in coreset._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("in_memory", "shop_number {} of 5"),
+        ("cells", "person {} of 40"),
+        ("elsewhere", "shop {} of 5"),
+    ],
+)
+def test_covered_groups_are_counted(name, words, request):
+    coreset = request.getfixturevalue(name)
+    column = words.split()[0]
+    covered = coreset.summary().loc[(column, "levels"), "chosen"]
+    assert words.format(int(covered)) in " ".join(repr(coreset).split())
+
+
+# -- plots -----------------------------------------------------------------------------------------
+
+
+def test_chosen_rows_are_drawn_where_they_are_with_areas_like_their_weights(elsewhere):
+    figure = plot_coreset(elsewhere, ["x"], random_seed=1)
+    figure.canvas.draw()
+    assert len(figure.axes) == 3
+    pair = next(ax for ax in figure.axes if ax.get_ylabel() == "x[1]")
+    density, circles = pair.collections
+    order = np.argsort(-elsewhere.weights)
+    np.testing.assert_allclose(circles.get_offsets(), X[elsewhere.indices[order]])
+    areas, weights = circles.get_sizes(), elsewhere.weights[order]
+    np.testing.assert_allclose(areas / areas[0], weights / weights[0])
+    assert density.get_array().sum() == pytest.approx(COLUMNS["n"].sum())
+    (low, high), (left, right) = pair.get_ylim(), pair.get_xlim()
+    assert low < X[elsewhere.indices, 1].min() < X[elsewhere.indices, 1].max() < high
+    assert left < X[elsewhere.indices, 0].min() < X[elsewhere.indices, 0].max() < right
+
+
+@pytest.mark.parametrize("columns", [None, "visits", ["late", "shop_number", "x"]])
+def test_columns_of_all_kinds_can_be_drawn(in_memory, columns):
+    figure = plot_coreset(in_memory, columns)
+    figure.canvas.draw()
+    k = {None: 4, "visits": 1}.get(columns if columns is None else str(columns), 4)
+    assert len(figure.axes) == k * (k + 1) // 2
+
+
+@pytest.mark.parametrize("name", ["shop_number", "shop", "effect"])
+def test_groups_are_listed_by_size_under_any_of_their_names(in_memory, name):
+    left, right = plot_groups(in_memory, name).axes
+    sizes = np.bincount(SHOP)
+    order = np.argsort(-sizes, kind="stable")
+    labels = np.array(in_memory.full_model.coords["shop"])
+    assert [text.get_text() for text in left.get_yticklabels()] == labels[order].tolist()
+    assert [bar.get_width() for bar in left.patches] == sizes[order].tolist()
+    chosen = SHOP[in_memory.indices]
+    assert [bar.get_width() for bar in right.patches] == [(chosen == g).sum() for g in order]
+    weight = [in_memory.weights[chosen == g].sum() for g in order]
+    np.testing.assert_allclose(left.lines[0].get_xdata(), weight)
+
+
+def test_many_groups_are_points_against_their_size(cells):
+    left, right = plot_groups(cells, "person").axes
+    covered = len(np.unique(cells.indices % 40))
+    assert len(left.lines[0].get_xdata()) == covered
+    assert [len(line.get_xdata()) for line in right.lines] == [covered, 40 - covered]
+    right.figure.canvas.draw()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda c: c.summary(["nothing"]), InvalidOptionError, "no column 'nothing'"),
+        (lambda c: c.summary(3), InvalidOptionError, "columns=3 must be a name"),
+        (lambda c: c.summary(quantiles=[1.5]), InvalidOptionError, "between 0 and 1"),
+        (lambda c: c.summary(quantiles="half"), InvalidOptionError, "between 0 and 1"),
+        (lambda c: c.summary(random_seed="a"), InvalidOptionError, "random_seed='a'"),
+        (lambda c: plot_coreset(c, "nothing"), InvalidOptionError, "Choose among: 'visits'"),
+        (lambda c: plot_coreset(c, []), InvalidOptionError, "name at least one"),
+        (plot_coreset, InvalidDataError, "Use plot_groups for 'visits'"),
+        (lambda c: plot_groups(c, 3), InvalidOptionError, "name=3 must be the name"),
+        (lambda c: plot_groups(c, "shop"), InvalidOptionError, "Choose among 'visits'"),
+        (plot_groups, InvalidOptionError, "which groups are meant"),
+        (lambda c: plot_groups(3), InvalidOptionError, "coreset is a int"),
+        (lambda c: plot_coreset(type(c)), InvalidOptionError, "coreset is a Coreset"),
+    ],
+)
+def test_what_cannot_be_shown_is_named_with_a_remedy(merged, call, error, words):
+    with pytest.raises(error, match=words):
+        call(merged)
+    assert plt.get_fignums() == []
+
+
+def test_rows_without_groups_are_refused():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu"), 1.0, observed=UNUSED)
+    coreset = build_coreset(model, **BUILD)
+    with pytest.raises(InvalidDataError, match="have no groups"):
+        plot_groups(coreset)

@@ -24,7 +24,7 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-full demo-big test test-all test-processors test-lowest mutants coverage lint types format bench docs figures gallery wheel clean
+.PHONY: help setup demo demo-full demo-big test test-all test-processors test-lowest mutants coverage lint types format bench docs docs-test docs-tools figures gallery tables wheel clean
 
 help: ## show this list
 	@echo "Targets (each sets up .venv first where it needs it):"
@@ -92,6 +92,15 @@ $(DOCS_READY): pyproject.toml
 docs: $(DOCS_READY) ## the site, in docs/_build/html; warnings are errors
 	@$(SPHINX)
 	@echo "$(SITE)/index.html"
+
+docs-test: docs docs-tools ## the site in a browser: links, errors, widths, light and dark, accessibility, search
+	@$(DOCS_VENV)/bin/python -m pytest tests/site --confcutdir tests/site $(TEST_FLAGS)
+
+docs-tools: $(DOCS_READY) ## what docs-test needs besides Python: Chromium (by apt) and axe-core (by npm)
+	@sh scripts/setup_browser.sh $(DOCS_VENV)/node
+
+tables: ## put the tables that the benchmarks wrote (docs/tables) into the pages
+	@python3 scripts/fill_tables.py
 
 figures: $(DOCS_READY) ## draw the pictures of "How it works"
 	@MPLBACKEND=Agg OMP_NUM_THREADS=$(THREADS) $(DOCS_VENV)/bin/python docs/figures/how_it_works.py

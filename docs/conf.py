@@ -32,7 +32,8 @@ templates_path = ["_templates"]
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 
-# The reference
+# The reference. Names in single backticks lead to where they are described.
+default_role = "py:obj"
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc writes the types of the docstrings
 autodoc_inherit_docstrings = True

@@ -8,7 +8,8 @@ WIDTHS = (1400, 390)
 SERIOUS = ("serious", "critical")
 BROKEN_IMAGES = """
 const images = [...document.images];
-await Promise.all(images.map(image => { image.loading = 'eager'; return image.decode().catch(() => {}); }));
+images.forEach(image => { image.loading = 'eager'; });
+await Promise.all(images.map(image => image.decode().catch(() => {})));
 return images.filter(image => !image.naturalWidth).map(image => image.src);
 """
 OVERFLOW = """

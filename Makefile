@@ -15,7 +15,7 @@ DOCS_READY := $(DOCS_VENV)/.ready
 SITE := docs/_build/html
 DOCS_FLAGS ?=
 SPHINX = MPLBACKEND=Agg OMP_NUM_THREADS=$(THREADS) $(DOCS_VENV)/bin/python -m sphinx --builder html --fail-on-warning \
-	--keep-going --quiet --doctree-dir docs/_build/doctrees $(DOCS_FLAGS) docs $(SITE)
+	--keep-going --quiet --jobs auto --doctree-dir docs/_build/doctrees $(DOCS_FLAGS) docs $(SITE)
 # Small matrices, several processes: more BLAS threads than that only compete.
 THREADS ?= 1
 # Other random numbers for the statistical tests.

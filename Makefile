@@ -8,7 +8,14 @@ RUN := $(VENV)/bin/python
 WORKERS ?= 2
 DEMO_FLAGS ?=
 TEST_FLAGS ?=
-SOURCES := pymc_coresets tests examples benchmarks scripts
+SOURCES := pymc_coresets tests examples benchmarks scripts docs
+# The site has an environment of its own: Sphinx and its themes are of no use elsewhere.
+DOCS_VENV := .venv-docs
+DOCS_READY := $(DOCS_VENV)/.ready
+SITE := docs/_build/html
+DOCS_FLAGS ?=
+SPHINX = MPLBACKEND=Agg OMP_NUM_THREADS=$(THREADS) $(DOCS_VENV)/bin/python -m sphinx --builder html --fail-on-warning \
+	--keep-going --quiet --jobs auto --doctree-dir docs/_build/doctrees $(DOCS_FLAGS) docs $(SITE)
 # Small matrices, several processes: more BLAS threads than that only compete.
 THREADS ?= 1
 # Other random numbers for the statistical tests.
@@ -17,7 +24,7 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-full demo-big test test-all test-accelerator test-processors test-lowest mutants coverage lint types format bench wheel clean
+.PHONY: help setup demo demo-full demo-big test test-all test-accelerator test-processors test-lowest mutants coverage lint types format bench docs docs-test docs-tools figures gallery tables wheel clean
 
 help: ## show this list
 	@echo "Targets (each sets up .venv first where it needs it):"
@@ -81,11 +88,36 @@ format: $(READY) ## rewrite the sources in ruff's format
 bench: $(READY) ## the benchmarks
 	@$(RUN) -m benchmarks
 
+$(DOCS_READY): pyproject.toml
+	@sh scripts/setup_venv.sh $(DOCS_VENV) docs
+	@touch $@
+
+docs: $(DOCS_READY) ## the site, in docs/_build/html; warnings are errors
+	@$(SPHINX)
+	@echo "$(SITE)/index.html"
+
+docs-test: docs docs-tools ## the site in a browser: links, errors, widths, light and dark, accessibility, search
+	@$(DOCS_VENV)/bin/python -m pytest tests/site --confcutdir tests/site $(TEST_FLAGS)
+
+docs-tools: $(DOCS_READY) ## what docs-test needs besides Python: Chromium (by apt) and axe-core (by npm)
+	@sh scripts/setup_browser.sh $(DOCS_VENV)/node
+
+tables: ## put the tables that the benchmarks wrote (docs/tables) into the pages
+	@python3 scripts/fill_tables.py
+
+figures: $(DOCS_READY) ## draw the pictures of "How it works"
+	@MPLBACKEND=Agg OMP_NUM_THREADS=$(THREADS) $(DOCS_VENV)/bin/python docs/figures/how_it_works.py
+
+gallery: $(DOCS_READY) ## run the scripts of examples/gallery that have changed, and build the site with what they draw
+	@GALLERY=run $(SPHINX)
+	@echo "$(SITE)/gallery/index.html"
+
 wheel: $(READY) ## build the wheel and try it in an environment of its own
 	@rm -rf dist
 	@$(RUN) -m build --outdir dist . >/dev/null
 	@sh scripts/try_wheel.sh $(RUN) dist/*.whl
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(DOCS_VENV) docs/_build docs/gallery docs/reference/generated docs/reference/backreferences
+	rm -rf dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,23 +1,76 @@
-"""Everything the package raises or warns with, under one base each."""
+"""Everything the package raises or warns with, under one base each.
 
+What is printed of an error or a warning ends with the section of `docs/troubleshooting.md` that
+says more. Which section that is follows from the class and from the room that raised it, so that no
+message has to be written with its section; where a cause has a section of its own, ``topic=``
+names it.
+"""
+
+import inspect
 import os
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
+from typing import ClassVar
 
 _PACKAGE = str(Path(__file__).parent) + os.sep
+_WARNINGS = "warnings"  # their section
 
 
 class CoresetError(Exception):
     """Base of every error that :mod:`pymc_coresets` raises on purpose.
 
-    The message says what was found, in which variable, and what to do instead.
+    The message says what was found, in which variable, and what to do instead. After it stands
+    where the documentation says more.
+
+    Parameters
+    ----------
+    *args : object
+        The message.
+    topic : str, optional
+        Section of the page on troubleshooting; by default that of the class and of the room in
+        which the error is made.
 
     Examples
     --------
     >>> from pymc_coresets import CoresetError
-    >>> issubclass(CoresetError, Exception)
-    True
+    >>> error = CoresetError("There is no sky.")
+    >>> error.message
+    'There is no sky.'
+    >>> print(error)
+    There is no sky. (docs: troubleshooting#other-errors)
     """
+
+    #: Section for each room; that of the longest name that the room's begins with.
+    topics: ClassVar[Mapping[str, str]] = {"": "other-errors", "rows": "executors-and-clusters"}
+
+    def __init__(self, *args: object, topic: str | None = None) -> None:
+        super().__init__(*args)
+        frame = inspect.currentframe()
+        self.topic = topic or self._topic_of(_room(frame.f_back if frame else None))
+
+    def __str__(self) -> str:
+        return _with_section(self.message, self.topic)
+
+    @property
+    def message(self) -> str:
+        """What was found and what to do, without the section of the documentation."""
+        return super().__str__()
+
+    @classmethod
+    def _topic_of(cls, room: str) -> str:
+        return cls.topics[max(filter(room.startswith, cls.topics), key=len)]
+
+
+def _room(caller: FrameType | None) -> str:
+    """Return the module of the package that makes an error, as in ``rows.sources.opening``."""
+    name = str(caller.f_globals.get("__name__", "")) if caller else ""
+    return name.removeprefix(__package__ or "").removeprefix(".")
+
+
+def _with_section(message: str, topic: str) -> str:
+    return f"{message} (docs: troubleshooting#{topic})"
 
 
 class UnsupportedModelError(CoresetError):
@@ -36,6 +89,12 @@ class UnsupportedModelError(CoresetError):
     refused
     """
 
+    topics = {
+        "": "models-that-are-refused",
+        "reading.sums": "no-sum-over-rows",
+        "glm": "regressions",
+    }
+
 
 class InvalidOptionError(CoresetError, ValueError):
     """An argument has a value outside its range, an unknown name, or a wrong shape.
@@ -47,8 +106,10 @@ class InvalidOptionError(CoresetError, ValueError):
     ...     Pursuit(tolerance=-1.0)
     ... except InvalidOptionError as error:
     ...     print(error)
-    tolerance=-1.0 must be a positive, finite number.
+    tolerance=-1.0 must be a positive, finite number. (docs: troubleshooting#arguments)
     """
+
+    topics = {"": "arguments"}
 
 
 class InvalidDataError(CoresetError, ValueError):
@@ -65,6 +126,18 @@ class InvalidDataError(CoresetError, ValueError):
     refused
     """
 
+    topics = {
+        "": "the-data-and-the-model",
+        "diagnostics": "draws",
+        "glm": "regressions",
+        "potentials.kept_rows": "coresets-in-files",
+        "predictive.all_rows": "draws",
+        "reading.draws": "draws",
+        "rows": "rows-and-files",
+        "storage": "coresets-in-files",
+        "streams": "streams",
+    }
+
 
 class SamplingError(CoresetError, RuntimeError):
     """A sampler or optimiser that the construction relies on failed.
@@ -75,6 +148,8 @@ class SamplingError(CoresetError, RuntimeError):
     >>> issubclass(SamplingError, CoresetError)
     True
     """
+
+    topics = {"": "sampling"}
 
 
 class CoresetWarning(UserWarning):
@@ -106,4 +181,4 @@ def warn_user(message: str) -> None:
     >>> caught[0].category.__name__
     'CoresetWarning'
     """
-    warnings.warn(message, CoresetWarning, skip_file_prefixes=(_PACKAGE,))
+    warnings.warn(_with_section(message, _WARNINGS), CoresetWarning, skip_file_prefixes=(_PACKAGE,))

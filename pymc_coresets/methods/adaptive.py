@@ -214,7 +214,7 @@ class AdaptiveMethod:
                 except SamplingError as error:
                     if is_last:
                         raise
-                    reason = str(error)
+                    reason = error.message
                 else:
                     if is_last or solution.status is not Status.SAMPLING_FAILED:
                         break

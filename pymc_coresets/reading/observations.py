@@ -327,7 +327,8 @@ def _refuse_local(model: pm.Model, layout: _Layout, local: Sequence[str]) -> NoR
         f"The free variables {list(local)!r} have one value per observation. A coreset cannot "
         "leave them out: marginalise them (pm.Censored, pm.Mixture, an overdispersed "
         "likelihood, pymc_extras.marginalize, ...), or keep them all with allow_local=True."
-        + _advice_on_cells(model, layout, local)
+        + _advice_on_cells(model, layout, local),
+        topic="local-latent-variables",
     )
 
 

@@ -212,7 +212,8 @@ def row_term(model: pm.Model, name: str, graph: TensorVariable, dim: str | None)
             f"The log-likelihood of {name!r} is "
             + ("one number" if graph.type.ndim == 0 else f"not split along {dim!r}")
             + " and, like a Gaussian process' marginal likelihood, no sum of terms along an axis: "
-            "a coreset cannot be chosen from it."
+            "a coreset cannot be chosen from it.",
+            topic="no-sum-over-rows",
         )
     return Term(name, axis, _length(name, graph, axis))
 

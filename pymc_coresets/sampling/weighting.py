@@ -139,8 +139,8 @@ class Subsample:
             if self.sampler == "laplace":
                 raise
             raise SamplingError(
-                f"NUTS failed on the uniform coreset that gives the weighting draws: {error} "
-                "Pass draws of your own as weighting=..., or a larger Subsample(size=...)."
+                "NUTS failed on the uniform coreset that gives the weighting draws: "
+                f"{error.message} Pass draws of your own as weighting=..., or a larger Subsample(size=...)."
             ) from error
 
 

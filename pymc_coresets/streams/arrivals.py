@@ -115,7 +115,7 @@ class Arrivals:
                 yield self._read(source, piece, number, start)
         except CoresetError as error:
             raise InvalidDataError(
-                f"{error} This is chunk {number} of the stream, of which nothing was added."
+                f"{error.message} This is chunk {number} of the stream, of which nothing was added."
             ) from error
 
     def _check_columns(self, source: RowSource) -> None:

@@ -216,7 +216,9 @@ class CoresetStream:
         try:
             source = rows_given(chunk, weights)
         except InvalidDataError as error:
-            raise InvalidDataError(f"{error} This is chunk {number} of the stream.") from error
+            raise InvalidDataError(
+                f"{error.message} This is chunk {number} of the stream."
+            ) from error
         for rows in self._arrivals.read(source, number=number, start=self._state.n_rows):
             state = self._growth.add(state, rows)
         n_known = len(self._state.beginnings)

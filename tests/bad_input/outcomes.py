@@ -66,12 +66,13 @@ def attempt(call: Call) -> Outcome:
 def _judged(call: Call, error: Exception | None) -> Outcome:
     if error is None:
         return Outcome("succeeded", "bad input was accepted" if call.refused else "")
-    kind, words = type(error).__name__, str(error)
+    kind = type(error).__name__
     last = "".join(traceback.format_exception_only(error)).strip()
     if not isinstance(error, CoresetError):
         return Outcome(f"raw {kind}", f"a raw error: {last}", _where(error))
     if call.refused is False:
         return Outcome(f"valid input, {kind}", f"valid input was refused: {last}", _where(error))
+    words = error.message
     if not (words.rstrip().endswith(".") and " " in words):
         return Outcome(kind, f"the message is no sentence: {words}", _where(error))
     if call.names and not any(name in words for name in call.names):

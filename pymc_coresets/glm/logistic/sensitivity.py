@@ -77,7 +77,7 @@ class Sensitivity:
     Theorem 3.2 [1]_: with M of `guaranteed_size` the log-likelihoods L of all rows and L~ of the
     weighted ones satisfy ``|L - L~| <= epsilon |L|`` everywhere in the ball with probability
     ``1 - delta``.  It says nothing outside of the ball, where part of the posterior may lie, and
-    |L| is of the order of the number of rows: epsilon = 0.1 allows errors of many nats.
+    ``|L|`` is of the order of the number of rows: epsilon = 0.1 allows errors of many nats.
 
     References
     ----------

@@ -318,7 +318,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
             return self.draw(random_seed=random_seed)
         except (InvalidOptionError, UnsupportedModelError) as error:
             raise InvalidOptionError(
-                f"check() needs draws here: give it what sample() returned. {error}"
+                f"check() needs draws here: give it what sample() returned. {error.message}"
             ) from error
 
     # -- adding --------------------------------------------------------------------------------

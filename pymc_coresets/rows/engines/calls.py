@@ -109,7 +109,8 @@ def perform(
     except CoresetError as error:
         cause = error.__cause__
         if isinstance(cause, FileNotFoundError | PermissionError):
-            return Failure(type(error)(f"{error} All workers need to see it under this path."))
+            said = f"{error.message} All workers need to see it under this path."
+            return Failure(type(error)(said, topic=error.topic))
         return Failure(error, passing=isinstance(cause, OSError))
     except MemoryError:
         where = Call(chunks).where

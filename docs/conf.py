@@ -1,0 +1,90 @@
+"""How `make docs` builds the site. Nothing is loaded from elsewhere when a page is viewed."""
+
+import os
+import sys
+from pathlib import Path
+
+import pymc_coresets
+
+HERE = Path(__file__).parent
+sys.path.append(str(HERE / "_ext"))
+
+project = "pymc_coresets"
+author = "The pymc_coresets developers"
+project_copyright = author
+version = release = pymc_coresets.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "numpydoc",
+    "myst_parser",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "mathml",
+    "outside_links",
+]
+exclude_patterns = ["_build", "tables", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5"]
+templates_path = ["_templates"]
+
+# Pages in Markdown, which GitHub shows too: headings have the anchors that it gives them.
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 4
+
+# The reference. Names in single backticks lead to where they are described.
+default_role = "py:obj"
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc writes the types of the docstrings
+autodoc_inherit_docstrings = True
+numpydoc_show_class_members = False
+
+# Formulas
+html_math_renderer = "mathml"
+
+# Code blocks are copied without prompts and output.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+# Scripts in examples/gallery. `make gallery` runs those that have changed. `make docs` shows what
+# the last run wrote, and the code alone where a script was not run since it changed.
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples/gallery",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"\.py$",
+    "plot_gallery": os.environ.get("GALLERY") == "run",
+    "abort_on_example_error": True,
+    "backreferences_dir": "reference/backreferences",
+    "doc_module": ("pymc_coresets",),
+    "inspect_global_variables": False,
+    "download_all_examples": False,
+    "min_reported_time": 0,
+    "show_memory": False,
+    "remove_config_comments": True,
+    "within_subsection_order": "FileNameSortKey",
+    "image_srcset": ["2x"],
+    "capture_repr": ("_repr_html_", "__repr__"),
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "pymc_coresets"
+html_logo = "_static/logo.svg"
+html_favicon = "_static/logo.svg"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "logo": {"text": "pymc_coresets", "alt_text": "pymc_coresets: to the home page"},
+    "header_links_before_dropdown": 6,
+    "navbar_align": "left",
+    "show_prev_next": True,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+    "back_to_top_button": False,
+}
+html_sidebars = {"index": [], "get-started": [], "how-it-works": [], "changelog": []}

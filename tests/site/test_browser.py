@@ -1,0 +1,114 @@
+"""Every page in headless Chromium: without errors, at both widths, in light and dark."""
+
+import time
+
+import pytest
+
+WIDTHS = (1400, 390)
+SERIOUS = ("serious", "critical")
+BROKEN_IMAGES = """
+const images = [...document.images];
+images.forEach(image => { image.loading = 'eager'; });
+await Promise.all(images.map(image => image.decode().catch(() => {})));
+return images.filter(image => !image.naturalWidth).map(image => image.src);
+"""
+OVERFLOW = """
+const width = document.documentElement.clientWidth;
+if (document.documentElement.scrollWidth <= width) return [];
+return [...document.querySelectorAll('main *')]
+    .filter(element => element.getBoundingClientRect().right > width + 1)
+    .slice(0, 5).map(element => element.outerHTML.slice(0, 120));
+"""
+FROM_ELSEWHERE = """
+return performance.getEntriesByType('resource').map(entry => entry.name)
+    .filter(name => !name.startsWith(location.origin) && !name.startsWith('data:'));
+"""
+AXE = """
+const [rules, done] = arguments;
+const options = rules ? {runOnly: {type: 'rule', values: rules}} : {};
+axe.run(document, options).then(found => done(found.violations.map(violation => ({
+    rule: violation.id, impact: violation.impact,
+    nodes: violation.nodes.slice(0, 3).map(node => node.html.slice(0, 160))
+}))), error => done([{rule: String(error), impact: 'critical', nodes: []}]));
+"""
+
+
+def resize(browser, width: int) -> None:
+    """Give the page a width, which a headless window alone would not go below 500 px."""
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+    )
+
+
+def colours(browser, theme: str) -> None:
+    """Show the page in light or dark, as the theme's button does."""
+    browser.execute_script(
+        "document.documentElement.dataset.mode = document.documentElement.dataset.theme = "
+        "arguments[0]", theme
+    )  # fmt: skip
+    time.sleep(0.3)  # transitions of colours
+
+
+def serious(browser, rules: list[str] | None = None) -> list[dict[str, object]]:
+    found = browser.execute_async_script(AXE, rules)
+    return [violation for violation in found if violation["impact"] in SERIOUS]
+
+
+def test_page(browser, address, axe, page):
+    resize(browser, WIDTHS[0])
+    browser.get_log("browser")
+    browser.get(f"{address}/{page}")
+    assert not [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"]
+    assert not browser.execute_script(f"return (async () => {{{BROKEN_IMAGES}}})()")
+    assert not browser.execute_script(FROM_ELSEWHERE)
+    browser.execute_script(axe)
+    colours(browser, "light")
+    assert not serious(browser)
+    colours(browser, "dark")
+    assert not serious(browser, ["color-contrast"])
+    for width in WIDTHS:
+        resize(browser, width)
+        assert not browser.execute_script(OVERFLOW), width
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["index.html", "benchmarks.html", "reference/generated/pymc_coresets.build_coreset.html"],
+)
+def test_narrow_page_is_accessible(browser, address, axe, page):
+    resize(browser, WIDTHS[1])
+    browser.get(f"{address}/{page}")
+    browser.execute_script(axe)
+    assert not serious(browser)
+
+
+def wait(browser, script: str, seconds: float = 30.0):
+    """Run a script until it returns something."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        if found := browser.execute_script(script):
+            return found
+        time.sleep(0.2)
+    return pytest.fail(f"nothing was returned within {seconds:g} s by {script}")
+
+
+def test_search_finds_build_coreset(browser, address):
+    resize(browser, WIDTHS[0])
+    browser.get(f"{address}/search.html?q=build_coreset")
+    found = wait(
+        browser,
+        "return [...document.querySelectorAll('#search-results li a')].map(link => link.href)",
+    )
+    assert any("reference/generated/pymc_coresets.build_coreset.html" in link for link in found)
+
+
+def test_code_is_copied(browser, address):
+    resize(browser, WIDTHS[0])
+    grant = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "origin": address}
+    browser.execute_cdp_cmd("Browser.grantPermissions", grant)
+    browser.get(f"{address}/get-started.html")
+    wait(browser, "return document.querySelectorAll('button.copybtn').length")
+    browser.execute_script("document.querySelectorAll('button.copybtn')[0].click()")
+    copied = wait(browser, "return navigator.clipboard.readText()")
+    assert copied.strip() == "pip install pymc-coresets"

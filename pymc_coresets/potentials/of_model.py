@@ -8,7 +8,7 @@ import pymc as pm
 
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.potentials.from_rows import Sampled, likelihood_of_rows
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.observations import find_observations
@@ -51,6 +51,7 @@ def likelihood_of_model(  # noqa: PLR0913
     executor: Any = None,  # noqa: ANN401 - of several libraries
     rng: np.random.Generator,
     watch: Callable[[int, int], None] | None = None,
+    sampled: Sampled | None = None,
 ) -> LogLikelihood:
     """Take a model apart, and compare what comes of it with PyMC.
 
@@ -62,7 +63,7 @@ def likelihood_of_model(  # noqa: PLR0913
         See `find_observations`.
     collapse : bool or "auto"
         Whether to merge equal rows.
-    rows, executor, watch
+    rows, executor, watch, sampled
         See `likelihood_of_rows`.
     rng : numpy.random.Generator
 
@@ -83,9 +84,8 @@ def likelihood_of_model(  # noqa: PLR0913
     3
     """
     if rows is not None:
-        return likelihood_of_rows(
-            model, rows, observed=observed, dim=dim, rng=rng, executor=executor, watch=watch
-        )
+        where: dict[str, Any] = {"observed": observed, "dim": dim, "executor": executor}
+        return likelihood_of_rows(model, rows, **where, rng=rng, watch=watch, sampled=sampled)
     found = find_observations(model, observed=observed, dim=dim, allow_local=allow_local)
     loglik = LogLikelihood(found)
     verify(loglik, rng=rng)

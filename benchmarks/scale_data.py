@@ -36,12 +36,15 @@ class Table:
         ``"float64"`` or ``"float32"``.
     compression : str
         ``"zstd"`` or ``"none"``.
+    n_parts : int
+        Number of files.
     """
 
     folder: Path
     n_rows: int
     dtype: str = "float64"
     compression: str = "zstd"
+    n_parts: int = N_FILES
 
     @property
     def n_bytes(self) -> int:
@@ -50,7 +53,7 @@ class Table:
 
     @property
     def paths(self) -> list[Path]:
-        return [self.folder / f"rows_{i:02}.parquet" for i in range(N_FILES)]
+        return [self.folder / f"rows_{i:02}.parquet" for i in range(self.n_parts)]
 
     def write(self) -> None:
         """Write the files; memory: one row group.
@@ -67,9 +70,9 @@ class Table:
                 f"{self.n_rows:,} rows take {self.n_bytes / 1e9:.1f} GB, and {self.folder} has "
                 f"{free / 1e9:.1f} GB: use another --folder, or fewer --rows."
             )
-        per_file = self.n_rows // N_FILES
+        per_file = self.n_rows // self.n_parts
         for number, path in enumerate(self.paths):
-            n_rows = per_file if number < N_FILES - 1 else self.n_rows - per_file * number
+            n_rows = per_file if number < self.n_parts - 1 else self.n_rows - per_file * number
             self._write_file(path, number, n_rows)
 
     def _write_file(self, path: Path, number: int, n_rows: int) -> None:

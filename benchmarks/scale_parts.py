@@ -206,7 +206,7 @@ def main() -> None:
     task = json.loads(sys.argv[1])
     part = PARTS[task.pop("part")]
     table = Table(folder=Path(task.pop("folder")), **{
-        name: task.pop(name) for name in ("n_rows", "dtype", "compression")
+        name: task.pop(name) for name in ("n_rows", "dtype", "compression", "n_parts")
     })  # fmt: skip
     print(json.dumps(part(table, **task)))
 

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -32,7 +33,7 @@ from pymc_coresets.options import (
 )
 from pymc_coresets.potentials.backends.choice import Jax, backend_of, require_own_process
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.from_rows import check_rows
+from pymc_coresets.potentials.from_rows import Sampled, check_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
 from pymc_coresets.potentials.verification import verify_form
@@ -40,6 +41,7 @@ from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.request import asked_method, configured, named_option
 from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.sampler import InnerNuts
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
@@ -204,7 +206,9 @@ def build_coreset(  # noqa: PLR0913
         with report.part("reading the model"):
             where: dict[str, Any] = {**settings, "rows": rows, "executor": executor}
             where |= {"collapse": collapse, "watch": report.rows_read, "backend": evaluated_by}
-            loglik = likelihood_of_model(model, **where, rng=rng.spawn(1)[0])
+            own = rng.spawn(1)[0]
+            sampled = Sampled(random_key(own.spawn(1)[0]), rows_to_begin_with)
+            loglik = likelihood_of_model(model, **where, rng=own, sampled=sampled)
             verify_form(loglik)
         chosen, limit = _sized(chosen, loglik, size)
         samplers = Samplers(loglik, nuts_sampler)
@@ -212,7 +216,8 @@ def build_coreset(  # noqa: PLR0913
         if by_itself and isinstance(chosen, RiemannianPursuit) and _has_groups(samplers, report):
             chosen, limit = configured(BlockPursuit(), given), loglik.n_rows
         deadline = started + (math.inf if time_budget is None else time_budget)
-        job = _job(samplers, weights_from, size=limit, deadline=deadline, rng=rng, report=report)
+        key, where = sampled.key, {"size": limit, "deadline": deadline, "rng": rng}
+        job = _job(samplers, weights_from, **where, sample_key=key, report=report)
         solution = chosen.run(job)
         report.counts.update(samplers.counts)
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
@@ -276,6 +281,7 @@ def _job(
     size: int,
     deadline: float,
     rng: np.random.Generator,
+    sample_key: int,
     report: Reporter,
 ) -> Job[Draws]:
     first = samplers.first
@@ -283,12 +289,13 @@ def _job(
         posterior=first,
         posteriors_for_many_draws=samplers.for_many_draws,
         by_groups=samplers.by_groups,
-        propose=first.proposal,
+        propose=partial(first.proposal, key=sample_key),
         weighting=lambda n_draws, *, rng: weights_from.draw(first, n_draws, rng=rng),
         loglikelihood=first.loglikelihood,
         size=size,
         deadline=deadline,
         rng=rng,
+        sample_key=sample_key,
         report=report,
     )
 

@@ -34,12 +34,16 @@ from pymc_coresets.options import (
     whole_number,
 )
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import likelihood_of_rows, template_of_rows
+from pymc_coresets.potentials.from_rows import (
+    check_rows,
+    likelihood_of_rows,
+    template_of_rows,
+)
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rows.chunks import RowSource, required_source
+from pymc_coresets.rows.chunks import RowSource
 
 __all__ = ["build_pass_glm"]
 
@@ -56,6 +60,7 @@ def build_pass_glm(  # noqa: PLR0913
     observed: str | Sequence[str] | None = None,
     dim: str | Sequence[str] | None = None,
     rows: RowSource | None = None,
+    executor: Any = None,  # noqa: ANN401 - of several libraries
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool = True,
 ) -> PolynomialSummary:
@@ -104,6 +109,10 @@ def build_pass_glm(  # noqa: PLR0913
         are read twice (three times, if any codes look up coefficients): once to be checked, and
         once to be summed; and once more for each round of ``radius="auto"``, and for its start.
         The sums are those of the same rows in memory, however they are divided into chunks.
+    executor : Executor or dask.distributed.Client, optional
+        Who reads and sums such rows: a `concurrent.futures.Executor`, such as a
+        ``ProcessPoolExecutor``, or the client of a Dask cluster; by default threads of this
+        process.  The result is the same, bit by bit.
     random_seed : int or Generator, optional
         For comparing with PyMC's own log-likelihood at random points, and for ``radius="auto"``.
     progressbar : bool, default True
@@ -196,7 +205,8 @@ def build_pass_glm(  # noqa: PLR0913
     fixed_radius = _radius(radius)
     names, dim = names_of("observed", observed), names_of("dim", dim)
     rng, show_bars = generator(random_seed), flag("progressbar", progressbar)
-    rank, rows = _checked_rank(rank, degree), None if rows is None else required_source(rows)
+    rank = _checked_rank(rank, degree)
+    check_rows(rows, executor, collapse=False, allow_local=False)
     model = given_model(model)
     if POLYNOMIAL in model.named_vars:
         raise UnsupportedModelError(
@@ -205,12 +215,12 @@ def build_pass_glm(  # noqa: PLR0913
     with Reporter(show=show_bars) as report:
         with report.part("reading the model"):
             model = model if given is None else fix_variables(model, given)
-            where = {"observed": names, "dim": dim}
+            where: dict[str, Any] = {"observed": names, "dim": dim}
             held = _predictor(model, rows, where)
             check_size(degree, len(held.names))
             if rank is not None:
                 independent_prior(held)
-            part = _verified(held, rows, where, rng.spawn(1)[0])
+            part = _verified(held, rows, where | {"executor": executor}, rng.spawn(1)[0])
             passes = Passes(part, rank)
         if fixed_radius is None:
             with report.passes("choosing the radius", part.n_obs) as show:

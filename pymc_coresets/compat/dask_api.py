@@ -4,18 +4,24 @@ It is optional, and loaded when it is first used.  It may change these interface
 `tests/rows/test_engines.py` says what broke.
 """
 
+import ctypes
+import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from functools import cache
 from typing import Any
 from uuid import uuid4
 
 import dask
 from distributed import Client, KilledWorker
 
-__all__ = ["LOST", "KilledWorker", "is_client", "n_threads", "submitted"]
+__all__ = ["LOST", "KilledWorker", "is_client", "keep_freed_memory", "n_threads", "submitted"]
 
 _WARNING = "distributed.admin.large-graph-warning-threshold"
 _NEVER = "1000 PiB"
+_TRIM, _MAP = (-1, 2**26), (-3, 2**25)  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt, bytes
+_OF_NANNIES = "65536"
 
 #: Errors of a future whose task lacks data that it needs, or whose client has closed.
 LOST: tuple[type[BaseException], ...] = (CancelledError,)
@@ -30,6 +36,21 @@ def n_threads(client: Any) -> int:  # noqa: ANN401
     """Return how many tasks the workers of a cluster can work on, which may change; 1 at least."""
     threads: dict[str, int] = client.nthreads()
     return max(sum(threads.values()), 1)
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Let this process keep some of the memory that it frees, where it is a worker of Dask.
+
+    Nannies start workers with MALLOC_TRIM_THRESHOLD_=65536, so that glibc returns what is freed to
+    the system at once, and maps every temporary array anew.  The page faults took ten times as long
+    as the arithmetic on arrays of a megabyte.  Another value is the user's own, and stays.
+    """
+    if sys.platform == "linux" and os.environ.get("MALLOC_TRIM_THRESHOLD_") == _OF_NANNIES:
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other libraries have none
+        if mallopt is not None:
+            mallopt(*_TRIM)
+            mallopt(*_MAP)
 
 
 def submitted(client: Any, name: str, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401

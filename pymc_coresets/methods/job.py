@@ -178,6 +178,8 @@ class Job[D]:
         Value of `time.perf_counter` after which no round begins.
     rng : numpy.random.Generator
         The only source of randomness.
+    sample_key : int
+        Key of distinct samples of the rows that cost no reading of their own, up to some size.
     report : Report
         Shows and times the parts.
     """
@@ -191,6 +193,7 @@ class Job[D]:
     size: int
     deadline: float
     rng: np.random.Generator
+    sample_key: int
     report: Report
 
 

@@ -82,7 +82,7 @@ class QuasiNewton(AdaptiveMethod):
     def start(
         self, posterior: CoresetPosterior[Any], size: int, *, rng: np.random.Generator
     ) -> AdaptiveState:
-        """Start from equal weights on distinct rows, drawn in proportion to their base weights."""
+        """Start from distinct rows, drawn in proportion to their base weights."""
         scan = posterior.scan(size, key=random_key(rng), distinct=True)
         return AdaptiveState(
             posterior=posterior,

@@ -26,7 +26,7 @@ from pymc_coresets.methods.metering import Metered
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.methods.rounds import Accept, Damp, Round, View, decide
 from pymc_coresets.options import positive_number, whole_number
-from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.source import Look
 from pymc_coresets.solving.candidates import default_n_draws
 from pymc_coresets.solving.problem import Vector
@@ -37,8 +37,6 @@ __all__ = ["RiemannianPursuit"]
 _log = logging.getLogger(__name__)
 
 _CERTIFYING = 400  # fresh draws: J to 7 to 15 % where it is near the tolerance
-_LEAST_START = 1_000  # rows
-_ROWS_PER_DIMENSION = 50  # of the start: from a tenth of that, the rounds diverged in a hierarchy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +134,7 @@ class RiemannianPursuit:
                 propose=job.propose,
                 callback=show,
                 deadline=job.deadline,
+                sample_key=job.sample_key,
             )
 
     def construct[D](
@@ -147,6 +146,7 @@ class RiemannianPursuit:
         propose: Propose[D] | None = None,
         callback: Callable[[Progress], object] | None = None,
         deadline: float = np.inf,
+        sample_key: int | None = None,
     ) -> Solution:
         """Choose at most `size` weighted rows.
 
@@ -164,6 +164,9 @@ class RiemannianPursuit:
             Called with a `Progress` after every round.
         deadline : float
             Value of `time.perf_counter` after which no round begins.
+        sample_key : int, optional
+            Of distinct rows for the uniform coresets, the smaller a part of the larger.  By
+            default they are drawn anew each time, with replacement.
 
         Returns
         -------
@@ -178,7 +181,7 @@ class RiemannianPursuit:
         SamplingError, InvalidDataError
             If the start cannot be sampled, or its draws cannot be used.
         """
-        run = _Run(self, posterior, size, rng, callback)
+        run = _Run(self, posterior, size, rng, callback, sample_key)
         try:
             status = run.rounds(deadline, propose)
             if run.best.objective > max(self.tolerance, run.start.objective):
@@ -209,20 +212,24 @@ class _Run[D]:
         size: int,
         rng: np.random.Generator,
         callback: Callable[[Progress], object] | None,
+        sample_key: int | None,
     ) -> None:
-        self.options, self.size, self.rng = options, size, rng
+        self.options, self.size, self.rng, self._sample_key = options, size, rng, sample_key
         self.posterior = Metered(posterior)
         self.callback, self.started = callback, time.perf_counter()
         n_dims = self.posterior.n_dims
         self.n_draws = options.draws or default_n_draws(size, n_dims)
         self.scale = 0.0  # of the tangent vectors, by the last look
-        self.start_size = options.start_size or max(_LEAST_START, _ROWS_PER_DIMENSION * n_dims)
+        self.start_size = options.start_size or rows_to_start(n_dims)
         self.steps: list[Progress] = []
         self.proposed: Proposal[D] | None = None
         self.best, self.start = self._uniform(size), self._uniform(self.start_size)
 
     def _uniform(self, size: int) -> Round:
-        scan = self.posterior.scan(size, key=random_key(self.rng))
+        if self._sample_key is None:
+            scan = self.posterior.scan(size, key=random_key(self.rng))
+        else:
+            scan = self.posterior.scan(size, key=self._sample_key, distinct=True)
         return Round(rows=scan.rows, weights=scan.weights)
 
     def rounds(self, deadline: float, propose: Propose[D] | None) -> Status:

@@ -1,7 +1,7 @@
 """The potentials of rows that are read chunk by chunk, by a model that holds a template of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,27 @@ from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["check_rows", "likelihood_of_rows", "named_arrays", "template_of_rows"]
+__all__ = ["Sampled", "check_rows", "likelihood_of_rows", "named_arrays", "template_of_rows"]
 
 _BLOCK_ROWS = 2**16
 _N_ALONE = 3
 _MALFORMED = (ValueError, TypeError, IndexError, UnsupportedModelError)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Which distinct samples of the rows a construction will ask for.
+
+    Parameters
+    ----------
+    key : int
+        That of the samples.
+    size : callable
+        From D and N to the size of the largest of them.
+    """
+
+    key: int
+    size: Callable[[int, int], int]
 
 
 def check_rows(
@@ -77,6 +93,7 @@ def likelihood_of_rows(
     executor: Any = None,  # noqa: ANN401 - of several libraries
     backend: Jax | None = None,
     watch: Callable[[int, int], None] | None = None,
+    sampled: Sampled | None = None,
 ) -> LogLikelihood:
     """Derive the potentials of rows that lie elsewhere from a model with a template of them.
 
@@ -98,6 +115,8 @@ def likelihood_of_rows(
         See `LogLikelihood`.
     watch : callable, optional
         Told how far each reading is, see `StreamedRows`.
+    sampled : Sampled, optional
+        Which rows will be wanted: they are kept where they are read first.
 
     Returns
     -------
@@ -126,15 +145,19 @@ def likelihood_of_rows(
     template = template_of_rows(model, rows.columns, **where, backend=backend)
     columns = {row.name: row.values.dtype for row in template.observations.rows}
     source = StreamedRows(rows, columns, engine=engine_of(executor), watch=watch)
-    first = source.examine()
+    key = random_key(rng) if sampled is None else sampled.key
+    wanted = 0 if sampled is None else sampled.size(template.n_dims, source.n_rows)
+    n_others = template.n_rows // 2 + 1  # another number than the template's
+    first, begun = source.examine_and_keep(max(wanted, n_others), key=key)
     first.require_usable()
-    source = replace(source, first=first)
+    source = replace(source, first=first, begun=begun)
     if source.n_rows < 2:
         raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
     loglik = template.reading(source)
     CodeCheck(loglik.observations).require_scanned(source, first)
     verify(template, rng=rng)
-    _verify_others(loglik, rows, where, rng)
+    others = source.scan(min(source.n_rows, n_others), key=key, distinct=True).rows
+    _verify_others(loglik, rows, others, where, rng)
     return loglik
 
 
@@ -209,13 +232,15 @@ def named_arrays(observations: Observations, rows: Rows) -> dict[str, np.ndarray
 
 
 def _verify_others(
-    loglik: LogLikelihood, rows: RowSource, options: Mapping[str, Any], rng: np.random.Generator
+    loglik: LogLikelihood,
+    rows: RowSource,
+    others: Rows,
+    options: Mapping[str, Any],
+    rng: np.random.Generator,
 ) -> None:
     obs = loglik.observations
     assert obs.template is not None  # whoever calls this has read a template
     n_template = obs.template.n_rows
-    size = min(loglik.n_rows, n_template // 2 + 1)
-    others = loglik.source.scan(size, key=random_key(rng), distinct=True).rows
     data = {n: np.resize(v, (len(others), *v.shape[1:])) for n, v in obs.template.values.items()}
     try:
         copy = copy_with_rows(obs.model, data | named_arrays(obs, others))

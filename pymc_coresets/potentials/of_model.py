@@ -9,7 +9,7 @@ import pymc as pm
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.potentials.from_rows import Sampled, likelihood_of_rows
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.observations import find_observations
@@ -53,6 +53,7 @@ def likelihood_of_model(  # noqa: PLR0913
     backend: Jax | None = None,
     rng: np.random.Generator,
     watch: Callable[[int, int], None] | None = None,
+    sampled: Sampled | None = None,
 ) -> LogLikelihood:
     """Take a model apart, and compare what comes of it with PyMC.
 
@@ -64,7 +65,7 @@ def likelihood_of_model(  # noqa: PLR0913
         See `find_observations`.
     collapse : bool or "auto"
         Whether to merge equal rows.
-    rows, executor, watch
+    rows, executor, watch, sampled
         See `likelihood_of_rows`.
     backend : Jax, optional
         See `LogLikelihood`.
@@ -88,7 +89,8 @@ def likelihood_of_model(  # noqa: PLR0913
     """
     if rows is not None:
         where: dict[str, Any] = {"observed": observed, "dim": dim, "executor": executor}
-        return likelihood_of_rows(model, rows, **where, backend=backend, rng=rng, watch=watch)
+        where |= {"backend": backend, "watch": watch, "sampled": sampled}
+        return likelihood_of_rows(model, rows, **where, rng=rng)
     found = find_observations(model, observed=observed, dim=dim, allow_local=allow_local)
     loglik = LogLikelihood(found, backend=backend)
     verify(loglik, rng=rng)

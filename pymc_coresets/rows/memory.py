@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.keyed import numbers_of
+from pymc_coresets.rows.keyed import waiting_times, weights_of_first
 from pymc_coresets.rows.passes import TASK_ROWS, reduced_by_threads
-from pymc_coresets.rows.source import Look, LookPart, Pass, Scan, Wanted
+from pymc_coresets.rows.source import Look, LookPart, Pass, Scan, Wanted, smallest
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["InMemoryPotentials", "InMemoryRows", "multinomial_sample"]
@@ -107,7 +107,7 @@ class InMemoryRows:
         Notes
         -----
         With replacement: see `multinomial_sample`.  Distinct: successive sampling, by the smallest
-        of ``-log(U_n) / u_n`` (Efraimidis and Spirakis 2006), with equal weights ``sum(u) / n``.
+        `waiting_times`, with `weights_of_first`.
 
         Examples
         --------
@@ -117,12 +117,11 @@ class InMemoryRows:
         """
         weights = self.all.base_weights
         if distinct:
-            with np.errstate(divide="ignore"):
-                order = -np.log1p(-numbers_of(self.all.positions, key)) / weights
-            size = min(size, int(np.count_nonzero(weights)))
-            chosen = np.sort(np.argpartition(order, size - 1)[:size])
-            equal = np.full(size, self.total_weight / size)
-            return Scan(rows=self.take(chosen), weights=equal)
+            times = waiting_times(self.all.positions, weights, key)
+            chosen, beyond = smallest(times, size)
+            rows = self.take(chosen)
+            masses = weights_of_first(rows.base_weights, beyond, self.total_weight)
+            return Scan(rows=rows, weights=masses)
         chosen, masses = multinomial_sample(weights, size, key=key)
         return Scan(rows=self.take(chosen), weights=masses)
 

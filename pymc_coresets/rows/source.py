@@ -1,5 +1,6 @@
 """What a source of rows can do, and what it answers: all that a construction needs of the data."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -18,7 +19,9 @@ __all__ = [
     "Potentials",
     "RowBlocks",
     "Scan",
+    "Smallest",
     "Wanted",
+    "smallest",
 ]
 
 _ROUNDING = 16 * np.finfo(float).eps
@@ -169,7 +172,7 @@ class LookPart:
 
         Memory: that of the candidates, whatever the number of parts.
         """
-        total, norm_total, kept = np.zeros(1), 0.0, _Smallest(wanted.n_candidates)
+        total, norm_total, kept = np.zeros(1), 0.0, Smallest(wanted.n_candidates)
         for part in parts:
             total = total + part.total
             norm_total += part.norm_total
@@ -204,14 +207,29 @@ class Look:
     candidates: Rows
 
 
-class _Smallest:
-    """The rows with the smallest keys so far, and a few more."""
+class Smallest:
+    """The rows with the smallest keys so far, and a few more.
+
+    Parameters
+    ----------
+    size : int
+        How many to keep.
+
+    Examples
+    --------
+    >>> found = Smallest(1)
+    >>> found.add(Rows(np.arange(3), np.ones(3)), np.array([3.0, 1.0, 2.0]))
+    >>> found.cut()[1], found.limit
+    (array([1.]), 1.0)
+    """
 
     def __init__(self, size: int) -> None:
         self._size, self._n_held = size, 0
         self._parts: list[tuple[Rows, NDArray[np.float64]]] = []
+        self.limit = math.inf  # all rows whose keys are smaller are here
 
     def add(self, rows: Rows, keys: NDArray[np.float64]) -> None:
+        """Add rows that come after those before."""
         if len(keys) or not self._parts:  # the first, so that there are arrays of no rows
             self._parts.append((rows, keys))
             self._n_held += len(keys)
@@ -219,13 +237,32 @@ class _Smallest:
             self.cut()
 
     def cut(self) -> tuple[Rows, NDArray[np.float64]]:
+        """Return the rows with the smallest keys, sorted by position, and the keys."""
         rows = Rows.joined([rows for rows, _ in self._parts])
         keys = np.concatenate([keys for _, keys in self._parts])
         if len(keys) > self._size:
             kept = np.sort(np.argpartition(keys, self._size)[: self._size])
             rows, keys = rows.take(kept), keys[kept]
+            self.limit = float(keys.max(initial=0.0))
         self._parts, self._n_held = [(rows, keys)], len(keys)
         return rows, keys
+
+
+def smallest(keys: NDArray[np.float64], size: int) -> tuple[NDArray[np.int64], float]:
+    """Return where the `size` smallest of the finite keys stand, sorted, and the next key.
+
+    Examples
+    --------
+    >>> smallest(np.array([3.0, 1.0, np.inf, 2.0]), 2)
+    (array([1, 3]), 3.0)
+    >>> smallest(np.array([3.0, 1.0, np.inf]), 2)
+    (array([0, 1]), inf)
+    """
+    finite = np.flatnonzero(np.isfinite(keys))
+    if len(finite) <= size:
+        return finite, math.inf
+    order = np.argpartition(keys, size)
+    return np.sort(order[:size]), float(keys[order[size]])
 
 
 def _centre_in_place(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -314,8 +351,8 @@ class Potentials[D](Protocol):
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample `size` rows in proportion to their base weights.
 
-        With replacement, where equal rows add up their weights; or `distinct` rows of equal
-        weights.
+        With replacement, where equal rows add up their weights; or `distinct` rows, of which those
+        of a smaller sample with the same key are a part.
         """
 
     def look(self, draws: D, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0) -> Look:

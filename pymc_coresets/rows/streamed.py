@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice
+from math import prod
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -16,22 +17,16 @@ from pymc_coresets.rows.chunks import Chunk, DividedSource, LackingSource, RowSo
 from pymc_coresets.rows.engines.calls import Call, Engine
 from pymc_coresets.rows.engines.executors import Threads
 from pymc_coresets.rows.first_reading import SourceScan
+from pymc_coresets.rows.keyed import weights_of_first
 from pymc_coresets.rows.passes import TASK_ROWS, reduced_by_threads
-from pymc_coresets.rows.source import Pass, Scan
-from pymc_coresets.rows.tasks import (
-    drawn,
-    examined,
-    foremost,
-    in_blocks,
-    reduced,
-    smallest,
-    taken,
-)
+from pymc_coresets.rows.source import Pass, Scan, smallest
+from pymc_coresets.rows.tasks import First, drawn, examined, foremost, in_blocks, reduced, taken
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["AbsentRows", "StreamedRows"]
 
 _MOST_TASKS = 2048
+_MOST_BYTES = 2**27  # of rows that the first reading keeps
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +48,8 @@ class StreamedRows:
         out: whoever opens them uses threads.
     watch : callable, optional
         Called with the number of rows that a reading of all rows has finished, and N.
+    begun : First, optional
+        Rows that the first reading has kept, for samples with the same key.
 
     Examples
     --------
@@ -70,12 +67,13 @@ class StreamedRows:
     first: SourceScan | None = None
     engine: Engine = field(default_factory=Threads)
     watch: Callable[[int, int], None] | None = None
+    begun: First | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"source": self.source, "columns": self.columns, "first": self.first}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, engine=Threads(), watch=None)
+        vars(self).update(state, engine=Threads(), watch=None, begun=None)
 
     @property
     def n_rows(self) -> int:
@@ -102,7 +100,7 @@ class StreamedRows:
         whoever works on them.
         """
         if not isinstance(self.engine, Threads):
-            return work.joined(self._of_all_runs(partial(reduced, work)))
+            return work.joined(part for _, part in self.of_tasks(partial(reduced, work)))
         sizes = [chunk.n_rows for chunk in self.source.chunks]
         with closing(self._in_advance()) as found:
             parts = self._watched(found, sizes)
@@ -135,9 +133,19 @@ class StreamedRows:
 
     def examine(self) -> SourceScan:
         """Read all columns of the source, and note ranges, problems and fingerprints."""
-        parts = self._of_all_runs(examined)
+        return self.examine_and_keep(0, key=0)[0]
+
+    def examine_and_keep(self, size: int, *, key: int) -> tuple[SourceScan, First | None]:
+        """Do so, and keep rows for distinct samples of at most `size` rows with that key.
+
+        Fewer rows where they would take more than 128 MB; none where some cannot be used.
+        """
+        size = min(size, self.n_rows, _MOST_BYTES // self._row_bytes)
+        share = size / max(self.n_rows, 1)
+        parts = [found for _, found in self.of_tasks(partial(examined, key=key, share=share))]
         dtypes = {name: column.dtype for name, column in self.source.columns.items()}
-        return SourceScan.joined([notes for part in parts for notes in part], dtypes)
+        scan = SourceScan.joined([notes for part, _ in parts for notes in part], dtypes)
+        return scan, First.joined([some for _, some in parts], size) if size else None
 
     # -- sampling ------------------------------------------------------------------------------
 
@@ -156,15 +164,21 @@ class StreamedRows:
         )
 
     def _distinct(self, size: int, key: int) -> Scan:
-        """Keep the rows with the smallest ``-log(U_n) / u_n`` (Efraimidis and Spirakis 2006)."""
-        found, order = np.empty(0, dtype=np.int64), np.empty(0)
-        calls = [Call(run, (size, key)) for run in self._runs]
-        for some in self.engine.map(foremost, replace(self, columns={}), calls):
-            found, order = smallest(
-                np.concatenate([found, some[0]]), np.concatenate([order, some[1]]), size
-            )
-        rows = self.at(np.sort(found))
-        return Scan(rows=rows, weights=np.full(len(rows), self.total_weight / len(rows)))
+        """Take the rows with the smallest waiting times."""
+        if self.begun is not None and self.begun.key == key:
+            known = self.begun.sample(size, total=self.total_weight)
+            if known is not None:
+                return known
+        positions, times = np.empty(0, dtype=np.int64), np.empty(0)
+        calls = [Call(run, (size + 1, key)) for run in self._runs]
+        for found, own in self.engine.map(foremost, replace(self, columns={}), calls):
+            positions, times = np.append(positions, found), np.append(times, own)
+            kept, _ = smallest(times, size + 1)
+            positions, times = positions[kept], times[kept]
+        kept, beyond = smallest(times, size)
+        rows = self.at(positions[kept])
+        masses = weights_of_first(rows.base_weights, beyond, self.total_weight)
+        return Scan(rows=rows, weights=masses)
 
     @cached_property
     def _heights(self) -> NDArray[np.float64]:
@@ -197,9 +211,14 @@ class StreamedRows:
     def _run_sizes(self) -> list[int]:
         return [sum(chunk.n_rows for chunk in chunks) for chunks in self._runs]
 
-    def _of_all_runs[T](self, function: Callable[..., T]) -> Iterator[T]:
+    def of_tasks[T](self, function: Callable[..., T]) -> Iterator[tuple[int, T]]:
+        """Yield what the function makes of the rows and the chunks of each task, in their order.
+
+        With the number of rows of the task.
+        """
+        sizes = self._run_sizes
         parts = self.engine.map(function, self, [Call(chunks) for chunks in self._runs])
-        return self._watched(parts, self._run_sizes)
+        return zip(sizes, self._watched(parts, sizes), strict=True)
 
     def _watched[T](self, parts: Iterable[T], sizes: Iterable[int]) -> Iterator[T]:
         """Tell how many rows the parts are of that have come."""
@@ -257,6 +276,18 @@ class StreamedRows:
             found, weights = self.source.read(chunk, list(self.columns)), self._given_weights(chunk)
         if self.first is not None:
             self.first.verify(chunk.start, found)
+        return self.rows_of(chunk, found, np.ones(chunk.n_rows) if weights is None else weights)
+
+    def rows_of(
+        self, chunk: Chunk, found: Mapping[str, NDArray[Any]], weights: NDArray[np.float64]
+    ) -> Rows:
+        """Return the rows of a chunk that was read, with the columns of the model.
+
+        Raises
+        ------
+        InvalidDataError
+            If they are not as many as there were.
+        """
         arrays = tuple(
             np.asarray(found[name]).astype(dtype, casting="same_kind", copy=False)
             for name, dtype in self.columns.items()
@@ -267,8 +298,13 @@ class StreamedRows:
                 f"{chunk.where} has {sorted(lengths)} rows, where {chunk.n_rows} were expected: it "
                 "has changed since the rows were opened. Open them again."
             )
-        weights = np.ones(chunk.n_rows) if weights is None else weights
         return Rows(chunk.start + np.arange(chunk.n_rows), weights, arrays)
+
+    @property
+    def _row_bytes(self) -> int:
+        columns = self.source.columns
+        each = (prod(columns[n].shape) * dtype.itemsize for n, dtype in self.columns.items())
+        return 16 + sum(each)  # position and base weight
 
     @cached_property
     def _nothing(self) -> Rows:

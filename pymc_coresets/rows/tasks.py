@@ -1,18 +1,20 @@
 """What a task does with its chunks: pure functions, which engines send to where they run."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.rows.chunks import Chunk, RowSource
 from pymc_coresets.rows.first_reading import ChunkScan
-from pymc_coresets.rows.keyed import numbers_of
-from pymc_coresets.rows.source import Pass
+from pymc_coresets.rows.keyed import waiting_times, weights_of_first
+from pymc_coresets.rows.source import Pass, Scan, Smallest, smallest
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["drawn", "examined", "foremost", "in_blocks", "reduced", "smallest", "taken"]
+__all__ = ["First", "drawn", "examined", "foremost", "in_blocks", "reduced", "taken"]
 
 
 class ReadRows(Protocol):
@@ -27,6 +29,11 @@ class ReadRows(Protocol):
 
     def weights(self, chunk: Chunk) -> NDArray[np.float64]:
         """Read the base weights of a chunk."""
+
+    def rows_of(
+        self, chunk: Chunk, found: Mapping[str, NDArray[Any]], weights: NDArray[np.float64]
+    ) -> Rows:
+        """Return the rows of a chunk that was read."""
 
 
 def in_blocks(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
@@ -54,9 +61,78 @@ def reduced[T](work: Pass[T], rows: ReadRows, chunks: Sequence[Chunk]) -> T:
     return work.joined(map(work.begin(), in_blocks(map(rows.read, chunks), work.size)))
 
 
-def examined(rows: ReadRows, chunks: Sequence[Chunk]) -> list[ChunkScan]:
-    """Note ranges, problems and fingerprints of the chunks."""
-    return [rows.source.examine(chunk)[1] for chunk in chunks]
+def examined(
+    rows: ReadRows, chunks: Sequence[Chunk], key: int = 0, share: float = 0.0
+) -> tuple[list[ChunkScan], "First | None"]:
+    """Note ranges, problems and fingerprints of the chunks, and keep a share of their rows.
+
+    Those with the smallest waiting times: twice as many as will be wanted of them, for these may be
+    anywhere.  Where values cannot be used, none are kept, for all will be refused.
+    """
+    wanted = share * sum(chunk.n_rows for chunk in chunks)
+    kept = Smallest(math.ceil(2 * wanted + 8 * math.sqrt(wanted))) if share else None
+    notes = []
+    for chunk in chunks:
+        arrays, found = rows.source.examine(chunk)
+        notes.append(found)
+        if found.problems:
+            kept = None
+        if kept is not None:
+            some = rows.rows_of(chunk, arrays, rows.weights(chunk))
+            times = waiting_times(some.positions, some.base_weights, key)
+            early = np.flatnonzero(np.isfinite(times) & (times < kept.limit))
+            kept.add(some.take(early), times[early])
+            kept.cut()
+    return notes, None if kept is None else First(*kept.cut(), kept.limit, key)
+
+
+@dataclass(frozen=True, eq=False)
+class First:
+    """Rows that come first in a random order of all, and perhaps some more.
+
+    Parameters
+    ----------
+    rows : Rows
+    times : ndarray of shape (len(rows),)
+        Their `waiting_times`.
+    limit : float
+        All rows whose times are smaller are here; infinite where all rows are.
+    key : int
+        Of the order.
+
+    Examples
+    --------
+    >>> rows = Rows(np.arange(3), np.ones(3))
+    >>> first = First(rows, np.array([0.3, 0.1, 0.2]), 0.3, key=1)
+    >>> first.sample(1, total=10.0).rows.positions, first.sample(3, total=10.0)
+    (array([1]), None)
+    """
+
+    rows: Rows
+    times: NDArray[np.float64]
+    limit: float
+    key: int
+
+    @classmethod
+    def joined(cls, parts: Sequence["First | None"], size: int) -> "First | None":
+        """Return the first `size` rows, and one more, of consecutive parts of all rows."""
+        kept, limit, key = Smallest(size + 1), math.inf, 0
+        for part in parts:
+            if part is None:
+                return None
+            kept.add(part.rows, part.times)
+            limit, key = min(limit, part.limit), part.key
+        rows, times = kept.cut()
+        here = np.flatnonzero(times <= limit)
+        return cls(rows.take(here), times[here], min(limit, kept.limit), key)
+
+    def sample(self, size: int, *, total: float) -> Scan | None:
+        """Return the first `size` rows, of all that weigh `total`; None if some are not here."""
+        chosen, beyond = smallest(self.times, size)
+        if beyond > self.limit:
+            return None
+        rows = self.rows.take(chosen)
+        return Scan(rows=rows, weights=weights_of_first(rows.base_weights, beyond, total))
 
 
 def taken(rows: ReadRows, chunks: Sequence[Chunk], positions: Sequence[NDArray[np.int64]]) -> Rows:
@@ -87,23 +163,12 @@ def drawn(
 def foremost(
     rows: ReadRows, chunks: Sequence[Chunk], size: int, key: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the positions with the smallest ``-log(U_n) / u_n``, and these."""
-    found, order = np.empty(0, dtype=np.int64), np.empty(0)
+    """Return the positions with the smallest waiting times, and these."""
+    found, times = np.empty(0, dtype=np.int64), np.empty(0)
     for chunk in chunks:
         positions = chunk.start + np.arange(chunk.n_rows)
-        with np.errstate(divide="ignore"):
-            own = -np.log1p(-numbers_of(positions, key)) / rows.weights(chunk)
-        finite = np.isfinite(own)
-        found, order = np.append(found, positions[finite]), np.append(order, own[finite])
-        found, order = smallest(found, order, size)
-    return found, order
-
-
-def smallest(
-    positions: NDArray[np.int64], order: NDArray[np.float64], size: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the `size` positions that come first in an order, and their places in it."""
-    if len(positions) <= size:
-        return positions, order
-    kept = np.argpartition(order, size - 1)[:size]
-    return positions[kept], order[kept]
+        found = np.append(found, positions)
+        times = np.append(times, waiting_times(positions, rows.weights(chunk), key))
+        kept, _ = smallest(times, size)
+        found, times = found[kept], times[kept]
+    return found, times

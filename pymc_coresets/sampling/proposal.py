@@ -53,8 +53,15 @@ def improve(start: LaplaceApproximation, space: Density) -> np.ndarray:
     >>> improve(start, Unconstrained(all_rows)).round(1)
     array([2.5])
     """
+    known: dict[bytes, tuple[float, np.ndarray]] = {}  # a gradient may cost a reading of all rows
 
     def negative(z: np.ndarray) -> tuple[float, np.ndarray]:
+        at = z.tobytes()
+        if at not in known:
+            known[at] = evaluated(z)
+        return known[at]
+
+    def evaluated(z: np.ndarray) -> tuple[float, np.ndarray]:
         logp, gradient = space.logp_and_gradient(start.mode + start.offset(z))
         value = -logp if np.isfinite(logp) else np.inf
         return value, -solve_triangular(start.factor, gradient, lower=True)

@@ -24,7 +24,7 @@ from pymc_coresets.reading.rewrite import (
     row_values,
 )
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.keyed import MANY_ROWS, ROWS_FOR_CURVATURE, random_key, rows_to_begin_with
 from pymc_coresets.rows.source import Look, Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import (
@@ -46,9 +46,6 @@ type Kind = Literal["auto", "nuts", "laplace"]
 type InnerNuts = Literal["pymc", "nutpie"]
 
 _LARGE = 150  # dimensions: all gradients together would cost more than the look that follows
-_ROWS_FOR_CURVATURE = 500  # for each dimension, where it comes from a sample
-_LEAST_FOR_CURVATURE = 100_000
-_MANY = 2_000_000  # rows: a sample of them tells the curvature well enough
 
 _log = logging.getLogger(__name__)
 
@@ -221,7 +218,12 @@ class CoresetSampler:
         return draws
 
     def proposal(
-        self, n_draws: int, *, start_size: int, rng: np.random.Generator
+        self,
+        n_draws: int,
+        *,
+        start_size: int,
+        rng: np.random.Generator,
+        key: int | None = None,
     ) -> Proposal[Draws] | None:
         """Draw from a t distribution around the mode of the posterior of all rows.
 
@@ -238,6 +240,8 @@ class CoresetSampler:
             Number of the few rows.
         rng : numpy.random.Generator
             Source of randomness.
+        key : int, optional
+            Of the sample that the few rows are; drawn by default.
 
         Returns
         -------
@@ -245,7 +249,7 @@ class CoresetSampler:
             None where the posterior has no mode, as in hierarchies, or discrete variables.
         """
         try:
-            found = self._around_mode(start_size, rng)
+            found = self._around_mode(start_size, random_key(rng) if key is None else key)
         except SamplingError as error:
             _log.info("No proposal for the full posterior: %s", error)
             return None
@@ -255,19 +259,19 @@ class CoresetSampler:
         draws = self._space.constrain(positions)
         return Proposal(draws=draws, log_ratios=logp - logq, around=found)
 
-    def _around_mode(self, start_size: int, rng: np.random.Generator) -> HeavyTailed:
+    def _around_mode(self, start_size: int, key: int) -> HeavyTailed:
         """Find the mode of the posterior of all rows, and the curvature there."""
         n_rows, n_dims, n_curved = self.n_rows, self.n_dims, self.n_rows
-        if n_rows > _MANY:
-            start_size = n_curved = max(_LEAST_FOR_CURVATURE, _ROWS_FOR_CURVATURE * n_dims)
+        if n_rows > MANY_ROWS:
+            start_size = n_curved = rows_to_begin_with(n_dims, n_rows)
         elif n_dims > _LARGE:
-            n_curved = min(_ROWS_FOR_CURVATURE * n_dims, n_rows)
-        start, full = LaplaceApproximation.of(self._given_some(start_size, rng)), self.full_density
+            n_curved = min(ROWS_FOR_CURVATURE * n_dims, n_rows)
+        start, full = LaplaceApproximation.of(self._given_some(start_size, key)), self.full_density
         mode = improve(start, full) if start_size < n_rows else start.mode
-        if n_rows > _MANY:
+        if n_rows > MANY_ROWS:
             found = HeavyTailed(mode, start.factor)
         elif n_curved < n_rows:
-            some = self._given_some(n_curved, rng)
+            some = self._given_some(n_curved, key)
             found = HeavyTailed.around(mode, start, some, polish=False)
         else:
             found = HeavyTailed.around(mode, start, full, polish=True)
@@ -293,11 +297,11 @@ class CoresetSampler:
         prior = self._given(self.loglikelihood.some_row, np.zeros(1))
         return likelihood.plus(Slopes.of(prior.logp_and_gradient, points))
 
-    def _given_some(self, size: int, rng: np.random.Generator) -> Unconstrained:
+    def _given_some(self, size: int, key: int) -> Unconstrained:
         if size >= self.n_rows:
             rows = self.loglikelihood.all_rows
             return self._given(rows, rows.base_weights)
-        scan = self.scan(size, key=random_key(rng))
+        scan = self.scan(size, key=key, distinct=True)
         return self._given(scan.rows, scan.weights)
 
     def _given(self, rows: Rows, weights: np.ndarray) -> Unconstrained:

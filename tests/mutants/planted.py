@@ -151,8 +151,7 @@ PLANTED = [
         ("counts * (heights[-1] / size)", "counts * (len(masses) / size)"),
         ("np.random.default_rng(key).random(size)", "np.full(size, 0.5)"),
         ('side="right"', 'side="left"'),
-        ("numbers_of(self.all.positions, key)) / weights", "numbers_of(self.all.positions, key))"),
-        ("self.total_weight / size)\n            return", "1.0)\n            return"),
+        ("beyond, self.total_weight)", "np.inf, self.total_weight)"),
     ),
     *plant(
         "rows/source.py",
@@ -170,6 +169,8 @@ PLANTED = [
         "rows/keyed.py",
         ("first // _PER_BLOCK", "first"),
         ("first - first % _PER_BLOCK", "first"),
+        ("-np.log1p(-numbers_of(positions, key)) / base_weights", "numbers_of(positions, key)"),
+        ("weights * (total / weights.sum())", "weights"),
     ),
     *plant(
         "methods/frank_wolfe.py",
@@ -304,7 +305,7 @@ PLANTED = [
         ("if len(self.start.rows) <= self.size:", "if len(self.start.rows) > self.size:"),
         ("self.start if len(self.start.rows) <= self.size", "self.start if True"),
         ("TOLERANCE_REACHED if self.best.objective <=", "TOLERANCE_REACHED if 1 <="),
-        ("options.start_size or max(_LEAST_START, ", "options.start_size or min(_LEAST_START, "),
+        ("options.start_size or rows_to_start(n_dims)", "options.start_size or n_dims"),
         ("best.objective if math.isfinite(best.objective) else", "run.start.objective or"),
     ),
     *plant(

@@ -35,6 +35,9 @@ from pymc_coresets import (
     build_coreset,
     open_rows,
 )
+from pymc_coresets.glm.polynomial.reach import reach_of
+from pymc_coresets.glm.polynomial.settling import Passes
+from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
 from pymc_coresets.rows.engines.executor_choice import engine_of
 from pymc_coresets.rows.engines.executors import Threads
@@ -168,6 +171,15 @@ def test_processes(expected, loglik, files, passes):
 def test_a_cluster(client, expected, loglik, files, passes):
     assert_same(passes(by(client, loglik)), expected)
     assert by(client, loglik).source.examine() == files.scan()
+
+
+def test_polynomial_sums_and_how_far_they_reach(client, loglik):
+    here = StreamedPredictor.of(loglik)
+    there = replace(here, loglikelihood=by(client, loglik))
+    (one, other), theta = (Passes(part).statistics(2, 3.0) for part in (here, there)), POINTS
+    assert one.n_obs == other.n_obs == N
+    assert_same(one.moments, other.moments)
+    assert reach_of(here, 2, 3.0, theta) == reach_of(there, 2, 3.0, theta)
 
 
 def test_the_executor_of_a_cluster(client, expected, loglik, passes):

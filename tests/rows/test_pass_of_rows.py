@@ -147,6 +147,14 @@ def summaries():
     )
 
 
+def test_fractions_of_rows_are_rounded_once():
+    """Each chunk is a task of its own; of 0.4 rows, none would be left."""
+    columns = COLUMNS | {"n": np.full(N, 0.4)}
+    rows = in_chunks([1, 4], columns, weight="n")
+    summary = build_pass_glm(logistic(COLUMNS, 30), rows=rows, **SETTINGS)
+    assert summary.n_observations == round(0.4 * N)
+
+
 def test_the_posterior_is_that_of_the_rows_in_memory(summaries):
     mine, its = summaries
     assert mine.radius == pytest.approx(its.radius, rel=1e-12)
@@ -245,6 +253,7 @@ def test_rows_that_cannot_be_used_are_named(name, value, words):
         ({"rows": COLUMNS}, "rows is a dict"),
         ({"dim": ("a", "b")}, "one row for each cell"),
         ({"rank": 0}, "rank"),
+        ({"executor": 4}, "executor=4"),
         ({"rank": 3, "degree": 4}, "degree=4"),
     ],
 )

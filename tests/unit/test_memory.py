@@ -46,17 +46,36 @@ def test_distinct_rows_follow_successive_sampling():
         scan = source.scan(2, key=key, distinct=True)
         first, second = scan.rows.positions
         pairs[first, second] += 1 / n
-        assert scan.weights == pytest.approx([BASE_WEIGHTS.sum() / 2] * 2)
+        assert scan.weights.sum() == pytest.approx(BASE_WEIGHTS.sum())
     p = BASE_WEIGHTS / BASE_WEIGHTS.sum()
     first_then_second = np.outer(p, p) / (1 - p)[:, None]
     expected = np.triu(first_then_second + first_then_second.T, 1)
     assert np.all(np.abs(pairs - expected) <= 5 * np.sqrt(expected * (1 - expected) / n) + 1e-12)
 
 
+def test_weights_of_distinct_rows_add_up_to_those_of_all():
+    """Estimates of a sum over unequal rows are right in the mean, within five standard errors."""
+    rng = np.random.default_rng(5)
+    base, x = rng.lognormal(sigma=1.5, size=400), rng.normal(size=400)
+    source, estimates = InMemoryRows([x], base), []
+    for key in range(4_000):
+        scan = source.scan(60, key=key, distinct=True)
+        estimates.append(scan.weights @ scan.rows.arrays[0])
+    error = np.std(estimates) / np.sqrt(len(estimates))
+    equal_weights = base.sum() * x.mean()
+    assert abs(np.mean(estimates) - base @ x) < 5 * error < abs(equal_weights - base @ x)
+
+
+def test_smaller_samples_of_distinct_rows_are_parts_of_larger_ones():
+    source = InMemoryRows([np.arange(50)], np.random.default_rng(1).random(50))
+    found = [set(source.scan(n, key=3, distinct=True).rows.positions) for n in (5, 20, 50)]
+    assert found[0] < found[1] < found[2] == set(range(50))
+
+
 def test_no_more_distinct_rows_than_there_are():
     scan = InMemoryRows([np.arange(5)], BASE_WEIGHTS).scan(100, key=1, distinct=True)
     assert scan.rows.positions.tolist() == [0, 1, 3, 4]
-    assert scan.weights.sum() == pytest.approx(BASE_WEIGHTS.sum())
+    assert scan.weights.tolist() == [1.0, 2.0, 4.0, 0.5]
 
 
 @pytest.mark.parametrize("bad", [[0.0, 0.0], [1.0, -1.0], [1.0, np.nan], [1.0], [np.inf, 1.0]])

@@ -65,7 +65,7 @@ def test_ratios_and_the_likelihood_of_all_rows_weigh_the_posterior(sampler):
 
 def test_where_gradients_are_many_the_curvature_is_that_of_some_rows(sampler, monkeypatch):
     monkeypatch.setattr(sampler_module, "_LARGE", 1)
-    monkeypatch.setattr(sampler_module, "_ROWS_FOR_CURVATURE", 700)
+    monkeypatch.setattr(sampler_module, "ROWS_FOR_CURVATURE", 700)
     found = proposed(sampler)
     log_ratios = found.log_ratios + sampler.look(found.draws).total
     assert pareto_smooth(log_ratios[None]).ess > 0.8 * len(log_ratios)

@@ -1,5 +1,6 @@
 """Rows in chunks are the same rows as in memory, however the chunks are cut."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pymc_coresets import open_rows
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.sources.layout import chunks_of
 from pymc_coresets.rows.streamed import StreamedRows
 
 N = 700
@@ -67,6 +69,50 @@ def test_samples_are_those_of_rows_in_memory(cut, weights, distinct):
     assert_array_equal(found.rows.base_weights, expected.rows.base_weights)
     assert_array_equal(found.rows.arrays[0], X[found.rows.positions])
     assert_allclose(found.weights, expected.weights, rtol=1e-13)
+
+
+@pytest.mark.parametrize("n_chunks", [1, 13])
+@pytest.mark.parametrize("weights", ["none", "counts"])
+def test_samples_that_the_first_reading_keeps_cost_no_other(n_chunks, weights, monkeypatch):
+    """However the rows are cut, the rows kept are those of a sample of its own."""
+    data = {"x": X} if WEIGHTS[weights] is None else {"x": X, "n": WEIGHTS[weights]}
+    parts = [dict(zip(data, some, strict=True)) for some in zip(
+        *(np.array_split(column, n_chunks) for column in data.values()), strict=True
+    )]  # fmt: skip
+    monkeypatch.setitem(chunks_of.__kwdefaults__, "most", -(-N // n_chunks))
+    opened = open_rows(parts, columns={"x": "x"}, weight=None if weights == "none" else "n")
+    rows = StreamedRows(opened, {"x": X.dtype})
+    first, begun = rows.examine_and_keep(60, key=5)
+    rows = replace(rows, first=first, begun=begun)
+    alone = StreamedRows(opened, {"x": X.dtype}, first)
+    expected = {n: alone.scan(n, key=5, distinct=True) for n in (1, 30, 60)}
+    other = alone.scan(30, key=6, distinct=True)
+    with monkeypatch.context() as nothing_is_read:
+        nothing_is_read.setattr(StreamedRows, "read", None)
+        for n, its in expected.items():
+            found = rows.scan(n, key=5, distinct=True)
+            assert_array_equal(found.rows.positions, its.rows.positions)
+            assert_array_equal(found.rows.arrays[0], its.rows.arrays[0])
+            assert_array_equal(found.weights, its.weights)
+    assert_array_equal(rows.scan(30, key=6, distinct=True).rows.positions, other.rows.positions)
+    assert len(rows.scan(200, key=5, distinct=True).rows) == 200  # read again
+
+
+def test_a_heavy_part_is_read_again_where_too_few_of_it_were_kept(monkeypatch):
+    """All the weight lies in one of many chunks, which kept its share of the rows only."""
+    weights = np.where(np.arange(N) < N // 10, 1.0, 1e-9)
+    parts = [{"x": x, "n": n} for x, n in zip(
+        np.array_split(X, 10), np.array_split(weights, 10), strict=True
+    )]  # fmt: skip
+    monkeypatch.setitem(chunks_of.__kwdefaults__, "most", N // 10)
+    rows = StreamedRows(open_rows(parts, columns={"x": "x"}, weight="n"), {"x": X.dtype})
+    first, begun = rows.examine_and_keep(60, key=5)
+    assert len(rows._runs) == 10
+    found = replace(rows, first=first, begun=begun).scan(60, key=5, distinct=True)
+    its = InMemoryRows([X], weights).scan(60, key=5, distinct=True)
+    assert begun.sample(60, total=1.0) is None
+    assert_array_equal(found.rows.positions, its.rows.positions)
+    assert_allclose(found.weights, its.weights, rtol=1e-12)
 
 
 def test_rows_at_positions():

@@ -1,6 +1,8 @@
 """How far the linear predictors reach, and how far the polynomials are off there."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -89,13 +91,33 @@ def reach_of(part: PredictorRows, degree: int, radius: float, coefficients: Matr
     5.0
     """
     spread = SpreadRows(part.n_obs, coefficients.shape[1])
+    work = partial(_reached, degree, radius, coefficients, spread)
     reaches = []
-    for block in part.blocks():
-        rows = row_polynomials(block.found, degree, radius)
-        reaches.append(predictor_reach(block.found.design, rows, coefficients, block.weights))
-        spread.add(block)
+    for reach, kept in part.of_parts(work, None):
+        reaches.append(reach)
+        spread = spread.joined(kept)
     far = spread.quantile(coefficients, _NEARLY_ALL)
     return sum(reaches[1:], start=replace(reaches[0], far=far))
+
+
+def _reached(
+    degree: int,
+    radius: float,
+    coefficients: Matrix,
+    spread: "SpreadRows",
+    blocks: Iterator[PredictorBlock],
+    _: object,
+) -> tuple[Reach, "SpreadRows"]:
+    reaches = []
+    for block in blocks:
+        rows = row_polynomials(block.found, degree, radius)
+        reaches.append(predictor_reach(block.found.design, rows, coefficients, block.weights))
+        spread = spread.joined(spread.of_block(block))
+    return sum(reaches[1:], start=reaches[0]), spread
+
+
+def _spread(spread: "SpreadRows", blocks: Iterator[PredictorBlock], _: object) -> "SpreadRows":
+    return reduce(SpreadRows.joined, map(spread.of_block, blocks))
 
 
 def predictor_reach(
@@ -152,6 +174,8 @@ class SpreadRows:
     n_obs : int
         Number of all rows.
     n_coefficients : int
+    parts : sequence of tuple, optional
+        Those that were found: designs, offsets and base weights.
 
     Examples
     --------
@@ -166,35 +190,46 @@ class SpreadRows:
     4.0
     """
 
-    def __init__(self, n_obs: int, n_coefficients: int) -> None:
-        most = min(_SAMPLED_ROWS, max(1_000, _SAMPLED_ENTRIES // n_coefficients))
-        self._chosen = spread_rows(n_obs, most)
-        self._parts: list[tuple[Any, Vector, Vector | None]] = []
+    def __init__(
+        self,
+        n_obs: int,
+        n_coefficients: int,
+        parts: Sequence[tuple[Any, Vector, Vector | None]] = (),
+    ) -> None:
+        self._sizes, self.parts = (n_obs, n_coefficients), parts
 
     @classmethod
     def of(cls, part: PredictorRows) -> "SpreadRows":
         """Find them in one pass over the rows of a predictor."""
-        rows = cls(part.n_obs, len(part.names))
-        for block in part.blocks():
-            rows.add(block)
-        return rows
+        work = partial(_spread, cls(part.n_obs, len(part.names)))
+        return reduce(cls.joined, part.of_parts(work, None))
 
-    def add(self, block: PredictorBlock) -> None:
-        """Keep those of the rows that lie in a block."""
+    def of_block(self, block: PredictorBlock) -> "SpreadRows":
+        """Return those that lie in a block."""
         found, first = block.found, block.start
         low, high = np.searchsorted(self._chosen, [first, first + found.n_obs])
-        if low < high:
-            here = self._chosen[low:high] - first
-            weights = None if block.weights is None else block.weights[here]
-            self._parts.append((found.design[here], found.offset[here], weights))
+        here = self._chosen[low:high] - first
+        weights = None if block.weights is None else block.weights[here]
+        parts = [(found.design[here], found.offset[here], weights)] if len(here) else []
+        return SpreadRows(*self._sizes, parts)
+
+    def joined(self, other: "SpreadRows") -> "SpreadRows":
+        """Return these and those that come after them."""
+        return SpreadRows(*self._sizes, [*self.parts, *other.parts])
+
+    @cached_property
+    def _chosen(self) -> NDArray[np.int64]:
+        n_obs, n_coefficients = self._sizes
+        most = min(_SAMPLED_ROWS, max(1_000, _SAMPLED_ENTRIES // n_coefficients))
+        return spread_rows(n_obs, most)
 
     def quantile(self, coefficients: Matrix, probability: float) -> float:
         """Return a quantile of |eta_n| over these rows and all draws (n_draws, n_coefficients)."""
-        sizes = [np.abs(x @ coefficients.T + offset[:, None]) for x, offset, _ in self._parts]
-        if all(weights is None for *_, weights in self._parts):
+        sizes = [np.abs(x @ coefficients.T + offset[:, None]) for x, offset, _ in self.parts]
+        if all(weights is None for *_, weights in self.parts):
             return float(np.quantile(np.concatenate(sizes), probability))
         counts = np.concatenate(
-            [np.ones(len(o)) if weights is None else weights for _, o, weights in self._parts]
+            [np.ones(len(o)) if weights is None else weights for _, o, weights in self.parts]
         )
         eta = np.concatenate(sizes)
         return float(

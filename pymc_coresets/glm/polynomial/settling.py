@@ -2,9 +2,10 @@
 
 import logging
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial, reduce
+from operator import add
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from pymc_coresets.glm.polynomial.prior import GaussianPrior, gaussian_prior
 from pymc_coresets.glm.polynomial.reach import SpreadRows
 from pymc_coresets.glm.polynomial.replacement import row_polynomials
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics, PolynomialSums
-from pymc_coresets.glm.predictor.model_parts import coefficient_draws
+from pymc_coresets.glm.predictor.model_parts import PredictorBlock, coefficient_draws
 from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows
 
 __all__ = ["Passes"]
@@ -62,17 +63,15 @@ class Passes:
     ) -> PolynomialStatistics:
         """Sum the statistics of all rows: one pass over them.
 
-        `show` is called with the number of rows of each block.
+        `show` is called with the number of rows of each block, or of each task of rows elsewhere.
         """
         sketch = None
         if self.rank is not None:
             scales = self._independent_prior.scales
             sketch = partial(FrequentDirections, rank=self.rank, scales=scales)
-        sums = PolynomialSums(degree, radius, sketch=sketch)
-        for block in self.part.blocks():
-            rows = row_polynomials(block.found, degree, radius)
-            sums.add(block.found.design, rows, weights=block.weights, on_block=show)
-        return sums.finished()
+        work = partial(_summed, degree, radius, sketch)
+        weights, parts = zip(*self.part.of_parts(work, show), strict=True)
+        return replace(reduce(add, parts), n_obs=round(sum(weights)))
 
     def settled_radius(
         self, degree: int, *, rng: np.random.Generator, show: Callable[[int], None]
@@ -133,3 +132,17 @@ class Passes:
         z = rng.standard_normal((_DRAWS, len(mean)))
         draws: np.ndarray = mean + z @ np.linalg.cholesky(covariance).T
         return draws
+
+
+def _summed(
+    degree: int,
+    radius: float,
+    sketch: Callable[[], FrequentDirections] | None,
+    blocks: Iterator[PredictorBlock],
+    show: Callable[[int], None] | None,
+) -> tuple[float, PolynomialStatistics]:
+    sums = PolynomialSums(degree, radius, sketch=sketch)
+    for block in blocks:
+        rows = row_polynomials(block.found, degree, radius)
+        sums.add(block.found.design, rows, weights=block.weights, on_block=show)
+    return sums.total_weight, sums.finished()

@@ -202,7 +202,7 @@ class PolynomialSums:
         self, degree: int, radius: float, *, sketch: Callable[[], FrequentDirections] | None = None
     ) -> None:
         self.degree, self.radius, self._sketch = degree, radius, sketch
-        self._n_obs = 0.0
+        self.total_weight = 0.0
         self._amounts = np.zeros((2, degree + 1))
         self._moments: list[Any] = []
         self._levels: tuple[Any, ...] = ()
@@ -254,7 +254,7 @@ class PolynomialSums:
                 add_moments(self._moments, design[block], coefficients, self._levels)
             if on_block is not None:
                 on_block(len(coefficients))
-        self._n_obs += n_obs if weights is None else weights.sum()
+        self.total_weight += n_obs if weights is None else weights.sum()
 
     def _start(self, design: Any) -> None:  # noqa: ANN401
         n_coefficients = design.shape[1]
@@ -278,7 +278,7 @@ class PolynomialSums:
         return PolynomialStatistics(
             degree=self.degree,
             radius=self.radius,
-            n_obs=round(self._n_obs),
+            n_obs=round(self.total_weight),
             moments=tuple(finished_moment(moment, m) for m, moment in enumerate(self._moments)),
             rising=self._amounts[0] * powers,
             falling=self._amounts[1] * powers,

@@ -22,7 +22,16 @@ from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 
-__all__ = ["LinearPredictor", "PredictorBlock", "coefficient_draws", "refuse_not_finite"]
+__all__ = [
+    "BlockWork",
+    "LinearPredictor",
+    "PredictorBlock",
+    "coefficient_draws",
+    "refuse_not_finite",
+]
+
+#: From consecutive blocks of rows to what they add up to; tells how many rows it has done.
+type BlockWork[T] = Callable[[Iterator[PredictorBlock], Callable[[int], None] | None], T]
 
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
 
@@ -83,6 +92,10 @@ class LinearPredictor:
     def blocks(self) -> Iterator["PredictorBlock"]:
         """Return all rows as one block: they are in memory."""
         yield PredictorBlock(found=self)
+
+    def of_parts[T](self, work: "BlockWork[T]", show: Callable[[int], None] | None) -> Iterator[T]:
+        """Yield what is computed from all rows, see `StreamedPredictor.of_parts`."""
+        yield work(self.blocks(), show)
 
     @property
     def response(self) -> tuple[RowArray, ...]:

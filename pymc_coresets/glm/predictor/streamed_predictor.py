@@ -1,8 +1,9 @@
 """The linear predictor of rows that are read chunk by chunk."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from pymc_coresets.glm.predictor.linear import (
     row_graph_of,
 )
 from pymc_coresets.glm.predictor.model_parts import (
+    BlockWork,
     PredictorBlock,
     coefficient_draws,
     refuse_not_finite,
@@ -28,6 +30,10 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.chunks import Chunk
+from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.streamed import AbsentRows, StreamedRows
+from pymc_coresets.rows.tasks import in_blocks
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["PredictorRows", "StreamedPredictor"]
@@ -37,6 +43,8 @@ type PredictorRows = LinearPredictor | StreamedPredictor
 
 _BLOCK_ENTRIES = 2**22  # of the design matrix: 32 MB
 _BLOCK_ROWS = (64, 2**17)  # at least and at most
+_ELSEWHERE = AbsentRows(0, 0.0, "These rows are read by tasks.")
+_ONE_AT_A_TIME = Lock()
 _JITTERS = (0.0, 0.3)  # on the unconstrained scale
 _N_COMPARED = 100  # of the first and of the last rows
 
@@ -116,6 +124,28 @@ class StreamedPredictor:
         for rows in self.loglikelihood.source.blocks(self.block_rows):
             yield self.block_of(rows)
 
+    def of_parts[T](self, work: BlockWork[T], show: Callable[[int], None] | None) -> Iterator[T]:
+        """Yield what is computed from each task of rows, in their order.
+
+        By whoever works on the rows: threads, an executor or a cluster.  What a task yields does
+        not depend on who that is.
+
+        Parameters
+        ----------
+        work : callable
+            From the blocks of a task to a result: pure, and of what can be pickled.
+        show : callable, optional
+            Called with the number of rows of each task that has come back.
+        """
+        source = self.loglikelihood.source
+        assert isinstance(source, StreamedRows)  # from `likelihood_of_rows`
+        lean = replace(self, loglikelihood=self.loglikelihood.reading(_ELSEWHERE))
+        vars(lean)["_graph"] = self._graph  # compiled
+        for n_rows, part in source.of_tasks(partial(_worked, lean, work)):
+            yield part
+            if show is not None:
+                show(n_rows)
+
     @property
     def block_rows(self) -> int:
         """Number of rows of a block."""
@@ -129,8 +159,9 @@ class StreamedPredictor:
 
     # -- one block -----------------------------------------------------------------------------
 
-    def block_of(self, rows: Rows) -> PredictorBlock:
-        """Compute the predictor of some rows from their data."""
+    def block_of(self, rows: Rows, source: RowBlocks | None = None) -> PredictorBlock:
+        """Compute the predictor of some rows from their data; `source` knows where they lie."""
+        where = self.loglikelihood.source if source is None else source
         arrays: dict[Variable, np.ndarray] = {
             row.placeholder: np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
             for row, array in zip(self.observations.rows, rows.arrays, strict=True)
@@ -138,14 +169,16 @@ class StreamedPredictor:
         graph, nodes, compute = self._graph
         values: dict[Variable, np.ndarray] = {self.observations.n_rows: np.asarray(len(rows))}
         values.update(arrays)
-        values.update(zip(graph.computed, compute(len(rows), *arrays.values()), strict=True))
+        with _ONE_AT_A_TIME:  # what is compiled keeps its results until the next call
+            computed = compute(len(rows), *arrays.values())
+        values.update(zip(graph.computed, computed, strict=True))
         columns, offset = design_of(self.held.node, graph.of_rows(values), len(rows))
         found = replace(
             self.held,
             design=self._like_held(joined([columns[node] for node in nodes])),
             offset=offset,
             link=self.held.link.of_rows([arrays[r.placeholder] for r in self.held.link.rows]),
-            place=lambda n: self.loglikelihood.source.place(int(rows.positions[n])),
+            place=lambda n: where.place(int(rows.positions[n])),
         )
         refuse_not_finite(found)
         weights = rows.base_weights
@@ -193,3 +226,10 @@ class StreamedPredictor:
                 f"predictor, but {expected[i, s]} by the model: its structure is not understood. "
                 "Please report the model, and use a method for general models."
             )
+
+
+def _worked[T](
+    part: StreamedPredictor, work: BlockWork[T], rows: StreamedRows, chunks: Sequence[Chunk]
+) -> T:
+    blocks = in_blocks(map(rows.read, chunks), part.block_rows)
+    return work((part.block_of(block, rows) for block in blocks), None)

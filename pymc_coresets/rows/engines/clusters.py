@@ -4,7 +4,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pymc_coresets.compat.dask_api import LOST, KilledWorker, is_client, n_threads, submitted
+from pymc_coresets.compat.dask_api import (
+    LOST,
+    KilledWorker,
+    is_client,
+    keep_freed_memory,
+    n_threads,
+    submitted,
+)
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError
 from pymc_coresets.rows.engines.calls import (
     Call,
@@ -43,7 +50,7 @@ class Cluster:
             portion, found = (rows.portion(call.chunks), None) if lacking is None else lacking
             task = packed((portion, call.chunks, call.args))
             tables = None if found is None else self._computed(found)
-            return submitted(self.client, name, perform, versions(), work, task, tables)
+            return submitted(self.client, name, _performed, versions(), work, task, tables)
 
         return in_order(calls, submit, self._finished, self._n_threads)
 
@@ -115,6 +122,12 @@ def cluster_of(client: Any) -> Cluster | None:  # noqa: ANN401
             "executor is an asynchronous Client: make it without asynchronous=True."
         )
     return Cluster(client)
+
+
+def _performed(*args: Any) -> Any:  # noqa: ANN401
+    """Work on a task in a worker of the cluster."""
+    keep_freed_memory()
+    return perform(*args)
 
 
 def _sentence(error: BaseException) -> str:

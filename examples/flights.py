@@ -88,7 +88,6 @@ def spline_basis(hours: np.ndarray) -> np.ndarray:
 def build_model(flights: pd.DataFrame) -> pm.Model:
     """Return a logistic regression of lateness, with pooled carriers, origins and months."""
     coords = {
-        "flight": flights.index,
         "spline": np.arange(6),
         "carrier": flights["carrier"].cat.categories,
         "origin": flights["origin"].cat.categories,

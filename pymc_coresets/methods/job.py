@@ -97,6 +97,10 @@ class GroupedPosterior[D](Protocol):
         """Number of shared variables p."""
 
     @property
+    def shared(self) -> Collection[str]:
+        """The variables that all levels share."""
+
+    @property
     def n_levels(self) -> int:
         """Number of levels G."""
 

@@ -1,5 +1,7 @@
 """Draws from posteriors of weighted rows in groups: nothing is of size D x D."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -7,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.diagnostics.proposed import Proposal
-from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -69,9 +71,19 @@ class GroupedSampler:
     blocks : Blocks
         Which variables belong to the levels of which factor.
 
+    Raises
+    ------
+    UnsupportedModelError
+        If a free variable is discrete.
     """
 
     def __init__(self, sampler: CoresetSampler, blocks: Blocks) -> None:
+        discrete = [v.name for v in sampler.space.model.discrete_value_vars]
+        if discrete:
+            raise UnsupportedModelError(
+                f"The rows cannot be chosen by groups: {discrete!r} are discrete, and have no "
+                "curvature. Marginalise them, or use method='pursuit'."
+            )
         self._sampler, self._blocks = sampler, blocks
         self._loglik, self._prior = sampler.loglikelihood, GroupedPrior(blocks)
 
@@ -79,6 +91,11 @@ class GroupedSampler:
     def n_shared(self) -> int:
         """Number of shared variables p."""
         return self._prior.shared_columns.size
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The variables that all levels share."""
+        return self._blocks.shared
 
     @property
     def n_local(self) -> int:
@@ -147,7 +164,8 @@ class GroupedSampler:
         """
         density = self._density(self._grouped(rows, weights))
         own = self._found(density, self.approximation)
-        found = own.corrected(density, n_draws, rng=rng)
+        with self._shared_named():
+            found = own.corrected(density, n_draws, rng=rng)
         draws = self._prior.at(density.positions(found.shared, found.local))[0]
         by_level = self._density(self.data).sums(draws) - density.sums(draws)
         if not np.isfinite(by_level).all():
@@ -178,7 +196,16 @@ class GroupedSampler:
 
     def _found(self, density: GroupedDensity, like: NestedLaplace | None) -> NestedLaplace:
         start = self._space.start[self._prior.shared_columns]
-        return find_nested_laplace(density, start, self.n_levels, self.n_local, like)
+        with self._shared_named():
+            return find_nested_laplace(density, start, self.n_levels, self.n_local, like)
+
+    @contextmanager
+    def _shared_named(self) -> Iterator[None]:
+        try:
+            yield
+        except SamplingError as error:
+            names = ", ".join(map(repr, self.shared)) or "none"
+            raise SamplingError(f"{error} The shared variables: {names}.") from error
 
     @cached_property
     def _space(self) -> Unconstrained:
@@ -189,7 +216,7 @@ class GroupedSampler:
         shared, local = around.deviations()
         deviations = density.positions(shared[None], local[None])[0]
         here, there = self._sampler.space.columns, self._space.columns
-        variances = np.empty_like(deviations)
+        variances: Array = np.empty_like(deviations)
         for name, columns in there.items():
             variances[here[name]] = np.square(deviations[columns])
         return variances

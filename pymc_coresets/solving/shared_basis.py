@@ -43,7 +43,7 @@ def chance_functions(noise: Vector, shared: Vector) -> Vector:
     """
     n_draws, n_noise = noise.shape
     first, second = np.triu_indices(n_noise)
-    squares = noise[:, first] * noise[:, second] - (first == second)
+    squares: Vector = noise[:, first] * noise[:, second] - (first == second)
     n_all = squares.shape[1] * (1 + shared.shape[1]) + comb(n_noise + 3, 4)
     if n_all > _MOST_FUNCTIONS * n_draws:
         return squares

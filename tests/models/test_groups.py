@@ -7,7 +7,13 @@ import pymc as pm
 import pytest
 from pymc.model.transform.conditioning import remove_value_transforms
 
-from pymc_coresets import BlockPursuit, InvalidOptionError, UnsupportedModelError, build_coreset
+from pymc_coresets import (
+    BlockPursuit,
+    InvalidOptionError,
+    SamplingError,
+    UnsupportedModelError,
+    build_coreset,
+)
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.blocks.structure import find_blocks
@@ -256,3 +262,19 @@ def test_models_without_groups_are_refused_by_name():
         pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
     with pytest.raises(UnsupportedModelError, match="cannot be chosen by groups"):
         build_coreset(model, method=BlockPursuit(), **QUIET)
+
+
+def test_discrete_variables_are_refused_by_name():
+    with pm.Model() as model:
+        effect = pm.Normal("effect", pm.Bernoulli("kind", 0.5), 1.0, shape=LEVELS)
+        pm.Normal("y", effect[LEVEL], 1.0, observed=Y)
+    with pytest.raises(UnsupportedModelError, match=r"\['kind'\] are discrete"):
+        build_coreset(model, method="block_pursuit", **QUIET)
+
+
+def test_a_posterior_without_mode_is_refused_with_the_names_of_what_is_shared():
+    with pm.Model() as model:
+        effect = pm.Normal("effect", pm.Flat("mean"), 1.0, shape=LEVELS)
+        pm.Normal("y", effect[LEVEL] - pm.Flat("offset"), 1.0, observed=Y)
+    with pytest.raises(SamplingError, match=r"has no mode.*The shared variables: 'mean', 'offset'"):
+        build_coreset(model, method="block_pursuit", **QUIET)

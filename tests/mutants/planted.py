@@ -95,7 +95,6 @@ PLANTED = [
         "sampling/conditionals.py",
         ("(2 * value - above - below)", "(value - above - below)"),
         ("newton.promised / 2 + negative_logdet(newton.root)", "newton.promised / 2"),
-        ("step=solve_upper(root, half)", "step=half"),
     ),
     *plant(
         "sampling/nested_laplace.py",

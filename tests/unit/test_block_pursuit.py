@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from pymc_coresets.diagnostics.proposed import Proposal
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
+from pymc_coresets.exceptions import (
+    InvalidDataError,
+    InvalidOptionError,
+    SamplingError,
+    UnsupportedModelError,
+)
 from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
 from pymc_coresets.methods.groupwise.group_rows import choose_by_group
 from pymc_coresets.rows.grouped import GroupedRows
@@ -226,6 +231,12 @@ def test_log_likelihoods_that_are_not_finite_are_refused(hierarchy):
             tolerance=0.1,
             rng=np.random.default_rng(1),
         )
+
+
+def test_too_many_shared_variables_are_named():
+    many = SimpleNamespace(n_shared=41, shared=("mean", "slopes"))
+    with pytest.raises(UnsupportedModelError, match="41 coordinates, those of 'mean', 'slopes',"):
+        run(many)
 
 
 @pytest.mark.parametrize("option", [{"tolerance": 0.0}, {"draws": 99}, {"max_rounds": 0}])

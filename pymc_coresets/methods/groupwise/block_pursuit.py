@@ -120,8 +120,10 @@ class BlockPursuit:
         posterior = job.by_groups()
         if posterior.n_shared > MOST_SHARED:
             raise UnsupportedModelError(
-                f"The groups share {posterior.n_shared} variables, and block pursuit can tell "
-                f"apart {MOST_SHARED} at most: use method=RiemannianPursuit()."
+                f"The groups share {posterior.n_shared} coordinates, those of "
+                f"{', '.join(map(repr, posterior.shared))}, and block pursuit can tell apart "
+                f"{MOST_SHARED} at most: give the model fewer shared coefficients, or use "
+                "method=RiemannianPursuit()."
             )
         with job.report.part("rounds", total=self.max_rounds) as show:
             return _Rounds(self, posterior, job.rng, show).run(job.deadline)

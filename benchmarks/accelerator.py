@@ -9,6 +9,7 @@ measured), and four tables:
 4. with ``--nuts``: NumPyro's NUTS on all rows of flights, un-collapsed and collapsed.
 
 Numba and JAX alternate, and the fastest of some runs counts, after a first one that compiles.
+With ``--processor-time`` seconds are those of all cores together, for a machine that is shared.
 Without a GPU there are fewer rows.  ``--tests`` runs the tests of JAX on the device first.
 """
 
@@ -24,9 +25,8 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.potentials import logistic, small_models
+from benchmarks.potentials import small_models
 from pymc_coresets import Jax, build_coreset
 from pymc_coresets.compat.jax_api import device, in_double, jax, jnp
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -49,15 +49,21 @@ TOUCHED = 3  # times that a look moves each potential at least: written, for the
 QUIET: Mapping[str, Any] = {"random_seed": 1, "progressbar": False}
 
 
+class Clock:
+    """Seconds that have passed, or that all cores have worked for this process."""
+
+    now: Callable[[], float] = staticmethod(time.perf_counter)
+
+
 def fastest(functions: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """Return the fewest seconds of each function; they alternate, after a first run of each."""
     seconds = dict.fromkeys(functions, np.inf)
     for i in range(repeats + 1):
         for name, function in functions.items():
-            start = time.perf_counter()
+            start = Clock.now()
             function()
             if i:
-                seconds[name] = min(seconds[name], time.perf_counter() - start)
+                seconds[name] = min(seconds[name], Clock.now() - start)
     return seconds
 
 
@@ -112,11 +118,12 @@ def flights() -> pm.Model:
     return model
 
 
-def models(n_obs: int) -> dict[str, pm.Model]:
-    small = small_models(n_obs)
-    regression = logistic(n_obs, 2)[0].observations.model
-    chosen = {"logistic, 20 columns": regression, "flights": flights()}
-    return chosen | {name: small[name] for name in SMALL}
+def models(n_obs: int) -> dict[str, Callable[[], pm.Model]]:
+    def small(name: str) -> pm.Model:
+        return small_models(n_obs)[name]
+
+    chosen = {"logistic, 20 columns": partial(regression, n_obs, 20), "flights": flights}
+    return chosen | {name: partial(small, name) for name in SMALL}
 
 
 def looks(model: pm.Model, n_draws: int) -> dict[str, Callable[[], object]]:
@@ -128,16 +135,13 @@ def looks(model: pm.Model, n_draws: int) -> dict[str, Callable[[], object]]:
 
 
 def of_potentials(console: Console, n_obs: int, n_draws: int, repeats: int) -> None:
-    table = Table("model", "N", *BACKENDS, title=f"ns per potential in a look, S = {n_draws}")
-    for name, model in models(n_obs).items():
+    console.print(f"ns per potential in a look, S = {n_draws}: {', '.join(BACKENDS)}")
+    for name, make in models(n_obs).items():
+        model = make()
         n_rows = find_observations(model).n_obs
         seconds = fastest(looks(model, n_draws), repeats)
-        table.add_row(
-            name,
-            f"{n_rows:,}",
-            *(f"{1e9 * s / n_rows / n_draws:.2f}" for s in seconds.values()),
-        )
-    console.print(table)
+        times = ", ".join(f"{1e9 * s / n_rows / n_draws:.2f}" for s in seconds.values())
+        console.print(f"{name}, {n_rows:,} rows: {times}")
 
 
 # -- 2. looks --------------------------------------------------------------------------------------
@@ -155,10 +159,7 @@ def regression(n_obs: int, n_columns: int = 5) -> pm.Model:
 
 
 def of_looks(console: Console, most: int, speeds: Mapping[str, float], n_draws: int) -> None:
-    table = Table("N", *BACKENDS, title=f"seconds of a look, S = {n_draws}, 5 columns")
-    for name in BACKENDS:
-        if name != "Numba":
-            table.add_column(f"{name}: share of bandwidth", justify="right")
+    console.print(f"seconds of a look, S = {n_draws}, 5 columns: {', '.join(BACKENDS)}")
     n_obs = 100_000
     while n_obs <= most:
         seconds = fastest(looks(regression(n_obs), n_draws), 2 if n_obs < 10**7 else 1)
@@ -166,32 +167,33 @@ def of_looks(console: Console, most: int, speeds: Mapping[str, float], n_draws: 
             TOUCHED * np.dtype(dtype).itemsize * n_obs * n_draws / seconds[f"JAX {dtype}"] / speed
             for dtype, speed in speeds.items()
         ]
-        times = (f"{s:.3f}" for s in seconds.values())
-        table.add_row(f"{n_obs:,}", *times, *(f"{share:.0%}" for share in shares))
+        times = ", ".join(f"{s:.3f}" for s in seconds.values())
+        of_bandwidth = ", ".join(f"{share:.0%}" for share in shares)
+        console.print(f"{n_obs:,} rows: {times}; of JAX's bandwidth {of_bandwidth}")
         n_obs *= 10
-    console.print(table)
 
 
 # -- 3. coresets -----------------------------------------------------------------------------------
 
 
 def of_coresets(console: Console, n_rows: int) -> None:
-    table = Table("model", "backend", "build", "of it rounds", "sample", "check", "rows")
+    console.print("coresets: seconds to build (of it the rounds), sample, check; rows")
     for name, model in {"flights": flights(), "logistic": regression(n_rows)}.items():
         for title, backend in BACKENDS.items():
             sampler = "pymc" if backend is None else "numpyro"
-            started = time.perf_counter()
+            started = Clock.now()
             coreset = build_coreset(model, backend=backend or "numba", **QUIET)
-            built = time.perf_counter()
+            built = Clock.now()
             idata = coreset.sample(nuts_sampler=sampler, quiet=True, **QUIET)
-            sampled = time.perf_counter()
+            sampled = Clock.now()
             verdict = coreset.check(idata)
-            checked = time.perf_counter()
-            rounds = coreset.history.attrs.get("seconds rounds", np.nan)
-            seconds = (built - started, rounds, sampled - built, checked - sampled)
-            mark = "" if verdict.reliable else " (not reliable)"
-            table.add_row(name, title, *(f"{s:.1f}" for s in seconds), f"{coreset.size:,}{mark}")
-    console.print(table)
+            checked = Clock.now()
+            console.print(
+                f"{name}, {title}: {built - started:.1f} "
+                f"({coreset.history.attrs.get('seconds rounds', np.nan):.1f} passed in rounds), "
+                f"{sampled - built:.1f}, {checked - sampled:.1f}; {coreset.size:,} rows"
+                + ("" if verdict.reliable else " (not reliable)")
+            )
 
 
 # -- 4. NUTS on all rows ---------------------------------------------------------------------------
@@ -202,13 +204,12 @@ def of_nuts(console: Console, draws: int) -> None:
     merged = LogLikelihood(find_observations(model), collapse=True)
     rows = merged.all_rows
     collapsed = coreset_model(merged.observations, rows, rows.base_weights, lean=True)
-    table = Table("flights, NUTS by NumPyro", "rows", "seconds")
     cases = {
         "un-collapsed": (model, round(merged.total_weight)),
         "collapsed": (collapsed, len(rows)),
     }
     for name, (full, n_rows) in cases.items():
-        start = time.perf_counter()
+        start = Clock.now()
         pm.sample(
             draws,
             tune=draws,
@@ -219,8 +220,8 @@ def of_nuts(console: Console, draws: int) -> None:
             compute_convergence_checks=False,
             **QUIET,
         )
-        table.add_row(name, f"{n_rows:,}", f"{time.perf_counter() - start:.1f}")
-    console.print(table)
+        seconds = Clock.now() - start
+        console.print(f"flights, NUTS by NumPyro, {name}: {n_rows:,} rows, {seconds:.1f} s")
 
 
 def run_tests(options: Sequence[str] = ()) -> None:
@@ -239,10 +240,13 @@ def main() -> None:
     parser.add_argument("--nuts", type=int, default=0, help="draws of NUTS on all rows; 0: none")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tests", action="store_true", help="run the tests of JAX first")
+    parser.add_argument("--processor-time", action="store_true", help="of all cores together")
     parser.add_argument("--only", choices=("potentials", "looks", "coresets", "nuts"))
     options = parser.parse_args()
     if options.tests:
         run_tests()
+    if options.processor_time:
+        Clock.now = staticmethod(time.process_time)
     console = Console(width=120)
     speeds = describe(console, large=large, repeats=options.repeats)
     wanted = {options.only} if options.only else {"potentials", "looks", "coresets", "nuts"}

@@ -5,7 +5,16 @@ from matplotlib.axes import Axes
 
 from pymc_coresets.exceptions import InvalidOptionError
 
-__all__ = ["BLUE", "DARK_GREY", "GREY", "ORANGE", "new_axes", "require_attributes", "tidied"]
+__all__ = [
+    "BLUE",
+    "DARK_GREY",
+    "GREY",
+    "ORANGE",
+    "new_axes",
+    "require_attributes",
+    "require_axes",
+    "tidied",
+]
 
 GREY, DARK_GREY, BLUE, ORANGE = "#8a8f98", "#5c6169", "#0b6e99", "#d1602f"
 
@@ -33,22 +42,33 @@ def require_attributes(coreset: object, *attributes: str) -> None:
         )
 
 
-def new_axes(ax: Axes | None) -> Axes:
-    """Return the axes that the user passed, or those of a new figure.
+def require_axes(ax: object) -> None:
+    """Refuse what is no axes, before anything is drawn.
 
     Raises
     ------
     InvalidOptionError
-        If they are none.
+        If it is neither that nor None.
 
     Examples
     --------
-    >>> new_axes(3)
+    >>> require_axes(3)
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: ax is a int, but must be Matplotlib's Axes.
     """
     if ax is not None and not isinstance(ax, Axes):
         raise InvalidOptionError(f"ax is a {type(ax).__name__}, but must be Matplotlib's Axes.")
+
+
+def new_axes(ax: Axes | None) -> Axes:
+    """Return the axes that the user passed, or those of a new figure.
+
+    Examples
+    --------
+    >>> given = plt.figure().add_subplot()
+    >>> new_axes(given) is given
+    True
+    """
     return plt.subplots(figsize=(7.2, 4.2), layout="constrained")[1] if ax is None else ax
 
 

@@ -21,6 +21,7 @@ from pymc_coresets.diagnostics.canvas import (
     ORANGE,
     new_axes,
     require_attributes,
+    require_axes,
     tidied,
 )
 from pymc_coresets.exceptions import InvalidDataError
@@ -143,6 +144,7 @@ def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
     'weight'
     """
     require_attributes(coreset, "weights", "n_observations", "method")
+    require_axes(ax)
     weights = np.sort(np.asarray(coreset.weights, dtype=np.float64))[::-1]
     if not weights.size:
         raise InvalidDataError("the coreset has no weights to plot: build one with size >= 1.")
@@ -203,6 +205,7 @@ def plot_history(coreset: Recorded, *, ax: Axes | None = None) -> Axes:
     'log'
     """
     require_attributes(coreset, "history")
+    require_axes(ax)
     history = coreset.history
     missing = [name for name in ("size", *_CURVES) if name not in history]
     if missing:

@@ -4,6 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from pymc_coresets.diagnostics.canvas import (
@@ -118,7 +119,12 @@ def _group_column(found: RowColumns, name: str | None) -> Column:
 def _listed(table: pd.DataFrame) -> Figure:
     height = 1.5 + 0.24 * len(table)
     figure, (left, right) = plt.subplots(
-        1, 2, figsize=(8.4, height), sharey=True, layout="constrained", width_ratios=[3, 2]
+        1,
+        2,
+        figsize=(8.4, height),
+        sharey=True,
+        layout=ConstrainedLayoutEngine(w_pad=0.1),  # tick labels of neighbours stay apart
+        width_ratios=[3, 2],
     )
     places = np.arange(len(table))
     left.barh(places, table["rows"], color=GREY, alpha=0.45, label="rows")

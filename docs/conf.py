@@ -73,6 +73,7 @@ html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 html_copy_source = False
 html_theme_options = {
     "logo": {"text": "pymc_coresets", "alt_text": "pymc_coresets: to the home page"},

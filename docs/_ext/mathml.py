@@ -38,7 +38,7 @@ def visit_math_block(self: HTML5Translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-def add_font(app: Sphinx, config: Config) -> None:
+def add_font(_app: Sphinx, config: Config) -> None:
     """Copy the font beside the site's own files."""
     config.html_static_path.append(str(files("ziamath") / "fonts"))
 

@@ -60,6 +60,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "min_reported_time": 0,
     "show_memory": False,
+    "show_signature": False,
     "remove_config_comments": True,
     "within_subsection_order": "FileNameSortKey",
     "image_srcset": ["2x"],
@@ -88,4 +89,6 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
     "back_to_top_button": False,
 }
-html_sidebars = {"index": [], "get-started": [], "how-it-works": [], "changelog": []}
+# Pages without pages below or beside them have no sidebar.
+_ALONE = ("index", "get-started", "choosing", "how-it-works", "troubleshooting")
+html_sidebars: dict[str, list[str]] = {page: [] for page in _ALONE}

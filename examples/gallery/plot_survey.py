@@ -3,7 +3,7 @@ A survey of marriages
 =====================
 
 In 1974 the magazine *Redbook* asked its readers about their marriages. Which of them had had an
-affair? A logistic regression of all 6 366 answers is compared with the same regression of a coreset.
+affair? A logistic regression of all 6 366 answers is compared with that of a coreset.
 There are few enough answers here to sample both posteriors.
 """
 

@@ -61,6 +61,7 @@ sphinx_gallery_conf = {
     "min_reported_time": 0,
     "show_memory": False,
     "show_signature": False,
+    "default_thumb_file": str(HERE / "figures/how_rounds_light.png"),
     "remove_config_comments": True,
     "within_subsection_order": "FileNameSortKey",
     "image_srcset": ["2x"],

@@ -60,6 +60,8 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "min_reported_time": 0,
     "show_memory": False,
+    "show_signature": False,
+    "default_thumb_file": str(HERE / "figures/how_rounds_light.png"),
     "remove_config_comments": True,
     "within_subsection_order": "FileNameSortKey",
     "image_srcset": ["2x"],
@@ -73,6 +75,7 @@ html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
+html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
 html_copy_source = False
 html_theme_options = {
     "logo": {"text": "pymc_coresets", "alt_text": "pymc_coresets: to the home page"},
@@ -87,4 +90,6 @@ html_theme_options = {
     "pygments_dark_style": "a11y-high-contrast-dark",
     "back_to_top_button": False,
 }
-html_sidebars = {"index": [], "get-started": [], "how-it-works": [], "changelog": []}
+# Pages without pages below or beside them have no sidebar.
+_ALONE = ("index", "get-started", "choosing", "how-it-works", "troubleshooting")
+html_sidebars: dict[str, list[str]] = {page: [] for page in _ALONE}

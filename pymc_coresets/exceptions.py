@@ -89,7 +89,7 @@ class UnsupportedModelError(CoresetError):
     refused
     """
 
-    topics = {
+    topics: ClassVar[Mapping[str, str]] = {
         "": "models-that-are-refused",
         "reading.sums": "no-sum-over-rows",
         "glm": "regressions",
@@ -109,7 +109,7 @@ class InvalidOptionError(CoresetError, ValueError):
     tolerance=-1.0 must be a positive, finite number. (docs: troubleshooting#arguments)
     """
 
-    topics = {"": "arguments"}
+    topics: ClassVar[Mapping[str, str]] = {"": "arguments"}
 
 
 class InvalidDataError(CoresetError, ValueError):
@@ -126,7 +126,7 @@ class InvalidDataError(CoresetError, ValueError):
     refused
     """
 
-    topics = {
+    topics: ClassVar[Mapping[str, str]] = {
         "": "the-data-and-the-model",
         "diagnostics": "draws",
         "glm": "regressions",
@@ -149,7 +149,7 @@ class SamplingError(CoresetError, RuntimeError):
     True
     """
 
-    topics = {"": "sampling"}
+    topics: ClassVar[Mapping[str, str]] = {"": "sampling"}
 
 
 class CoresetWarning(UserWarning):

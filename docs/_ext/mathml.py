@@ -20,7 +20,8 @@ def mathml(node: nodes.math | nodes.math_block, display: str) -> str:
     formula = convert(node.astext(), display=display)
     if "\\" in formula:
         _log.warning("MathML has no such command: %s", node.astext(), location=node)
-    return formula
+    # Bars of norms are as high as a line, unless \\left and \\right say otherwise.
+    return formula.replace("<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>')
 
 
 def visit_math(self: HTML5Translator, node: nodes.math) -> None:
@@ -38,7 +39,7 @@ def visit_math_block(self: HTML5Translator, node: nodes.math_block) -> None:
     raise nodes.SkipNode
 
 
-def add_font(app: Sphinx, config: Config) -> None:
+def add_font(_app: Sphinx, config: Config) -> None:
     """Copy the font beside the site's own files."""
     config.html_static_path.append(str(files("ziamath") / "fonts"))
 

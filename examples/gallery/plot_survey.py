@@ -1,9 +1,9 @@
 """
-A survey of marriages, with 6 366 answers
-=========================================
+A survey of marriages
+=====================
 
 In 1974 the magazine *Redbook* asked its readers about their marriages. Which of them had had an
-affair? A logistic regression of all answers is compared with the same regression of a coreset.
+affair? A logistic regression of all 6 366 answers is compared with that of a coreset.
 There are few enough answers here to sample both posteriors.
 """
 
@@ -14,6 +14,7 @@ There are few enough answers here to sample both posteriors.
 # The survey comes with statsmodels. Each row is a married woman: how she rates her marriage (1
 # to 5), her age, the years that she has been married, and how religious she is (1 to 4).
 
+import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
@@ -82,7 +83,7 @@ figure = plot_comparison(full, idata, ["intercept", "slopes"])
 
 ratings = np.arange(1, 6)
 scaled = (ratings - answers["rate_marriage"].mean()) / answers["rate_marriage"].std()
-posterior = idata.posterior.stack(sample=("chain", "draw"))
+posterior = az.extract(idata)
 log_odds = (
     posterior["intercept"].to_numpy()[:, None]
     + posterior["slopes"].sel(question="rate_marriage").to_numpy()[:, None] * scaled

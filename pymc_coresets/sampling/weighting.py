@@ -140,7 +140,8 @@ class Subsample:
                 raise
             raise SamplingError(
                 "NUTS failed on the uniform coreset that gives the weighting draws: "
-                f"{error.message} Pass draws of your own as weighting=..., or a larger Subsample(size=...)."
+                f"{error.message} Pass draws of your own as weighting=..., or a larger "
+                "Subsample(size=...)."
             ) from error
 
 

@@ -72,13 +72,13 @@ def test_page(browser, address, axe, page):
         assert not browser.execute_script(OVERFLOW), width
 
 
-@pytest.mark.parametrize(
-    "page",
-    ["index.html", "benchmarks.html", "reference/generated/pymc_coresets.build_coreset.html"],
-)
-def test_narrow_page_is_accessible(browser, address, axe, page):
+NARROW = ("index.html", "benchmarks.html", "reference/generated/pymc_coresets.build_coreset.html")
+
+
+@pytest.mark.parametrize("address_of", NARROW)
+def test_narrow_page_is_accessible(browser, address, axe, address_of):
     resize(browser, WIDTHS[1])
-    browser.get(f"{address}/{page}")
+    browser.get(f"{address}/{address_of}")
     browser.execute_script(axe)
     assert not serious(browser)
 

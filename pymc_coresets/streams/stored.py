@@ -90,7 +90,7 @@ def template_of_tree(
         raise InvalidDataError(
             f"This is not the state of a stream: {error}. Give what CoresetStream.state() returned."
         ) from error
-    where = {"observed": settings["observed"], "dim": settings["dim"]}
+    where: dict[str, Any] = {"observed": settings["observed"], "dim": settings["dim"]}
     return template_of_rows(model, columns, **where), options, settings
 
 

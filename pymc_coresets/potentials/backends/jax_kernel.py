@@ -77,7 +77,7 @@ class JaxKernel:
         known |= zip((row.placeholder for row in rows.values()), of_rows, strict=True)
         known[n_rows] = pt.constant(np.array(1, dtype=n_rows.type.dtype))
         [graph] = clone_replace([loglik], known, rebuild_strict=False)
-        self._one = _translated([*given, *of_rows], [graph.sum()])
+        self._one = _translated([*given, *of_rows], [pt.sum(graph)])
         self._require_traceable(given, of_rows)
 
     def _require_traceable(self, given: Sequence[Variable], of_rows: Sequence[Variable]) -> None:

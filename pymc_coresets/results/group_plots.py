@@ -70,7 +70,9 @@ def plot_groups(
     >>> with pm.Model(coords={"shop": ["a", "b", "c"]}):
     ...     effect = pm.Normal("effect", dims="shop")
     ...     y = pm.Normal("y", effect[shop], 1.0, observed=shop)
-    ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
+    ...     coreset = build_coreset(
+    ...         size=30, method="uniform", collapse=False, random_seed=1, progressbar=False
+    ...     )
     >>> left, right = plot_groups(coreset, "shop").axes
     >>> [label.get_text() for label in left.get_yticklabels()]
     ['a', 'b', 'c']

@@ -164,7 +164,7 @@ class Readable:
         >>> table = coreset.summary()
         >>> table.loc[("rows", "number")].tolist()
         [500.0, 5.0, 500.0]
-        >>> table.loc[("y", "50%"), "all"]
+        >>> float(table.loc[("y", "50%"), "all"])
         249.0
         """
         names, probabilities = names_of("columns", columns), _probabilities(quantiles)

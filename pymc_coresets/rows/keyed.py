@@ -123,7 +123,7 @@ def waiting_times(
 
     Examples
     --------
-    >>> waiting_times(np.arange(2), np.array([1.0, 0.0]), key=7)[1]
+    >>> float(waiting_times(np.arange(2), np.array([1.0, 0.0]), key=7)[1])
     inf
     """
     with np.errstate(divide="ignore"):

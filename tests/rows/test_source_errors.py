@@ -42,6 +42,7 @@ class Opposite:
         (iter([DATA]), {}, "A list_iterator can be read only once"),
         (map(dict, [DATA]), {}, "A map can be read only once"),
         (Opposite(), {}, "yields no chunk when it is read again"),
+        (len, {}, "calls len without arguments, but it needs some"),
         (lambda: 3, {}, "The function returned a int: it must return an iterable"),
         ([3, 4], {}, "The source yields a int: each chunk must be a mapping"),
         ([], {}, r"There is no file at \[\]: give a file"),

@@ -1,5 +1,6 @@
 """`open_rows`: finds out what kind of source it is given."""
 
+import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -192,7 +193,22 @@ def _of_chunks(source: Any) -> Reader:  # noqa: ANN401
             "frame, a mapping from names to arrays, an xarray.Dataset, or a function that returns "
             "an iterator of chunks."
         )
+    if callable(source) and not _needs_nothing(source):
+        raise InvalidOptionError(
+            f"open_rows calls {getattr(source, '__name__', kind)} without arguments, but it needs "
+            "some: pass a function that needs none, such as lambda: chunks_of(path)."
+        )
     return IterableReader(source)
+
+
+def _needs_nothing(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return False
+    except ValueError:  # written in C, and silent about its arguments
+        return True
+    return True
 
 
 def _with_library(extra: str, read: Callable[[], Reader]) -> Reader:

@@ -55,6 +55,17 @@ class Blocks:
         Positions of the shared coordinates, (p,).
     prior : LevelPrior
         The log-density besides that of the rows, as a sum over levels.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     effect = pm.Normal("effect", pm.Normal("mean"), shape=2)
+    ...     y = pm.Normal("y", effect[[0, 1, 1]], 1.0, observed=np.arange(3.0))
+    >>> blocks = find_blocks(find_observations(model))
+    >>> blocks.n_blocks, blocks.local, blocks.shared
+    (2, {'effect': 0}, ('mean',))
     """
 
     n_blocks: int
@@ -81,6 +92,11 @@ class NoBlocks:
     Attributes
     ----------
     reason : str
+
+    Examples
+    --------
+    >>> NoBlocks("each row depends on several levels.")
+    No blocks: each row depends on several levels.
     """
 
     reason: str

@@ -76,10 +76,10 @@ def differing_row(
     >>> differing_row(one, other, draws, one.all_rows, other.all_rows)
     2
     """
-    values = [
+    one, other = (
         each.matrix(draws, some, finite=False) for each, some in ((first, rows), (second, others))
-    ]
-    same = _close(*values, slack=first.slack + second.slack).all(axis=1)
+    )
+    same = _close(one, other, first.slack + second.slack).all(axis=1)
     return None if same.all() else int(np.argmin(same))
 
 
@@ -111,7 +111,8 @@ def same_priors(first: LogLikelihood, second: LogLikelihood, rng: np.random.Gene
     for each, space, at in zip((first, second), spaces, (points, points[:, order]), strict=True):
         density = remainder_density(each.observations, space)
         values.append([density(x) for x in at])
-    return bool(_close(*map(np.array, values)).all())
+    one_prior, other_prior = map(np.array, values)
+    return bool(_close(one_prior, other_prior).all())
 
 
 def _close(one: np.ndarray, other: np.ndarray, *, slack: float = 0.0) -> np.ndarray:

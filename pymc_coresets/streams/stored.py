@@ -90,8 +90,9 @@ def template_of_tree(
         raise InvalidDataError(
             f"This is not the state of a stream: {error}. Give what CoresetStream.state() returned."
         ) from error
-    where: dict[str, Any] = {"observed": settings["observed"], "dim": settings["dim"]}
-    return template_of_rows(model, columns, **where), options, settings
+    observed, dim = settings["observed"], settings["dim"]
+    template = template_of_rows(model, columns, observed=observed, dim=dim)
+    return template, options, settings
 
 
 def state_of_tree(tree: xr.DataTree, template: LogLikelihood) -> StreamState:

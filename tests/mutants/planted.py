@@ -156,7 +156,7 @@ PLANTED = [
         "rows/source.py",
         ("values -= np.where(np.isfinite(means), means, 0.0)", "values -= means"),
         ("np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)", "deviations"),
-        ("total=values @ rows.base_weights", "total=values.sum(axis=1)"),
+        ("of_sums(values @ rows.base_weights", "of_sums(values.sum(axis=1)"),
         ("0.5 * scores / self.scale", "1.0 * scores / self.scale"),
         ("+ 0.5 / self.n_rows)", "+ 0.0)"),
         ("np.where(useful & (keys <= 1.0), keys, np.inf)", "np.where(keys <= 1.0, keys, np.inf)"),

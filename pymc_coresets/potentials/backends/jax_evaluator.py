@@ -38,7 +38,7 @@ class JaxEvaluator:
 
     def matrix_rows(self, n_draws: int) -> int:
         """See `Evaluator`."""
-        return 2 ** max(6, (_entries() // n_draws).bit_length() - 1)
+        return 1 << max(6, (_entries() // n_draws).bit_length() - 1)
 
     def look_rows(self, n_draws: int) -> int:  # noqa: ARG002 - of the protocol
         """See `Evaluator`: whatever the number of draws, so that the same blocks stay."""

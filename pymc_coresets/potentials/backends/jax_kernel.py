@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytensor.tensor as pt
 
 from pymc_coresets.compat.jax_api import in_double, in_single, jax, jnp, translated
-from pymc_coresets.compat.pytensor_api import Variable, clone_replace
+from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, clone_replace
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import inline_graphs
 from pymc_coresets.reading.pushdown import RowArray
@@ -109,7 +109,7 @@ class JaxKernel:
     @cached_property
     def values(self) -> Callable[..., Any]:
         """Function of draws and rows: the potentials (n_draws, n_rows)."""
-        return jax.jit(self._potentials, static_argnames="n_rows")
+        return _compiled(self._potentials, "n_rows")
 
     @cached_property
     def look(self) -> Callable[..., Any]:
@@ -118,7 +118,7 @@ class JaxKernel:
         It returns the weighted sum of the centred potentials (n_draws,), and the standard
         deviation of each row over the draws.
         """
-        return jax.jit(self._look, static_argnames="n_parts")
+        return _compiled(self._look, "n_parts")
 
     def slopes(self, space: Unconstrained) -> Callable[..., Any]:
         """Return a function of points (n_points, D), rows and weights, in `n_parts` parts.
@@ -130,8 +130,7 @@ class JaxKernel:
         rvs = [pt.as_tensor(names[n], allow_xtensor_conversion=True) for n in self._parameters]
         graphs = clone_replace(space.model.replace_rvs_by_values(rvs), space.parts(x))
         constrained = _translated([x], graphs)
-        slopes = partial(self._slopes, constrained)
-        return jax.jit(slopes, static_argnames="n_parts")
+        return _compiled(partial(self._slopes, constrained), "n_parts")
 
     # -- of what they are made -----------------------------------------------------------------
 
@@ -194,6 +193,12 @@ class JaxKernel:
 
         start = jnp.zeros(points.shape[0], jnp.float64), jnp.zeros_like(points)
         return jax.lax.scan(add, start, _parts((arrays, weights), n_parts))[0]
+
+
+def _compiled(function: Callable[..., Any], number: str) -> Callable[..., Any]:
+    """Have JAX compile a function, anew for each shape and each value of one number."""
+    compiled: Callable[..., Any] = jax.jit(function, static_argnames=number)
+    return compiled
 
 
 def _fixed(v: Variable, shape: Sequence[int]) -> Variable:

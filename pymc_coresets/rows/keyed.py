@@ -159,5 +159,6 @@ def weights_of_first(
     >>> weights_of_first(np.ones(2), 0.4, 10.0)
     array([5., 5.])
     """
-    weights = base_weights / -np.expm1(-base_weights * beyond)
-    return weights * (total / weights.sum())
+    weights: NDArray[np.float64] = base_weights / -np.expm1(-base_weights * beyond)
+    weights *= total / weights.sum()
+    return weights

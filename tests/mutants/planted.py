@@ -169,7 +169,7 @@ PLANTED = [
         ("first // _PER_BLOCK", "first"),
         ("first - first % _PER_BLOCK", "first"),
         ("-np.log1p(-numbers_of(positions, key)) / base_weights", "numbers_of(positions, key)"),
-        ("weights * (total / weights.sum())", "weights"),
+        ("weights *= total / weights.sum()", "pass"),
     ),
     *plant(
         "methods/frank_wolfe.py",

@@ -71,8 +71,8 @@ class Passes:
             sketch = partial(FrequentDirections, rank=self.rank, scales=scales)
         work = partial(_summed, degree, radius, sketch)
         weights, parts = zip(*self.part.of_parts(work, show), strict=True)
-        total: PolynomialStatistics = replace(reduce(add, parts), n_obs=round(sum(weights)))
-        return total
+        total: PolynomialStatistics = reduce(add, parts)
+        return replace(total, n_obs=round(sum(weights)))
 
     def settled_radius(
         self, degree: int, *, rng: np.random.Generator, show: Callable[[int], None]

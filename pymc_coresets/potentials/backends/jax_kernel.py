@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 
 from pymc_coresets.compat.jax_api import in_double, in_single, jax, jnp, translated
-from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, clone_replace
+from pymc_coresets.compat.pytensor_api import Variable, clone_replace
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import inline_graphs
 from pymc_coresets.reading.pushdown import RowArray

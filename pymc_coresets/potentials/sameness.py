@@ -79,7 +79,7 @@ def differing_row(
     one, other = (
         each.matrix(draws, some, finite=False) for each, some in ((first, rows), (second, others))
     )
-    same = _close(one, other, first.slack + second.slack).all(axis=1)
+    same = _close(one, other, slack=first.slack + second.slack).all(axis=1)
     return None if same.all() else int(np.argmin(same))
 
 

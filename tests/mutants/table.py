@@ -48,7 +48,7 @@ TESTS = {
     "display/": (*unit("display", "diagnostics_datatree"), RESULTS),
     "results/": (*unit("summary"), RESULTS),
     "request": (BUILD, GROUPS),
-    "exceptions": (*unit("warnings"), ERRORS),
+    "exceptions": (*unit("warnings", "topics"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),
     "rows/grouped": unit("block_pursuit"),
     "rows/chunks": (ROW_SOURCES,),

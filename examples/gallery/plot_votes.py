@@ -144,9 +144,9 @@ print(
 )
 
 # %%
-# Where k-hat is below 0.7, these draws would have answered the question, at half the price. What the
-# coreset adds are as many draws as one wants, and a small model for other priors. NUTS on all rows
-# would have cost this:
+# Where k-hat is below 0.7, these draws would have answered the question, at half the price. What
+# the coreset adds are as many draws as one wants, and a small model for other priors. NUTS on all
+# rows would have cost this:
 
 
 def seconds_per_gradient(model: pm.Model) -> float:

@@ -88,9 +88,9 @@ print(check)
 #
 # The probability of any answer other than "never", by country in the average wave, for those at
 # both ends, and by wave in the average country: from 2 % in Bangladesh to two thirds in the
-# Philippines, and up and down over time, without a trend. Intervals are narrow, as there are thousands of
-# answers in most countries. They take for granted that the waves move all countries alike, and that
-# each sample is a random one.
+# Philippines, and up and down over time, without a trend. Intervals are narrow, as there are
+# thousands of answers in most countries. They take for granted that the waves move all countries
+# alike, and that each sample is a random one.
 
 posterior = az.extract(idata, var_names=["level", "by_wave", "thresholds"])
 never = posterior["thresholds"].isel(threshold=0).to_numpy()

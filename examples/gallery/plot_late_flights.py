@@ -39,7 +39,7 @@ weather = pd.read_csv(folder / "weather.csv").drop_duplicates(["origin", "time_h
 measured = ["temp", "humid", "wind_speed", "precip", "visib"]
 flights = flights.merge(weather[["origin", "time_hour", *measured]], on=["origin", "time_hour"])
 flights = flights.dropna(subset=measured)
-flights = flights.sample(6_000, random_state=1) if SMALL else flights
+flights = flights.sample(40_000, random_state=1) if SMALL else flights
 late = (flights["arr_delay"] > 15).to_numpy().astype(int)
 carrier, carriers = pd.factorize(flights["carrier"], sort=True)
 origin, origins = pd.factorize(flights["origin"], sort=True)

@@ -361,7 +361,7 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         >>> Coreset.from_netcdf("nowhere.nc")
         Traceback (most recent call last):
         pymc_coresets.exceptions.InvalidDataError: nowhere.nc cannot be read: [Errno 2] No such file
-        or directory: 'nowhere.nc'.
+        or directory: 'nowhere.nc'. (docs: troubleshooting#coresets-in-files)
         """
         model = current_model() if model is None else given_model(model)
         stored = stored_coreset(path)

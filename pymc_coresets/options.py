@@ -52,6 +52,7 @@ def whole_number(name: str, value: Any, *, least: int, most: int = _MOST) -> int
     >>> whole_number("degree", 0, least=1, most=20)
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: degree=0 must lie between 1 and 20.
+    (docs: troubleshooting#arguments)
     """
     try:
         whole = None if isinstance(value, bool) else index(value)
@@ -94,6 +95,7 @@ def positive_number(name: str, value: Any, *, below: float = math.inf) -> float:
     >>> positive_number("tolerance", float("nan"))
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: tolerance=nan must be a positive, finite number.
+    (docs: troubleshooting#arguments)
     """
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     try:
@@ -130,6 +132,7 @@ def flag(name: str, value: Any) -> bool:  # noqa: ANN401
     >>> flag("collapse", "no")
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: collapse='no' must be True or False.
+    (docs: troubleshooting#arguments)
     """
     if not isinstance(value, bool | np.bool_):
         raise InvalidOptionError(f"{name}={value!r} must be True or False.")
@@ -162,6 +165,7 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> str:  # noqa: ANN
     >>> one_of("kind", "bar", ["dist", "forest"])
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: kind='bar' must be one of ['dist', 'forest'].
+    (docs: troubleshooting#arguments)
     """
     if not isinstance(value, str) or value not in choices:
         raise InvalidOptionError(f"{name}={value!r} must be one of {list(choices)!r}.")
@@ -194,6 +198,7 @@ def names_of(name: str, value: Any) -> str | list[str] | None:  # noqa: ANN401
     >>> names_of("observed", 1)
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: observed=1 must be a name, or a list of names.
+    (docs: troubleshooting#arguments)
     """
     if value is None or isinstance(value, str):
         return value
@@ -230,6 +235,7 @@ def generator(
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: random_seed='a' must be a whole number that is not
     negative, a sequence of them, a numpy.random.Generator, or None.
+    (docs: troubleshooting#arguments)
     """
     try:
         if not isinstance(random_seed, bool):

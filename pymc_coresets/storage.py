@@ -230,7 +230,7 @@ def read_netcdf(path: str | Path) -> dict[str, xr.Dataset]:
     >>> read_netcdf("nowhere.nc")
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidDataError: nowhere.nc cannot be read: [Errno 2] No such file or
-    directory: 'nowhere.nc'.
+    directory: 'nowhere.nc'. (docs: troubleshooting#coresets-in-files)
     """
     _need_h5netcdf()
     source = _path(path)

@@ -32,7 +32,7 @@ def require_attributes(coreset: object, *attributes: str) -> None:
     >>> require_attributes(3, "weights")
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: coreset is a int, and has no weights: pass what
-    build_coreset returned.
+    build_coreset returned. (docs: troubleshooting#arguments)
     """
     if isinstance(coreset, type) or not all(hasattr(coreset, name) for name in attributes):
         found = coreset.__name__ if isinstance(coreset, type) else type(coreset).__name__
@@ -55,6 +55,7 @@ def require_axes(ax: object) -> None:
     >>> require_axes(3)
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: ax is a int, but must be Matplotlib's Axes.
+    (docs: troubleshooting#arguments)
     """
     if ax is not None and not isinstance(ax, Axes):
         raise InvalidOptionError(f"ax is a {type(ax).__name__}, but must be Matplotlib's Axes.")

@@ -177,7 +177,7 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
     The length of the tail depends on the relative efficiency of the chains, which is taken from
     the log-ratios because the ratios themselves may have no variance. A tail whose log-ratios lie
     within 1e-4 nats of each other counts as one of equal ratios (k-hat ``-inf``), since the shape
-    of rounding errors means nothing.
+    of rounding errors means nothing; nor does their autocorrelation, where all ratios are that close.
 
     References
     ----------
@@ -193,7 +193,8 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
     (True, True)
     """
     log_r = _validated(log_ratios)
-    efficiency = min(_ess_mean(log_r) / log_r.size, 1.0)
+    same = np.ptp(log_r) <= EQUAL_RATIOS
+    efficiency = 1.0 if same else min(_ess_mean(log_r) / log_r.size, 1.0)
     log_weights, khat = smooth_tail(log_r, efficiency)
     # Smoothing leaves four fifths of the ratios as they are, so the median difference is the
     # logarithm of the sum by which the smoothed ratios were divided.

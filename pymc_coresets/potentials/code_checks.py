@@ -44,7 +44,7 @@ class CodeCheck:
     >>> CodeCheck(template.observations).require_inside(InMemoryRows(arrays))
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidDataError: observation 2: 'group' asks for entry 2 of 'mu',
-    which has the entries 0 to 1.
+    which has the entries 0 to 1. (docs: troubleshooting#the-data-and-the-model)
     """
 
     def __init__(self, observations: Observations) -> None:

@@ -64,7 +64,7 @@ def check_rows(
     >>> check_rows([1.0], None, collapse="auto", allow_local=False)
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: rows is a list, but must be what open_rows(...)
-    returns.
+    returns. (docs: troubleshooting#arguments)
     """
     engine_of(executor)
     if rows is None and executor is not None:

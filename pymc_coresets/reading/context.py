@@ -49,6 +49,7 @@ def given_model(model: Any) -> pm.Model:  # noqa: ANN401
     >>> given_model("hello")
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: model is a str, but must be a pm.Model.
+    (docs: troubleshooting#arguments)
     """
     if model is not None and not isinstance(model, pm.Model):
         raise InvalidOptionError(f"model is a {type(model).__name__}, but must be a pm.Model.")

@@ -141,6 +141,7 @@ def refuse_constant(
     pymc_coresets.exceptions.UnsupportedModelError: The log-likelihood of ['y'] depends on no free
     variable (the model has only ['mu']): there is no posterior to approximate. Give a variable of
     the likelihood a prior, or name other observed variables with observed=[...].
+    (docs: troubleshooting#models-that-are-refused)
     """
     inputs = set(graph_inputs([graphs[name] for name in names]))
     if inputs.isdisjoint(parameters.values()):
@@ -162,6 +163,7 @@ def refuse_complex(graphs: Mapping[str, TensorVariable]) -> None:
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidDataError: The log-likelihood of 'y' is computed of complex
     numbers. Give the real and imaginary parts of the data as two arrays.
+    (docs: troubleshooting#the-data-and-the-model)
     """
     for name, graph in graphs.items():
         if graph.type.dtype.startswith("complex"):

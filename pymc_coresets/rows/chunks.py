@@ -221,7 +221,7 @@ def required_source(rows: Any) -> RowSource:  # noqa: ANN401
     >>> required_source({"x": np.arange(4.0)})
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: rows is a dict, but must be what open_rows(...)
-    returns.
+    returns. (docs: troubleshooting#arguments)
     """
     if not isinstance(rows, RowSource):
         raise InvalidOptionError(

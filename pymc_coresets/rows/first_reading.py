@@ -200,7 +200,7 @@ class SourceScan:
         Traceback (most recent call last):
         pymc_coresets.exceptions.InvalidDataError: row 1, column 'y': NaN; 1 row in all.
         Before open_rows, remove such rows or fill in their values; add labels that are missing to
-        labels=.
+        labels=. (docs: troubleshooting#rows-and-files)
         """
         if self.problems:
             listed = "\n".join(map(str, self.problems[:_SHOWN]))
@@ -236,6 +236,7 @@ class SourceScan:
         Traceback (most recent call last):
         pymc_coresets.exceptions.InvalidDataError: rows 0 to 1: 'y' is not what it was in the first
         reading. The data must stay as they are while they are used: open them again with open_rows.
+        (docs: troubleshooting#rows-and-files)
         """
         first = self.chunks[start]
         for name, array in arrays.items():

@@ -19,7 +19,7 @@ class Entry:
 
 
 ENTRIES: Mapping[str, Entry] = {
-    "classes of options": Entry(options.option_objects(), 200, 2.0),
+    "classes of options": Entry(options.option_objects(), 100, 2.0),
     "build_coreset, bad options": Entry(options.bad_builds(), 100),
     "build_coreset, good options": Entry(options.good_builds(), 6, 0.1),
     "build_coreset, wrong draws": Entry(draws.weightings(), 10, 0.3),
@@ -36,7 +36,7 @@ ENTRIES: Mapping[str, Entry] = {
     "build_pass_glm, bad options": Entry(options.summaries(), 60, 0.5),
     "build_pass_glm, given": Entry(options.fixed_values(), 15, 0.2),
     "models": Entry(models.wrong_models(), 20, 0.2),
-    "data": Entry(models.data(), 12, 0.3),
+    "data": Entry(models.data(), 8, 0.3),
     "check, log_ratios, reweight: draws": Entry(draws.judgements(), 60),
     "check_approximation": Entry(draws.approximated(), 12, 0.3),
     "sample": Entry(options.bad_samples(), 60, 0.5),

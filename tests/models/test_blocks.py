@@ -570,7 +570,13 @@ def found() -> Callable[[str], tuple[Observations, Blocks | NoBlocks]]:
 
 ACCEPTED = [name for name, c in CASES.items() if c.refused is None]
 #: Long to compile.
-LONG = {"correlated, not centred", "mixture with weights of each row", "shares of each group"}
+LONG = {
+    "correlated, centred",
+    "correlated, not centred",
+    "mixture for each row",
+    "mixture with weights of each row",
+    "shares of each group",
+}
 
 
 @pytest.mark.parametrize(

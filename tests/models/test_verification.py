@@ -201,6 +201,7 @@ def test_what_is_taken_for_equal(found, expected, accepted):
     loglik = SimpleNamespace(
         matrix=lambda draws, rows, finite: np.array([[found, -1.0]]),
         in_memory=SimpleNamespace(take=lambda rows: rows),
+        slack=0.0,
     )
     draws, reference = Draws({"a": np.zeros(2)}), np.array([[expected, -1.0]])
     with nullcontext() if accepted else pytest.raises(UnsupportedModelError, match="PyMC gives"):

@@ -162,6 +162,7 @@ def test_threads(expected, loglik, passes):
         assert_same(passes(by(pool, loglik)), expected)
 
 
+@pytest.mark.slow  # they import PyMC; the executor of a cluster goes the same way
 def test_processes(expected, loglik, files, passes):
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert_same(passes(by(pool, loglik)), expected)
@@ -239,6 +240,7 @@ def test_zarr_stores_are_read_by_the_workers(client, data, loglik, tmp_path):
     assert_same(by(client, here).look(DRAWS).total, here.look(DRAWS).total)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The coreset is about")  # at such draws
 def test_a_coreset_and_its_check(client, files, tmp_path):
     options = {"rows": files, "method": "pursuit", "weighting": DRAWS, "size": 20} | SETTINGS

@@ -188,6 +188,7 @@ def posterior(columns, weights):
     return np.linalg.solve(precision, X.T @ (weights * columns["y"])), precision
 
 
+@pytest.mark.slow
 def test_ten_thousand_million_rows_by_base_weights():
     columns, n = points(5_000), 5_000
     weights = np.random.default_rng(6).gamma(4.0, 0.25, size=n)

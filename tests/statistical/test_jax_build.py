@@ -49,7 +49,7 @@ def test_both_backends_choose_the_same_rows(coresets):
     assert_allclose(by_jax.weights, by_numba.weights, rtol=1e-4)
 
 
-@pytest.mark.parametrize("sampler", ["numpyro", "blackjax"])
+@pytest.mark.parametrize("sampler", ["numpyro", pytest.param("blackjax", marks=pytest.mark.slow)])
 def test_many_chains_in_one_program_and_their_check(coresets, sampler):
     _, coreset = coresets
     options = {"draws": 50, "tune": 200, "chains": 8, "quiet": True}

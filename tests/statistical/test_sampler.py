@@ -194,7 +194,7 @@ def cdf_of_scale(exposure, events, x):
     return np.interp(x, sd, below / below[-1])
 
 
-@pytest.mark.parametrize("kind", ["auto", "nuts"])
+@pytest.mark.parametrize("kind", ["auto", pytest.param("nuts", marks=pytest.mark.slow)])
 def test_draws_of_a_hierarchy_are_those_of_its_posterior(hierarchy, kind):
     loglik, cdf = hierarchy
     sampler = CoresetSampler(loglik, kind=kind)
@@ -223,6 +223,7 @@ def test_laplace_draws_are_corrected_for_skewness():
     assert kstest(raw.values["rate"], exact.cdf).pvalue < 1e-4
 
 
+@pytest.mark.slow
 def test_heavy_tails_are_left_to_nuts():
     with pm.Model() as model:
         mu = pm.StudentT("mu", nu=1, shape=5)

@@ -392,7 +392,7 @@ def test_reach_agrees_with_brute_force(family, design):
     for start in (0, 100):
         rows = slice(start, start + (100 if start == 0 else N))
         found = SimpleNamespace(design=X[rows], offset=offset[rows], n_obs=len(X[rows]))
-        spread.add(PredictorBlock(found=found, start=start))
+        spread = spread.joined(spread.of_block(PredictorBlock(found=found, start=start)))
     assert spread.quantile(thetas, 0.9) == pytest.approx(np.quantile(np.abs(eta), 0.9))
 
 

@@ -66,7 +66,7 @@ def backend_of(backend: Any) -> Jax | None:  # noqa: ANN401 - what users pass
     >>> backend_of("cuda")
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: backend='cuda' must be one of ['numba', 'jax'], or
-    options such as Jax(dtype='float32').
+    options such as Jax(dtype='float32'). (docs: troubleshooting#arguments)
     """
     if isinstance(backend, str) and backend == "numba":
         return None
@@ -94,6 +94,7 @@ def require_own_process(backend: Jax | None, executor: Any) -> None:  # noqa: AN
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: executor='an executor': backend='jax' evaluates the
     rows on a device of this process. Leave executor out, or use backend='numba'.
+    (docs: troubleshooting#arguments)
     """
     if backend is not None and executor is not None:
         raise InvalidOptionError(

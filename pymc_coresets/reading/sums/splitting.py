@@ -294,7 +294,7 @@ def refuse_entangled(split: SplitSum, stopped: Sequence[str]) -> None:
     pymc_coresets.exceptions.UnsupportedModelError: The log-likelihood of 'y' is one number: a sum
     of 5 terms, of which each needs other rows too, through Cumsum (in 'mu'). It is a recursion
     over the rows, or a joint density as of a Gaussian process, and a coreset cannot be chosen from
-    it.
+    it. (docs: troubleshooting#no-sum-over-rows)
     """
     if not stopped:
         return

@@ -125,7 +125,7 @@ class Template:
         Traceback (most recent call last):
         pymc_coresets.exceptions.UnsupportedModelError: 'spread' stays in the coreset's model, but
         is computed from 'x', of whose rows this model holds a template only. Compute what it needs
-        beforehand, or leave it out.
+        beforehand, or leave it out. (docs: troubleshooting#models-that-are-refused)
         """
         containers = {model[name] for name in self.values}
         row_dims = _row_dims(model, self.values)

@@ -31,7 +31,7 @@ def constant_of_rows(variable: Variable, axis: int) -> UnsupportedModelError:
     Traceback (most recent call last):
     pymc_coresets.exceptions.UnsupportedModelError: 'x' (1.0, 2.0, 3.0, ...) is a constant of 4
     rows in the likelihood, but the model holds a template of the rows only. Make it a pm.Data, and
-    name its column in the rows.
+    name its column in the rows. (docs: troubleshooting#models-that-are-refused)
     """
     n_rows, values = variable.type.shape[axis], ""
     if isinstance(variable, Constant):
@@ -55,6 +55,7 @@ def not_by_row(variable: Variable) -> UnsupportedModelError:
     pymc_coresets.exceptions.UnsupportedModelError: The rows of 'x' are sliced, reordered, or not
     along its first axis: row n of the likelihood must be computed from row n of the data. Do that
     to the data beforehand, and name the result as a column of its own.
+    (docs: troubleshooting#models-that-are-refused)
     """
     return UnsupportedModelError(
         f"The rows of {variable.name!r} are sliced, reordered, or not along its first axis: row n "
@@ -75,6 +76,7 @@ def taken_over_rows(variable: Variable, row_inputs: Collection[Variable]) -> Uns
     pymc_coresets.exceptions.UnsupportedModelError: Max{axes=None} in the likelihood is taken over
     all rows of 'x', of which the model holds a template only. Compute it beforehand, and give the
     model its value; or name a column that holds it for each row.
+    (docs: troubleshooting#models-that-are-refused)
     """
     below = list(ancestors([variable]))
     names = sorted(f"{v.name!r}" for v in set(row_inputs) & set(below))

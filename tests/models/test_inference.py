@@ -67,6 +67,7 @@ def test_prior_predictive(coreset):
     assert prior["prior"]["mu_coreset"].sizes["obs"] == len(FEW)
 
 
+@pytest.mark.slow
 def test_mode(coreset):
     found = pm.find_MAP(model=coreset, progressbar=False, return_inferencedata=True, jitter=False)
     assert {"b", "s", "mu_coreset"} <= set(found["posterior"].data_vars)

@@ -89,6 +89,7 @@ def test_gradients_of_all_rows_are_those_of_pymc(kind, on_jax):
         assert_allclose(found, expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_float32_is_off_by_rounding_errors_of_the_terms(kind, on_jax):
     single = LogLikelihood(kind.observations, backend=Jax(dtype="float32"))
     draws = kind.reference.draws

@@ -34,7 +34,6 @@ QUICK = {
     "linear",
     "poisson with offset",
     "softmax",
-    "multinomial regression with sizes of rows",
     "varying intercepts, not centred, in data containers",
     "nested groups by two indices",
     "trend summed up",
@@ -235,14 +234,18 @@ ON_DATA = {
     ),
 }  # fmt: skip
 SLOW_ON_DATA = {
+    "censored",
     "custom graph",
     "ex-gaussian",
     "half-student",
     "hurdle",
     "kumaraswamy",
     "logit-normal",
+    "mixture",
+    "mixture with weights of each row",
+    "truncated",
+    "zero-inflated",
 }
-SLOW_ON_DATA |= {"mixture", "truncated", "zero-inflated"}
 COLUMNS = {
     "x": zoo.X,
     "real": zoo.REAL,

@@ -206,7 +206,10 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=[pytest.mark.slow] * (k in ("iterable", "persisted"))) for k in SOURCES],
+)
 def test_rows_that_are_not_in_files(client, data, loglik, expected, kind):
     rows = SOURCES[kind](data)
     source = StreamedRows(rows, loglik.source.columns)

@@ -86,7 +86,13 @@ def test_uniform_is_much_worse(model):
 
 
 @pytest.mark.parametrize(
-    "weighting", [Subsample(size=300, sampler="laplace"), "prior", "subsample"], ids=str
+    "weighting",
+    [
+        Subsample(size=300, sampler="laplace"),
+        "prior",
+        pytest.param("subsample", marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_weighting_draws_far_from_the_posterior_still_do_for_a_quadratic(model, weighting):
     assert kl_of(build(model, weighting=weighting)) < 1e-4

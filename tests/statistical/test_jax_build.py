@@ -63,6 +63,7 @@ def test_pickled_coresets_keep_their_backend(coresets):
     assert copy.loglikelihood.backend == Jax()
 
 
+@pytest.mark.slow
 def test_the_mode_of_all_rows_by_either_backend(model):
     draws = [
         Laplace().draw(

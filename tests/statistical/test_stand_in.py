@@ -182,6 +182,7 @@ def test_a_pickle_is_read_inside_another_models_context(stand_in):
     assert again.full_model.parent is None
 
 
+@pytest.mark.slow
 def test_a_pickle_is_read_by_another_process(stand_in, tmp_path):
     (tmp_path / "it.pickle").write_bytes(pickle.dumps(stand_in))
     code = "import pickle, sys; print(repr(pickle.load(open(sys.argv[1], 'rb'))))"

@@ -149,6 +149,7 @@ def test_effective_sizes_and_errors_of_means_on_arrays():
 # -- nutpie ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # compiles; samplers do the same in test_sampler.py
 def test_nutpie_takes_other_values_and_starts():
     pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
     with pm.Model() as model:

@@ -58,7 +58,11 @@ GRAPHS = {
 
 
 #: Long to compile; the models with matrices of draws compile the last ones, too.
-SLOW = {("sorted draws", 0), *(("triangular matrices of draws", g) for g in (0, 1))}
+SLOW = {
+    ("sorted draws", 0),
+    ("draws before and after rows", 0),
+    *(("triangular matrices of draws", g) for g in (0, 1)),
+}
 
 
 @pytest.mark.parametrize(

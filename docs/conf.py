@@ -52,6 +52,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples/gallery",
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",
+    "ignore_pattern": r"costs\.py$",
     "plot_gallery": os.environ.get("GALLERY") == "run",
     "abort_on_example_error": True,
     "backreferences_dir": "reference/backreferences",

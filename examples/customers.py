@@ -25,7 +25,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
-from workflow import Stopwatch, timing_table
+from workflow import Stopwatch, accept_figure, accept_full, parser_of, timing_table
 
 from pymc_coresets import Coreset, build_coreset, compare
 
@@ -207,17 +207,10 @@ def draw_figure(
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, seed=2017, draws=500)
     parser.add_argument("--households", type=int, help="how many of the 2 469 (all)")
-    parser.add_argument("--seed", type=int, default=2017, help="random seed (%(default)s)")
-    parser.add_argument("--draws", type=int, default=500, help="draws per chain (%(default)s)")
-    parser.add_argument("--full", action="store_true", help="also sample the model of all baskets")
-    parser.add_argument(
-        "--figure",
-        type=Path,
-        default=Path(__file__).parent / "figures" / "customers.png",
-        help="where to save the figure (examples/figures/customers.png)",
-    )
+    accept_full(parser, "baskets")
+    accept_figure(parser, "customers.png")
     return parser.parse_args()
 
 

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from scipy.interpolate import BSpline
-from workflow import Stopwatch, timing_table
+from workflow import Stopwatch, accept_figure, accept_full, accept_size, parser_of, timing_table
 
 from pymc_coresets import Coreset, build_coreset, compare
 
@@ -323,17 +323,10 @@ def report(
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, help="largest number of rows in the coreset")
-    parser.add_argument("--seed", type=int, default=2013, help="random seed (%(default)s)")
-    parser.add_argument("--draws", type=int, default=1000, help="draws per chain (%(default)s)")
-    parser.add_argument("--full", action="store_true", help="also sample the model of all flights")
-    parser.add_argument(
-        "--figure",
-        type=Path,
-        default=Path(__file__).parent / "figures" / "flights.png",
-        help="where to save the figure (examples/figures/flights.png)",
-    )
+    parser = parser_of(__doc__)
+    accept_size(parser)
+    accept_full(parser, "flights")
+    accept_figure(parser, "flights.png")
     return parser.parse_args()
 
 

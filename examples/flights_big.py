@@ -34,7 +34,7 @@ from flights import MONTHS, load_flights, spline_basis
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from workflow import Stopwatch, timing_table
+from workflow import Stopwatch, parser_of, timing_table
 
 from pymc_coresets import Coreset, RowSource, build_coreset, open_rows
 
@@ -206,12 +206,10 @@ def peak_memory() -> float:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--rows", type=int, default=10**7, help="number of flights (%(default)s)")
     parser.add_argument("--folder", type=Path, help="for the files; a temporary one by default")
     parser.add_argument("--memory", type=float, default=2.0, help="limit in GB (%(default)s)")
-    parser.add_argument("--seed", type=int, default=2013, help="random seed (%(default)s)")
-    parser.add_argument("--draws", type=int, default=1000, help="draws per chain (%(default)s)")
     parser.add_argument("--tune", type=int, help="tuning steps per chain")
     return parser.parse_args()
 

@@ -29,7 +29,16 @@ from numpy.polynomial import Chebyshev
 from randhie import load_visits, make_model
 from rich.console import Console
 from rich.table import Table
-from workflow import CHAINS, Stopwatch, fit_coreset, fit_full, timing_table
+from workflow import (
+    CHAINS,
+    Stopwatch,
+    accept_figure,
+    accept_size,
+    fit_coreset,
+    fit_full,
+    parser_of,
+    timing_table,
+)
 
 from pymc_coresets import PolynomialSummary, build_pass_glm
 
@@ -157,16 +166,9 @@ def draw_figure(
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", type=int, help="largest number of rows in the coreset")
-    parser.add_argument("--seed", type=int, default=2013, help="random seed (%(default)s)")
-    parser.add_argument("--draws", type=int, default=1000, help="draws per chain (%(default)s)")
-    parser.add_argument(
-        "--figure",
-        type=Path,
-        default=Path(__file__).parent / "figures" / "pass_glm.png",
-        help="where to save the figure (examples/figures/pass_glm.png)",
-    )
+    parser = parser_of(__doc__)
+    accept_size(parser)
+    accept_figure(parser, "pass_glm.png")
     return parser.parse_args()
 
 

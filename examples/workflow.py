@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import arviz as az
 import pymc as pm
@@ -100,6 +101,31 @@ def coefficient_table(idata: xr.DataTree, names: Sequence[str]) -> Table:
 # The program
 
 
+def parser_of(about: str, *, seed: int = 2013, draws: int = 1000) -> argparse.ArgumentParser:
+    """Return a parser of what all examples accept; `about` is the script's docstring."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=seed, help="random seed (%(default)s)")
+    parser.add_argument("--draws", type=int, default=draws, help="draws per chain (%(default)s)")
+    return parser
+
+
+def accept_size(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--size", type=int, help="largest number of rows in the coreset")
+
+
+def accept_full(parser: argparse.ArgumentParser, rows: str) -> None:
+    parser.add_argument("--full", action="store_true", help=f"also sample the model of all {rows}")
+
+
+def accept_figure(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument(
+        "--figure",
+        type=Path,
+        default=Path(__file__).parent / "figures" / name,
+        help=f"where to save the figure (examples/figures/{name})",
+    )
+
+
 def run(models: Mapping[str, Callable[[], pm.Model]], names: Sequence[str], *, about: str) -> None:
     """Fit each model by coreset, and with ``--full`` by all of its rows; print the results.
 
@@ -112,11 +138,9 @@ def run(models: Mapping[str, Callable[[], pm.Model]], names: Sequence[str], *, a
     about : str
         The script's docstring; its first line heads the command's help.
     """
-    parser = argparse.ArgumentParser(description=about.splitlines()[0])
-    parser.add_argument("--size", type=int, help="largest number of rows in the coreset")
-    parser.add_argument("--seed", type=int, default=2013, help="random seed (%(default)s)")
-    parser.add_argument("--draws", type=int, default=1000, help="draws per chain (%(default)s)")
-    parser.add_argument("--full", action="store_true", help="also sample the model of all rows")
+    parser = parser_of(about)
+    accept_size(parser)
+    accept_full(parser, "rows")
     options = parser.parse_args()
     console = Console()
     for name, make_model in models.items():

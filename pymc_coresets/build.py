@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -206,18 +206,15 @@ def build_coreset(  # noqa: PLR0913
         with report.part("reading the model"):
             where: dict[str, Any] = {**settings, "rows": rows, "executor": executor}
             where |= {"collapse": collapse, "watch": report.rows_read, "backend": evaluated_by}
-            own = rng.spawn(1)[0]
-            sampled = Sampled(random_key(own.spawn(1)[0]), rows_to_begin_with)
-            loglik = likelihood_of_model(model, **where, rng=own, sampled=sampled)
-            verify_form(loglik)
+            loglik, key = _read(model, where, rng.spawn(1)[0])
         chosen, limit = _sized(chosen, loglik, size)
         samplers = Samplers(loglik, nuts_sampler)
         by_itself = chosen.name == method and size is None and rows is None
         if by_itself and isinstance(chosen, RiemannianPursuit) and _has_groups(samplers, report):
             chosen, limit = configured(BlockPursuit(), given), loglik.n_rows
         deadline = started + (math.inf if time_budget is None else time_budget)
-        key, where = sampled.key, {"size": limit, "deadline": deadline, "rng": rng}
-        job = _job(samplers, weights_from, **where, sample_key=key, report=report)
+        within: dict[str, Any] = {"size": limit, "deadline": deadline, "rng": rng}
+        job = _job(samplers, weights_from, **within, sample_key=key, report=report)
         solution = chosen.run(job)
         report.counts.update(samplers.counts)
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
@@ -259,6 +256,16 @@ def _collapse(collapse: Any) -> Collapse:  # noqa: ANN401
         one_of("collapse", collapse, ("auto",))
         return "auto"
     return flag("collapse", collapse)
+
+
+def _read(
+    model: pm.Model, where: Mapping[str, Any], rng: np.random.Generator
+) -> tuple[LogLikelihood, int]:
+    """Return the potentials of a model's rows, and the key of the sample that was kept of them."""
+    sampled = Sampled(random_key(rng.spawn(1)[0]), rows_to_begin_with)
+    loglik = likelihood_of_model(model, **where, rng=rng, sampled=sampled)
+    verify_form(loglik)
+    return loglik, sampled.key
 
 
 def _has_groups(samplers: Samplers, report: Reporter) -> bool:

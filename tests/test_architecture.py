@@ -90,12 +90,12 @@ def test_imports_run_downward(name):
 
 
 def test_no_modules_import_one_another_in_a_circle():
-    TopologicalSorter(
-        {
-            name: [n for n in imported(name) & MODULES.keys() if not name.startswith(n)]
-            for name in MODULES
-        }
-    ).prepare()
+    named = {
+        name: [n for n in imported(name) & MODULES.keys() if not name.startswith(n)]
+        for name in MODULES
+    }
+    assert sum(map(len, named.values())) > len(MODULES)
+    assert {*TopologicalSorter(named).static_order()} == MODULES.keys()
 
 
 @pytest.mark.parametrize("name", [n for n in MODULES if REACHABLE[room_of(n)] is not None])

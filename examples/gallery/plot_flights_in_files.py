@@ -16,7 +16,6 @@ Parquet files, one for each month, and the model holds the first thousand of the
 
 import os
 import tempfile
-import timeit
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,6 +24,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pymc as pm
+from costs import print_costs
 
 from pymc_coresets import build_coreset, open_rows
 
@@ -146,18 +146,9 @@ print(f"December over September: {low:.2f} to {high:.2f} times as often (95 % in
 # ``examples/flights_big.py`` builds and checks a coreset in two gigabytes of memory. NUTS on all
 # rows needs them in memory, and with them in memory its gradients would take this long:
 
-
-def seconds_per_gradient(model: pm.Model) -> float:
-    """Return the time of one gradient of the log-density."""
-    gradient, point = model.compile_dlogp(), model.initial_point()
-    return min(timeit.repeat(lambda: gradient(point), number=1, repeat=5))
-
-
-steps = int(idata["sample_stats"]["n_steps"].sum())
-print(f"coreset: {steps:,} gradients take {steps * seconds_per_gradient(coreset.model):,.0f} s")
 with model:
     pm.set_data(rows.head(10**6))
-print(f"all rows: {steps:,} gradients take {steps * seconds_per_gradient(model):,.0f} s")
+print_costs(idata, {"coreset": coreset.model, "all rows": model})
 temporary.cleanup()
 
 # %%

@@ -16,7 +16,6 @@ regression of 326 000 flights with splines of the hour and of the wind.
 # than 15 minutes after the scheduled time. No two flights are alike once the weather is known.
 
 import os
-import timeit
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,6 +24,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pymc as pm
+from costs import print_costs
 from scipy.interpolate import BSpline
 
 from pymc_coresets import build_coreset
@@ -149,16 +149,7 @@ print(
     f"Pareto k-hat {weighted['pareto_khat']:.2f}"
 )
 
-
-def seconds_per_gradient(model: pm.Model) -> float:
-    """Return the time of one gradient of the log-density."""
-    gradient, point = model.compile_dlogp(), model.initial_point()
-    return min(timeit.repeat(lambda: gradient(point), number=1, repeat=5))
-
-
-steps = int(idata["sample_stats"]["n_steps"].sum())
-for name, which in {"coreset": coreset.model, "all rows": model}.items():
-    print(f"{name}: {steps:,} gradients take {steps * seconds_per_gradient(which):,.0f} s")
+print_costs(idata, {"coreset": coreset.model, "all rows": model})
 
 # %%
 # The importance draws are the cheaper answer to this one question. :doc:`/benchmarks` has more ways

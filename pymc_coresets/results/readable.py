@@ -13,14 +13,13 @@ from pymc_coresets.display.page import card, facts_table, figure_of, verdict_htm
 from pymc_coresets.display.sketches import curve_sketch, weights_sketch
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import generator, names_of
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import rows_of_dataset
 from pymc_coresets.results.columns import RowColumns
 from pymc_coresets.results.groups import level_labels, levels_of_rows
 from pymc_coresets.results.kept_columns import columns_of_kept
 from pymc_coresets.results.model_columns import cell_codes, columns_of_model
 from pymc_coresets.results.summarising import effective_size, summary_table
-from pymc_coresets.updates.parts import required_likelihood
+from pymc_coresets.updates.parts import WeightedRows, required_likelihood
 
 __all__ = ["CoresetRows", "Readable", "row_columns"]
 
@@ -28,17 +27,9 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SHOWN_GROUPS = 6
 
 
-class CoresetRows(Protocol):
+class CoresetRows(WeightedRows, Protocol):
     """What is read of a `Coreset`; see there."""
 
-    @property
-    def indices(self) -> np.ndarray: ...  # noqa: D102
-    @property
-    def weights(self) -> np.ndarray: ...  # noqa: D102
-    @property
-    def n_observations(self) -> int: ...  # noqa: D102
-    @property
-    def n_distinct(self) -> int: ...  # noqa: D102
     @property
     def method(self) -> str: ...  # noqa: D102
     @property
@@ -46,15 +37,7 @@ class CoresetRows(Protocol):
     @property
     def status(self) -> str: ...  # noqa: D102
     @property
-    def objective(self) -> float: ...  # noqa: D102
-    @property
-    def history(self) -> xr.Dataset: ...  # noqa: D102
-    @property
     def certificate(self) -> Certificate | None: ...  # noqa: D102
-    @property
-    def loglikelihood(self) -> LogLikelihood | None: ...  # noqa: D102
-    @property
-    def data(self) -> xr.Dataset | None: ...  # noqa: D102
 
 
 def row_columns(
@@ -82,7 +65,7 @@ def row_columns(
     if coreset.data is not None:
         loglik = coreset.loglikelihood
         return columns_of_kept(loglik, coreset.data, coreset.weights, rng=rng, read=read)
-    observations = required_likelihood(cast(Any, coreset)).observations
+    observations = required_likelihood(coreset).observations
     return RowColumns(columns_of_model(observations, coreset.indices), coreset.weights)
 
 

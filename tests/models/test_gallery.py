@@ -25,6 +25,7 @@ def test_page_draws_figures_and_ends_with_a_verdict(page, monkeypatch, capsys):
         pytest.skip("needs the extra 'gallery'")
     plt = import_module("matplotlib.pyplot")
     monkeypatch.setenv("GALLERY_SMALL", "1")
+    monkeypatch.syspath_prepend(page.parent)
     monkeypatch.setattr(plt, "show", lambda: None)
     with plt.rc_context({"backend": "Agg"}):
         runpy.run_path(str(page), run_name="__main__")

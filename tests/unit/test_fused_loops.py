@@ -176,11 +176,8 @@ PRODUCTS = {
 }
 
 
-SLOW = pytest.param("of matrices", marks=pytest.mark.slow)  # compiles the product
-
-
 @pytest.mark.slow  # counts operations, which differ after some other tests of the same process
-@pytest.mark.parametrize("name", [*(n for n in PRODUCTS if n != "of matrices"), SLOW])
+@pytest.mark.parametrize("name", PRODUCTS)
 def test_products_of_a_density(name):
     graph, n_left = PRODUCTS[name]
     function = pytensor.function([b, x], graph, mode=density_mode(), on_unused_input="ignore")

@@ -1,0 +1,1 @@
+"""Tests.  A package, so that no installed one of this name comes first."""

@@ -25,7 +25,7 @@ import flights
 
 FIRST = 2  # months of the first coreset
 MONTHLY = (
-    "rows so far", "update: rows", "bound", "J", "k-hat", "s",
+    "rows so far", "update: rows", "steps combined", "J", "k-hat", "s",
     "all at once: rows", "J", "k-hat", "s",
 )  # fmt: skip
 PRIORS = ("slope sd", "one coreset: J", "k-hat", "needs weights", "built for it: J", "k-hat")
@@ -61,7 +61,7 @@ def months_table(n_months: int) -> str:
             [
                 f"{len(data):,}",
                 f"{longer.size}",
-                brief(longer.ancestry.bound),
+                brief(longer.ancestry.combined),
                 *_figures(ours),
                 f"{seconds:.1f}",
                 f"{at_once.size}",

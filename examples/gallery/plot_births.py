@@ -49,8 +49,9 @@ print(f"{len(births):,} rows, {count.sum():,} births")
 # ---------
 #
 # The season is a periodic Gaussian process over the 366 days of the year, by its first twelve
-# harmonics. What is usual in a state and year is taken from their mean, which 365 days determine
-# well. Weekdays and four holidays have effects of their own.
+# harmonics. Its scale is given: with so many rows the prior hardly matters. What is usual in a
+# state and year is taken from their mean, which 365 days determine well. Weekdays and four holidays
+# have effects of their own.
 
 HARMONICS = 12
 coords = {"weekday": weekdays, "holiday": list(HOLIDAYS), "day": np.arange(366)}
@@ -60,12 +61,11 @@ with pm.Model(coords=coords) as model:
     on_holiday = pm.Data("on_holiday", holiday, dims=("row", "holiday"))
     log_usual = pm.Data("log_usual", np.log(usual), dims="row")
 
-    season_sd = pm.HalfNormal("season_sd", 0.2)
-    smoothness = pm.gp.cov.Periodic(1, period=366, ls=1.0)
-    process = pm.gp.HSGPPeriodic(m=HARMONICS + 1, scale=season_sd, cov_func=smoothness)
+    smoothness = pm.gp.cov.Periodic(1, period=366, ls=0.4)
+    process = pm.gp.HSGPPeriodic(m=HARMONICS + 1, scale=0.1, cov_func=smoothness)
     (cosines, sines), spectrum = process.prior_linearized(X=np.arange(366.0)[:, None])
     waves = pt.concatenate([cosines[:, 1:], sines[:, 1:]], axis=1)  # without the constant
-    amplitude = pt.tile(spectrum[1:], 2) * pm.Normal("amplitude", shape=2 * HARMONICS)
+    amplitude = pm.Normal("amplitude", 0, pt.tile(spectrum[1:], 2))
     season = pm.Deterministic("season", waves @ amplitude, dims="day")
 
     log_mean = (

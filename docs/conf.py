@@ -54,6 +54,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"\.py$",
     "ignore_pattern": r"costs\.py$",
     "plot_gallery": os.environ.get("GALLERY") == "run",
+    "parallel": 2,  # pages at a time
     "abort_on_example_error": True,
     "backreferences_dir": "reference/backreferences",
     "doc_module": ("pymc_coresets",),

@@ -85,7 +85,7 @@ with pm.Model(coords=coords) as model:
 coreset = build_coreset(model, random_seed=1, progressbar=False)
 print(coreset)
 
-idata = coreset.sample(draws=DRAWS, chains=2, random_seed=2, progressbar=False)
+idata = coreset.sample(draws=DRAWS, chains=2, random_seed=2, progressbar=False, quiet=True)
 check = coreset.check(idata)
 print(check)
 

@@ -87,7 +87,7 @@ with pm.Model(coords={"origin": origins}) as model:
 coreset = build_coreset(model, random_seed=1, progressbar=False)
 print(coreset)
 
-idata = coreset.sample(draws=DRAWS, chains=2, random_seed=2, progressbar=False)
+idata = coreset.sample(draws=DRAWS, chains=2, random_seed=2, progressbar=False, quiet=True)
 check = coreset.check(idata)
 print(check)
 print(az.summary(idata, var_names=["usual", "spread", "longer", "by_hour"], kind="stats"))

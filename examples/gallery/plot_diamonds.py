@@ -76,7 +76,9 @@ def make_model(*, robust: bool) -> pm.Model:
 coresets, draws, checks = {}, {}, {}
 for name, robust in {"Student's t": True, "normal": False}.items():
     coresets[name] = build_coreset(make_model(robust=robust), random_seed=1, progressbar=False)
-    draws[name] = coresets[name].sample(draws=DRAWS, chains=2, random_seed=2, progressbar=False)
+    draws[name] = coresets[name].sample(
+        draws=DRAWS, chains=2, random_seed=2, progressbar=False, quiet=True
+    )
     checks[name] = coresets[name].check(draws[name])
     print(name, coresets[name], checks[name], sep="\n", end="\n\n")
 

@@ -76,7 +76,7 @@ with pm.Model(coords=coords) as model:
 coreset = build_coreset(model, random_seed=1, progressbar=False)
 print(coreset)
 
-idata = coreset.sample(draws=DRAWS, chains=2, random_seed=2, progressbar=False)
+idata = coreset.sample(draws=DRAWS, chains=2, random_seed=2, progressbar=False, quiet=True)
 check = coreset.check(idata)
 print(check)
 
@@ -135,7 +135,7 @@ with pm.Model(coords=coords) as by_hand:
         + pm.Normal("by_hispanic", 0, 0.5) * table["hispanic"].to_numpy().astype(float)
     )
     pm.Binomial("female", table["size"].to_numpy(), logit_p=log_odds, observed=table["sum"])
-    counted = pm.sample(draws=DRAWS, chains=2, random_seed=3, progressbar=False)
+    counted = pm.sample(draws=DRAWS, chains=2, random_seed=3, progressbar=False, quiet=True)
 
 print(compare(full=counted, approximation=idata, var_names=["by_race", "by_hispanic", "spread"]))
 

@@ -97,7 +97,7 @@ draws, checks, seconds = {}, {}, {}
 for name, prior_sd in {"agnostic": 1.0, "sceptic": 0.1, "hard-headed": 0.05}.items():
     started = time.perf_counter()
     own = coreset if name == "agnostic" else coreset.with_model(make_model(prior_sd))
-    draws[name] = own.sample(draws=DRAWS, chains=2, random_seed=2, progressbar=False)
+    draws[name] = own.sample(draws=DRAWS, chains=2, random_seed=2, progressbar=False, quiet=True)
     checks[name] = own.check(draws[name])
     if checks[name].needs_reweighting:
         draws[name] = own.reweight(draws[name], random_seed=3)

@@ -31,14 +31,15 @@ class Ancestry:
     Notes
     -----
     An objective is the squared length ``|L - L(w)|^2`` of the error that one construction added, at
-    the posterior that it was made for.  Lengths obey the triangle inequality, so that all errors
-    together have at most the length of their sum, as far as one posterior measures them as the
-    next does.
+    the posterior that it was made for.  Lengths obey the triangle inequality: measured at one
+    posterior, all errors together have at most the length of their sum.  Where new rows move the
+    posterior by several of its standard deviations, an older error may be many times larger there,
+    and nothing that is left of the old rows can tell.
 
     Examples
     --------
     >>> found = Ancestry((1_000, 50), (0.01, 0.0025))
-    >>> round(found.bound, 4)
+    >>> round(found.combined, 4)
     0.0225
     """
 
@@ -64,8 +65,8 @@ class Ancestry:
         return Ancestry(self.rows, (math.nan,) * len(self.rows))
 
     @property
-    def bound(self) -> float:
-        """Square of the sum of all errors' lengths: no less than that of their sum, in nats."""
+    def combined(self) -> float:
+        """Square of the sum of all errors' lengths, in nats: a bound where the posterior stays."""
         return _together(self.objectives)
 
     @property
@@ -83,7 +84,7 @@ class Ancestry:
             f"{'update' if i else 'first'} {i or ''}".strip(): f"{rows:,} rows, {_nats(objective)}"
             for i, (rows, objective) in enumerate(steps)
         }
-        facts["together"] = f"at most {_nats(self.bound)}, if one posterior measures as the next"
+        facts["together"] = f"at most {_nats(self.combined)}, if the posterior hardly moves"
         return facts_text("Ancestry of a coreset", facts, self._words())
 
     def _words(self) -> str:

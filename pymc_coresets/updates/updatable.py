@@ -108,7 +108,7 @@ class Updatable:
         Coreset
             Its rows are numbered as if the new ones came after the old ones.  `objective`,
             `certificate` and `check` are exact for the new rows; for the others they are relative
-            to this coreset.  `ancestry` has the divergence of each step, and their bound.
+            to this coreset.  `ancestry` has the divergence of each step, and all combined.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class Updatable:
         >>> months = np.random.default_rng(1).normal(size=(2, 3_000))
         >>> coreset = build_coreset(normal(months[0]), random_seed=1, progressbar=False)
         >>> longer = coreset.extend(normal(months[1]), random_seed=1)
-        >>> longer.n_observations, longer.ancestry.rows, longer.ancestry.bound < 0.01
+        >>> longer.n_observations, longer.ancestry.rows, longer.ancestry.combined < 0.01
         (6000, (3000, 3000), True)
         """
         options: dict[str, Any] = {"size": size, "method": method, "random_seed": random_seed}

@@ -14,21 +14,38 @@ GUIDES = ["get-started", "trust", "hierarchical", "pass-glm", "compare", "predic
 GUIDES += ["reading-results", "sensitivity", "update"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("guide", [*GUIDES, BAMBI])
-def test_examples_run(guide):
+@pytest.fixture
+def figures():
     plt = pytest.importorskip("matplotlib.pyplot")
     plt.switch_backend("Agg")
-    if guide == "bambi":
-        pytest.importorskip("bambi")
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / f"{guide}.md").read_text(), flags=re.DOTALL)
+    yield plt.get_fignums
+    plt.close("all")
+
+
+def verdicts_of(guide, n_rows):
+    """Run the examples, with some other number of rows in place of 20 000."""
+    text = (DOCS / f"{guide}.md").read_text().replace("20_000", n_rows)
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     names = {"__name__": guide}
     exec(compile("\n".join(blocks), f"{guide}.md", "exec"), names)
     values = [value for value in names.values() if not isinstance(value, type)]
     verdicts = [value for value in values if hasattr(value, "reliable")]
     verdicts += [value.certificate for value in values if isinstance(value, Coreset)]
-    verdicts = [verdict for verdict in verdicts if verdict is not None]
+    return [verdict for verdict in verdicts if verdict is not None]
+
+
+@pytest.mark.parametrize("guide", ["compare", "predict", "update"])
+def test_examples_run_on_few_rows(guide, figures):
+    assert verdicts_of(guide, "2_000")
+    assert bool(figures()) == (guide == "predict")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("guide", [*GUIDES, BAMBI])
+def test_examples_run(guide, figures):
+    if guide == "bambi":
+        pytest.importorskip("bambi")
+    verdicts = verdicts_of(guide, "20_000")
     assert verdicts
     assert all(verdict.reliable for verdict in verdicts)
-    assert bool(plt.get_fignums()) == (guide in {"predict", "reading-results"})
-    plt.close("all")
+    assert bool(figures()) == (guide in {"predict", "reading-results"})

@@ -103,7 +103,7 @@ def test_nothing_that_was_measured_under_the_old_priors_is_kept(first):
     other = first.with_model(regression(month(0), prior_sd=0.02))
     assert other.certificate is other.proposal is None
     assert np.isnan(other.objective)
-    assert np.isnan(other.ancestry.bound)
+    assert np.isnan(other.ancestry.combined)
     with pytest.raises(CoresetError, match="no importance draws"):
         other.importance_draws()
     assert first.certificate is not None
@@ -171,10 +171,10 @@ def test_updates_stay_within_the_bound_of_their_ancestry(steps):
         assert coreset.ancestry.rows == (N,) * (i + 1)
         assert len(coreset.ancestry.objectives) == i + 1
         # The objective estimates the symmetrised divergence: half of it is either's.
-        assert divergence(coreset, data) < max(coreset.ancestry.bound, 1e-6)
+        assert divergence(coreset, data) < max(coreset.ancestry.combined, 1e-6)
         assert divergence(coreset, data) < 0.01
     last = steps[-1]
-    assert last.ancestry.bound <= MONTHS * sum(last.ancestry.objectives)
+    assert last.ancestry.combined <= MONTHS * sum(last.ancestry.objectives)
     assert "the coreset before it in place of all others" in " ".join(repr(last.ancestry).split())
     assert "once, from all its rows" in repr(steps[0].ancestry)
 
@@ -252,7 +252,7 @@ def test_rows_elsewhere_extend_as_those_in_memory_do(first, steps, appended):
     assert appended.n_observations == appended.n_distinct == 2 * N
     assert appended.size <= SIZE
     assert appended.ancestry.rows == (N, N)
-    assert divergence(appended, data) < max(appended.ancestry.bound, 1e-6)
+    assert divergence(appended, data) < max(appended.ancestry.combined, 1e-6)
     assert_array_equal(appended.rows["data y"], DATA["y"][appended.indices])
     draws = draws_of(data, appended.weights, appended.indices)
     full = [each.loglikelihood.look(draws).total for each in (appended, steps[1])]

@@ -24,7 +24,7 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-full demo-big test test-all test-accelerator test-processors test-lowest mutants coverage lint types format bench docs docs-test docs-tools figures gallery tables wheel clean
+.PHONY: help setup demo demo-full demo-big test test-all test-accelerator test-processors test-lowest mutants coverage lint types format bench docs docs-test docs-tools figures gallery tables dist wheel clean
 
 help: ## show this list
 	@echo "Targets (each sets up .venv first where it needs it):"
@@ -112,10 +112,13 @@ gallery: $(DOCS_READY) ## run the scripts of examples/gallery that have changed,
 	@GALLERY=run $(SPHINX)
 	@echo "$(SITE)/gallery/index.html"
 
-wheel: $(READY) ## build the wheel and try it in an environment of its own
+dist: $(READY) ## build the sdist and the wheel, and check what their pages on an index will show
 	@rm -rf dist
 	@$(RUN) -m build --outdir dist . >/dev/null
-	@sh scripts/try_wheel.sh $(RUN) dist/*.whl
+	@$(RUN) -m twine check --strict dist/*
+
+wheel: dist ## try the wheel in environments of their own, with each Python that is supported and here
+	@sh scripts/try_wheel.sh $(abspath $(RUN)) dist/*.whl
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) $(DOCS_VENV) docs/_build docs/gallery docs/reference/generated docs/reference/backreferences

@@ -61,6 +61,7 @@ sphinx_gallery_conf = {
     "inspect_global_variables": False,
     "download_all_examples": False,
     "min_reported_time": 0,
+    "write_computation_times": False,  # these pages load scripts from elsewhere
     "show_memory": False,
     "show_signature": False,
     "default_thumb_file": str(HERE / "figures/how_rounds_light.png"),

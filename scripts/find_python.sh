@@ -1,19 +1,21 @@
 #!/bin/sh
 # Print the path of a Python that can run the project, or say what was tried and what to install.
+# With a version such as 3.13 as the argument, only a Python of this version will do.
 #
 # Order: $PYTHON if set (and then nothing else), the one pyenv selects here (.python-version),
 # any other version that pyenv has, then the names that are usual on the PATH. A candidate is
 # run, not trusted by its name: pyenv's shims exist for versions that are not selected.
 
-minimum_major=3
-minimum_minor=12
+minimum=3.12
+wanted=${1:-}
 tried=""
 
 # The interpreter's own path where it is recent enough and can create virtual environments.
 usable() {
-    "$1" - "$minimum_major" "$minimum_minor" 2>/dev/null <<'EOF'
+    "$1" - "$minimum" "$wanted" 2>/dev/null <<'EOF'
 import sys
-if sys.version_info < (int(sys.argv[1]), int(sys.argv[2])):
+minimum, wanted = (tuple(map(int, filter(None, v.split(".")))) for v in sys.argv[1:])
+if sys.version_info < minimum or (wanted and sys.version_info[:2] != wanted):
     sys.exit(1)
 import ensurepip, venv  # Debian and Ubuntu ship these apart
 print(sys.executable)
@@ -44,18 +46,20 @@ else
             [ -x "$installed" ] && [ -n "$(usable "$installed")" ] && try "$installed"
         done
     fi
-    for name in python3.12 python3.13 python3.14 python3 python; do
+    names="python3.12 python3.13 python3.14"
+    [ -z "$wanted" ] || names="python$wanted"
+    for name in $names python3 python; do
         try "$name"
     done
 fi
 
 cat >&2 <<EOF
-pymc_coresets needs Python $minimum_major.$minimum_minor or newer with the venv module. Tried:$tried
+pymc_coresets needs Python ${wanted:-$minimum or newer} with the venv module. Tried:$tried
 
 Any of these gives one:
-  pyenv install $minimum_major.$minimum_minor          (https://github.com/pyenv/pyenv)
-  apt install python$minimum_major.$minimum_minor-venv  (Debian, Ubuntu; "dnf install python$minimum_major.$minimum_minor" on Fedora)
-  brew install python@$minimum_major.$minimum_minor     (macOS)
-or name it yourself: make PYTHON=/path/to/python$minimum_major.$minimum_minor <target>
+  pyenv install ${wanted:-$minimum}          (https://github.com/pyenv/pyenv)
+  apt install python${wanted:-$minimum}-venv  (Debian, Ubuntu; "dnf install python${wanted:-$minimum}" on Fedora)
+  brew install python@${wanted:-$minimum}     (macOS)
+or name it yourself: make PYTHON=/path/to/python${wanted:-$minimum} <target>
 EOF
 exit 1

@@ -131,9 +131,33 @@ def test_names_of_modules_are_unique_and_no_names_of_functions():
     assert functions & set(names) == set()
 
 
-def test_importing_the_package_does_not_load_pyplot():
-    code = "import sys, pymc_coresets; sys.exit('matplotlib.pyplot' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_importing_the_package_loads_what_pymc_loads_and_only_plots_load_pyplot():
+    code = (
+        "import sys, pymc\n"
+        "before = set(sys.modules)\n"
+        "import pymc_coresets\n"
+        "print({n for n in set(sys.modules) - before if not n.startswith('pymc_coresets')})\n"
+        "names = [n for n in pymc_coresets.__all__ if not n.startswith('plot_')]\n"
+        "assert all(getattr(pymc_coresets, name) for name in names)\n"
+        "print('matplotlib.pyplot' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["set()", "False"]
+
+
+def test_names_are_loaded_from_where_type_checkers_find_them():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    typed = {
+        alias.name: node.module.removeprefix("pymc_coresets.")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("pymc_coresets.")
+        for alias in node.names
+    }
+    assert typed == pymc_coresets._HOMES
+    assert sorted(typed) == sorted(pymc_coresets.__all__)
+    assert set(typed) <= set(dir(pymc_coresets))
+    with pytest.raises(AttributeError, match="has no attribute 'build_corset'"):
+        _ = pymc_coresets.build_corset
 
 
 def test_every_exported_name_exists_and_is_documented_with_an_example():

@@ -1,8 +1,7 @@
 """Links of the Markdown files to what GitHub shows and the site does not have as a page.
 
 The sources are written for GitHub: a link leads to a file of the repository, from the folder of the
-file that it stands in. On the site, a link to a part of the README leads to the page that shows
-this part, and a link to another file or folder outside of `docs` is set as code.
+file that it stands in. On the site, a link to a file or folder outside of `docs` is set as code.
 """
 
 import os
@@ -12,18 +11,15 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 _LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\n]+)\]\((?P<path>[^)\s#:]+)(?:#(?P<part>[^)\s]+))?\)")
-_README_PARTS = {"limits": "limits.md"}  # on which page of the site
 
 
 def on_the_site(link: re.Match[str], source: Path, page: Path, docs: Path) -> str:
     """Return what stands on a page for a link of a source; all paths are folders."""
     text, part = link["text"], link["part"]
     target = (source / link["path"]).resolve()
-    if target == docs.parent / "README.md" and part in _README_PARTS:
-        target = docs / _README_PARTS[part]
     if not target.is_relative_to(docs) or target.suffix != ".md":
         return text if text.startswith("`") else f"`{target.relative_to(docs.parent)}`"
-    anchor = f"#{part}" if part and target.name not in _README_PARTS.values() else ""
+    anchor = f"#{part}" if part else ""
     return f"[{text}]({os.path.relpath(target, page)}{anchor})"
 
 

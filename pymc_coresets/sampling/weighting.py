@@ -163,8 +163,10 @@ class Pathfinder:
             from pymc_extras import fit_pathfinder  # noqa: PLC0415
         except ImportError as error:
             raise InvalidOptionError(
-                "weighting='pathfinder' needs the package pymc-extras: "
-                'pip install "pymc-coresets[pathfinder]".'
+                "weighting='pathfinder' needs the package pymc-extras. Its releases ask for a PyMC "
+                "before 6.4, so that pip refuses both together, but they work side by side: "
+                "pip install better-optimize pydantic, then "
+                "pip install --no-deps preliz pymc-extras."
             ) from error
         idata = fit_pathfinder(
             model=_full_model(sampler.loglikelihood),

@@ -350,6 +350,7 @@ def test_values_that_differ_in_a_later_reading_are_noticed():
 def test_libraries_are_loaded_when_they_are_needed_and_named_where_they_are_missing():
     code = (
         "import sys, pymc_coresets\n"
+        "from pymc_coresets import *\n"
         "print([n for n in ('pyarrow.dataset', 'dask', 'polars', 'zarr') if n in sys.modules])\n"
         "sys.modules['pyarrow'] = None\n"
         "try:\n    pymc_coresets.open_rows('flights.parquet')\n"

@@ -27,7 +27,8 @@ FLAGS = (
 
 def pages() -> list[str]:
     """Return the pages of the site, as addresses below its root; none where it is not built."""
-    return sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+    found = (path.relative_to(SITE) for path in SITE.rglob("*.html"))
+    return sorted(path.as_posix() for path in found if path.parts[0] != "_static")
 
 
 def pytest_generate_tests(metafunc):

@@ -1,5 +1,6 @@
 """The Laplace approximation of a model's posterior, on the unconstrained scale."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -21,6 +22,7 @@ _PROPOSALS = 2  # for each draw by importance sampling
 _POLISHING_STEPS = 50
 _NEGLIGIBLE = 1e-10  # nats that a Newton step still promises
 _MOVED = 1e-2  # posterior standard deviations
+_GRADIENTS_ON_RIDGES = 10_000
 
 
 def laplace_draws(
@@ -100,10 +102,10 @@ class LaplaceApproximation:
             names = [v.name for v in space.model.discrete_value_vars]
             raise SamplingError(f"{names!r} are discrete, and have no curvature: {_REMEDY}")
         x = _climb(space)
-        factor = _cholesky(space, x)
-        mode = _polish(space, x, factor)
-        if np.abs(factor.T @ (mode - x)).max() > _MOVED:
-            factor = _cholesky(space, mode)
+        try:
+            mode, factor = _settled(space, x)
+        except SamplingError:
+            mode, factor = _settled(space, _climb_along_ridges(space, x))
         return cls(space, mode, factor)
 
     def offset(self, z: np.ndarray) -> np.ndarray:
@@ -137,16 +139,48 @@ class LaplaceApproximation:
         return positions
 
 
-def _climb(space: Unconstrained) -> np.ndarray:
+def _negative(space: Unconstrained) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
         logp, gradient = space.logp_and_gradient(x)
         return -logp, -gradient
 
+    return negative
+
+
+def _climb(space: Unconstrained) -> np.ndarray:
     options = {"maxiter": 2_000, "maxfun": 10_000}
-    result = minimize(negative, space.start, jac=True, method="L-BFGS-B", options=options)
+    result = minimize(_negative(space), space.start, jac=True, method="L-BFGS-B", options=options)
     if not (np.isfinite(result.fun) and np.isfinite(result.x).all()):
         raise SamplingError(f"The posterior has no mode ({result.message}): {_REMEDY}")
     return np.asarray(result.x)
+
+
+def _climb_along_ridges(space: Unconstrained, x: np.ndarray) -> np.ndarray:
+    """Go on by the curvature, where ridges are so narrow that gradients alone lead nowhere.
+
+    So it is where a scale multiplies what is well determined, as in hierarchies that are not
+    centred.  Where there is no mode, the steps grow until the density is not finite.
+    """
+
+    def curvature(x: np.ndarray) -> np.ndarray:
+        hessian = _negative_hessian(space, x)
+        if not np.isfinite(hessian).all():
+            raise SamplingError(f"The posterior has no mode: {_REMEDY}")
+        return hessian
+
+    options = {"maxiter": max(_GRADIENTS_ON_RIDGES // (4 * space.n_dims), 5), "gtol": 1e-3}
+    negative = _negative(space)
+    result = minimize(negative, x, jac=True, hess=curvature, method="trust-exact", options=options)
+    return np.asarray(result.x)
+
+
+def _settled(space: Unconstrained, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mode near a point, and the Cholesky factor of the negative Hessian there."""
+    factor = _cholesky(space, x)
+    mode = _polish(space, x, factor)
+    if np.abs(factor.T @ (mode - x)).max() > _MOVED:
+        factor = _cholesky(space, mode)
+    return mode, factor
 
 
 def _polish(space: Unconstrained, x: np.ndarray, factor: np.ndarray) -> np.ndarray:

@@ -1,13 +1,13 @@
 """The tangent space at some draws: the exact target of all rows, and vectors of candidates."""
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.source import Look, Potentials
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.problem import Problem, Vector, tangent_vectors
+from pymc_coresets.solving.problem import Matrix, Problem, Vector, tangent_vectors
 
 __all__ = ["default_n_draws", "n_candidates", "problem_at", "tangent_problem"]
 
@@ -15,6 +15,7 @@ _MAX_ENTRIES = 2**25  # of the candidates' tangent vectors: 256 MB
 _HELDOUT = 1 / 5  # of the draws
 _MIN_DRAWS = 20
 _PROBED_ROWS = 1_000  # for the scale of the tangent vectors
+_BLOCK = 1_000  # rows whose vectors are made at a time
 _FEWEST_JUDGES = 30  # effective draws: with fewer, a few of large weight decide
 
 
@@ -150,13 +151,22 @@ def problem_at[D](
     heldout, choosing = np.flatnonzero(is_heldout), np.flatnonzero(~is_heldout)
     judges = None if weights is None else _judges(weights[heldout])
     return Problem(
-        vectors=tangent_vectors(loglik[:, choosing], in_place=True).astype(dtype, copy=False),
+        vectors=_vectors_at(loglik, choosing, dtype),
         target=tangent_vectors(target[choosing]),
         base_weights=look.candidates.base_weights,
         total_norm=look.norm_total,
         heldout_vectors=tangent_vectors(loglik[:, heldout], weights=judges, in_place=True),
         heldout_target=tangent_vectors(target[heldout], weights=judges),
     )
+
+
+def _vectors_at(potentials: Matrix, draws: NDArray[np.intp], dtype: DTypeLike) -> Matrix:
+    """Tangent vectors at some of the draws, made in blocks: together they take much memory."""
+    vectors = np.empty((len(potentials), len(draws)), dtype=dtype)
+    for start in range(0, len(potentials), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        vectors[block] = tangent_vectors(potentials[block][:, draws], in_place=True)
+    return vectors
 
 
 def _judges(weights: Vector) -> Vector | None:

@@ -138,3 +138,15 @@ def test_density_of_the_draws():
     draws, logq = HeavyTailed(location, factor).draw(50, rng=np.random.default_rng(2))
     exact = stats.multivariate_t(location, np.linalg.inv(factor @ factor.T), df=30).logpdf(draws)
     np.testing.assert_allclose(logq - logq[0], exact - exact[0], rtol=1e-10, atol=1e-12)
+
+
+def test_the_mode_on_a_narrow_ridge_is_found():
+    """A scale times variables of scale 1, all but known: c / (2 s^2) + s^2 / (2 0.2^2) - log s."""
+    size = 0.7 ** np.arange(12)
+    y = 0.1 * size * np.random.default_rng(1).normal(size=12)
+    with pm.Model() as model:
+        scale, z = pm.HalfNormal("scale", 0.2), pm.Normal("z", shape=12)
+        pm.Normal("y", scale * size * z, 1e-5, observed=y)
+    found = LaplaceApproximation.of(Unconstrained(model))
+    square = (1 + np.sqrt(1 + 4 * np.sum((y / size) ** 2) / 0.2**2)) * 0.2**2 / 2
+    np.testing.assert_allclose(np.exp(2 * found.mode[0]), square, rtol=1e-3)

@@ -22,8 +22,11 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "citations",
     "mathml",
     "outside_links",
+    "pictures",
+    "unbroken",
 ]
 exclude_patterns = ["_build", "tables", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5"]
 templates_path = ["_templates"]
@@ -60,6 +63,7 @@ sphinx_gallery_conf = {
     "inspect_global_variables": False,
     "download_all_examples": False,
     "min_reported_time": 0,
+    "write_computation_times": False,  # a page of its own, which loads scripts from elsewhere
     "show_memory": False,
     "show_signature": False,
     "default_thumb_file": str(HERE / "figures/how_rounds_light.png"),

@@ -2,7 +2,8 @@
 
 The sources are written for GitHub: a link leads to a file of the repository, from the folder of the
 file that it stands in. On the site, a link to a part of the README leads to the page that shows
-this part, and a link to another file or folder outside of `docs` is set as code.
+this part, a link to another file or folder outside of `docs` is set as code, and a link that shows
+the name of a page's file shows the page's title.
 """
 
 import os
@@ -24,6 +25,8 @@ def on_the_site(link: re.Match[str], source: Path, page: Path, docs: Path) -> st
     if not target.is_relative_to(docs) or target.suffix != ".md":
         return text if text.startswith("`") else f"`{target.relative_to(docs.parent)}`"
     anchor = f"#{part}" if part and target.name not in _README_PARTS.values() else ""
+    if text.endswith(target.name):  # the name of a file: the page's title stands there instead
+        text = ""
     return f"[{text}]({os.path.relpath(target, page)}{anchor})"
 
 

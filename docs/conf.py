@@ -22,8 +22,11 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "citations",
     "mathml",
     "outside_links",
+    "pictures",
+    "unbroken",
 ]
 exclude_patterns = ["_build", "tables", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5"]
 templates_path = ["_templates"]

@@ -26,7 +26,7 @@ def mathml(node: nodes.math | nodes.math_block, display: str) -> str:
 
 def visit_math(self: HTML5Translator, node: nodes.math) -> None:
     """Write a formula within a line."""
-    self.body.append(mathml(node, "inline"))
+    self.body.append(mathml(node, "inline") + "&#8288;")  # a comma after it stays on its line
     raise nodes.SkipNode
 
 

@@ -1,7 +1,8 @@
 """Links of the Markdown files to what GitHub shows and the site does not have as a page.
 
 The sources are written for GitHub: a link leads to a file of the repository, from the folder of the
-file that it stands in. On the site, a link to a file or folder outside of `docs` is set as code.
+file that it stands in. On the site, a link to a file or folder outside of `docs` is set as code,
+and a link that shows the name of a page's file shows the page's title.
 """
 
 import os
@@ -20,6 +21,8 @@ def on_the_site(link: re.Match[str], source: Path, page: Path, docs: Path) -> st
     if not target.is_relative_to(docs) or target.suffix != ".md":
         return text if text.startswith("`") else f"`{target.relative_to(docs.parent)}`"
     anchor = f"#{part}" if part else ""
+    if text.endswith(target.name):  # the name of a file: the page's title stands there instead
+        text = ""
     return f"[{text}]({os.path.relpath(target, page)}{anchor})"
 
 

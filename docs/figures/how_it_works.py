@@ -2,13 +2,15 @@
 
 A logistic regression with two parameters, so that posteriors can be computed on a grid: nothing in
 the pictures is sketched, and nothing but the package chooses rows and weights. Each picture is
-written twice, for light and for dark pages.
+written for light and for dark pages. Those with several panels are written once more for narrow
+pages, with the panels below each other.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -120,9 +122,16 @@ def scatter(ax: Axes, example: Example, ink: Ink, rng: np.random.Generator) -> A
     return heights
 
 
-def draw_vectors(example: Example, rounds: list[Round], ink: Ink) -> Figure:
+def panels(count: int, *, narrow: bool, **shared: bool) -> tuple[Figure, Array]:
+    """Return axes beside each other, or below each other where the page is narrow."""
+    if narrow:
+        return plt.subplots(count, 1, figsize=(4.2, 3 * count), **shared)
+    return plt.subplots(1, count, figsize=(8.6, 3.3), **shared)
+
+
+def draw_vectors(example: Example, rounds: list[Round], ink: Ink, *, narrow: bool) -> Figure:
     """Rows as points of the data, and the same rows as arrows."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.4))
+    figure, (left, right) = panels(2, narrow=narrow)
     rng = np.random.default_rng(5)
     heights = scatter(left, example, ink, rng)
     plane = plane_of_vectors(example, rounds[-1])
@@ -154,9 +163,9 @@ def path(ax: Axes, steps: Array, colour: str, label: str, **style: float) -> Non
     ax.plot(*points.T, color=colour, label=label, **style)
 
 
-def draw_sum(example: Example, rounds: list[Round], ink: Ink) -> Figure:
+def draw_sum(example: Example, rounds: list[Round], ink: Ink, *, narrow: bool) -> Figure:
     """All vectors one after the other, and the chosen ones: both end at the same point."""
-    figure, ax = plt.subplots(figsize=(6.4, 3.8))
+    figure, ax = plt.subplots(figsize=(4.2, 4.2) if narrow else (8.6, 4.2))
     plane, last = plane_of_vectors(example, rounds[-1]), rounds[-1]
     path(ax, plane, ink["faint"], f"all {N_ROWS:,} rows".replace(",", " "), lw=2)
     chosen = last.weights[:, None] * plane[last.rows]
@@ -166,13 +175,13 @@ def draw_sum(example: Example, rounds: list[Round], ink: Ink) -> Figure:
     ax.plot(*total, "*", ms=16, color=ink["blue"], label="the sum over all rows", zorder=4)
     ax.plot(0, 0, "o", ms=9, mfc="none", mec=ink["ink"], label="the start", zorder=4)
     ax.axis("off")
-    figure.legend(frameon=False, loc="outside upper center", ncols=2)
+    figure.legend(frameon=False, loc="outside upper center", ncols=1 if narrow else 2)
     return figure
 
 
-def draw_chosen(example: Example, rounds: list[Round], ink: Ink) -> Figure:
+def draw_chosen(example: Example, rounds: list[Round], ink: Ink, *, narrow: bool) -> Figure:
     """The chosen rows among the data, and what both say of the curve."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.4))
+    figure, (left, right) = panels(2, narrow=narrow)
     rng, last = np.random.default_rng(5), rounds[-1]
     heights = scatter(left, example, ink, rng)
     left.scatter(
@@ -192,9 +201,9 @@ def draw_chosen(example: Example, rounds: list[Round], ink: Ink) -> Figure:
     return figure
 
 
-def draw_rounds(example: Example, rounds: list[Round], ink: Ink) -> Figure:
+def draw_rounds(example: Example, rounds: list[Round], ink: Ink, *, narrow: bool) -> Figure:
     """The coreset's posterior after each round, over that of all rows."""
-    figure, axes = plt.subplots(1, 3, figsize=(8.6, 3.2), sharex=True, sharey=True)
+    figure, axes = panels(3, narrow=narrow, sharex=True, sharey=True)
     everything = example.density(np.arange(N_ROWS), np.ones(N_ROWS))
     titles = [f"{START} uniform rows", "after round 1", "after round 2"]
     for ax, title, done in zip(axes, titles, rounds, strict=True):
@@ -203,8 +212,9 @@ def draw_rounds(example: Example, rounds: list[Round], ink: Ink) -> Figure:
         ax.contour(a, b, example.density(done.rows, done.weights), LEVELS, colors=ink["orange"])
         if done.draws is not None:
             ax.plot(*done.draws.values(), ".", ms=2, color=ink["blue"], alpha=0.4)
-        ax.set(title=title, xlabel="intercept", xlim=(-1.05, -0.35), ylim=(0.75, 1.5))
-    axes[0].set_ylabel("slope")
+        ax.set(title=title, xlabel="intercept", ylabel="slope")
+        ax.set(xlim=(-1.05, -0.35), ylim=(0.75, 1.5))
+        ax.label_outer()
     return figure
 
 
@@ -221,7 +231,7 @@ def coloured(ink: Ink) -> Iterator[None]:
         yield
 
 
-PICTURES: dict[str, Callable[[Example, list[Round], Ink], Figure]] = {
+PICTURES: dict[str, Callable[..., Figure]] = {
     "vectors": draw_vectors,
     "sum": draw_sum,
     "chosen": draw_chosen,
@@ -234,14 +244,12 @@ def main() -> None:
     rng = np.random.default_rng(11)
     example = simulate(rng)
     rounds = construct(example, rng)
-    for name, draw in PICTURES.items():
-        for theme, ink in INK.items():
-            with coloured(ink):
-                figure = draw(example, rounds, ink)
-                figure.savefig(
-                    FOLDER / f"how_{name}_{theme}.png", dpi=170, metadata={"Software": None}
-                )
-                plt.close(figure)
+    for name, theme, width in product(PICTURES, INK, ("", "_narrow")):
+        with coloured(INK[theme]):
+            figure = PICTURES[name](example, rounds, INK[theme], narrow=bool(width))
+            file = FOLDER / f"how_{name}_{theme}{width}.png"
+            figure.savefig(file, dpi=170, metadata={"Software": None})
+            plt.close(figure)
 
 
 if __name__ == "__main__":

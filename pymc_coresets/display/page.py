@@ -78,8 +78,8 @@ def numbers_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for name, *values in rows
     )
     return (
-        f'<div class="pmc-scroll"><table class="pmc-numbers"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(lines)}</tbody></table></div>"
+        '<div class="pmc-scroll" tabindex="0"><table class="pmc-numbers">'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 

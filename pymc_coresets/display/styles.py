@@ -47,11 +47,12 @@ _RULES = """
 .pmc-card .pmc-numbers td,.pmc-card .pmc-numbers thead th{text-align:right;
  font-variant-numeric:tabular-nums;white-space:nowrap}
 .pmc-card .pmc-numbers thead th{color:var(--pmc-faint);font-weight:normal}
+.pmc-card .pmc-numbers thead th:first-child{text-align:left}
 .pmc-card .pmc-numbers tbody th{font-weight:normal}
 .pmc-card .pmc-numbers thead{border-bottom:1px solid var(--pmc-line)}
 .pmc-pictures{display:flex;flex-wrap:wrap;gap:.4em 1.6em}
 .pmc-card figure{margin:0 0 .3em}
-.pmc-card figcaption{font-size:.85em;color:var(--pmc-faint);font-style:normal;text-align:left}
+.pmc-card figcaption{margin:0;font:inherit;font-size:.85em;color:var(--pmc-faint);text-align:left}
 .pmc-area{fill:var(--pmc-blue);fill-opacity:.3;stroke:var(--pmc-blue);stroke-width:1}
 .pmc-dashed{fill:none;stroke:var(--pmc-faint);stroke-dasharray:4 3}
 .pmc-axis{fill:none;stroke:var(--pmc-line)}

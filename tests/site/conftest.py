@@ -27,8 +27,8 @@ FLAGS = (
 
 def pages() -> list[str]:
     """Return the pages of the site, as addresses below its root; none where it is not built."""
-    found = (path.relative_to(SITE) for path in SITE.rglob("*.html"))
-    return sorted(path.as_posix() for path in found if path.parts[0] != "_static")
+    found = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+    return [page for page in found if not page.startswith("_static/")]  # templates of the theme
 
 
 def pytest_generate_tests(metafunc):

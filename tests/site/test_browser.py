@@ -12,11 +12,15 @@ images.forEach(image => { image.loading = 'eager'; });
 await Promise.all(images.map(image => image.decode().catch(() => {})));
 return images.filter(image => !image.naturalWidth).map(image => image.src);
 """
+# Code, tables and formulas may scroll by themselves. Nothing else may be wider than the page, and
+# neither may what scrolls.
 OVERFLOW = """
 const width = document.documentElement.clientWidth;
-if (document.documentElement.scrollWidth <= width) return [];
-return [...document.querySelectorAll('main *')]
+const scrolls = 'pre, .pst-scrollable-table-container, .formula, .pmc-scroll';
+return [...document.querySelectorAll('body *')]
     .filter(element => element.getBoundingClientRect().right > width + 1)
+    .filter(element => !element.parentElement.closest(scrolls) && element.checkVisibility())
+    .filter(element => element.closest('main') || document.documentElement.scrollWidth > width)
     .slice(0, 5).map(element => element.outerHTML.slice(0, 120));
 """
 FROM_ELSEWHERE = """
@@ -25,7 +29,8 @@ return performance.getEntriesByType('resource').map(entry => entry.name)
 """
 AXE = """
 const [rules, done] = arguments;
-const options = rules ? {runOnly: {type: 'rule', values: rules}} : {};
+const options = {resultTypes: ['violations']};
+if (rules) options.runOnly = {type: 'rule', values: rules};
 axe.run(document, options).then(found => done(found.violations.map(violation => ({
     rule: violation.id, impact: violation.impact,
     nodes: violation.nodes.slice(0, 3).map(node => node.html.slice(0, 160))
@@ -42,12 +47,13 @@ def resize(browser, width: int) -> None:
 
 
 def colours(browser, theme: str) -> None:
-    """Show the page in light or dark, as the theme's button does."""
+    """Show the page in light or dark, as the theme's button does, and at once."""
     browser.execute_script(
+        "document.head.insertAdjacentHTML('beforeend',"
+        "    '<style>* { transition: none !important; }</style>');"
         "document.documentElement.dataset.mode = document.documentElement.dataset.theme = "
         "arguments[0]", theme
     )  # fmt: skip
-    time.sleep(0.3)  # transitions of colours
 
 
 def serious(browser, rules: list[str] | None = None) -> list[dict[str, object]]:

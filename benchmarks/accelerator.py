@@ -1,16 +1,18 @@
 """What JAX's device gains: ``python -m benchmarks.accelerator [--rows --most --nuts --tests]``.
 
 Prints the device that JAX found, what it can do at most (bytes moved and operations per second,
-measured), and four tables:
+measured), and five tables:
 
 1. nanoseconds per potential of five models: Numba on the processor, JAX in float64 and float32;
 2. looks at 10^5 rows and more, with the share of the device's bandwidth;
-3. seconds to build, sample and check a coreset of flights, and of a logistic regression;
-4. with ``--nuts``: NumPyro's NUTS on all rows of flights, un-collapsed and collapsed.
+3. seconds to sum PASS statistics, and to compare them with log-likelihoods at 64 draws;
+4. seconds to build, sample and check a coreset of flights, and of a logistic regression;
+5. with ``--nuts``: NumPyro's NUTS on all rows of flights, un-collapsed and collapsed.
 
-Numba and JAX alternate, and the fastest of some runs counts, after a first one that compiles.
-With ``--processor-time`` seconds are those of all cores together, for a machine that is shared.
-Without a GPU there are fewer rows.  ``--tests`` runs the tests of JAX on the device first.
+Numba and JAX alternate, and the fastest of some runs counts, after a first one that compiles; in
+tables 4 and 5 there is one run, which includes that.  With ``--processor-time`` seconds are those
+of all cores together, for a machine that is shared.  Without a GPU there are fewer rows.
+``--tests`` runs the tests of JAX on the device first; ``--markdown FOLDER`` writes the tables.
 """
 
 import argparse
@@ -20,15 +22,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pymc as pm
 from rich.console import Console
 
+from benchmarks.curves import markdown
 from benchmarks.potentials import small_models
-from pymc_coresets import Jax, build_coreset
+from pymc_coresets import Jax, build_coreset, build_pass_glm
 from pymc_coresets.compat.jax_api import device, in_double, jax, jnp
+from pymc_coresets.glm.polynomial.reach import reach_of
+from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import coreset_model
@@ -36,6 +42,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 
 TESTS = (
     "tests/models/test_jax_potentials.py",
+    "tests/unit/test_device_polynomials.py",
     "tests/unit/test_device_rows.py",
     "tests/statistical/test_jax_build.py",
 )
@@ -45,8 +52,37 @@ BACKENDS: Mapping[str, Jax | None] = {
     "JAX float32": Jax(dtype="float32"),
 }
 SMALL = ("student t", "negative binomial", "varying slopes")
+COMPARED = 64  # draws at which `PolynomialSummary.check` looks at all polynomials
 TOUCHED = 3  # times that a look moves each potential at least: written, for the mean, for the sum
 QUIET: Mapping[str, Any] = {"random_seed": 1, "progressbar": False}
+PARTS = ("potentials", "looks", "pass", "coresets", "nuts")
+
+
+class Report:
+    """Prints each line of a table as soon as it is known, and keeps the tables."""
+
+    def __init__(self) -> None:
+        self.console = Console(width=120)
+        self.tables: dict[str, tuple[list[str], list[list[str]]]] = {}
+
+    def say(self, text: str) -> None:
+        self.console.print(text)
+
+    def begin(self, name: str, title: str, headings: Sequence[str]) -> Callable[..., None]:
+        """Return what adds a line to a new table."""
+        self.tables[name] = list(headings), []
+        self.say(f"\n{title}\n{' | '.join(headings)}")
+
+        def add(*cells: str) -> None:
+            self.tables[name][1].append(list(cells))
+            self.say(" | ".join(cells))
+
+        return add
+
+    def write(self, folder: Path) -> None:
+        """Write each table to a file of its own."""
+        for name, (headings, rows) in self.tables.items():
+            (folder / f"accelerator-{name}.md").write_text(markdown(headings, rows) + "\n")
 
 
 class Clock:
@@ -88,17 +124,17 @@ def arithmetic(dtype: str, size: int, repeats: int) -> float:
     return 2 * size**3 / seconds
 
 
-def describe(console: Console, *, large: bool, repeats: int) -> dict[str, float]:
+def describe(report: Report, *, large: bool, repeats: int) -> dict[str, float]:
     """Print what the device is and can do; return its bandwidth by type."""
     found = device()
-    console.print(f"device: {found.device_kind} ({found.platform}), jax {jax.__version__}")
+    report.say(f"device: {found.device_kind} ({found.platform}), jax {jax.__version__}")
+    if not large:
+        report.say("There is no GPU: JAX runs on the processor, and there are fewer rows.")
     speeds = {}
     for dtype in ("float64", "float32"):
         speeds[dtype] = bandwidth(dtype, 2**30 if large else 2**27, repeats)
         operations = arithmetic(dtype, 8192 if large else 1024, repeats)
-        console.print(
-            f"{dtype}: {speeds[dtype] / 1e9:.0f} GB/s moved, {operations / 1e9:.0f} GFLOP/s"
-        )
+        report.say(f"{dtype}: {speeds[dtype] / 1e9:.0f} GB/s moved, {operations / 1e9:.0f} GFLOP/s")
     return speeds
 
 
@@ -111,18 +147,23 @@ def draws_of(model: pm.Model, n_draws: int) -> dict[str, np.ndarray]:
     return dict(space.constrain(space.start + shifts).values)
 
 
-def flights() -> pm.Model:
+def flights(n_rows: int) -> pm.Model:
     import_module("benchmarks.example_models")  # puts the examples on the path
     example = import_module("flights")
-    model: pm.Model = example.build_model(example.load_flights())
+    data = example.load_flights()
+    some = data.sample(n_rows, random_state=1) if n_rows < len(data) else data
+    model: pm.Model = example.build_model(some)
     return model
 
 
-def models(n_obs: int) -> dict[str, Callable[[], pm.Model]]:
+def models(n_obs: int, n_flights: int) -> dict[str, Callable[[], pm.Model]]:
     def small(name: str) -> pm.Model:
         return small_models(n_obs)[name]
 
-    chosen = {"logistic, 20 columns": partial(regression, n_obs, 20), "flights": flights}
+    chosen = {
+        "logistic, 20 columns": partial(regression, n_obs, 20),
+        "flights": partial(flights, n_flights),
+    }
     return chosen | {name: partial(small, name) for name in SMALL}
 
 
@@ -134,14 +175,15 @@ def looks(model: pm.Model, n_draws: int) -> dict[str, Callable[[], object]]:
     }
 
 
-def of_potentials(console: Console, n_obs: int, n_draws: int, repeats: int) -> None:
-    console.print(f"ns per potential in a look, S = {n_draws}: {', '.join(BACKENDS)}")
-    for name, make in models(n_obs).items():
+def of_potentials(report: Report, given: argparse.Namespace) -> None:
+    title = f"1. ns per potential in a look, S = {given.draws}"
+    add = report.begin("potentials", title, ["model", "rows", *BACKENDS])
+    for name, make in models(given.n, given.flights).items():
         model = make()
         n_rows = find_observations(model).n_obs
-        seconds = fastest(looks(model, n_draws), repeats)
-        times = ", ".join(f"{1e9 * s / n_rows / n_draws:.2f}" for s in seconds.values())
-        console.print(f"{name}, {n_rows:,} rows: {times}")
+        seconds = fastest(looks(model, given.draws), given.repeats)
+        times = (f"{1e9 * s / n_rows / given.draws:.2f}" for s in seconds.values())
+        add(name, f"{n_rows:,}", *times)
 
 
 # -- 2. looks --------------------------------------------------------------------------------------
@@ -158,28 +200,57 @@ def regression(n_obs: int, n_columns: int = 5) -> pm.Model:
     return model
 
 
-def of_looks(console: Console, most: int, speeds: Mapping[str, float], n_draws: int) -> None:
-    console.print(f"seconds of a look, S = {n_draws}, 5 columns: {', '.join(BACKENDS)}")
-    n_obs = 100_000
-    while n_obs <= most:
-        seconds = fastest(looks(regression(n_obs), n_draws), 2 if n_obs < 10**7 else 1)
+def of_looks(report: Report, given: argparse.Namespace, speeds: Mapping[str, float]) -> None:
+    title = f"2. seconds of a look at a logistic regression, 5 columns, S = {given.draws}"
+    shares_of = [f"share of the bandwidth, {dtype}" for dtype in speeds]
+    add = report.begin("looks", title, ["rows", *BACKENDS, *shares_of])
+    n_obs = given.least
+    while n_obs <= given.most:
+        seconds = fastest(looks(regression(n_obs), given.draws), 2 if n_obs < 10**7 else 1)
+        moved = TOUCHED * n_obs * given.draws
         shares = [
-            TOUCHED * np.dtype(dtype).itemsize * n_obs * n_draws / seconds[f"JAX {dtype}"] / speed
+            moved * np.dtype(dtype).itemsize / seconds[f"JAX {dtype}"] / speed
             for dtype, speed in speeds.items()
         ]
-        times = ", ".join(f"{s:.3f}" for s in seconds.values())
-        of_bandwidth = ", ".join(f"{share:.0%}" for share in shares)
-        console.print(f"{n_obs:,} rows: {times}; of JAX's bandwidth {of_bandwidth}")
+        times = (f"{s:.3f}" for s in seconds.values())
+        add(f"{n_obs:,}", *times, *(f"{share:.0%}" for share in shares))
         n_obs *= 10
 
 
-# -- 3. coresets -----------------------------------------------------------------------------------
+# -- 3. PASS statistics ----------------------------------------------------------------------------
 
 
-def of_coresets(console: Console, n_rows: int) -> None:
-    console.print("coresets: seconds to build (of it the rounds), sample, check; rows")
-    for name, model in {"flights": flights(), "logistic": regression(n_rows)}.items():
-        for title, backend in BACKENDS.items():
+def of_pass(report: Report, given: argparse.Namespace) -> None:
+    title = "3. seconds of PASS statistics of a logistic regression"
+    kinds = ("Numba", "JAX float64")  # these statistics are in float64 whatever the type
+    steps = [f"{step}, {kind}" for step in ("sum", "compare") for kind in kinds]
+    add = report.begin("pass", title, ["columns", "degree", "rows", *steps])
+    for n_columns, degree in ((20, 2), (200, 2), (20, 6)):
+        model = regression(given.n, n_columns)
+        summing: dict[str, Callable[[], object]] = {}
+        comparing: dict[str, Callable[[], object]] = {}
+        for name in kinds:
+            backend = BACKENDS[name] or "numba"
+            build = partial(build_pass_glm, model, degree=degree, backend=backend, **QUIET)
+            summary = build()
+            held, radius = summary.parts[0], summary.radius
+            summing[name] = partial(Passes(held).statistics, degree, radius)
+            theta = np.zeros((COMPARED, n_columns + 1))
+            comparing[name] = partial(reach_of, held, degree, radius, theta)
+        seconds = [*fastest(summing, 2).values(), *fastest(comparing, 2).values()]
+        add(str(n_columns), str(degree), f"{given.n:,}", *(f"{s:.3f}" for s in seconds))
+
+
+# -- 4. coresets -----------------------------------------------------------------------------------
+
+
+def of_coresets(report: Report, given: argparse.Namespace) -> None:
+    steps = ["build", "of it in rounds, passed", "sample", "check"]
+    title = "4. seconds of a coreset"
+    add = report.begin("coresets", title, ["model", "backend", *steps, "rows of it", "reliable"])
+    chosen = {"flights": flights(given.flights), "logistic": regression(given.rows)}
+    for name, model in chosen.items():
+        for kind, backend in BACKENDS.items():
             sampler = "pymc" if backend is None else "numpyro"
             started = Clock.now()
             coreset = build_coreset(model, backend=backend or "numba", **QUIET)
@@ -188,19 +259,22 @@ def of_coresets(console: Console, n_rows: int) -> None:
             sampled = Clock.now()
             verdict = coreset.check(idata)
             checked = Clock.now()
-            console.print(
-                f"{name}, {title}: {built - started:.1f} "
-                f"({coreset.history.attrs.get('seconds rounds', np.nan):.1f} passed in rounds), "
-                f"{sampled - built:.1f}, {checked - sampled:.1f}; {coreset.size:,} rows"
-                + ("" if verdict.reliable else " (not reliable)")
-            )
+            rounds = coreset.history.attrs.get("seconds rounds", np.nan)
+            seconds = (built - started, rounds, sampled - built, checked - sampled)
+            reliable = "yes" if verdict.reliable else "no"
+            add(name, kind, *(f"{s:.1f}" for s in seconds), f"{coreset.size:,}", reliable)
 
 
-# -- 4. NUTS on all rows ---------------------------------------------------------------------------
+# -- 5. NUTS on all rows ---------------------------------------------------------------------------
 
 
-def of_nuts(console: Console, draws: int) -> None:
-    model = flights()
+def of_nuts(report: Report, given: argparse.Namespace) -> None:
+    if not given.nuts:
+        report.say("\n5. NUTS on all rows takes long: --nuts DRAWS runs it.")
+        return
+    title = f"5. NUTS by NumPyro on all rows of flights, 4 chains of {given.nuts} draws"
+    add = report.begin("nuts", title, ["rows", "how many", "seconds", "ratio"])
+    model = flights(given.flights)
     merged = LogLikelihood(find_observations(model), collapse=True)
     rows = merged.all_rows
     collapsed = coreset_model(merged.observations, rows, rows.base_weights, lean=True)
@@ -208,11 +282,13 @@ def of_nuts(console: Console, draws: int) -> None:
         "un-collapsed": (model, round(merged.total_weight)),
         "collapsed": (collapsed, len(rows)),
     }
+    first = None
     for name, (full, n_rows) in cases.items():
         start = Clock.now()
         pm.sample(
-            draws,
-            tune=draws,
+            given.nuts,
+            tune=given.nuts,
+            chains=4,
             model=full,
             nuts_sampler="numpyro",
             nuts={"chain_method": "vectorized"},
@@ -221,7 +297,8 @@ def of_nuts(console: Console, draws: int) -> None:
             **QUIET,
         )
         seconds = Clock.now() - start
-        console.print(f"flights, NUTS by NumPyro, {name}: {n_rows:,} rows, {seconds:.1f} s")
+        first = seconds if first is None else first
+        add(name, f"{n_rows:,}", f"{seconds:.1f}", f"{first / seconds:.2f}")
 
 
 def run_tests(options: Sequence[str] = ()) -> None:
@@ -230,34 +307,44 @@ def run_tests(options: Sequence[str] = ()) -> None:
         raise SystemExit("The tests of JAX failed on this device.")
 
 
-def main() -> None:
+def arguments(*, large: bool) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    large = device().platform != "cpu"
-    parser.add_argument("--n", type=int, default=10**6 if large else 10**5, help="rows of table 1")
+    parser.add_argument("--n", type=int, default=10**6 if large else 10**5, help="of tables 1, 3")
     parser.add_argument("--draws", type=int, default=500)
+    parser.add_argument("--least", type=int, default=10**5, help="rows of table 2")
     parser.add_argument("--most", type=int, default=10**8 if large else 10**6, help="of table 2")
-    parser.add_argument("--rows", type=int, default=10**7 if large else 10**6, help="of table 3")
+    parser.add_argument("--rows", type=int, default=10**7 if large else 10**6, help="of table 4")
+    parser.add_argument("--flights", type=int, default=10**6, help="rows; all by default")
     parser.add_argument("--nuts", type=int, default=0, help="draws of NUTS on all rows; 0: none")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--tests", action="store_true", help="run the tests of JAX first")
     parser.add_argument("--processor-time", action="store_true", help="of all cores together")
-    parser.add_argument("--only", choices=("potentials", "looks", "coresets", "nuts"))
-    options = parser.parse_args()
-    if options.tests:
+    parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS)
+    parser.add_argument("--markdown", type=Path, help="folder to write the tables to")
+    return parser.parse_args()
+
+
+def main() -> None:
+    large = device().platform != "cpu"
+    given = arguments(large=large)
+    if given.tests:
         run_tests()
-    if options.processor_time:
+    if given.processor_time:
         Clock.now = staticmethod(time.process_time)
-    console = Console(width=120)
-    speeds = describe(console, large=large, repeats=options.repeats)
-    wanted = {options.only} if options.only else {"potentials", "looks", "coresets", "nuts"}
-    if "potentials" in wanted:
-        of_potentials(console, options.n, options.draws, options.repeats)
-    if "looks" in wanted:
-        of_looks(console, options.most, speeds, options.draws)
-    if "coresets" in wanted:
-        of_coresets(console, options.rows)
-    if "nuts" in wanted and options.nuts:
-        of_nuts(console, options.nuts)
+    report = Report()
+    speeds = describe(report, large=large, repeats=given.repeats)
+    parts: Mapping[str, Callable[[], None]] = {
+        "potentials": partial(of_potentials, report, given),
+        "looks": partial(of_looks, report, given, speeds),
+        "pass": partial(of_pass, report, given),
+        "coresets": partial(of_coresets, report, given),
+        "nuts": partial(of_nuts, report, given),
+    }
+    for name in PARTS:
+        if name in given.only:
+            parts[name]()
+            if given.markdown:
+                report.write(given.markdown)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
+from pymc_coresets.potentials.backends.choice import Jax, backend_of, require_own_process
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import likelihood_of_stored, rows_of_dataset
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
@@ -323,6 +324,7 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         *,
         rows: RowSource | None = None,
         executor: Any = None,  # noqa: ANN401 - of several libraries
+        backend: str | Jax = "numba",
     ) -> Self:
         """Read a coreset from a file; with the model given again it is complete.
 
@@ -337,6 +339,8 @@ class Coreset(Updatable, Readable, StandIn[Check]):
             The rows that it was built from, if any.  Without them it cannot be checked.
         executor : Executor or Client, optional
             Who reads and evaluates these rows from now on, see `build_coreset`.
+        backend : {"numba", "jax"} or Jax, default "numba"
+            Who evaluates all rows from now on, see `build_coreset`; the file does not say.
 
         Returns
         -------
@@ -348,7 +352,8 @@ class Coreset(Updatable, Readable, StandIn[Check]):
             If the file is missing, damaged, or no coreset's; or if the model has another number
             of observations, other free variables, or other data in the coreset's rows.
         InvalidOptionError
-            If `model` is no model, or h5netcdf is not installed.
+            If `model` is no model, there is no such backend or it does not go with `executor`, or
+            h5netcdf is not installed.
 
         Warns
         -----
@@ -364,10 +369,12 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         or directory: 'nowhere.nc'. (docs: troubleshooting#coresets-in-files)
         """
         model = current_model() if model is None else given_model(model)
+        evaluated_by = backend_of(backend)
+        require_own_process(evaluated_by, executor)
         stored = stored_coreset(path)
         if model is None:
             return cls(**stored, loglikelihood=None)
-        loglik = likelihood_of_stored(model, stored, rows, executor)
+        loglik = likelihood_of_stored(model, stored, rows, executor, backend=evaluated_by)
         if stored["data"] is None:
             found = fingerprints(loglik.observations, stored["indices"])
             compare_fingerprints(stored["built_from"], found)

@@ -1,6 +1,7 @@
 """PASS-GLM: from a generalised linear model to polynomial approximate sufficient statistics."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from pymc_coresets.options import (
     positive_number,
     whole_number,
 )
+from pymc_coresets.potentials.backends.choice import Jax, backend_of, require_own_process
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import (
     check_rows,
@@ -61,6 +63,7 @@ def build_pass_glm(  # noqa: PLR0913
     dim: str | Sequence[str] | None = None,
     rows: RowSource | None = None,
     executor: Any = None,  # noqa: ANN401 - of several libraries
+    backend: str | Jax = "numba",
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool = True,
 ) -> PolynomialSummary:
@@ -113,6 +116,10 @@ def build_pass_glm(  # noqa: PLR0913
         Who reads and sums such rows: a `concurrent.futures.Executor`, such as a
         ``ProcessPoolExecutor``, or the client of a Dask cluster; by default threads of this
         process.  The result is the same, bit by bit.
+    backend : {"numba", "jax"} or Jax, default "numba"
+        Who evaluates all rows, in `PolynomialSummary.check` and the like, too: see `build_coreset`.
+        JAX sums polynomials on its device, in float64 whatever its type; but sparse designs, and
+        those of `rank`, are summed by the processor all the same.
     random_seed : int or Generator, optional
         For comparing with PyMC's own log-likelihood at random points, and for ``radius="auto"``.
     progressbar : bool, default True
@@ -207,6 +214,8 @@ def build_pass_glm(  # noqa: PLR0913
     rng, show_bars = generator(random_seed), flag("progressbar", progressbar)
     rank = _checked_rank(rank, degree)
     check_rows(rows, executor, collapse=False, allow_local=False)
+    evaluated_by = backend_of(backend)
+    require_own_process(evaluated_by, executor)
     model = given_model(model)
     if POLYNOMIAL in model.named_vars:
         raise UnsupportedModelError(
@@ -216,6 +225,7 @@ def build_pass_glm(  # noqa: PLR0913
         with report.part("reading the model"):
             model = model if given is None else fix_variables(model, given)
             where: dict[str, Any] = {"observed": names, "dim": dim}
+            where["backend"] = evaluated_by
             held = _predictor(model, rows, where)
             check_size(degree, len(held.names))
             if rank is not None:
@@ -240,7 +250,9 @@ def _predictor(
 ) -> LinearPredictor:
     """Take the model apart, without reading any rows but its own."""
     if rows is None:
-        return find_linear_predictor(find_observations(model, **where))
+        backend, of_terms = where["backend"], {name: where[name] for name in ("observed", "dim")}
+        found = find_linear_predictor(find_observations(model, **of_terms))
+        return replace(found, backend=backend)
     return find_linear_predictor(template_of_rows(model, rows.columns, **where).observations)
 
 
@@ -252,7 +264,7 @@ def _verified(
 ) -> PredictorRows:
     """Compare what came of the model with PyMC before any work is done, and check the rows."""
     if rows is None:
-        verify(LogLikelihood(found.observations), rng=rng)
+        verify(LogLikelihood(found.observations, backend=found.backend), rng=rng)
         return found
     model = found.observations.model
     return StreamedPredictor.of(likelihood_of_rows(model, rows, **where, rng=rng))

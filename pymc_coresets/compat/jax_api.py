@@ -18,12 +18,36 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
 from pytensor.link.jax.dispatch import jax_funcify
+from pytensor.scalar.math import Log1mexp
 
 __all__ = ["device", "device_memory", "in_double", "in_single", "jax", "jnp", "translated"]
 
 _INLINING = 47.9  # after all rewrites that stabilise
+_LOG_HALF = -0.6931471805599453  # where the other formula is as good
 
 _lock = RLock()
+
+
+def _log1mexp(x: Any) -> Any:  # noqa: ANN401
+    """Compute log(1 - exp(x)) for x <= 0."""
+    return jnp.where(x < _LOG_HALF, jnp.log1p(-jnp.exp(x)), jnp.log(-jnp.expm1(x)))
+
+
+def _slope_of_log1mexp(values: tuple[Any], changes: tuple[Any]) -> tuple[Any, Any]:
+    # Close to 0, JAX's own derivative is NaN although the value is finite; at 0, where the value is
+    # not, any will do, but NaN would spoil branches that are not taken.
+    [x], [change] = values, changes
+    below = jnp.where(x < 0, x, -1.0)
+    return _log1mexp(x), jnp.where(x < 0, -1 / jnp.expm1(-below), 0.0) * change
+
+
+_smooth_log1mexp: Any = jax.custom_jvp(_log1mexp)
+_smooth_log1mexp.defjvp(_slope_of_log1mexp)
+
+
+@jax_funcify.register(Log1mexp)
+def _translated_log1mexp(op: Log1mexp, **_: Any) -> Any:  # noqa: ANN401, ARG001
+    return _smooth_log1mexp
 
 
 def translated(

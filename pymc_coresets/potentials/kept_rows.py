@@ -9,6 +9,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import likelihood_of_rows, named_arrays, template_of_rows
 from pymc_coresets.reading.observations import Observations, find_observations
@@ -127,6 +128,8 @@ def likelihood_of_stored(
     stored: Mapping[str, Any],
     rows: RowSource | None,
     executor: Any = None,  # noqa: ANN401 - of several libraries
+    *,
+    backend: Jax | None = None,
 ) -> LogLikelihood:
     """Derive the potentials that a stored coreset was built from, from its model.
 
@@ -141,6 +144,8 @@ def likelihood_of_stored(
         The rows that it was built from.
     executor : Executor or Client, optional
         Who reads and evaluates them, see `engine_of`.
+    backend : Jax, optional
+        See `LogLikelihood`.
 
     Raises
     ------
@@ -153,8 +158,9 @@ def likelihood_of_stored(
     if executor is not None and (kept is None or rows is None):
         raise no_rows_for(executor)
     if kept is None:
-        return _of_all(model, stored)
-    where = {"observed": settings["observed"], "dim": settings["dim"]}
+        return _of_all(model, stored, backend)
+    where: dict[str, Any] = {name: settings[name] for name in ("observed", "dim")}
+    where["backend"] = backend
     if rows is not None:
         rng = np.random.default_rng(0)
         loglik = likelihood_of_rows(model, rows, **where, rng=rng, executor=executor)
@@ -171,8 +177,9 @@ def likelihood_of_stored(
     return template.reading(absent)
 
 
-def _of_all(model: pm.Model, stored: Mapping[str, Any]) -> LogLikelihood:
-    loglik = LogLikelihood(find_observations(model, **stored["settings"]), collapse="auto")
+def _of_all(model: pm.Model, stored: Mapping[str, Any], backend: Jax | None) -> LogLikelihood:
+    found = find_observations(model, **stored["settings"])
+    loglik = LogLikelihood(found, collapse="auto", backend=backend)
     if loglik.observations.n_obs != stored["n_observations"]:
         raise InvalidDataError(
             f"The coreset was built for {stored['n_observations']} observations, but the model "

@@ -20,6 +20,7 @@ from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import ApproximationCheck
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
+from pymc_coresets.potentials.backends.choice import Jax, backend_of, require_own_process
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import check_rows
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
@@ -40,7 +41,7 @@ _IMPOSSIBLE = (
 )
 
 
-def check_approximation(
+def check_approximation(  # noqa: PLR0913
     model: pm.Model | None,
     idata: xr.DataTree | xr.Dataset,
     log_density: ArrayLike | xr.DataArray | DensityOfPoints | pm.MeanField | pm.FullRank,
@@ -50,6 +51,7 @@ def check_approximation(
     dim: str | Sequence[str] | None = None,
     rows: RowSource | None = None,
     executor: Any = None,  # noqa: ANN401 - of several libraries
+    backend: str | Jax = "numba",
 ) -> ApproximationCheck:
     """Say how far draws of an approximation of the posterior can be trusted.
 
@@ -74,7 +76,7 @@ def check_approximation(
         order.  What `pymc.fit` returned serves as it is.
     draws : int, optional
         Evaluate that many draws, evenly spread, whatever they show.
-    observed, dim, rows, executor
+    observed, dim, rows, executor, backend
         As in `build_coreset`.
 
     Returns
@@ -123,6 +125,8 @@ def check_approximation(
     """
     draws = None if draws is None else whole_number("draws", draws, least=MIN_DRAWS)
     check_rows(rows, executor, collapse="auto", allow_local=False)
+    evaluated_by = backend_of(backend)
+    require_own_process(evaluated_by, executor)
     posterior = posterior_dataset(idata, "idata")
     model = full_model(model)
     space = Unconstrained(model)
@@ -131,7 +135,7 @@ def check_approximation(
         posterior = _holding(posterior, density)
         density = None
     where: Any = {"observed": observed, "dim": dim, "rows": rows, "executor": executor}
-    where["allow_local"] = rows is None  # all draws are there
+    where |= {"allow_local": rows is None, "backend": evaluated_by}  # all draws are there
     loglik = likelihood_of_model(model, **where, rng=np.random.default_rng(0))
     ratios = _Ratios(loglik, space, density)
     tree = xr.DataTree.from_dict({"posterior": posterior})

@@ -193,6 +193,7 @@ class Growth:
 
     def __init__(self, template: LogLikelihood, options: StreamOptions) -> None:
         self.template, self.options = template, options
+        _ = template.kernel  # so that all chunks share what is compiled
 
     # -- states --------------------------------------------------------------------------------
 

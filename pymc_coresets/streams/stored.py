@@ -10,6 +10,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
@@ -65,7 +66,7 @@ def tree_of_state(
 
 
 def template_of_tree(
-    tree: xr.DataTree, model: pm.Model
+    tree: xr.DataTree, model: pm.Model, *, backend: Jax | None = None
 ) -> tuple[LogLikelihood, StreamOptions, Settings]:
     """Read the model again, and how the stream was begun.
 
@@ -90,8 +91,8 @@ def template_of_tree(
         raise InvalidDataError(
             f"This is not the state of a stream: {error}. Give what CoresetStream.state() returned."
         ) from error
-    observed, dim = settings["observed"], settings["dim"]
-    template = template_of_rows(model, columns, observed=observed, dim=dim)
+    where: dict[str, Any] = {name: settings[name] for name in ("observed", "dim")}
+    template = template_of_rows(model, columns, **where, backend=backend)
     return template, options, settings
 
 

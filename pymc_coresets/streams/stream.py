@@ -19,6 +19,7 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, names_of, positive_number, whole_number
+from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.verification import verify_form
@@ -73,6 +74,8 @@ class CoresetStream:
         draws come from its posterior, 1.4 times as wide.  An epoch takes about a second.
     observed, dim : str or sequence of str, optional
         As for `build_coreset`.
+    backend : {"numba", "jax"} or Jax, default "numba"
+        Who evaluates the rows of chunks at the draws, see `build_coreset`.
     random_seed : int or Generator, optional
         The result is reproducible from it.
 
@@ -136,10 +139,11 @@ class CoresetStream:
         epoch_growth: float = 8.0,
         observed: str | Sequence[str] | None = None,
         dim: str | Sequence[str] | None = None,
+        backend: str | Jax = "numba",
         random_seed: int | np.random.Generator | None = None,
     ) -> None:
         model = full_model(model)
-        rng = generator(random_seed)
+        evaluated_by, rng = backend_of(backend), generator(random_seed)
         _check_options(size=size, draws=draws, tolerance=tolerance, epoch_growth=epoch_growth)
         self._settings: Settings = {
             "observed": names_of("observed", observed),
@@ -147,7 +151,8 @@ class CoresetStream:
             "allow_local": False,
         }
         source = rows_given(pilot)
-        loglik = likelihood_of_rows(model, source, observed=observed, dim=dim, rng=rng.spawn(1)[0])
+        where: dict[str, Any] = {"observed": observed, "dim": dim, "backend": evaluated_by}
+        loglik = likelihood_of_rows(model, source, **where, rng=rng.spawn(1)[0])
         verify_form(loglik)
         n_dims = loglik.n_dims
         n_chosen = RiemannianPursuit().default_size(n_dims, 2**31) if size is None else size
@@ -307,8 +312,8 @@ class CoresetStream:
         Returns
         -------
         xarray.DataTree
-            For instance for its `to_netcdf`.  A stream that is restored from it goes on with the
-            same bits as this one.
+            For instance for its `to_netcdf`.  A stream that is restored from it, with the same
+            backend, goes on with the same bits as this one.
 
         Examples
         --------
@@ -329,7 +334,9 @@ class CoresetStream:
         )
 
     @classmethod
-    def restore(cls, model: pm.Model | None, state: xr.DataTree) -> Self:
+    def restore(
+        cls, model: pm.Model | None, state: xr.DataTree, *, backend: str | Jax = "numba"
+    ) -> Self:
         """Return the stream that had a state.
 
         Parameters
@@ -338,15 +345,18 @@ class CoresetStream:
             The stream's; by default that of the context.
         state : xarray.DataTree
             From `state`, perhaps stored in between.
+        backend : {"numba", "jax"} or Jax, default "numba"
+            Who evaluates rows from now on: the state does not say.
 
         Raises
         ------
         InvalidOptionError
-            If `state` is no DataTree.
+            If `state` is no DataTree, or there is no such backend.
         InvalidDataError
             If the state is no stream's, or the model has other free variables or data containers.
         """
-        template, options, settings = template_of_tree(state, given_model(model))
+        found = template_of_tree(state, given_model(model), backend=backend_of(backend))
+        template, options, settings = found
         restored = cls.__new__(cls)
         restored._settings = settings  # noqa: SLF001
         restored._begin(Growth(template.reading(rows_gone()), options))  # noqa: SLF001

@@ -27,6 +27,7 @@ QUICK = {
     "varying slopes of all covariates",
     "zero-inflated poisson",
     "censored normal on both sides",
+    "censored weibull",  # a derivative close to where log(1 - exp(x)) is infinite
     "normal mixture",
     "missing values imputed",
     "normal vectors with a mean of each row",
@@ -60,7 +61,8 @@ def test_the_quick_kinds_are_in_the_zoo():
 def test_potentials_are_those_of_pymc_and_of_numba(kind, on_jax):
     draws = kind.reference.draws
     found = on_jax.matrix(draws, finite=False)
-    assert_allclose(found, kind.reference.loglik, rtol=1e-10, atol=1e-10)
+    # PyMC rounds some constants of a Gaussian to single precision.
+    assert_allclose(found, kind.reference.loglik, rtol=1e-8, atol=1e-9)
     assert_allclose(found, kind.loglik.matrix(draws, finite=False), rtol=1e-10, atol=1e-10)
 
 

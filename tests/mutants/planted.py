@@ -479,6 +479,15 @@ PLANTED = [
         ("if i == row.axis else n", "if i == 0 else n"),
     ),
     *plant(
+        "glm/device_polynomials.py",
+        ("[power * weights for power", "[power for power"),
+        ("powers[j + k] * offset**k", "powers[j + k]"),
+        ("for power in powers[::-1]", "for power in powers"),
+        ("jnp.abs(eta) > radius) @ counts", "jnp.abs(eta) > radius)"),
+        ("rows.in_predictor(block)", "pass"),
+        ("self.total_weight += len(design) if weights is None else", "self.total_weight +="),
+    ),
+    *plant(
         "potentials/backends/device_rows.py",
         ("np.zeros(1) if number < 0 else array[-1:]", "array[-1:]"),
         ("else array[-1:]", "else 0 * array[-1:] - 1"),

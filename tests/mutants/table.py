@@ -141,6 +141,7 @@ TESTS = {
     "methods/fixed_draws": (BUILD,),
     "methods/job": (BUILD,),
     "glm/": (LINEAR, SENSITIVITY, PASS_GLM),
+    "glm/device_polynomials": (*unit("device_polynomials"), JAX_BUILD),
     "glm/logistic/": (*unit("sensitivity", "clustering"), SENSITIVITY),
     "glm/logistic/streamed_sensitivity": (SENSITIVITY_OF_ROWS,),
     "glm/polynomial/": (*unit("polynomial"), PASS_GLM),

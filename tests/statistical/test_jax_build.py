@@ -7,9 +7,22 @@ import pymc as pm
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_coresets import InvalidOptionError, Jax, build_coreset, open_rows
+from pymc_coresets import (
+    Coreset,
+    CoresetStream,
+    GaussianApproximation,
+    InvalidOptionError,
+    Jax,
+    build_coreset,
+    build_pass_glm,
+    check_approximation,
+    open_rows,
+)
 from pymc_coresets.potentials.backends import choice
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import likelihood_of_model
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.weighting import Laplace
 
@@ -58,9 +71,93 @@ def test_many_chains_in_one_program_and_their_check(coresets, sampler):
     assert coreset.check(idata).reliable
 
 
+@pytest.mark.slow
+def test_nutpie_takes_the_density_from_jax(coresets):
+    pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
+    _, coreset = coresets
+    options = {"draws": 100, "tune": 200, "chains": 2, "quiet": True}
+    idata = coreset.sample(nuts_sampler="nutpie", backend="jax", **options, **QUIET)
+    assert idata["posterior"].sizes["chain"] == 2
+    assert coreset.check(idata).reliable
+
+
 def test_pickled_coresets_keep_their_backend(coresets):
     copy = pickle.loads(pickle.dumps(coresets[1]))
     assert copy.loglikelihood.backend == Jax()
+
+
+def test_coresets_from_files_take_any_backend(coresets, model, tmp_path):
+    pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
+    path, [by_numba, _] = tmp_path / "coreset.nc", coresets
+    by_numba.to_netcdf(path)
+    again = Coreset.from_netcdf(path, model, backend="jax")
+    assert again.loglikelihood.backend == Jax()
+    idata = by_numba.importance_draws(64, random_seed=1)
+    assert_allclose(again.log_ratios(idata), by_numba.log_ratios(idata), atol=1e-8)
+
+
+# -- other things that evaluate all rows -----------------------------------------------------------
+
+
+def test_streams_by_jax_have_the_sums_of_numba():
+    data = columns()
+    template = poisson({name: column[:20] for name, column in data.items()})
+    pilot, chunk = ({n: c[i : i + N // 2] for n, c in data.items()} for i in (0, N // 2))
+    stream = CoresetStream(template, pilot=pilot, size=20, random_seed=1, backend="jax")
+    stream.update(chunk)
+    state = stream._state
+    whole = LogLikelihood(find_observations(poisson(data))).look(state.epoch.draws)
+    assert_allclose(state.seen.total, whole.total, rtol=1e-9, atol=1e-7)
+    restored = CoresetStream.restore(template, stream.state(), backend="jax")
+    restored.update(chunk)
+    stream.update(chunk)
+    np.testing.assert_array_equal(restored._state.seen.total, stream._state.seen.total)
+    coreset = restored.coreset()
+    assert coreset.loglikelihood.backend == Jax()
+    assert coreset.n_observations == 3 * N // 2
+
+
+def test_approximations_are_judged_by_either_backend(model):
+    space = Unconstrained(model)
+    proposal = Laplace().draw(
+        CoresetSampler(likelihood_of_model(model, rng=np.random.default_rng(1))),
+        200,
+        rng=np.random.default_rng(2),
+    )
+    points = space.free(proposal)
+    gaussian = GaussianApproximation(points.mean(axis=0), np.cov(points.T))
+    idata = gaussian.draw(model, 100, random_seed=1)
+    found = [check_approximation(model, idata, gaussian, backend=b) for b in ("numba", "jax")]
+    assert_allclose(found[1].kl, found[0].kl, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_pass_statistics_by_either_backend(elsewhere):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(N, 3))
+    y = rng.binomial(1, 1 / (1 + np.exp(-x @ [1.0, -0.5, 0.2])))
+
+    def logistic(x, y):
+        with pm.Model() as model:
+            eta = pm.Data("x", x) @ pm.Normal("b", 0, 10, shape=3)
+            pm.Bernoulli("likelihood", logit_p=eta, observed=pm.Data("y", y))
+        return model
+
+    expected = build_pass_glm(logistic(x, y), radius=3.0, **QUIET)
+    if elsewhere:
+        rows = open_rows(
+            lambda: ({"x": x[i : i + 700], "y": y[i : i + 700]} for i in range(0, N, 700))
+        )
+        options = {"rows": rows, "backend": Jax(dtype="float32")}
+        summary = build_pass_glm(logistic(x[:20], y[:20]), radius=3.0, **options, **QUIET)
+    else:
+        summary = build_pass_glm(logistic(x, y), radius=3.0, backend="jax", **QUIET)
+    for moment, wanted in zip(summary.statistics.moments, expected.statistics.moments, strict=True):
+        assert_allclose(moment, wanted, rtol=1e-10, atol=1e-10 * np.abs(wanted).max())
+    found, check = (each.check(random_seed=1) for each in (summary, expected))
+    assert_allclose(found.max_error, check.max_error, rtol=1e-8)
+    assert found.outside == pytest.approx(check.outside)
+    assert_allclose(found.draws.kl, check.draws.kl, rtol=1e-2)
 
 
 @pytest.mark.slow

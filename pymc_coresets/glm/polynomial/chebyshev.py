@@ -134,7 +134,7 @@ class RowPolynomials:
         place: Callable[[int], str] = "row {}".format,
     ) -> None:
         self.degree, self.radius = degree, float(radius)
-        self.offset, self._place = offset, place
+        self.response, self.offset, self._place = response, offset, place
         self.loglik = loglik
         self._nodes, self._fit = chebyshev_fit(degree, radius)
         self._responses: _Distinct | None = _Distinct(response)

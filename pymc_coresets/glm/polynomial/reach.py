@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.polynomial.polynomial import polyval
@@ -12,10 +12,13 @@ from scipy import sparse
 
 from pymc_coresets.glm.golden import spread_rows
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials
-from pymc_coresets.glm.polynomial.replacement import row_polynomials
+from pymc_coresets.glm.polynomial.replacement import polynomials_on_device, row_polynomials
 from pymc_coresets.glm.predictor.model_parts import PredictorBlock
 from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows
 from pymc_coresets.solving.problem import Matrix, Vector
+
+if TYPE_CHECKING:
+    from pymc_coresets.glm.device_polynomials import DevicePolynomials
 
 __all__ = ["Reach", "SpreadRows", "predictor_reach", "reach_of"]
 
@@ -91,7 +94,8 @@ def reach_of(part: PredictorRows, degree: int, radius: float, coefficients: Matr
     5.0
     """
     spread = SpreadRows(part.n_obs, coefficients.shape[1])
-    work = partial(_reached, degree, radius, coefficients, spread)
+    on_device = polynomials_on_device(part.held, degree)
+    work = partial(_reached, degree, radius, coefficients, spread, on_device)
     reaches = []
     for reach, kept in part.of_parts(work, None):
         reaches.append(reach)
@@ -105,13 +109,15 @@ def _reached(
     radius: float,
     coefficients: Matrix,
     spread: "SpreadRows",
+    on_device: "DevicePolynomials | None",
     blocks: Iterator[PredictorBlock],
     _: object,
 ) -> tuple[Reach, "SpreadRows"]:
     reaches = []
     for block in blocks:
         rows = row_polynomials(block.found, degree, radius)
-        reaches.append(predictor_reach(block.found.design, rows, coefficients, block.weights))
+        given = block.found.design, rows, coefficients, block.weights
+        reaches.append(predictor_reach(*given, on_device=on_device))
         spread = spread.joined(spread.of_block(block))
     return sum(reaches[1:], start=reaches[0]), spread
 
@@ -125,6 +131,8 @@ def predictor_reach(
     rows: RowPolynomials,
     coefficients: Matrix,
     weights: Vector | None = None,
+    *,
+    on_device: "DevicePolynomials | None" = None,
 ) -> Reach:
     """Compare the rows' polynomials with their log-likelihoods at the predictors of some draws.
 
@@ -137,6 +145,8 @@ def predictor_reach(
     coefficients : ndarray of shape (n_draws, n_coefficients)
     weights : ndarray of shape (n_obs,), optional
         How many rows each row stands for; 1 by default.
+    on_device : DevicePolynomials, optional
+        What compares them; by default, the processor.
 
     Returns
     -------
@@ -153,9 +163,21 @@ def predictor_reach(
     >>> predictor_reach(np.array([[1.0], [10.0]]), rows, np.array([[0.5]])).outside
     0.5
     """
-    n_obs, n_draws = design.shape[0], len(coefficients)
-    counts = np.ones(n_obs) if weights is None else weights
-    step = max(64, _BLOCK_ENTRIES // n_draws)
+    counts = np.ones(design.shape[0]) if weights is None else weights
+    compared = _compared if on_device is None else on_device.compared
+    outside, error = compared(design, rows, coefficients, counts)
+    n_obs, n_draws = float(counts.sum()), len(coefficients)
+    return Reach(n_obs=n_obs, n_outside=outside, n_draws=n_draws, max_error=error)
+
+
+def _compared(
+    design: NDArray[Any] | sparse.csr_array,
+    rows: RowPolynomials,
+    coefficients: Matrix,
+    counts: Vector,
+) -> tuple[float, float]:
+    """Return the number of predictors outside the radius, and the largest error."""
+    n_obs, step = design.shape[0], max(64, _BLOCK_ENTRIES // len(coefficients))
     outside, error = 0.0, 0.0
     for start in range(0, n_obs, step):
         block = slice(start, min(start + step, n_obs))
@@ -163,7 +185,7 @@ def predictor_reach(
         outside += float(counts[block] @ np.count_nonzero(np.abs(eta) > rows.radius, axis=1))
         polynomial = polyval(eta, rows.in_predictor(block).T[:, :, None], tensor=False)
         error = max(error, float(np.abs(rows.loglik(eta, block) - polynomial).max()))
-    return Reach(n_obs=float(counts.sum()), n_outside=outside, n_draws=n_draws, max_error=error)
+    return outside, error
 
 
 class SpreadRows:

@@ -1,6 +1,6 @@
 """The model in which polynomial statistics replace the likelihood of all rows."""
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pymc as pm
@@ -20,9 +20,13 @@ from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.rewrite import replace_terms
 from pymc_coresets.reading.unconstrained import Unconstrained
 
+if TYPE_CHECKING:
+    from pymc_coresets.glm.device_polynomials import DevicePolynomials
+
 __all__ = [
     "POLYNOMIAL",
     "polynomial_model",
+    "polynomials_on_device",
     "row_polynomials",
     "verify_polynomial_model",
 ]
@@ -62,6 +66,30 @@ def row_polynomials(found: LinearPredictor, degree: int, radius: float) -> RowPo
         radius=radius,
         place=found.place,
     )
+
+
+def polynomials_on_device(found: LinearPredictor, degree: int) -> "DevicePolynomials | None":
+    """Return what computes with the polynomials on a device.
+
+    None where the backend has none, or the design is sparse: the processor adds up its products.
+
+    Examples
+    --------
+    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
+    >>> found = find_linear_predictor(find_observations(model))
+    >>> polynomials_on_device(found, 2) is None
+    True
+    """
+    if found.backend is None or not isinstance(found.design, np.ndarray):
+        return None
+    # JAX is optional, and takes a second to load.
+    from pymc_coresets.glm.device_polynomials import DevicePolynomials  # noqa: PLC0415
+
+    key = ("on the device", degree)
+    return found.link.compiled(key, lambda: DevicePolynomials(found.link, degree))
 
 
 def polynomial_model(found: LinearPredictor, statistics: PolynomialStatistics) -> pm.Model:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from operator import add
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +16,13 @@ from pymc_coresets.glm.polynomial.frequent_directions import FrequentDirections
 from pymc_coresets.glm.polynomial.independent import IndependentPrior, independent_prior
 from pymc_coresets.glm.polynomial.prior import GaussianPrior, gaussian_prior
 from pymc_coresets.glm.polynomial.reach import SpreadRows
-from pymc_coresets.glm.polynomial.replacement import row_polynomials
+from pymc_coresets.glm.polynomial.replacement import polynomials_on_device, row_polynomials
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics, PolynomialSums
 from pymc_coresets.glm.predictor.model_parts import PredictorBlock, coefficient_draws
 from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows
+
+if TYPE_CHECKING:
+    from pymc_coresets.glm.device_polynomials import DeviceSums
 
 __all__ = ["Passes"]
 
@@ -65,11 +69,7 @@ class Passes:
 
         `show` is called with the number of rows of each block, or of each task of rows elsewhere.
         """
-        sketch = None
-        if self.rank is not None:
-            scales = self._independent_prior.scales
-            sketch = partial(FrequentDirections, rank=self.rank, scales=scales)
-        work = partial(_summed, degree, radius, sketch)
+        work = partial(_summed, self._sums(degree, radius))
         weights, parts = zip(*self.part.of_parts(work, show), strict=True)
         total: PolynomialStatistics = reduce(add, parts)
         return replace(total, n_obs=round(sum(weights)))
@@ -108,6 +108,17 @@ class Passes:
         )
         return radius
 
+    def _sums(self, degree: int, radius: float) -> "Callable[[], PolynomialSums | DeviceSums]":
+        """Return what makes sums of no rows yet, on a device where that can have them."""
+        if self.rank is not None:
+            scales = self._independent_prior.scales
+            sketch = partial(FrequentDirections, rank=self.rank, scales=scales)
+            return partial(PolynomialSums, degree, radius, sketch=sketch)
+        on_device = polynomials_on_device(self.part.held, degree)
+        if on_device is not None:
+            return partial(on_device.sums, radius)
+        return partial(PolynomialSums, degree, radius)
+
     @cached_property
     def _independent_prior(self) -> IndependentPrior:
         return independent_prior(self.part.held)
@@ -136,14 +147,12 @@ class Passes:
 
 
 def _summed(
-    degree: int,
-    radius: float,
-    sketch: Callable[[], FrequentDirections] | None,
+    begin: "Callable[[], PolynomialSums | DeviceSums]",
     blocks: Iterator[PredictorBlock],
     show: Callable[[int], None] | None,
 ) -> tuple[float, PolynomialStatistics]:
-    sums = PolynomialSums(degree, radius, sketch=sketch)
+    sums = begin()
     for block in blocks:
-        rows = row_polynomials(block.found, degree, radius)
+        rows = row_polynomials(block.found, sums.degree, sums.radius)
         sums.add(block.found.design, rows, weights=block.weights, on_block=show)
     return sums.total_weight, sums.finished()

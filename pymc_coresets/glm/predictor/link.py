@@ -1,6 +1,6 @@
 """The log-density of a row as a function of its linear predictor."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -46,7 +46,7 @@ class Link:
     eta: TensorVariable
     n_rows: TensorVariable
     rows: tuple[RowArray, ...]
-    _functions: dict[bool, _Function] = field(default_factory=dict, repr=False)
+    _functions: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def above(cls, node: Variable, observations: Observations, *, shared: bool) -> "Link":
@@ -85,7 +85,8 @@ class Link:
         grid = np.ascontiguousarray(np.broadcast_to(eta, shape), dtype=self.eta.type.dtype)
         arrays = [np.ascontiguousarray(r.take(rows)) for r in self.rows]
         with np.errstate(all="ignore"):  # outside a link's domain
-            [values] = self._function(compiled=compiled)(grid, np.asarray(n_rows), *arrays)
+            function = self.compiled(compiled, lambda: self._function(compiled=compiled))
+            [values] = function(grid, np.asarray(n_rows), *arrays)
         return np.broadcast_to(values, shape)
 
     def of_rows(self, arrays: Sequence[np.ndarray]) -> "Link":
@@ -99,17 +100,21 @@ class Link:
         rows = tuple(replace(r, values=v) for r, v in zip(self.rows, arrays, strict=True))
         return replace(self, rows=rows)
 
+    def compiled[T](self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what is compiled of phi, once for this link and those of other rows."""
+        if key not in self._functions:
+            self._functions[key] = make()
+        found: T = self._functions[key]
+        return found
+
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_functions": {}}  # nothing compiled
 
     def _function(self, *, compiled: bool) -> _Function:
-        if compiled not in self._functions:
-            grid = pt.matrix("eta", dtype=self.eta.type.dtype)
-            graph = vectorize_graph(self.graph, {self.eta: grid})
-            self._functions[compiled] = _function_of(
-                [grid, self.n_rows, *(r.placeholder for r in self.rows)], graph, compiled=compiled
-            )
-        return self._functions[compiled]
+        grid = pt.matrix("eta", dtype=self.eta.type.dtype)
+        graph = vectorize_graph(self.graph, {self.eta: grid})
+        inputs: list[Variable] = [grid, self.n_rows, *(r.placeholder for r in self.rows)]
+        return _function_of(inputs, graph, compiled=compiled)
 
 
 def _function_of(inputs: list[Variable], graph: Variable, *, compiled: bool) -> _Function:

@@ -16,6 +16,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.predictor.affine import Matrix
 from pymc_coresets.glm.predictor.link import Link
+from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.folding import PLAIN_MODE
@@ -62,6 +63,8 @@ class LinearPredictor:
         The predictor, in the graph of ``observations.loglik``.
     place : callable
         Says where a row lies, for messages.
+    backend : Jax, optional
+        Who evaluates all rows; by default, loops that Numba compiles.
     """
 
     observations: Observations
@@ -73,6 +76,7 @@ class LinearPredictor:
     link: Link = field(repr=False)
     node: Variable = field(repr=False)
     place: Callable[[int], str] = field(default="row {}".format, repr=False)
+    backend: Jax | None = None
 
     @property
     def n_obs(self) -> int:
@@ -87,7 +91,7 @@ class LinearPredictor:
     @property
     def loglikelihood(self) -> LogLikelihood:
         """The model's own log-likelihood of all rows."""
-        return LogLikelihood(self.observations, collapse="auto")
+        return LogLikelihood(self.observations, collapse="auto", backend=self.backend)
 
     def blocks(self) -> Iterator["PredictorBlock"]:
         """Return all rows as one block: they are in memory."""

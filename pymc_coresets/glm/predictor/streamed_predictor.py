@@ -92,7 +92,8 @@ class StreamedPredictor:
         InvalidDataError
             If data are not finite.
         """
-        found = cls(loglikelihood, find_linear_predictor(loglikelihood.observations))
+        held = find_linear_predictor(loglikelihood.observations)
+        found = cls(loglikelihood, replace(held, backend=loglikelihood.backend))
         found._verify()
         return found
 

@@ -100,7 +100,7 @@ class JaxKernel:
             try:
                 jax.eval_shape(jax.grad(total), [draw[i] for i in smooth], draw, block)
                 draws = [_shaped(v, (1, *v.type.shape)) for v in given]
-                jax.eval_shape(partial(self._potentials, n_rows=1), draws, block)
+                jax.eval_shape(partial(self.potentials, n_rows=1), draws, block)
             except _UNTRACEABLE as error:
                 raise _refusal(error) from error
 
@@ -109,7 +109,7 @@ class JaxKernel:
     @cached_property
     def values(self) -> Callable[..., Any]:
         """Function of draws and rows: the potentials (n_draws, n_rows)."""
-        return _compiled(self._potentials, "n_rows")
+        return _compiled(self.potentials, "n_rows")
 
     @cached_property
     def look(self) -> Callable[..., Any]:
@@ -134,30 +134,36 @@ class JaxKernel:
 
     # -- of what they are made -----------------------------------------------------------------
 
-    def _of_rows(self, given: Sequence[Any], arrays: Sequence[Any], n_rows: int) -> Any:  # noqa: ANN401
-        """Potentials (n_rows,) at one draw."""
-
-        def of_one(row: Sequence[Any], _number: Any) -> Any:  # noqa: ANN401
-            placed = [jnp.expand_dims(r, a) for r, a in zip(row, self._axes, strict=True)]
-            return self._one(*given, *placed)[0]
-
-        # The number keeps the map from being over nothing, where no array of rows is used.
-        return jax.vmap(of_one)(list(arrays), jnp.arange(n_rows))
-
-    def _potentials(self, given: Sequence[Any], arrays: Sequence[Any], n_rows: int) -> Any:  # noqa: ANN401
-        """Potentials (n_draws, n_rows)."""
+    def potentials(self, given: Sequence[Any], arrays: Sequence[Any], n_rows: int) -> Any:  # noqa: ANN401
+        """Return the potentials (n_draws, n_rows), for what is compiled together with them."""
         if not self._single:
             return jax.vmap(lambda draw: self._of_rows(draw, arrays, n_rows))(list(given))
         given, arrays = [_halved(a) for a in given], [_halved(a) for a in arrays]
         with in_single():
             return jax.vmap(lambda draw: self._of_rows(draw, arrays, n_rows))(given)
 
+    def own_potentials(self, given: Sequence[Any], arrays: Sequence[Any]) -> Any:  # noqa: ANN401
+        """Return the potentials (n_draws, n_rows) at draws (n_draws, n_rows, ...) of each row."""
+        of_rows = jax.vmap(self._of_one)
+        return jax.vmap(lambda draw: of_rows(draw, list(arrays)))(list(given))
+
+    def _of_one(self, given: Sequence[Any], row: Sequence[Any]) -> Any:  # noqa: ANN401
+        """Potential of one row at one draw."""
+        placed = [jnp.expand_dims(r, a) for r, a in zip(row, self._axes, strict=True)]
+        return self._one(*given, *placed)[0]
+
+    def _of_rows(self, given: Sequence[Any], arrays: Sequence[Any], n_rows: int) -> Any:  # noqa: ANN401
+        """Potentials (n_rows,) at one draw."""
+        # The number keeps the map from being over nothing, where no array of rows is used.
+        numbered = list(arrays), jnp.arange(n_rows)
+        return jax.vmap(lambda row, _number: self._of_one(given, row))(*numbered)
+
     def _look(self, given: list[Any], arrays: list[Any], weights: Any, *, n_parts: int) -> Any:  # noqa: ANN401
         n_rows = weights.shape[0] // n_parts
 
         def add(total: Any, part: Any) -> tuple[Any, Any]:  # noqa: ANN401
             some, mass = part
-            found = self._potentials(given, some, n_rows)
+            found = self.potentials(given, some, n_rows)
             rounding = _ROUNDING * jnp.finfo(found.dtype).eps
             values = found.astype(jnp.float64)
             means = values.mean(axis=0)

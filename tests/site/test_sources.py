@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted(
     path
     for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
-    if not {"_build", "gallery"} & set(path.parts)
+    if not {"_build", "gallery"} & set(path.relative_to(ROOT).parts)
 )
 LINK = re.compile(r"\]\((?P<path>[^)\s#:]*)(?:#(?P<part>[^)\s]+))?\)")
 

@@ -3,6 +3,7 @@
 What fails is named.  The cluster, its processes and the files are real.
 """
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -475,9 +476,11 @@ def test_other_versions_are_named_before_any_work(client, loglik, tmp_path):
         sys.path.insert(0, path)
         versions.cache_clear()
 
-    def forget(path):
+    async def forget(path, dask_worker):
         from pymc_coresets.rows.engines.calls import versions  # noqa: PLC0415
 
+        while dask_worker.state.executing:  # or a late task remembers what it found
+            await asyncio.sleep(0.05)
         sys.path.remove(path)
         versions.cache_clear()
 

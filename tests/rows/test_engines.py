@@ -13,6 +13,7 @@ import time
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import repeat
 
 import arviz as az
 import cloudpickle
@@ -501,7 +502,7 @@ def test_ctrl_c_leaves_nothing_on_the_cluster(client, loglik):
     timer.start()
     there, others = by(client, loglik), set(client.futures)
     with pytest.raises(KeyboardInterrupt):
-        list(map(there.look, [DRAWS] * 20))
+        list(map(there.look, repeat(DRAWS)))
     timer.join()
     deadline = time.monotonic() + 10
     while any(client.processing().values()) and time.monotonic() < deadline:

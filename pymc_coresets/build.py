@@ -31,7 +31,7 @@ from pymc_coresets.options import (
     one_of,
     whole_number,
 )
-from pymc_coresets.potentials.backends.choice import Jax, backend_of, require_own_process
+from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.from_rows import Sampled, check_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
@@ -195,11 +195,10 @@ def build_coreset(  # noqa: PLR0913
     asked = type(chosen)
     weights_from = weighting_of(weighting)
     _check_nuts_sampler(nuts_sampler)
-    evaluated_by, rng = backend_of(backend), generator(random_seed)
-    collapse, show = _collapse(collapse), flag("progressbar", progressbar)
-    settings = _settings(observed, dim, allow_local)
+    rng, show = generator(random_seed), flag("progressbar", progressbar)
+    collapse, settings = _collapse(collapse), _settings(observed, dim, allow_local)
     check_rows(rows, executor, collapse=collapse, allow_local=settings["allow_local"])
-    require_own_process(evaluated_by, executor)
+    evaluated_by = backend_of(backend, executor)
     started = time.perf_counter()
     model = full_model(model)
     with Reporter(show=show) as report:

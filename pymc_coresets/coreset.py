@@ -14,7 +14,7 @@ from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.potentials.backends.choice import Jax, backend_of, require_own_process
+from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import likelihood_of_stored, rows_of_dataset
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
@@ -369,8 +369,7 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         or directory: 'nowhere.nc'. (docs: troubleshooting#coresets-in-files)
         """
         model = current_model() if model is None else given_model(model)
-        evaluated_by = backend_of(backend)
-        require_own_process(evaluated_by, executor)
+        evaluated_by = backend_of(backend, executor)
         stored = stored_coreset(path)
         if model is None:
             return cls(**stored, loglikelihood=None)

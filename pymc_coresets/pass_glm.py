@@ -34,7 +34,7 @@ from pymc_coresets.options import (
     positive_number,
     whole_number,
 )
-from pymc_coresets.potentials.backends.choice import Jax, backend_of, require_own_process
+from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import (
     check_rows,
@@ -214,8 +214,7 @@ def build_pass_glm(  # noqa: PLR0913
     rng, show_bars = generator(random_seed), flag("progressbar", progressbar)
     rank = _checked_rank(rank, degree)
     check_rows(rows, executor, collapse=False, allow_local=False)
-    evaluated_by = backend_of(backend)
-    require_own_process(evaluated_by, executor)
+    evaluated_by = backend_of(backend, executor)
     model = given_model(model)
     if POLYNOMIAL in model.named_vars:
         raise UnsupportedModelError(

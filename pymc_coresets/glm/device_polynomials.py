@@ -8,7 +8,7 @@ import numpy as np
 import pytensor.tensor as pt
 from scipy.special import comb
 
-from pymc_coresets.compat.jax_api import device, in_double, jax, jnp
+from pymc_coresets.compat.jax_api import in_double, jax, jnp
 from pymc_coresets.compat.pytensor_api import Variable, clone_replace
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials, chebyshev_fit
@@ -16,7 +16,7 @@ from pymc_coresets.glm.polynomial.moments import finished_moment
 from pymc_coresets.glm.polynomial.multi_indices import monomial_levels, monomials
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.link import Link
-from pymc_coresets.potentials.backends.device_rows import DeviceRows, padded
+from pymc_coresets.potentials.backends.device_rows import DeviceRows, entries_together, padded
 from pymc_coresets.potentials.backends.jax_kernel import JaxKernel
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Vector
@@ -24,8 +24,7 @@ from pymc_coresets.solving.problem import Matrix, Vector
 __all__ = ["DevicePolynomials", "DeviceSums"]
 
 _COMPARED = 100  # rows
-_STEPS = 8  # shapes of the last block, for each power of two
-_CPU_ENTRIES, _DEVICE_ENTRIES = 2**19, 2**24  # of the largest array of a block
+_CPU_ENTRIES = 2**19  # of the largest array of a block
 _BLOCK_ROWS = (512, 2**17)  # at least and at most
 
 
@@ -233,17 +232,14 @@ def _blocks(
     """Send blocks of rows to the device: design, offset, arrays of the response, weights."""
     n_obs = len(design)
     weights = np.ones(n_obs) if weights is None else weights
-    entries = _CPU_ENTRIES if device().platform == "cpu" else _DEVICE_ENTRIES
-    most = max(1, entries // width)
+    most = max(1, entries_together(_CPU_ENTRIES) // width)
     step = int(np.clip(2 ** (most.bit_length() - 1), *_BLOCK_ROWS))
     all_rows = Rows(np.arange(n_obs), weights, (design, rows.offset, *rows.response))
     numbers = range(len(all_rows.arrays))
     for start in range(0, n_obs, step):
         block = slice(start, min(start + step, n_obs))
         some = all_rows.take(block)
-        [x, offset, *arrays], mass = DeviceRows(keep=False).block(
-            some, numbers, padded(len(some), _STEPS)
-        )
+        [x, offset, *arrays], mass = DeviceRows(keep=False).block(some, numbers, padded(len(some)))
         yield block, (x, offset, arrays), mass
 
 

@@ -20,7 +20,7 @@ from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import ApproximationCheck
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.potentials.backends.choice import Jax, backend_of, require_own_process
+from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import check_rows
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
@@ -125,8 +125,7 @@ def check_approximation(  # noqa: PLR0913
     """
     draws = None if draws is None else whole_number("draws", draws, least=MIN_DRAWS)
     check_rows(rows, executor, collapse="auto", allow_local=False)
-    evaluated_by = backend_of(backend)
-    require_own_process(evaluated_by, executor)
+    evaluated_by = backend_of(backend, executor)
     posterior = posterior_dataset(idata, "idata")
     model = full_model(model)
     space = Unconstrained(model)

@@ -191,7 +191,7 @@ def test_rows_that_are_read_in_chunks():
 
 def test_an_executor_is_refused(model):
     with pytest.raises(InvalidOptionError, match="executor"):
-        choice.require_own_process(Jax(), object())
+        choice.backend_of(Jax(), object())
 
 
 def test_without_jax_the_extra_is_named(monkeypatch):

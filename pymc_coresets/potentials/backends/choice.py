@@ -7,7 +7,7 @@ from typing import Any
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import one_of
 
-__all__ = ["Jax", "backend_of", "require_own_process"]
+__all__ = ["Jax", "backend_of"]
 
 _SINGLE = 1e-3  # nats, absolute or for each nat, by which potentials in float32 may be off
 
@@ -51,22 +51,28 @@ class Jax:
         return _SINGLE if self.dtype == "float32" else 0.0
 
 
-def backend_of(backend: Any) -> Jax | None:  # noqa: ANN401 - what users pass
+def backend_of(backend: Any, executor: Any = None) -> Jax | None:  # noqa: ANN401 - of users
     """Return the options of a backend; None for Numba, which has none.
 
     Raises
     ------
     InvalidOptionError
-        If there is no such backend, or JAX is not installed.
+        If there is no such backend, or JAX is not installed; or there is an executor, while the
+        rows are evaluated on a device of this process.
 
     Examples
     --------
-    >>> backend_of("numba") is None
+    >>> backend_of("numba", "an executor") is None
     True
     >>> backend_of("cuda")
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: backend='cuda' must be one of ['numba', 'jax'], or
     options such as Jax(dtype='float32'). (docs: troubleshooting#arguments)
+    >>> backend_of(Jax(), "an executor")
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: executor='an executor': backend='jax' evaluates the
+    rows on a device of this process. Leave executor out, or use backend='numba'.
+    (docs: troubleshooting#arguments)
     """
     if isinstance(backend, str) and backend == "numba":
         return None
@@ -81,23 +87,9 @@ def backend_of(backend: Any) -> Jax | None:  # noqa: ANN401 - what users pass
             f'backend={backend!r} needs the package jax: pip install "pymc-coresets[jax]", and '
             "jax[cuda13] or the like for a GPU."
         )
-    return chosen
-
-
-def require_own_process(backend: Jax | None, executor: Any) -> None:  # noqa: ANN401
-    """Refuse an executor where the rows are evaluated on a device of this process.
-
-    Examples
-    --------
-    >>> require_own_process(None, "an executor")
-    >>> require_own_process(Jax(), "an executor")
-    Traceback (most recent call last):
-    pymc_coresets.exceptions.InvalidOptionError: executor='an executor': backend='jax' evaluates the
-    rows on a device of this process. Leave executor out, or use backend='numba'.
-    (docs: troubleshooting#arguments)
-    """
-    if backend is not None and executor is not None:
+    if executor is not None:
         raise InvalidOptionError(
             f"executor={executor!r}: backend='jax' evaluates the rows on a device of this process. "
             "Leave executor out, or use backend='numba'."
         )
+    return chosen

@@ -6,29 +6,47 @@ from typing import Any
 
 import numpy as np
 
-from pymc_coresets.compat.jax_api import device_memory, jnp
+from pymc_coresets.compat.jax_api import device, device_memory, jnp
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["DeviceRows", "padded"]
+__all__ = ["DeviceRows", "entries_together", "padded"]
 
 _LEAST = 64
 _SHARE = 2  # of the device's memory: half of it is for rows
 _HOST_BYTES = 2**28  # where the device is the processor
+_DEVICE_ENTRIES = 2**24  # 128 MB: enough to keep a device busy
 
 
-def padded(n_rows: int, steps: int = 1) -> int:
-    """Return the number of rows of the next larger block.
+def entries_together(on_processor: int) -> int:
+    """Return how many entries of a block's largest array exist together.
 
-    Few numbers occur, so that little is compiled: `steps` for each power of two.
+    Parameters
+    ----------
+    on_processor : int
+        Where the device is the processor: as many as its caches hold.
 
     Examples
     --------
-    >>> [padded(n) for n in (1, 64, 65, 1_000)], padded(1_000, 8), padded(600, 8)
+    >>> entries_together(2**17) in {2**17, 2**24}
+    True
+    """
+    return on_processor if device().platform == "cpu" else _DEVICE_ENTRIES
+
+
+def padded(n_rows: int, steps: int = 8) -> int:
+    """Return the number of rows of the next larger block.
+
+    Few numbers occur, so that little is compiled: `steps` for each power of two.  With 8 of them at
+    most an eighth of the rows is in vain.
+
+    Examples
+    --------
+    >>> [padded(n, 1) for n in (1, 64, 65, 1_000)], padded(1_000), padded(600)
     ([64, 64, 128, 1024], 1024, 640)
     """
     size = max(n_rows, _LEAST)
-    unit = max(1, 2 ** (size - 1).bit_length() // (2 * steps)) if steps > 1 else 0
-    return -(-size // unit) * unit if unit else 2 ** (size - 1).bit_length()
+    unit = 2 ** (size - 1).bit_length() // (2 * steps)
+    return -(-size // unit) * unit
 
 
 class DeviceRows:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pymc_coresets.compat.jax_api import device, in_double, jnp
-from pymc_coresets.potentials.backends.device_rows import DeviceRows, padded
+from pymc_coresets.compat.jax_api import in_double, jnp
+from pymc_coresets.potentials.backends.device_rows import DeviceRows, entries_together, padded
 from pymc_coresets.potentials.backends.jax_kernel import JaxKernel
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.source import CandidateRule, LookPart
@@ -16,9 +16,7 @@ from pymc_coresets.rows.values import Rows
 __all__ = ["JaxEvaluator"]
 
 _LOOK_ROWS = 2**17  # of a block: as many as a chunk of a file has
-_STEPS = 8  # shapes of the last block, for each power of two: at most an eighth is in vain
 _CPU_ENTRIES = 2**17  # of potentials that exist together: in the cache of a core
-_DEVICE_ENTRIES = 2**24  # 128 MB: enough to keep a device busy
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +36,7 @@ class JaxEvaluator:
 
     def matrix_rows(self, n_draws: int) -> int:
         """See `Evaluator`."""
-        return 1 << max(6, (_entries() // n_draws).bit_length() - 1)
+        return 1 << max(6, (entries_together(_CPU_ENTRIES) // n_draws).bit_length() - 1)
 
     def look_rows(self, n_draws: int) -> int:  # noqa: ARG002 - of the protocol
         """See `Evaluator`: whatever the number of draws, so that the same blocks stay."""
@@ -60,7 +58,7 @@ class _DeviceAtDraws:
     given: list[Any]
 
     def values(self, rows: Rows) -> np.ndarray:
-        kernel, size = self.evaluator.kernel, padded(len(rows))
+        kernel, size = self.evaluator.kernel, padded(len(rows), 1)
         with in_double():
             # These rows are some of the source's, in any order: nothing of them is kept.
             arrays, _ = DeviceRows(keep=False).block(rows, kernel.arrays, size)
@@ -68,7 +66,7 @@ class _DeviceAtDraws:
         return np.asarray(found, dtype=np.float64)[:, : len(rows)]
 
     def look(self, rows: Rows, wanted: CandidateRule) -> LookPart:
-        kernel, size = self.evaluator.kernel, padded(len(rows), _STEPS)
+        kernel, size = self.evaluator.kernel, padded(len(rows))
         n_parts = _n_parts(size, len(self.given[0]))
         with in_double():
             arrays, weights = self.evaluator.rows.block(rows, kernel.arrays, size)
@@ -88,7 +86,7 @@ class _DeviceSlopes:
             given = jnp.asarray(points)
 
         def slopes(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-            kernel, size = self.evaluator.kernel, padded(len(rows), _STEPS)
+            kernel, size = self.evaluator.kernel, padded(len(rows))
             n_parts = _n_parts(size, len(points))
             with in_double():
                 arrays, weights = self.evaluator.rows.block(rows, kernel.arrays, size)
@@ -98,13 +96,9 @@ class _DeviceSlopes:
         return slopes
 
 
-def _entries() -> int:
-    return _CPU_ENTRIES if device().platform == "cpu" else _DEVICE_ENTRIES
-
-
 def _n_parts(size: int, n_draws: int) -> int:
     """Return into how many parts of equally many rows to divide a block."""
-    n_parts = 1
-    while size // n_parts * n_draws > _entries() and size % (2 * n_parts) == 0:
+    n_parts, most = 1, entries_together(_CPU_ENTRIES)
+    while size // n_parts * n_draws > most and size % (2 * n_parts) == 0:
         n_parts *= 2
     return n_parts

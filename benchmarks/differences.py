@@ -18,7 +18,8 @@ class Difference:
     """Largest differences from the full posterior, and which components noise does not explain.
 
     ``mean`` is |difference of means| / sd, ``sd`` |log ratio of sds|; the limits are what the
-    largest of all components exceeds in one of 20 comparisons of equal posteriors.
+    largest of all components exceeds in one of 20 comparisons of equal posteriors, or as often as
+    `difference_of` was asked.
     """
 
     mean: float
@@ -30,8 +31,8 @@ class Difference:
     beyond_noise: list[str]
 
 
-def largest_by_noise(noise: pd.Series) -> float:
-    """Return what the largest of independent normal errors exceeds with probability 5 %."""
+def largest_by_noise(noise: pd.Series, *, confidence: float = CONFIDENCE) -> float:
+    """Return what the largest of independent normal errors does not exceed, so probably."""
     sds = noise[noise > 0].to_numpy()
     if not len(sds):
         return 0.0
@@ -39,18 +40,18 @@ def largest_by_noise(noise: pd.Series) -> float:
     def log_probability(limit: float) -> float:  # that all errors lie within the limit
         return float(np.log1p(-2 * norm.sf(limit / sds)).sum())
 
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - confidence) / 2
     ends = (
         sds.max(),
         2 * sds.max() * norm.isf(tail / len(sds)),
     )  # exceeded too often, and too seldom
-    return float(brentq(lambda x: log_probability(x) - math.log(CONFIDENCE), *ends))
+    return float(brentq(lambda x: log_probability(x) - math.log(confidence), *ends))
 
 
-def difference_of(comparison: Comparison) -> Difference:
+def difference_of(comparison: Comparison, *, confidence: float = CONFIDENCE) -> Difference:
     """Reduce a comparison to its largest differences, and to those that noise does not explain."""
     table = comparison.table
-    quantile = float(norm.isf((1 - CONFIDENCE) / (2 * 2 * len(table))))  # means and sds
+    quantile = float(norm.isf((1 - confidence) / (2 * 2 * len(table))))  # means and sds
     with np.errstate(divide="ignore"):
         logs = np.log(table["sd_ratio"]).abs()
     shifted = table["delta_mean_sd"].abs() > quantile * table["delta_mean_noise"]
@@ -59,9 +60,9 @@ def difference_of(comparison: Comparison) -> Difference:
     return Difference(
         mean=abs(mean.value),
         mean_of=mean.name,
-        mean_limit=largest_by_noise(table["delta_mean_noise"]),
+        mean_limit=largest_by_noise(table["delta_mean_noise"], confidence=confidence),
         sd=float(logs.max()),
         sd_of=str(logs.idxmax()),
-        sd_limit=largest_by_noise(table["sd_ratio_noise"]),
+        sd_limit=largest_by_noise(table["sd_ratio_noise"], confidence=confidence),
         beyond_noise=[str(name) for name in table.index[shifted | scaled]],
     )

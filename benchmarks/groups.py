@@ -8,7 +8,8 @@ divergence.  Beside it stands a uniform sample of as many rows.
 ``--cases a d --part 0.2 --seeds 1 2`` runs some of the cases on a part of the data; figures are
 medians over the seeds, and the worst for shifts and ratios.  ``--certificate`` builds fifty
 coresets of all qualities, and counts those that are called reliable and are not.  ``--nuts``
-compares a case with NUTS on all rows, which takes long.
+compares a case with NUTS on all rows, which takes long; ``--nuts 600`` extrapolates its time from
+ten minutes.
 """
 
 import argparse
@@ -20,14 +21,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pymc as pm
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.group_models import CASES, Case, model_of
+from benchmarks.opponent_sampling import sample_until
+from benchmarks.opponent_task import CHAINS, Settings, Task
 from pymc_coresets import BlockPursuit, Certificate, SamplingError, build_coreset, compare
+from pymc_coresets.compat.nutpie_api import compiled_model
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.progress import Reporter
+from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.blocks.structure import Blocks, find_blocks
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -38,88 +42,7 @@ from pymc_coresets.solving.solution import Solution
 
 type Array = np.ndarray
 
-N_SLOPES = 4
 N_POINTS = 200  # of the shared variables, for the divergence of the groups given these
-DISPERSION = 2.0  # of negative binomial counts
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A table of rows in groups, and how they are modelled."""
-
-    name: str
-    n_groups: int
-    n_rows: int
-    likelihood: str = "logistic"
-    uneven: bool = False
-    slopes: bool = False
-    centred: bool = True
-
-
-CASES = {
-    "a": Case(name="200 groups", n_groups=200, n_rows=100_000),
-    "b": Case(name="2 000 groups", n_groups=2_000, n_rows=300_000),
-    "c": Case(name="2 to 20 000 rows a group", n_groups=2_000, n_rows=150_000, uneven=True),
-    "d": Case(name="intercepts and slopes", n_groups=1_000, n_rows=150_000, slopes=True),
-    "e": Case(name="Poisson", n_groups=500, n_rows=50_000, likelihood="Poisson"),
-    "f": Case(name="negative binomial", n_groups=500, n_rows=50_000, likelihood="negative"),
-    "g": Case(
-        name="intercepts and slopes, not centred",
-        n_groups=500,
-        n_rows=50_000,
-        slopes=True,
-        centred=False,
-    ),
-    "h": Case(name="10 000 groups", n_groups=10_000, n_rows=1_000_000),
-}
-
-
-def sizes_of(case: Case, rng: np.random.Generator) -> Array:
-    """Return how many rows each group has; many of the small ones are of one class."""
-    if not case.uneven:
-        return np.full(case.n_groups, case.n_rows // case.n_groups)
-    shares = rng.pareto(0.9, case.n_groups) + 0.02
-    return np.maximum(2, np.minimum(case.n_rows * shares / shares.sum(), 20_000)).astype(int)
-
-
-def model_of(case: Case, rng: np.random.Generator) -> pm.Model:
-    """Draw data, and return the model of them."""
-    sizes = sizes_of(case, rng)
-    group = rng.permutation(np.repeat(np.arange(case.n_groups), sizes))
-    x = rng.normal(size=(len(group), N_SLOPES))
-    eta = x @ rng.normal(0, 0.5, N_SLOPES) + rng.normal(-0.5, 0.7, case.n_groups)[group]
-    if case.slopes:
-        eta += rng.normal(0, 0.4, case.n_groups)[group] * x[:, 0]
-    with pm.Model(coords={"group": np.arange(case.n_groups)}) as model:
-        mean, sd = pm.Normal("mean", 0, 2), pm.HalfNormal("sd", 1)
-        intercept = effect("intercept", mean, sd, centred=case.centred)
-        predictor = x @ pm.Normal("slopes", 0, 1, shape=N_SLOPES) + intercept[group]
-        if case.slopes:
-            own = effect("own_slope", 0, pm.HalfNormal("sd_slope", 1), centred=case.centred)
-            predictor = predictor + own[group] * x[:, 0]
-        observe(case.likelihood, predictor, eta, rng)
-    return model
-
-
-def effect(name: str, mean: pm.Distribution, sd: pm.Distribution, *, centred: bool) -> pm.Model:
-    """Add an effect of each group to the model."""
-    if centred:
-        return pm.Normal(name, mean, sd, dims="group")
-    return mean + sd * pm.Normal(f"{name}_standard", dims="group")
-
-
-def observe(
-    likelihood: str, predictor: pm.Distribution, eta: Array, rng: np.random.Generator
-) -> None:
-    """Add outcomes to the model, drawn where the linear predictor is `eta`."""
-    if likelihood == "logistic":
-        pm.Bernoulli("y", logit_p=predictor, observed=rng.binomial(1, 1 / (1 + np.exp(-eta))))
-    elif likelihood == "Poisson":
-        pm.Poisson("y", pm.math.exp(predictor), observed=rng.poisson(np.exp(eta)))
-    else:
-        y = rng.negative_binomial(DISPERSION, DISPERSION / (DISPERSION + np.exp(eta)))
-        dispersion = pm.Gamma("dispersion", 2, 1)
-        pm.NegativeBinomial("y", mu=pm.math.exp(predictor), alpha=dispersion, observed=y)
 
 
 # -- how far two posteriors are from each other ----------------------------------------------------
@@ -341,23 +264,32 @@ def print_certificates(console: Console, n_builds: int) -> None:
 # -- NUTS ------------------------------------------------------------------------------------------
 
 
-def print_nuts(console: Console, case: Case) -> None:
-    """Compare draws of the coreset's posterior with those of NUTS on all rows."""
+def print_nuts(console: Console, case: Case, limit: float) -> None:
+    """Compare draws of the coreset's posterior with those of NUTS on all rows.
+
+    Only the time of that is extrapolated where it has not ended after so many seconds.
+    """
     model = model_of(case, np.random.default_rng(1))
-    sampling = {"draws": 1_000, "tune": 500, "chains": 2, "cores": 1, "progressbar": False}
+    settings = Settings(tune=500, seconds=limit)
     started = time.process_time()
     coreset = build_coreset(model, method="block_pursuit", random_seed=1, progressbar=False)
     built = time.process_time() - started
-    ours = coreset.sample(random_seed=1, **sampling)
+    ours = coreset.sample(
+        draws=settings.draws, chains=CHAINS, cores=1, random_seed=1, progressbar=False
+    )
     sampled = time.process_time() - started - built
+    task = Task(name=case.name, model=model, settings=settings)
+    with task.clock.compiling():
+        compiled = compiled_model(model)
     started = time.process_time()
-    full = pm.sample(model=model, random_seed=1, nuts_sampler="nutpie", **sampling)
+    full, share = sample_until(task, compiled)
     seconds = time.process_time() - started
     console.print(
         f"{case.name}: {coreset.size:,} rows; built in {built:.0f} processor seconds, sampled in "
-        f"{sampled:.0f}; all rows in {seconds:.0f}"
+        f"{sampled:.0f}; all rows in {seconds / share:.0f}, of which {seconds:.0f} were done"
     )
-    console.out(repr(compare(full=full, approximation=ours)), highlight=False)
+    if share == 1:
+        console.out(repr(compare(full=full, approximation=ours)), highlight=False)
 
 
 def main() -> None:
@@ -367,7 +299,9 @@ def main() -> None:
     parser.add_argument("--part", type=float, default=1.0, help="of the groups and rows")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--certificate", type=int, nargs="?", const=50, help="number of builds")
-    parser.add_argument("--nuts", action="store_true", help="compare with NUTS on all rows")
+    parser.add_argument(
+        "--nuts", type=float, nargs="?", const=86_400.0, help="compare with NUTS: seconds for it"
+    )
     options = parser.parse_args()
     console, part = Console(width=180), options.part
     cases = [
@@ -379,7 +313,7 @@ def main() -> None:
         return
     if options.nuts:
         for case in cases:
-            print_nuts(console, case)
+            print_nuts(console, case, options.nuts)
         return
     table = Table(
         *(

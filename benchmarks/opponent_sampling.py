@@ -5,7 +5,6 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pymc as pm
 import xarray as xr
 
@@ -66,6 +65,8 @@ def _nutpie(task: Task, model: pm.Model, **options: Any) -> Answer:  # noqa: ANN
     with task.clock.compiling():
         compiled = compiled_model(model)
     idata, share = sample_until(task, compiled, **options)
+    if not share:
+        raise DoesNotFitError(f"not one draw in {task.settings.seconds:.0f} s")
     return judged_chains(idata, model, share=share)
 
 
@@ -74,10 +75,14 @@ def sample_until(
     compiled: Any,  # noqa: ANN401
     **options: Any,  # noqa: ANN401
 ) -> tuple[xr.DataTree, float]:
-    """Return nutpie's draws, and the share of the run that was done at the deadline."""
+    """Return nutpie's draws, and the share of the run that was done at the deadline.
+
+    There are no draws where that was before the end of the tuning, and the threads go on: nutpie
+    stops after a trajectory only, which can take minutes.
+    """
     import nutpie  # noqa: PLC0415
 
-    progress: list[float] = []
+    progress = [0.0]
 
     def note(chains: Any) -> None:  # noqa: ANN401
         progress[:] = [sum(c.finished_draws for c in chains) / sum(c.total_draws for c in chains)]
@@ -99,7 +104,8 @@ def sample_until(
     try:
         return sampling.wait(timeout=max(task.deadline - time.perf_counter(), 0.0)), 1.0
     except TimeoutError:
-        return sampling.abort(), progress[0] if progress else np.nan
+        tuned = settings.tune / (settings.tune + settings.draws)
+        return sampling.abort() if progress[0] > tuned else xr.DataTree(), progress[0]
 
 
 # -- importance sampling ---------------------------------------------------------------------------

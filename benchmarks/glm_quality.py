@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -97,7 +98,7 @@ def run_quality(n_obs: int, n_repeats: int, n_auto: int) -> Results:
         results.references.append(_reference(judge))
         for repeat in range(n_repeats):
             rng = np.random.default_rng([3, i, repeat])
-            results.qualities.extend(_sampled(judge, loglik.source, rng))
+            results.qualities.extend(_sampled(judge, loglik.in_memory, rng))
         results.shares.extend(_shares(data, loglik))
         print(f"{name}: {n_repeats} repeats done", file=sys.stderr)
         for repeat in range(n_auto):
@@ -184,7 +185,7 @@ def _shares(data: DataSet, loglik: LogLikelihood) -> Iterator[Share]:
             model, method=METHOD, size=TIMED_SIZE, random_seed=1, progressbar=False
         )
     )
-    rng, source = np.random.default_rng(5), loglik.source
+    rng, source = np.random.default_rng(5), loglik.in_memory
     bounds, values = seconds_of(lambda: _sensitivities(data, rng))
     sampler = CoresetSampler(loglik)
     for _ in range(2):  # a Laplace approximation, and the compilation of NUTS
@@ -192,7 +193,7 @@ def _shares(data: DataSet, loglik: LogLikelihood) -> Iterator[Share]:
     for size in SIZES:
         chosen = sample_by_sensitivity(values, source, size, key=random_key(rng))
         sample, _ = seconds_of(
-            lambda chosen=chosen: sampler.draw(chosen.rows, chosen.weights, NUTS_DRAWS, rng=rng)
+            partial(sampler.draw, chosen.rows, chosen.weights, NUTS_DRAWS, rng=rng)
         )
         yield Share(data=data.name, size=size, build=build, bounds=bounds, sample=sample)
 

@@ -141,9 +141,9 @@ def _densities(
     loglik: LogLikelihood,
 ) -> tuple[Callable[..., Any], Callable[..., Any], list[np.ndarray]]:
     """Return prior and likelihood of a row as functions of JAX, and the data of all rows."""
-    observations, source = loglik.observations, loglik.source
-    one = coreset_model(observations, source.take(slice(0, 1)), np.ones(1), lean=True)
-    every = row_values(observations, source.all, np.ones(loglik.n_rows))
+    observations, rows = loglik.observations, loglik.in_memory
+    one = coreset_model(observations, rows.take(slice(0, 1)), np.ones(1), lean=True)
+    every = row_values(observations, rows.all, np.ones(loglik.n_rows))
     terms = [one[POTENTIAL]]
     rest = [v for v in (*one.free_RVs, *one.potentials) if v not in terms]
     outputs = [one.logp(vars=rest), one.logp(vars=terms)]
@@ -155,7 +155,7 @@ def _densities(
     jaxified = import_module("pymc.sampling.jax").get_jaxified_graph
     prior, likelihood = (graph_replace([graph], replaced, strict=False) for graph in joined)
     inputs = [x, *replaced.values()]
-    data = [np.moveaxis(every[v.name], _axis(v.name, observations), 0) for v in shared]
+    data = [np.moveaxis(every[str(v.name)], _axis(str(v.name), observations), 0) for v in shared]
     return jaxified([x], prior), jaxified(inputs, likelihood), data
 
 

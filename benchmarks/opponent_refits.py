@@ -68,7 +68,7 @@ def _rows_of(coreset: Any) -> tuple[Any, np.ndarray]:  # noqa: ANN401
 def nuts_refits(task: Task) -> Answer:
     """Sample the distinct rows with each prior, as many as there is time for."""
     loglik = task.distinct
-    rows = loglik.source.all
+    rows = loglik.in_memory.all
     model = with_power(coreset_model(loglik.observations, rows, rows.base_weights))
     with task.clock.compiling():
         compiled = compiled_model(model)
@@ -86,9 +86,9 @@ def nuts_refits(task: Task) -> Answer:
 def laplace_refits(task: Task) -> Answer:
     """Find the mode with each prior, from the last one, and weight draws from around it."""
     loglik = task.distinct
-    rows = loglik.source.all
+    rows = loglik.in_memory.all
     every = with_power(coreset_model(loglik.observations, rows, rows.base_weights, lean=True))
-    one = loglik.source.take(slice(0, 1))
+    one = loglik.in_memory.take(slice(0, 1))
     prior = with_power(coreset_model(loglik.observations, one, np.zeros(1), lean=True))
     space, alone = (Unconstrained(model, mode=loop_mode()) for model in (every, prior))
     answers: list[Answer] = []

@@ -145,7 +145,7 @@ def importance(task: Task) -> Answer:
     posterior = idata["posterior"]
     khat, ess = (float(posterior.attrs[name]) for name in ("pareto_khat", "psis_ess"))
     return Answer(
-        draws=Draws.of(idata, {n: v.shape[2:] for n, v in posterior.data_vars.items()}),
+        draws=Draws.of(idata, {str(n): v.shape[2:] for n, v in posterior.data_vars.items()}),
         effective=ess,
         khat=khat,
         kl=estimate_divergences(ratios).kl,

@@ -98,7 +98,7 @@ class Task:
         """
         if not self.collapses:
             return self.model
-        rows = self.distinct.source.all
+        rows = self.distinct.in_memory.all
         return coreset_model(self.distinct.observations, rows, rows.base_weights)
 
 

@@ -49,10 +49,10 @@ def advi_minibatch(task: Task) -> Answer:
     observations, weights = every.observations, np.full(batch, every.n_rows / batch)
 
     def values() -> dict[str, np.ndarray]:
-        rows = every.source.take(task.rng.integers(every.n_rows, size=batch))
+        rows = every.in_memory.take(task.rng.integers(every.n_rows, size=batch))
         return row_values(observations, rows, weights)
 
-    first = every.source.take(np.arange(batch))
+    first = every.in_memory.take(np.arange(batch))
     model = coreset_model(observations, first, weights, lean=True)
     names = values()
     inputs = graph_inputs([model.logp()])
@@ -61,7 +61,7 @@ def advi_minibatch(task: Task) -> Answer:
     def renew(*_: Any) -> None:  # noqa: ANN401
         fresh = values()
         for variable in shared:
-            variable.set_value(fresh[variable.name], borrow=True)
+            variable.set_value(fresh[str(variable.name)], borrow=True)
 
     return _fitted(task, model, renew)
 
@@ -121,7 +121,7 @@ def proposal_of(
     loglik: LogLikelihood, draws: Draws, positions: np.ndarray, log_densities: np.ndarray
 ) -> Proposal[Draws]:
     """Return draws with the log of the prior over their own density."""
-    row = loglik.source.take(slice(0, 1))
+    row = loglik.in_memory.take(slice(0, 1))
     prior = coreset_model(loglik.observations, row, np.zeros(1), lean=True)
     density = Unconstrained(prior, mode=loop_mode()).logp_and_gradient
     logp = np.array([density(x)[0] for x in positions])

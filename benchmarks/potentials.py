@@ -17,12 +17,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import numba
 import numpy as np
 import pymc as pm
 import xarray as xr
 from numpy.typing import NDArray
+from pytensor.tensor import TensorVariable
 from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
@@ -181,10 +183,10 @@ def small_models(n_obs: int) -> dict[str, pm.Model]:
         "mvnormal": lambda: pm.MvNormal("y", beta(), np.eye(3), observed=x),
     }
 
-    def beta() -> object:
+    def beta() -> TensorVariable[Any, Any]:
         return pm.Normal("beta", shape=3)
 
-    def sd(name: str = "sigma") -> object:
+    def sd(name: str = "sigma") -> TensorVariable[Any, Any]:
         return pm.HalfNormal(name)
 
     models = {}
@@ -243,7 +245,7 @@ def of_the_coreset_model(console: Console, size: int) -> None:
     for n_obs in (10_000, 100_000, 1_000_000):
         loglik, _, _ = logistic(n_obs, 2)
         obs = loglik.observations
-        rows = loglik.source.take(slice(0, size))
+        rows = loglik.in_memory.take(slice(0, size))
         small = coreset_model(obs, rows, np.full(size, n_obs / size))
         seconds = [call_seconds(small, size), call_seconds(obs.model, n_obs)]
         table.add_row(

@@ -1,7 +1,7 @@
 """What a method is given to work with, and what it has to offer."""
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,6 +10,7 @@ import numpy as np
 
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.rows.grouped import GroupedRows
+from pymc_coresets.rows.keyed import MANY_ROWS
 from pymc_coresets.rows.source import Potentials
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.candidates import n_candidates
@@ -18,7 +19,9 @@ from pymc_coresets.solving.solution import Progress, Solution
 
 #: Least number of draws around a mode, for up to so many rows: with more rows, a pass over the data
 #: costs more than what follows it, and the posterior is closer to normal.
-_LEAST_DRAWS = {50_000: 1_000, 2_000_000: 500, math.inf: 150}
+_LEAST_DRAWS = {50_000: 1_000, MANY_ROWS: 500, math.inf: 150}
+#: Number of draws that certify: J to 7 to 15 % where it is near the tolerance, then to 10 to 20 %.
+_CERTIFYING = {MANY_ROWS: 400, math.inf: 200}
 _CANDIDATES_PER_ROW = 20
 _LEAST_ROWS = 200  # that the number of candidates allows for
 
@@ -32,6 +35,7 @@ __all__ = [
     "WeightingDraws",
     "candidates_to_keep",
     "draws_around_mode",
+    "draws_to_certify",
     "moderate_size",
     "rows_of_a_quadratic",
 ]
@@ -249,8 +253,24 @@ def draws_around_mode(n_dims: int, n_rows: int) -> int:
     >>> draws_around_mode(3, 10**7), draws_around_mode(11, 10**7)
     (150, 156)
     """
-    least = next(draws for most, draws in _LEAST_DRAWS.items() if n_rows <= most)
-    return max(least, min(2 * rows_of_a_quadratic(n_dims), 2_000))
+    return max(_for_rows(n_rows, _LEAST_DRAWS), min(2 * rows_of_a_quadratic(n_dims), 2_000))
+
+
+def draws_to_certify(n_rows: int) -> int:
+    """How many fresh draws of a coreset's posterior certify it: 400, or 200 of very many rows.
+
+    Of more than two million rows, 400 draws would cost more than the whole construction.
+
+    Examples
+    --------
+    >>> draws_to_certify(10**6), draws_to_certify(10**7)
+    (400, 200)
+    """
+    return _for_rows(n_rows, _CERTIFYING)
+
+
+def _for_rows(n_rows: int, table: Mapping[float, int]) -> int:
+    return next(draws for most, draws in table.items() if n_rows <= most)
 
 
 def candidates_to_keep(n_dims: int, size: int, n_draws: int) -> int:

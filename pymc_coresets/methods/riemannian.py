@@ -20,6 +20,7 @@ from pymc_coresets.methods.job import (
     Propose,
     candidates_to_keep,
     draws_around_mode,
+    draws_to_certify,
     rows_of_a_quadratic,
 )
 from pymc_coresets.methods.metering import Metered
@@ -36,20 +37,19 @@ __all__ = ["RiemannianPursuit"]
 
 _log = logging.getLogger(__name__)
 
-_CERTIFYING = 400  # fresh draws: J to 7 to 15 % where it is near the tolerance
-
 
 @dataclass(frozen=True, kw_only=True)
 class RiemannianPursuit:
     """Pursuit at draws from around the full posterior's mode, then at the coreset's own.
 
     Every Hilbert coreset is limited by its weighting distribution: rows are matched only where the
-    draws are.  The first come from a t distribution with the mode and curvature of the posterior
-    of all rows, which some tens of gradients find.  One pass over the data at these draws is
-    enough to choose the rows, and one more, at fresh draws of the coreset's own posterior, to say
-    how good they are.  Where that is not good enough, or the posterior has no mode (as in many
-    hierarchies), rounds follow: draws from the coreset's own posterior, which comes closer to the
-    full one with every round, one pass over the data, and one pursuit.
+    draws are.  The first come from a t distribution with the mode and curvature of the posterior of
+    all rows, which some tens of gradients find.  One pass over the data at these draws is enough to
+    choose the rows, and one more, at fresh draws of the coreset's own posterior (400, or 200 where
+    there are more than two million rows), to say how good they are.  Where that is not good enough,
+    or the posterior has no mode (as in many hierarchies), rounds follow: draws from the coreset's
+    own posterior, which comes closer to the full one with every round, one pass over the data, and
+    one pursuit.
 
     Parameters
     ----------
@@ -269,7 +269,8 @@ class _Run[D]:
         # Where more rounds are likely, the draws that certify serve for the next of them, too.
         enough = selection.objective <= self.options.tolerance
         predicted = float(selection.history.objective[-1])
-        view = self._try(self.best, predicted, n_draws=_CERTIFYING if enough else None)
+        certifying = draws_to_certify(self.posterior.n_rows)
+        view = self._try(self.best, predicted, n_draws=certifying if enough else None)
         if view is None:
             return self._view_of_start()
         self.best = view.coreset

@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from pymc.model.transform.conditioning import remove_value_transforms
+from scipy import stats
 
 from pymc_coresets import (
     BlockPursuit,
@@ -220,6 +221,33 @@ def test_a_group_that_is_integrated_out_is_one_row(build):
     for s, values in enumerate(np.stack([*draws.values()], axis=1)):
         [expected] = logp(dict(zip(draws, values, strict=True)))
         np.testing.assert_allclose(by_group[:, s], expected, rtol=1e-9)
+
+
+def test_dim_names_the_groups_whose_terms_stay_together():
+    """A group's four days and its count are one row, whose density SciPy knows."""
+    rng = np.random.default_rng(5)
+    days, counts = rng.normal(size=(LEVELS, N_DAYS)), rng.poisson(2.0, LEVELS)
+    with pm.Model(coords={"group": range(LEVELS), "day": range(N_DAYS)}) as model:
+        mean, spread = pm.Normal("mean"), pm.HalfNormal("spread")
+        cov = np.eye(N_DAYS) + spread**2
+        pm.MvNormal("days", mean, cov=cov, observed=days, dims=("group", "day"))
+        pm.Poisson("count", pm.math.exp(mean), observed=counts, dims="group")
+    coreset = build_coreset(
+        model, dim="group", method="uniform", size=20, random_seed=1, progressbar=False
+    )
+    assert coreset.n_observations == LEVELS
+    assert coreset.model.named_vars_to_dims["coreset_weights"] == ("group",)
+    assert coreset.model.coords["group"] == tuple(coreset.indices)
+    at = {"mean": np.array([0.3]), "spread": np.array([0.8])}
+    loglik = coreset.loglikelihood
+    [found] = loglik.matrix(Draws.of(at, loglik.shapes), loglik.all_rows).T
+    of_days = stats.multivariate_normal(np.full(N_DAYS, 0.3), np.eye(N_DAYS) + 0.8**2).logpdf(days)
+    of_count = stats.poisson(np.exp(0.3)).logpmf(counts)
+    np.testing.assert_allclose(found, of_days + of_count, rtol=1e-9)
+    small = remove_value_transforms(coreset.model)
+    weighted = small.compile_logp(vars=small.potentials, mode=PLAIN_MODE)
+    point = {name: values[0] for name, values in at.items()}
+    np.testing.assert_allclose(weighted(point), coreset.weights @ found[coreset.indices])
 
 
 def test_it_is_the_default_for_many_groups(coreset):

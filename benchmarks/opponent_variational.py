@@ -106,7 +106,7 @@ def _fitted(task: Task, model: pm.Model, every_step: Callable[..., None]) -> Ans
         khat=smoothed.pareto_khat,
         kl=estimate_divergences(ratios[None], smoothed).kl,
         warned=False,
-        remark=f"{len(approximation.hist):,} steps",
+        remark=f"{len(approximation.hist):,} of {STEPS:,} steps",
     )
 
 

@@ -3,13 +3,13 @@
 Writes the rows of a logistic regression to Parquet files, and prints targets with what was
 measured: reading, looks, builds with their memory and their true divergence, clusters, and what
 ten thousand million rows would cost.  Each part runs in a process of its own.  Ratios are those of
-processor seconds; memory needs Linux.
+processor seconds; memory needs Linux.  ``--rows 1e8 --parts builds`` leaves the rest out.
 """
 
 import argparse
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ COMPARED = 2_000_000  # rows, at least a tenth: of these, the seconds of reading
 MOST_TASKS, CLUSTER_DRAWS = 8, 500
 NS = 1e9
 BIG, CORES = 10**10, 256
+PARTS = ("looks", "cluster", "builds", "weighted")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,8 @@ def look_targets(look: Figures) -> list[Target]:
     ]
 
 
-def build_targets(tenth: Figures, whole: Figures, weighted: Figures) -> list[Target]:
+def build_targets(builds: Mapping[str, Figures]) -> list[Target]:
+    tenth, whole = builds["a tenth"], builds["all"]
     n_draws = 2 * rows_of_a_quadratic(N_USED + 1)
     before = 4 * 4 * n_draws  # four looks of four draws for each row wanted
     gigabytes = whole["memory"] / 1e9
@@ -85,7 +87,7 @@ def build_targets(tenth: Figures, whole: Figures, weighted: Figures) -> list[Tar
                 value=figures["kl"],
                 limit=3 * TOLERANCE,
             )
-            for figures in (tenth, whole, weighted)
+            for figures in builds.values()
         ),
     ]
 
@@ -178,29 +180,33 @@ def cost_model(scan: Figures, look: Figures, whole: Figures) -> str:
     return markdown([f"N = {BIG:.0e}", "core-hours", f"minutes on {CORES} cores"], rows)
 
 
-def run(table: Table, *, repeats: int, seed: int, clusters: bool) -> None:
+def run(table: Table, parts: Collection[str], *, repeats: int, seed: int) -> None:
+    """Measure the parts that are wanted, and print what they say."""
     table.write()
     size = sum(path.stat().st_size for path in table.paths)
     print(f"\n{table.n_rows:,} rows of {N_COLUMNS} columns, {table.dtype}, "
           f"{table.compression}: {size / 1e9:.2f} GB in {N_FILES} files\n", flush=True)  # fmt: skip
     n_files = max(1, min(N_FILES, round(N_FILES * COMPARED / table.n_rows)))
-    scan = in_own_process("scan", table, n_files=n_files, repeats=repeats)
-    look = in_own_process("look", table, n_files=n_files, repeats=repeats)
-    print(nanoseconds_table(scan, look) + "\n", flush=True)
-    cluster = looks_on_clusters(table) if clusters else None
-    options = {"seed": seed, "weighted": False}
-    tenth = in_own_process("build", table, n_files=1, **options)
-    whole = in_own_process("build", table, n_files=N_FILES, **options)
-    weighted = in_own_process("build", table, n_files=N_FILES, seed=seed, weighted=True)
-    print(builds_table([tenth, whole, weighted]) + "\n", flush=True)
-    targets = [
-        *reading_targets(scan),
-        *look_targets(look),
-        *build_targets(tenth, whole, weighted),
-        *([] if cluster is None else cluster_targets(cluster)),
-    ]
+    targets: list[Target] = []
+    if "looks" in parts:
+        scan = in_own_process("scan", table, n_files=n_files, repeats=repeats)
+        look = in_own_process("look", table, n_files=n_files, repeats=repeats)
+        print(nanoseconds_table(scan, look) + "\n", flush=True)
+        targets += [*reading_targets(scan), *look_targets(look)]
+    if "cluster" in parts:
+        targets += cluster_targets(looks_on_clusters(table))
+    if "builds" in parts:
+        shares = {"a tenth": (1, False), "all": (N_FILES, False), "weighted": (N_FILES, True)}
+        builds = {
+            name: in_own_process("build", table, n_files=n, weighted=weighted, seed=seed)
+            for name, (n, weighted) in shares.items()
+            if not weighted or "weighted" in parts
+        }
+        print(builds_table(builds.values()) + "\n", flush=True)
+        targets += build_targets(builds)
     print(markdown(["target", "measured", "hold to", ""], [t.cells for t in targets]) + "\n")
-    print(cost_model(scan, look, whole))
+    if {"looks", "builds"} <= set(parts):
+        print(cost_model(scan, look, builds["all"]))
 
 
 def main() -> None:
@@ -211,7 +217,7 @@ def main() -> None:
     parser.add_argument("--compression", choices=["zstd", "none"], default="zstd")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--without-clusters", action="store_true")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="(all)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="scale_") as temporary:
         table = Table(
@@ -220,8 +226,7 @@ def main() -> None:
             dtype=options.dtype,
             compression=options.compression,
         )
-        clusters = not options.without_clusters
-        run(table, repeats=options.repeats, seed=options.seed, clusters=clusters)
+        run(table, options.parts, repeats=options.repeats, seed=options.seed)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.curves import markdown
 from benchmarks.group_models import CASES, Case, model_of
 from benchmarks.opponent_sampling import sample_until
 from benchmarks.opponent_task import CHAINS, Settings, Task
@@ -42,6 +42,9 @@ from pymc_coresets.solving.solution import Solution
 
 type Array = np.ndarray
 
+HEADER = ("case", "D, N", "rows (a group)", "rounds", "J, k-hat", "true KL",
+          "shifts: shared / local", "sd ratios: shared / local", "uniform: KL",
+          "processor s")  # fmt: skip
 N_POINTS = 200  # of the shared variables, for the divergence of the groups given these
 
 
@@ -242,13 +245,13 @@ def judged(
     )
 
 
-def print_certificates(console: Console, n_builds: int) -> None:
+def print_certificates(n_builds: int) -> None:
     """Print each build, and how many certificates were false."""
-    table = Table("rows", "J", "k-hat", "true KL", "shift, re-weighted", "called", "false")
+    lines = []
     n_false = 0
     for build in builds(n_builds):
         called = "negligible" if build.negligible else "reliable" if build.reliable else "neither"
-        table.add_row(
+        line = (
             f"{build.size:,}",
             f"{build.said:.2g}",
             f"{build.khat:.2f}",
@@ -258,13 +261,15 @@ def print_certificates(console: Console, n_builds: int) -> None:
             "false" if build.is_false else "",
         )
         n_false += build.is_false
-    console.print(table, f"{n_false} false")
+        lines.append(line)
+    headings = ("rows", "J", "k-hat", "true KL", "shift, re-weighted", "called", "false")
+    print(f"{markdown(headings, lines)}\n\n{n_false} false")
 
 
 # -- NUTS ------------------------------------------------------------------------------------------
 
 
-def print_nuts(console: Console, case: Case, limit: float) -> None:
+def print_nuts(case: Case, limit: float) -> None:
     """Compare draws of the coreset's posterior with those of NUTS on all rows.
 
     Only the time of that is extrapolated where it has not ended after so many seconds.
@@ -284,12 +289,12 @@ def print_nuts(console: Console, case: Case, limit: float) -> None:
     started = time.process_time()
     full, share = sample_until(task, compiled)
     seconds = time.process_time() - started
-    console.print(
+    print(
         f"{case.name}: {coreset.size:,} rows; built in {built:.0f} processor seconds, sampled in "
         f"{sampled:.0f}; all rows in {seconds / share:.0f}, of which {seconds:.0f} were done"
     )
     if share == 1:
-        console.out(repr(compare(full=full, approximation=ours)), highlight=False)
+        print(repr(compare(full=full, approximation=ours)))
 
 
 def main() -> None:
@@ -299,41 +304,37 @@ def main() -> None:
     parser.add_argument("--part", type=float, default=1.0, help="of the groups and rows")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--certificate", type=int, nargs="?", const=50, help="number of builds")
+    parser.add_argument("--markdown", type=Path, help="save the table here")
     parser.add_argument(
         "--nuts", type=float, nargs="?", const=86_400.0, help="compare with NUTS: seconds for it"
     )
     options = parser.parse_args()
-    console, part = Console(width=180), options.part
     cases = [
-        replace(case, n_groups=round(part * case.n_groups), n_rows=round(part * case.n_rows))
+        replace(
+            case,
+            n_groups=round(options.part * case.n_groups),
+            n_rows=round(options.part * case.n_rows),
+        )
         for case in (CASES[name] for name in options.cases)
     ]
     if options.certificate:
-        print_certificates(console, options.certificate)
+        print_certificates(options.certificate)
         return
     if options.nuts:
         for case in cases:
-            print_nuts(console, case, options.nuts)
+            print_nuts(case, options.nuts)
         return
-    table = Table(
-        *(
-            "case",
-            "D, N",
-            "rows (a group)",
-            "rounds",
-            "J, k-hat",
-            "true KL",
-            "shifts: shared / local",
-        ),
-        *("sd ratios: shared / local", "uniform: KL", "processor s"),
-    )
+    lines = []
     for case in cases:
         found = []
         for seed in options.seeds:
             found.append(figures(case, seed, uniform=seed == options.seeds[0]))
-            console.print(" | ".join(row_of(case, found[-1:])))
-        table.add_row(*row_of(case, found))
-    console.print(table)
+            print(" | ".join(row_of(case, found[-1:])), flush=True)
+        lines.append(row_of(case, found))
+    table = markdown(HEADER, lines)
+    print(f"\n{table}")
+    if options.markdown:
+        options.markdown.write_text(table + "\n")
 
 
 if __name__ == "__main__":

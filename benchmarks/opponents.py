@@ -187,7 +187,7 @@ def _with_noise(value: float, noise: float) -> str:
 def table(name: str, records: Sequence[Record], said: str) -> str:
     """Return a model's part of the report."""
     lines = [line_of(record) for record in records]
-    return f"## {name}\n\nReference: {said}.\n\n{markdown(HEADER, lines)}"
+    return f"{name}, judged by: {said}.\n\n{markdown(HEADER, lines)}"
 
 
 # -- the program -----------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--tune", type=int, default=1000, help="tuning steps (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="random seed (%(default)s)")
     parser.add_argument("--cores", type=int, default=1, help="for each way (%(default)s)")
-    parser.add_argument("--markdown", type=Path, help="save the tables here")
+    parser.add_argument("--markdown", type=Path, help="a folder: save opponents-MODEL.md there")
     return parser.parse_args()
 
 
@@ -254,12 +254,12 @@ def report(name: str, taken: Sequence[str], options: argparse.Namespace) -> str:
 def main() -> None:
     options = parsed()
     names, taken = chosen(options)
-    parts: list[str] = []
     for name in names:
-        parts.append(report(name, taken, options))
+        text = report(name, taken, options)
+        print(text, end="\n\n", flush=True)
         if options.markdown:
-            options.markdown.write_text("\n\n".join(parts) + "\n")
-    print("\n\n".join(parts))
+            file = options.markdown / f"opponents-{name.replace('_', '-')}.md"
+            file.write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -135,21 +135,14 @@ MODELS = {"flights": lambda: build_model(load_flights())}
 
 
 def late_rate_by_hour(
-    idata: xr.DataTree, model: pm.Model, flights: pd.DataFrame, *, n_draws: int, random_seed: int
+    coreset: Coreset, idata: xr.DataTree, flights: pd.DataFrame, *, n_draws: int, random_seed: int
 ) -> pd.DataFrame:
     """Return the posterior predictive share of late flights by hour: mean and 95 % interval."""
-    draws = idata["posterior"].to_dataset().stack(sample=("chain", "draw"))
-    chosen = np.linspace(0, draws.sizes["sample"] - 1, n_draws).astype(int)
-    thinned = draws.isel(sample=chosen).drop_vars(["sample", "chain", "draw"])
-    thinned = thinned.rename(sample="draw").expand_dims("chain")
-    predicted = pm.sample_posterior_predictive(
-        xr.DataTree.from_dict({"posterior": thinned}),
-        model=model,
-        random_seed=random_seed,
-        progressbar=False,
+    predicted = coreset.predict(
+        idata, kind="draws", draws=n_draws, random_seed=random_seed, progressbar=False
     )
-    late = predicted["posterior_predictive"]["late"].isel(chain=0).to_numpy()
-    rates = pd.DataFrame(late.T).groupby(flights["hour"].to_numpy()).mean()
+    late = predicted["posterior_predictive"]["late"].stack(sample=("chain", "draw")).to_numpy()
+    rates = pd.DataFrame(late).groupby(flights["hour"].to_numpy()).mean()
     low, high = np.quantile(rates, [0.025, 0.975], axis=1)
     return pd.DataFrame({"mean": rates.mean(axis=1), "low": low, "high": high}, index=rates.index)
 
@@ -351,7 +344,9 @@ def main() -> None:
         with watch("sample the posterior of all flights"):
             full = pm.sample(model=model, **sampling)
     with watch("predict all flights, draw"):
-        predicted = late_rate_by_hour(idata, model, flights, n_draws=100, random_seed=options.seed)
+        predicted = late_rate_by_hour(
+            coreset, idata, flights, n_draws=100, random_seed=options.seed
+        )
         draw_figure(options.figure, flights, coreset, idata, predicted, full=full)
 
     with watch("resample the importance draws"):

@@ -54,6 +54,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp, Repeat
 from pytensor.tensor.linalg.solvers.core import SolveBase
 from pytensor.tensor.math import Argmax, Dot, Sum
+from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.rewriting.elemwise import local_dimshuffle_lift
@@ -68,6 +69,7 @@ from pytensor.tensor.subtensor import (
     unflatten_index_variables,
 )
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.type_other import NoneTypeT
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 from pytensor.xtensor import as_xtensor
 from pytensor.xtensor.type import XTensorVariable
@@ -85,6 +87,7 @@ __all__ = [
     "Apply",
     "ArgSortOp",
     "Argmax",
+    "BernoulliRV",
     "Blockwise",
     "BlockwiseWithCoreShape",
     "CAReduce",
@@ -111,6 +114,7 @@ __all__ = [
     "Mul",
     "Neg",
     "NoPythonOp",
+    "NoneTypeT",
     "NumbaLinker",
     "Op",
     "OpFromGraph",

@@ -18,6 +18,7 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
 )
 from pymc_coresets.predictive import destinations, filled_models, predictions
+from pymc_coresets.predictive.forward import Forward, forward_graphs
 from pymc_coresets.reading.folding import PLAIN_MODE
 
 N, GROUPS = 300, list("abcd")
@@ -134,6 +135,29 @@ def test_where_pymc_knows_no_mean_draws_are_averaged(coreset):
     ]
     assert found.attrs["averaged"] == "predictive draws"
     assert_allclose(found, 1.0, atol=5 / np.sqrt(200))
+
+
+def test_bernoulli_draws_have_their_probabilities():
+    """Alone, of one probability for several rows, and of probabilities that are drawn, too."""
+    n_draws, p = 4_000, np.array([0.0, 0.2, 1.0])
+    with pm.Model() as model:
+        free = pm.Beta("p", 1, 1, shape=3)
+        first = pm.Bernoulli("first", free, observed=[0, 1, 1])
+        pm.Bernoulli("same", free[1], observed=np.zeros(4))
+        pm.Bernoulli("then", 0.1 + 0.8 * first, observed=[0, 1, 1])
+    forward = Forward(model, forward_graphs(model, ["first", "same", "then"], means=False))
+    forward.reseed(1)
+    drawn = [forward({"p": p}) for _ in range(n_draws)]
+    first, same, then = (np.array([d[name] for d in drawn]) for name in ("first", "same", "then"))
+    assert first.dtype == same.dtype == np.int64
+    limit = 4 * 0.5 / np.sqrt(n_draws)
+    assert_allclose(first.mean(axis=0), p, atol=limit)
+    assert_allclose(same.mean(axis=0), 0.2, atol=limit)
+    assert_allclose(np.cov(same.T)[np.triu_indices(4, 1)], 0.0, atol=limit)
+    for value, expected in ((0, 0.1), (1, 0.9)):
+        assert_allclose(then[first == value].mean(), expected, atol=limit)
+    with pytest.raises(ValueError, match="not between 0 and 1"):
+        forward({"p": np.array([0.0, np.nan, 1.0])})
 
 
 def test_missing_values_are_predicted_too():

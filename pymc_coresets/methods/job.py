@@ -13,7 +13,7 @@ from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.keyed import MANY_ROWS
 from pymc_coresets.rows.source import Potentials
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.candidates import n_candidates
+from pymc_coresets.solving.candidates import MOST_DRAWS, n_candidates
 from pymc_coresets.solving.problem import Matrix, Vector
 from pymc_coresets.solving.solution import Progress, Solution
 
@@ -243,7 +243,7 @@ def rows_of_a_quadratic(n_dims: int) -> int:
 def draws_around_mode(n_dims: int, n_rows: int) -> int:
     """How many draws from around a mode choose rows: 2 K, as in `rows_of_a_quadratic`.
 
-    But 1 000 at least (500 of more than 50 000 rows, 150 of more than two million), and 2 000 at
+    But 1 000 at least (500 of more than 50 000 rows, 150 of more than two million), and 4 000 at
     most.
 
     Examples
@@ -253,7 +253,7 @@ def draws_around_mode(n_dims: int, n_rows: int) -> int:
     >>> draws_around_mode(3, 10**7), draws_around_mode(11, 10**7)
     (150, 156)
     """
-    return max(_for_rows(n_rows, _LEAST_DRAWS), min(2 * rows_of_a_quadratic(n_dims), 2_000))
+    return max(_for_rows(n_rows, _LEAST_DRAWS), min(2 * rows_of_a_quadratic(n_dims), MOST_DRAWS))
 
 
 def draws_to_certify(n_rows: int) -> int:

@@ -59,9 +59,9 @@ class RiemannianPursuit:
         draws.
     draws : int, optional
         Draws of each pass that chooses rows.  By default 2 K around the mode (K as in
-        `rows_of_a_quadratic`), and in rounds 4 for each wanted row or, where there are more of
-        these, each free dimension; but 500 at least (around the mode, 1 000 of up to 50 000
-        rows, and 150 of more than two million) and 2 000 at most.
+        `rows_of_a_quadratic`), and in rounds 4 for each wanted row, of which K count at most, or,
+        where there are more of these, each free dimension; but 500 at least (around the mode, 1 000
+        of up to 50 000 rows, and 150 of more than two million) and 4 000 at most.
     start_size : int, optional
         Rows of the uniform coreset from which the mode is looked for, and from whose posterior the
         first draws come where there is none; by default 50 for each free dimension, but 1 000 at
@@ -218,7 +218,8 @@ class _Run[D]:
         self.posterior = Metered(posterior)
         self.callback, self.started = callback, time.perf_counter()
         n_dims = self.posterior.n_dims
-        self.n_draws = options.draws or default_n_draws(size, n_dims)
+        wanted = min(size, rows_of_a_quadratic(n_dims))
+        self.n_draws = options.draws or default_n_draws(wanted, n_dims)
         self.scale = 0.0  # of the tangent vectors, by the last look
         self.start_size = options.start_size or rows_to_start(n_dims)
         self.steps: list[Progress] = []

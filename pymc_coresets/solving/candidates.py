@@ -9,12 +9,14 @@ from pymc_coresets.rows.source import Look, Potentials
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Problem, Vector, tangent_vectors
 
-__all__ = ["default_n_draws", "n_candidates", "problem_at", "tangent_problem"]
+__all__ = ["MOST_DRAWS", "default_n_draws", "n_candidates", "problem_at", "tangent_problem"]
 
 _MAX_ENTRIES = 2**25  # of the candidates' tangent vectors: 256 MB
 _HELDOUT = 1 / 5  # of the draws
 _MIN_DRAWS = 20
 _PROBED_ROWS = 1_000  # for the scale of the tangent vectors
+MOST_DRAWS = 4_000  #: By default: four for each of a thousand rows.
+
 _BLOCK = 1_000  # rows whose vectors are made at a time
 _FEWEST_JUDGES = 30  # effective draws: with fewer, a few of large weight decide
 
@@ -22,14 +24,15 @@ _FEWEST_JUDGES = 30  # effective draws: with fewer, a few of large weight decide
 def default_n_draws(size: int, n_dims: int) -> int:
     """Return how many draws choose `size` rows, and tell the dimensions apart.
 
-    Four for each row or, where there are more of these, dimension; 500 at least, 2 000 at most.
+    Four for each row or, where there are more of these, dimension; 500 at least, 4 000 at most.
+    With two for each of 1 000 rows, the weights fitted the draws 16 times as well as others.
 
     Examples
     --------
     >>> default_n_draws(10, 2), default_n_draws(10, 300), default_n_draws(1_000, 2)
-    (500, 1200, 2000)
+    (500, 1200, 4000)
     """
-    return max(500, min(4 * max(size, n_dims), 2_000))
+    return max(500, min(4 * max(size, n_dims), MOST_DRAWS))
 
 
 def tangent_problem[D](

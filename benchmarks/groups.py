@@ -22,8 +22,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pymc as pm
 
 from benchmarks.curves import markdown
+from benchmarks.group_data import REAL
 from benchmarks.group_models import CASES, Case, model_of
 from benchmarks.opponent_sampling import sample_until
 from benchmarks.opponent_task import CHAINS, Settings, Task
@@ -108,6 +110,7 @@ class Figures:
     """What one coreset is like."""
 
     dims: str
+    n_groups: int
     size: int
     rounds: int
     objective: float
@@ -118,9 +121,8 @@ class Figures:
     seconds: float
 
 
-def figures(case: Case, seed: int, *, uniform: bool) -> Figures:
+def figures(model: pm.Model, seed: int, *, uniform: bool) -> Figures:
     """Build a coreset, and compare its posterior with that of all rows."""
-    model = model_of(case, np.random.default_rng(seed))
     started = time.process_time()
     coreset = build_coreset(model, method="block_pursuit", random_seed=seed, progressbar=False)
     seconds = time.process_time() - started
@@ -131,6 +133,7 @@ def figures(case: Case, seed: int, *, uniform: bool) -> Figures:
     own = sampler.approximation_of(rows, coreset.weights)
     return Figures(
         dims=f"{loglik.n_dims:,}, {loglik.n_rows:,}",
+        n_groups=sampler.n_levels,
         size=coreset.size,
         rounds=coreset.history.sizes["step"],
         objective=coreset.objective,
@@ -153,7 +156,7 @@ def of_uniform(sampler: GroupedSampler, size: int, full: NestedLaplace) -> float
         return np.inf
 
 
-def row_of(case: Case, found: Sequence[Figures]) -> list[str]:
+def row_of(name: str, found: Sequence[Figures]) -> list[str]:
     """Medians over the seeds; the worst shifts and ratios."""
 
     def median(name: str) -> float:
@@ -163,9 +166,9 @@ def row_of(case: Case, found: Sequence[Figures]) -> list[str]:
     ratios = [ends(np.concatenate([f.distances.ratios[i] for f in found])) for i in (0, 1)]
     size = median("size")
     return [
-        case.name,
+        name,
         found[0].dims,
-        f"{size:,.0f} ({size / case.n_groups:.1f})",
+        f"{size:,.0f} ({size / found[0].n_groups:.1f})",
         f"{max(f.rounds for f in found)}",
         f"{median('objective'):.2g}, {max(f.khat for f in found):.2f}",
         f"{median('true'):.2g}",
@@ -269,12 +272,11 @@ def print_certificates(n_builds: int) -> None:
 # -- NUTS ------------------------------------------------------------------------------------------
 
 
-def print_nuts(case: Case, limit: float) -> None:
+def print_nuts(name: str, model: pm.Model, limit: float) -> None:
     """Compare draws of the coreset's posterior with those of NUTS on all rows.
 
     Only the time of that is extrapolated where it has not ended after so many seconds.
     """
-    model = model_of(case, np.random.default_rng(1))
     settings = Settings(tune=500, seconds=limit)
     started = time.process_time()
     coreset = build_coreset(model, method="block_pursuit", random_seed=1, progressbar=False)
@@ -283,25 +285,35 @@ def print_nuts(case: Case, limit: float) -> None:
         draws=settings.draws, chains=CHAINS, cores=1, random_seed=1, progressbar=False
     )
     sampled = time.process_time() - started - built
-    task = Task(name=case.name, model=model, settings=settings)
+    task = Task(name=name, model=model, settings=settings)
     with task.clock.compiling():
         compiled = compiled_model(model)
     started = time.process_time()
     full, share = sample_until(task, compiled)
     seconds = time.process_time() - started
     print(
-        f"{case.name}: {coreset.size:,} rows; built in {built:.0f} processor seconds, sampled in "
+        f"{name}: {coreset.size:,} rows; built in {built:.0f} processor seconds, sampled in "
         f"{sampled:.0f}; all rows in {seconds / share:.0f}, of which {seconds:.0f} were done"
     )
     if share == 1:
         print(repr(compare(full=full, approximation=ours)))
 
 
+def model_for(name: str, part: float, seed: int) -> pm.Model:
+    """Return the model of a case: of real rows, or of so large a part of those that are drawn."""
+    if name in REAL:
+        return REAL[name]()
+    case = CASES[name]
+    sizes = {"n_groups": round(part * case.n_groups), "n_rows": round(part * case.n_rows)}
+    return model_of(replace(case, **sizes), np.random.default_rng(seed))
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--part", type=float, default=1.0, help="of the groups and rows")
+    names = {**{name: case.name for name, case in CASES.items()}, **{name: name for name in REAL}}
+    parser.add_argument("--cases", nargs="+", choices=names, default=list(names))
+    parser.add_argument("--part", type=float, default=1.0, help="of what is drawn")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])
     parser.add_argument("--certificate", type=int, nargs="?", const=50, help="number of builds")
     parser.add_argument("--markdown", type=Path, help="save the table here")
@@ -309,28 +321,21 @@ def main() -> None:
         "--nuts", type=float, nargs="?", const=86_400.0, help="compare with NUTS: seconds for it"
     )
     options = parser.parse_args()
-    cases = [
-        replace(
-            case,
-            n_groups=round(options.part * case.n_groups),
-            n_rows=round(options.part * case.n_rows),
-        )
-        for case in (CASES[name] for name in options.cases)
-    ]
     if options.certificate:
         print_certificates(options.certificate)
         return
     if options.nuts:
-        for case in cases:
-            print_nuts(case, options.nuts)
+        for name in options.cases:
+            print_nuts(names[name], model_for(name, options.part, 1), options.nuts)
         return
     lines = []
-    for case in cases:
+    for name in options.cases:
         found = []
         for seed in options.seeds:
-            found.append(figures(case, seed, uniform=seed == options.seeds[0]))
-            print(" | ".join(row_of(case, found[-1:])), flush=True)
-        lines.append(row_of(case, found))
+            model = model_for(name, options.part, seed)
+            found.append(figures(model, seed, uniform=seed == options.seeds[0]))
+            print(" | ".join(row_of(names[name], found[-1:])), flush=True)
+        lines.append(row_of(names[name], found))
     table = markdown(HEADER, lines)
     print(f"\n{table}")
     if options.markdown:

@@ -115,7 +115,7 @@ def _evaluation(
     free: dict[Variable, Variable] = {p: graphs.variables[n] for n, p in obs.parameters.items()}
     [loglik] = clone_replace([obs.loglik], free, rebuild_strict=False)
     inputs = [*graphs.inputs.values(), obs.n_rows, *(r.placeholder for r in obs.rows)]
-    plain = Mode(linker="py", optimizer="None")
+    plain = Mode(linker="py", optimizer="fast_compile")
     function = numpy_function(inputs, [loglik, *graphs.terms.values()], plain)
     given = [np.asarray(len(rows))]
     given += [np.moveaxis(a, 0, r.axis) for a, r in zip(rows.arrays, obs.rows, strict=True)]

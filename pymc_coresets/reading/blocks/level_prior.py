@@ -113,5 +113,7 @@ class LevelPrior:
         replaced: dict[Variable, Variable] = dict(zip(parts, fresh, strict=True))
         total = self.parting.graphs.terms[name].sum()
         [linear] = clone_replace([total], replaced, rebuild_strict=False)
-        weights = numpy_function(fresh, cast(list[Variable], pt.grad(linear, fresh)))
-        return weights(*(np.zeros(v.type.shape, v.type.dtype) for v in fresh))
+        # Checks of values, such as that they sum to zero, have other inputs: their shape matters.
+        given = [*fresh, *self.inputs.values()]
+        weights = numpy_function(given, cast(list[Variable], pt.grad(linear, fresh)))
+        return weights(*(np.zeros(v.type.shape, v.type.dtype) for v in given))

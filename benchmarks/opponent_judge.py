@@ -43,6 +43,8 @@ class Verdict:
         Ratio of sds that is furthest from 1, and the same limit for its logarithm.
     compared : bool
         False where there was nothing to compare with.
+    sound : bool
+        Whether the reference is good enough to call others wrong.
     """
 
     shift: float = np.nan
@@ -50,6 +52,7 @@ class Verdict:
     ratio: float = np.nan
     ratio_noise: float = np.nan
     compared: bool = True
+    sound: bool = True
 
     @property
     def wrong(self) -> bool:
@@ -63,6 +66,8 @@ class Verdict:
         """Whether the way said what it was."""
         if not self.compared:
             return "warned" if warned else ""
+        if self.wrong and not self.sound:
+            return "unclear"
         if self.wrong:
             return "wrong, and said so" if warned else "WRONG, SILENT"
         return "right, but warned" if warned else "right"
@@ -94,6 +99,7 @@ def judge(answer: Answer, reference: Reference | None) -> Verdict:
         shift_noise=found.mean_limit,
         ratio=float(np.exp(comparison.largest_sd_change.value)),
         ratio_noise=found.sd_limit,
+        sound=reference.answer.sound,
     )
 
 

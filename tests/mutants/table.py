@@ -16,6 +16,7 @@ SAMPLER = "tests/statistical/test_sampler.py"
 SENSITIVITY = "tests/statistical/test_sensitivity.py"
 STAND_IN = "tests/statistical/test_stand_in.py"
 BLOCKS = "tests/models/test_blocks.py"
+LEVEL_PRIOR = "tests/models/test_level_prior.py"
 OBSERVATIONS = "tests/models/test_observations.py"
 RESULTS = "tests/models/test_results.py"
 ROWS_ELSEWHERE = "tests/statistical/test_rows_elsewhere.py"
@@ -68,7 +69,7 @@ TESTS = {
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
     "reading/template/": ("tests/models/test_template_refusals.py", ROWS_ELSEWHERE, ERRORS),
     "reading/sums/": (*unit("sums"), ERRORS, MODELS),
-    "reading/blocks/": (BLOCKS,),
+    "reading/blocks/": (BLOCKS, LEVEL_PRIOR),
     "reading/cells/": (*unit("long_format"), "tests/models/test_cells.py"),
     "reading/draws": unit("draws"),
     "reading/missing": (OBSERVATIONS, ERRORS),

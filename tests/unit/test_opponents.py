@@ -72,6 +72,12 @@ def test_differences_are_those_of_the_closed_form(change, warned, told):
     assert verdict.told(warned=warned) == told
 
 
+def test_a_doubtful_reference_calls_nothing_wrong():
+    doubtful = Reference(way="doubtful", answer=exact(sound=False))
+    assert judge(exact(seed=3, shift=0.3), doubtful).told(warned=False) == "unclear"
+    assert judge(exact(seed=3), doubtful).told(warned=False) == "right"
+
+
 def test_no_way_is_its_own_reference():
     long, short = (
         Reference(way=w, answer=exact(effective=e)) for w, e in (("long", 900.0), ("short", 500.0))

@@ -1,0 +1,74 @@
+"""The best opponent of each model and ours, from the tables that `benchmarks.opponents` wrote.
+
+``python -m benchmarks.opponent_summary docs/tables`` reads ``opponents-MODEL.md`` there, and writes
+``opponents-summary.md``: of all ways that were right, the one with most effective draws in a
+second, compilation included, beside a coreset and NUTS.
+"""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from benchmarks.curves import markdown
+from benchmarks.opponent_ways import OURS
+
+__all__ = ["summary"]
+
+HEADER = (
+    *("model", "best opponent", "seconds", "effective draws per s", "KL"),
+    *("coreset + NUTS: seconds", "effective draws per s", "KL", "rows", "draws per s, ratio"),
+)
+CORESET = "ours: coreset + NUTS"
+RIGHT = ("right", "right, but warned")
+
+
+def lines_of(text: str) -> Iterator[Mapping[str, str]]:
+    """Return the lines of a table in Markdown."""
+    cells = [
+        [cell.strip() for cell in line.strip().strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
+    header, _, *rows = cells
+    for row in rows:
+        yield dict(zip(header, row, strict=True))
+
+
+def seconds(line: Mapping[str, str]) -> float:
+    """Return the seconds of a way, compilation included."""
+    return float(line["compile, s"]) + float(line["rest, s"].removeprefix("≈ "))
+
+
+def summary(folder: Path) -> str:
+    """Return the table of all models whose tables lie in a folder."""
+    rows = []
+    for path in sorted(folder.glob("opponents-*.md")):
+        if path.stem == "opponents-summary":
+            continue
+        lines = {line["way"]: line for line in lines_of(path.read_text())}
+        ours = lines[CORESET]
+        able = [
+            line
+            for way, line in lines.items()
+            if not way.startswith(OURS) and line["was it right?"] in RIGHT and line["per s"]
+        ]
+        best = max(able, key=lambda line: float(line["per s"]))
+        rows.append([
+            path.stem.removeprefix("opponents-"), best["way"], f"{seconds(best):.0f}",
+            best["per s"], best["KL"], f"{seconds(ours):.0f}", ours["per s"], ours["KL"],
+            ours["remark"].partition(" rows")[0],
+            f"{float(ours['per s']) / float(best['per s']):.2g}",
+        ])  # fmt: skip
+    return markdown(HEADER, rows)
+
+
+def main() -> None:
+    """Write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    (folder / "opponents-summary.md").write_text(summary(folder) + "\n")
+
+
+if __name__ == "__main__":
+    main()

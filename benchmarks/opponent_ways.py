@@ -13,7 +13,7 @@ from benchmarks.opponent_sampling import (
     reference,
 )
 from benchmarks.opponent_task import Way
-from benchmarks.opponent_variational import advi, advi_minibatch, pathfinder
+from benchmarks.opponent_variational import advi, advi_adam, advi_minibatch, pathfinder
 
 __all__ = ["CORESET_REFITS", "OURS", "REFERENCE", "REFITS", "WAYS", "way_called"]
 
@@ -28,6 +28,7 @@ WAYS: Mapping[str, Way] = {
     "Laplace + PSIS": laplace,
     "Pathfinder + PSIS": pathfinder,
     "ADVI": advi,
+    "ADVI, Adam": advi_adam,
     "ADVI, minibatches": advi_minibatch,
     "INLA": inla,
     "GPBoost": gpboost,

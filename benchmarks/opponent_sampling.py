@@ -77,8 +77,8 @@ def sample_until(
 ) -> tuple[xr.DataTree, float]:
     """Return nutpie's draws, and the share of the run that was done at the deadline.
 
-    There are no draws where that was before the end of the tuning, and the threads go on: nutpie
-    stops after a trajectory only, which can take minutes.
+    There are no draws where that was before the end of the tuning: nutpie stops after a trajectory
+    only, which can take minutes, and is not waited for.
     """
     import nutpie  # noqa: PLC0415
 
@@ -104,8 +104,10 @@ def sample_until(
     try:
         return sampling.wait(timeout=max(task.deadline - time.perf_counter(), 0.0)), 1.0
     except TimeoutError:
-        tuned = settings.tune / (settings.tune + settings.draws)
-        return sampling.abort() if progress[0] > tuned else xr.DataTree(), progress[0]
+        if progress[0] > settings.tune / (settings.tune + settings.draws):
+            return sampling.abort(), progress[0]
+        sampling.pause()
+        return xr.DataTree(), progress[0]
 
 
 # -- importance sampling ---------------------------------------------------------------------------

@@ -39,12 +39,12 @@ BATCH = 1_000
 
 def advi(task: Task) -> Answer:
     """Fit independent normal distributions to the distinct rows' posterior, as PyMC does."""
-    return _fitted(task, task.weighted)
+    return _fitted(task, task.weighted, adam=False)
 
 
 def advi_adam(task: Task) -> Answer:
     """Do the same with Adam and a falling rate: far better in some models, and worse in others."""
-    return _fitted(task, task.weighted, lambda *_: None)
+    return _fitted(task, task.weighted)
 
 
 def advi_minibatch(task: Task) -> Answer:
@@ -71,8 +71,10 @@ def advi_minibatch(task: Task) -> Answer:
     return _fitted(task, model, renew)
 
 
-def _fitted(task: Task, model: pm.Model, every_step: Callable[..., None] | None = None) -> Answer:
-    """Run ADVI until the steps or the seconds are over; with Adam where `every_step` is given.
+def _fitted(
+    task: Task, model: pm.Model, *every_step: Callable[..., None], adam: bool = True
+) -> Answer:
+    """Run ADVI until the steps or the seconds are over, by Adam or with PyMC's defaults.
 
     The rate of Adam falls, and is small at the end.  ADVI does not say how good the result is; its
     k-hat is computed here for the table.
@@ -87,15 +89,15 @@ def _fitted(task: Task, model: pm.Model, every_step: Callable[..., None] | None 
         if done >= 1:
             raise StopIteration("The steps or the seconds are over")
 
-    adam = {} if every_step is None else {"obj_optimizer": pm.adam(learning_rate=rate)}
+    options = {"obj_optimizer": pm.adam(learning_rate=rate)} if adam else {}
     approximation = pm.fit(
         STEPS + 1,
         method="advi",
         model=model,
-        callbacks=[fall] if every_step is None else [every_step, fall],
+        callbacks=[*every_step, fall],
         random_seed=task.settings.seed,
         progressbar=False,
-        **adam,
+        **options,
     )
     space = Unconstrained(model, mode=loop_mode())
     _check_order(approximation, space)

@@ -219,6 +219,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="(all)")
     options = parser.parse_args()
+    if "weighted" in options.parts and "builds" not in options.parts:
+        parser.error("--parts weighted needs builds, with which its figures are compared")
     with tempfile.TemporaryDirectory(prefix="scale_") as temporary:
         table = Table(
             folder=options.folder or Path(temporary),

@@ -33,7 +33,7 @@ __all__ = ["Forward", "forward_graphs", "is_random", "predicted_names"]
 
 
 @node_rewriter([BernoulliRV])
-def _compare_uniform_numbers(_: FunctionGraph, node: Apply) -> list[Variable] | None:
+def _compare_uniform_numbers(_: FunctionGraph, node: Apply) -> list[Variable]:
     """Draw Bernoulli variables from uniform ones: SciPy takes ten times as long."""
     rng, size = node.inputs[:2]
     p = pt.as_tensor(node.inputs[2])

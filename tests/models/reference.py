@@ -1,6 +1,6 @@
 """What PyMC itself says of a model: potentials of rows, densities and gradients, by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,10 +12,10 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.rewriting.utils import rewrite_graph
 
 from pymc_coresets.compat.pytensor_api import dfs_rewriter
-from pymc_coresets.reading.folding import inline_graphs
+from pymc_coresets.reading.folding import PLAIN_MODE, inline_graphs
 from tests.models.zoo import Case
 
-__all__ = ["PLAIN", "Point", "Reference", "density"]
+__all__ = ["PLAIN", "Point", "Reference", "density", "logp_without"]
 
 #: NumPy, operation by operation: nothing to compile.
 PLAIN = Mode(linker="py", optimizer="minimum_compile").register(
@@ -106,6 +106,12 @@ def density(model: pm.Model) -> Any:
         return float(logp), dict(zip(names, gradient, strict=True))
 
     return evaluate
+
+
+def logp_without(model: pm.Model, names: Collection[str]) -> Any:
+    """Return the function of a point that is the log-density of all terms but those named."""
+    kept = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in names]
+    return model.compile_logp(vars=kept, mode=PLAIN_MODE)
 
 
 def _with_gradient(model: pm.Model, logp: Any) -> list[Any]:

@@ -23,6 +23,7 @@ from pymc_coresets.reading.graphs import unconstrained_graphs
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
+from tests.models.reference import logp_without
 
 RNG = np.random.default_rng(7)
 N, G = 80, 6
@@ -640,9 +641,7 @@ def test_prior_is_a_sum_over_levels(name, found):
     observations, blocks = found(name)
     space = Unconstrained(observations.model)
     names = [term.name for term in observations.terms]
-    model = observations.model
-    kept = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in names]
-    logp = model.compile_logp(vars=kept, mode=PLAIN_MODE)
+    logp = logp_without(observations.model, names)
     rng = np.random.default_rng(4)
     here, there = space.start + rng.uniform(-0.5, 0.5, size=(2, space.n_dims))
     there[blocks.shared_columns] = here[blocks.shared_columns]

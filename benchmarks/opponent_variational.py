@@ -35,6 +35,7 @@ STEPS = 20_000
 FIRST_RATE, LAST_RATE = 0.05, 1e-4  # of Adam: it falls exponentially
 DRAWS, JUDGED = 2_000, 400  # the second where all rows are evaluated for k-hat
 BATCH = 1_000
+MOST_BYTES = 1e9  # of one number for each row and each draw of Pathfinder
 
 
 def advi(task: Task) -> Answer:
@@ -147,6 +148,8 @@ def pathfinder(task: Task) -> Answer:
         model=task.weighted,
         num_draws=DRAWS,
         num_draws_per_path=DRAWS,
+        importance_sampling="psir",  # with replacement: without it, draws are not the posterior's
+        vectorize_logp=task.distinct.n_rows * DRAWS * 8 < MOST_BYTES,
         random_seed=task.settings.seed,
         parallel=False,
         progressbar=False,
@@ -154,13 +157,24 @@ def pathfinder(task: Task) -> Answer:
     posterior = idata["posterior"]
     shapes = {v.name: posterior[v.name].shape[2:] for v in task.weighted.free_RVs}
     draws = Draws.of(idata, shapes)
-    khat = _pareto_k(idata)
+    khat, effective = _pareto_k(idata), _effective(draws)
     return Answer(
         draws=draws,
-        effective=float(draws.n_draws) if khat < KHAT_RELIABLE else np.nan,
+        effective=effective if khat < KHAT_RELIABLE else np.nan,
         khat=khat,
-        warned=not khat < KHAT_RELIABLE or draws.n_draws < ESS_TOLD,
+        warned=not khat < KHAT_RELIABLE or effective < ESS_TOLD,
     )
+
+
+def _effective(draws: Draws) -> float:
+    """Estimate the effective size 1 / sum(w^2) of importance weights from what they resampled.
+
+    Two draws with replacement are the same with probability sum(w^2).
+    """
+    rows = np.hstack([v.reshape(draws.n_draws, -1) for v in draws.values.values()])
+    _, counts = np.unique(rows, axis=0, return_counts=True)
+    pairs = float((counts * (counts - 1)).sum())
+    return min(draws.n_draws * (draws.n_draws - 1) / max(pairs, 1.0), float(draws.n_draws))
 
 
 def _pareto_k(idata: Any) -> float:  # noqa: ANN401

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from pymc.distributions.transforms import ordered
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.curves import markdown
 from pymc_coresets import Coreset, CoresetWarning, build_coreset
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.rows.values import Rows
@@ -248,6 +250,7 @@ def parse_options(description: str | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--n", type=int, default=20_000, help="rows")
     parser.add_argument("--only", default="", help="models whose name has this in it")
+    parser.add_argument("--markdown", type=Path, help="save the table in this file")
     return parser.parse_args()
 
 
@@ -265,15 +268,19 @@ def main() -> None:
     console = Console()
     table = Table(*HEADER, title=f"N = {options.n:,}, tolerance {TOLERANCE} nats")
     every: list[Found] = []
+    lines: list[list[str]] = []
     for name, model in simulated(options):
         found = [measure(model, seed) for seed in range(1, options.seeds + 1)]
-        table.add_row(name, *row(found))
-        console.print(name, *row(found), style="dim")
+        lines.append([name, *row(found)])
+        table.add_row(*lines[-1])
+        console.print(*lines[-1], style="dim")
         every += found
     console.print(table)
     within = sum(one.fresh <= TOLERANCE for one in every)
     broken = sum(map(is_broken, every))
     console.print(f"{within} of {len(every)} within the tolerance; {broken} broke their word")
+    if options.markdown:
+        options.markdown.write_text(markdown(HEADER, lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -136,7 +136,8 @@ class AllRows(ABC):
         """Predict all rows, or new ones, as `pymc.sample_posterior_predictive` does, but in blocks.
 
         Costs one random value, or one mean, for each row and draw, by a function that is compiled
-        once.  Memory: that of the result, or some 100 MB if it is written to a file.
+        once; blocks of 16 384 rows or more are computed by one thread for each core.  Memory: that
+        of the result, or some 100 MB if it is written to a file.
 
         Parameters
         ----------
@@ -156,7 +157,7 @@ class AllRows(ABC):
         var_names : str or sequence of str, optional
             Observed variables or deterministics; by default the observed variables.
         random_seed : int or Generator, optional
-            The result is reproducible from it.
+            The result is reproducible from it, with any number of threads.
         progressbar : bool, default True
 
         Returns

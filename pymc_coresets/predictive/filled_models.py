@@ -119,7 +119,7 @@ def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) 
     ...     line = pm.Deterministic("line", pm.Normal("slope") * x)
     >>> graphs = forward_graphs(model, ["line"], means=True)
     >>> filled = fill_with(model, open_rows({"x": np.array([7.0, 8.0])}), graphs)
-    >>> [Forward(model, graphs)({"slope": np.array(2.0)})["line"] for _ in filled.blocks()]
+    >>> [Forward.of(model, graphs)({"slope": np.array(2.0)})["line"] for _ in filled.blocks()]
     [array([14., 16.])]
     """
     columns, resized = _containers(model, rows, graphs)

@@ -1,10 +1,14 @@
 """Functions of a model's free variables: random values of other variables, or their means."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 
 from pymc_coresets.compat.pymc_api import (
@@ -21,6 +25,7 @@ from pymc_coresets.compat.pytensor_api import (
     FunctionGraph,
     NoneTypeT,
     RandomType,
+    SharedVariable,
     Variable,
     ancestors,
     dfs_rewriter,
@@ -29,7 +34,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.reading.folding import PLAIN_MODE
 
-__all__ = ["Forward", "forward_graphs", "is_random", "predicted_names"]
+__all__ = ["Forward", "ForwardCopies", "forward_graphs", "is_random", "predicted_names"]
 
 
 @node_rewriter([BernoulliRV])
@@ -47,6 +52,7 @@ def _compare_uniform_numbers(_: FunctionGraph, node: Apply) -> list[Variable]:
 _WITH_NUMPY = PLAIN_MODE.register((dfs_rewriter(_compare_uniform_numbers), 0.5))
 
 
+@dataclass(frozen=True, eq=False)
 class Forward:
     """Some variables of a model as a function of its free variables.
 
@@ -54,39 +60,96 @@ class Forward:
 
     Parameters
     ----------
-    model : pm.Model
-    graphs : mapping of str to Variable
-        From `forward_graphs`.
-    compiled : bool, default False
-        Compile the function, which takes seconds.  NumPy is nearly as fast for many rows at once.
+    names : tuple of str
+        Of the variables that it returns.
+    inputs : tuple of str
+        Of the free variables.
+    function : callable
+        Compiled by PyTensor.
+    rngs : tuple of SharedVariable
+        Random number generators of the function.
 
     Examples
     --------
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1e-9, observed=np.zeros(2))
-    >>> forward = Forward(model, forward_graphs(model, ["y"], means=False))
+    >>> forward = Forward.of(model, forward_graphs(model, ["y"], means=False))
     >>> forward.reseed(1)
     >>> forward({"mu": np.array(3.0)})["y"].round(3)
     array([3., 3.])
     """
 
-    def __init__(
-        self, model: pm.Model, graphs: Mapping[str, Variable], *, compiled: bool = False
-    ) -> None:
-        self.names = tuple(graphs)
-        self._inputs = [rv.name for rv in model.free_RVs]
+    names: tuple[str, ...]
+    inputs: tuple[str, ...]
+    function: Any
+    rngs: tuple[SharedVariable, ...]
+
+    @classmethod
+    def of(
+        cls, model: pm.Model, graphs: Mapping[str, Variable], *, compiled: bool = False
+    ) -> "Forward":
+        """Make the function of graphs from `forward_graphs`.
+
+        Parameters
+        ----------
+        model : pm.Model
+        graphs : mapping of str to Variable
+        compiled : bool, default False
+            Compile it, which takes seconds.  NumPy is nearly as fast for many rows at once.
+        """
         mode = None if compiled else _WITH_NUMPY
-        self._function: Any = compile_random(model.free_RVs, list(graphs.values()), mode=mode)
-        self._rngs = [v for v in self._function.get_shared() if isinstance(v.type, RandomType)]
+        function: Any = compile_random(model.free_RVs, list(graphs.values()), mode=mode)
+        rngs = tuple(v for v in function.get_shared() if isinstance(v.type, RandomType))
+        return cls(tuple(graphs), tuple(rv.name for rv in model.free_RVs), function, rngs)
+
+    def separate(self) -> "Forward":
+        """Return the same function, with memory and random numbers of its own."""
+        others = {v: pytensor.shared(v.get_value(), name=v.name) for v in self.rngs}
+        function = self.function.copy(swap=others)
+        return replace(self, function=function, rngs=tuple(others.values()))
 
     def reseed(self, *key: int) -> None:
         """Begin the random numbers that belong to some whole numbers."""
-        reseed_rngs(self._rngs, key)
+        reseed_rngs(self.rngs, key)
 
     def __call__(self, point: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the values of the variables at one draw of all free variables."""
-        values: Sequence[np.ndarray] = self._function(*(point[name] for name in self._inputs))
+        values: Sequence[np.ndarray] = self.function(*(point[name] for name in self.inputs))
         return dict(zip(self.names, values, strict=True))
+
+
+class ForwardCopies:
+    """A function for as many threads as use it at once.
+
+    Parameters
+    ----------
+    first : Forward
+        The others are made from it when they are needed.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(2))
+    >>> copies = ForwardCopies(Forward.of(model, forward_graphs(model, ["y"], means=False)))
+    >>> with copies.one() as one, copies.one() as other:
+    ...     one.reseed(1)
+    ...     other.reseed(1)
+    ...     [bool((f({"mu": np.array(0.0)})["y"] == 0).any()) for f in (one, other)]
+    [False, False]
+    """
+
+    def __init__(self, first: Forward) -> None:
+        self._first, self._free, self._lock = first, [first], Lock()
+
+    @contextmanager
+    def one(self) -> Iterator[Forward]:
+        """Lend a function that no other thread has."""
+        with self._lock:
+            found = self._free.pop() if self._free else self._first.separate()
+        try:
+            yield found
+        finally:
+            self._free.append(found)
 
 
 def predicted_names(model: pm.Model) -> list[str]:
@@ -124,7 +187,7 @@ def forward_graphs(model: pm.Model, names: Sequence[str], *, means: bool) -> dic
     --------
     >>> with pm.Model() as model:
     ...     y = pm.Bernoulli("y", p=pm.Beta("p", 1, 1), observed=np.zeros(2))
-    >>> Forward(model, forward_graphs(model, ["y"], means=True))({"p": np.array(0.25)})
+    >>> Forward.of(model, forward_graphs(model, ["y"], means=True))({"p": np.array(0.25)})
     {'y': array([0.25, 0.25])}
     """
     if not names:

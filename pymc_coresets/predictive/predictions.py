@@ -1,8 +1,9 @@
-"""Predictions for many rows at many draws: block by block of rows, draw by draw."""
+"""Predictions for many rows at many draws: block by block of rows, a few draws in each thread."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import batched
 from math import prod
 from typing import Any
 
@@ -16,19 +17,24 @@ from pymc_coresets.compat.pytensor_api import Variable
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.predictive.destinations import Destination, Region
 from pymc_coresets.predictive.filled_models import FilledModel
-from pymc_coresets.predictive.forward import Forward, is_random
+from pymc_coresets.predictive.forward import Forward, ForwardCopies, is_random
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs
+from pymc_coresets.rows.passes import in_threads
 
 __all__ = ["Predictions"]
 
 type Shape = tuple[int, ...]
+type Values = dict[str, np.ndarray]
+type Task = tuple[int, ...]  # numbers of draws
 
 _WORTH_COMPILING = 2**27  # values of a variable: seconds of work
 _ENTRIES = 2**22  # of float64 that are held before they are written: 32 MB
 _CHUNK = 2**16  # entries of a chunk along any axis
+_TASKS = 8  # of which such a group consists
+_WORTH_A_THREAD = 2**14  # values of a variable at a draw: Python runs in one thread at a time
 _SAMPLE_DIMS = ["chain", "draw"]
 _MALFORMED = (ValueError, TypeError, IndexError)
 _OBSERVED = "observed_data"
@@ -80,9 +86,9 @@ class Predictions:
 
     Notes
     -----
-    The random numbers of a block of rows depend on the key and the number of the block alone.  Rows
-    that the model holds are one block, others come in blocks of 65 536, whatever the chunks that
-    they are read in.
+    Random numbers depend on the key, the number of the block of rows, and that of the draw, not on
+    threads.  Rows that the model holds are one block, others come in blocks of 65 536, whatever the
+    chunks that they are read in.
     """
 
     model: pm.Model
@@ -112,12 +118,11 @@ class Predictions:
             report.passes("predicting", n_predictions, unit="predictions") as show,
         ):
             for number, rows in enumerate(self._blocks()):
-                self._fast.reseed(self.key, number)
                 for name, function in observed.items():
                     destination.write(_OBSERVED, name, variables[name].part(rows), function()[0])
                 n_rows = self._n_rows if self.filled is None else rows.stop - rows.start
                 write = self._write_means if self.means else self._write_draws
-                for n_draws in write(destination, rows):
+                for n_draws in write(destination, rows, number):
                     show(n_draws * n_rows)
 
     # -- a block of rows -----------------------------------------------------------------------
@@ -125,31 +130,70 @@ class Predictions:
     def _blocks(self) -> Iterator[slice]:
         return iter([slice(None)]) if self.filled is None else self.filled.blocks()
 
-    def _write_draws(self, destination: Destination, rows: slice) -> Iterator[int]:
+    def _write_draws(self, destination: Destination, rows: slice, number: int) -> Iterator[int]:
         """Write the draws for a block of rows in groups, and yield how many each holds."""
         n_draws = self.posterior.sizes["draw"]
+        computed = self._in_threads(partial(self._stacked, number))
         for chain in range(self.posterior.sizes["chain"]):
             for start in range(0, n_draws, self._group_size):
                 stop = min(start + self._group_size, n_draws)
-                points = range(chain * n_draws + start, chain * n_draws + stop)
-                values = [self._fast(self._point(i)) for i in points]
+                parts = [next(computed) for _ in self._tasks_of(chain, start, stop)]
                 for name, variable in self._variables.items():
                     region: Region = (chain, slice(start, stop), *variable.part(rows))
-                    together = np.stack([value[name] for value in values])
+                    together = np.concatenate([part[name] for part in parts])
                     destination.write(self.group, name, region, together)
-                yield len(points)
+                yield stop - start
 
-    def _write_means(self, destination: Destination, rows: slice) -> Iterator[int]:
+    def _write_means(self, destination: Destination, rows: slice, number: int) -> Iterator[int]:
         totals: dict[str, Any] = dict.fromkeys(self.graphs, 0.0)
-        for i in range(self.draws.n_draws):
-            for name, value in self._fast(self._point(i)).items():
-                totals[name] = totals[name] + value.astype(np.float64)
-            yield 1
+        summed = self._in_threads(partial(self._summed, number))
+        for task, part in zip(self._tasks(), summed, strict=True):
+            for name, value in part.items():
+                totals[name] = totals[name] + value
+            yield len(task)
         for name, variable in self._variables.items():
             mean = totals[name] / self.draws.n_draws
             destination.write(self.group, name, variable.part(rows), mean)
 
-    def _point(self, i: int) -> dict[str, np.ndarray]:
+    # -- a few draws ---------------------------------------------------------------------------
+
+    def _tasks(self) -> Iterator[Task]:
+        """Return the numbers of the draws that a thread computes at once, for all draws in order.
+
+        They do not depend on the number of threads, so that sums do not.
+        """
+        n_draws = self.posterior.sizes["draw"]
+        for chain in range(self.posterior.sizes["chain"]):
+            for start in range(0, n_draws, self._group_size):
+                yield from self._tasks_of(chain, start, min(start + self._group_size, n_draws))
+
+    def _tasks_of(self, chain: int, start: int, stop: int) -> Iterator[Task]:
+        before = chain * self.posterior.sizes["draw"]
+        return batched(range(before + start, before + stop), self._task_size)
+
+    def _in_threads(self, compute: Callable[[Task], Values]) -> Iterator[Values]:
+        """Compute all tasks in their order; by this thread alone where each takes no time."""
+        small = max(prod(self._of_a_block(v)) for v in self._variables.values()) < _WORTH_A_THREAD
+        return map(compute, self._tasks()) if small else in_threads(compute, self._tasks())
+
+    def _stacked(self, number: int, task: Task) -> Values:
+        values = list(self._computed(number, task))
+        return {name: np.stack([value[name] for value in values]) for name in self.graphs}
+
+    def _summed(self, number: int, task: Task) -> Values:
+        totals: dict[str, Any] = dict.fromkeys(self.graphs, 0.0)
+        for value in self._computed(number, task):
+            for name, one in value.items():
+                totals[name] = totals[name] + one.astype(np.float64)
+        return totals
+
+    def _computed(self, number: int, task: Task) -> Iterator[Values]:
+        with self._copies.one() as forward:
+            for i in task:
+                forward.reseed(self.key, number, i)
+                yield forward(self._point(i))
+
+    def _point(self, i: int) -> Values:
         return {name: values[i] for name, values in self.draws.values.items()}
 
     # -- what does not change from block to block ----------------------------------------------
@@ -162,7 +206,7 @@ class Predictions:
 
     @cached_property
     def _forward(self) -> Forward:
-        return Forward(self.model, self.graphs)
+        return Forward.of(self.model, self.graphs)
 
     @cached_property
     def _fast(self) -> Forward:
@@ -170,7 +214,11 @@ class Predictions:
         largest = max(prod(v.shape) for v in self._variables.values())
         if largest * self.draws.n_draws < _WORTH_COMPILING:
             return self._forward
-        return Forward(self.model, self.graphs, compiled=True)
+        return Forward.of(self.model, self.graphs, compiled=True)
+
+    @cached_property
+    def _copies(self) -> ForwardCopies:
+        return ForwardCopies(self._fast)
 
     @property
     def _n_rows(self) -> int:
@@ -201,7 +249,7 @@ class Predictions:
             found[name] = _Variable(shape, self._dtype(value), axis)
         return found
 
-    def _at(self, n_rows: int | None) -> dict[str, np.ndarray]:
+    def _at(self, n_rows: int | None) -> Values:
         """Return the values for a few rows, at the first draw."""
         try:
             if self.filled is not None and n_rows is not None:
@@ -225,11 +273,17 @@ class Predictions:
     @property
     def _group_size(self) -> int:
         """How many draws are held before they are written."""
-        entries = sum(
-            prod(min(n, _CHUNK) if i == v.axis else n for i, n in enumerate(v.shape))
-            for v in self._variables.values()
-        )
+        entries = sum(prod(self._of_a_block(v)) for v in self._variables.values())
         return min(max(1, _ENTRIES // max(entries, 1)), self.posterior.sizes["draw"])
+
+    @property
+    def _task_size(self) -> int:
+        return max(1, self._group_size // _TASKS)
+
+    def _of_a_block(self, variable: _Variable) -> Shape:
+        """Return the shape for one block of rows."""
+        return tuple(min(n, _CHUNK) if i == variable.axis else n
+                     for i, n in enumerate(variable.shape))  # fmt: skip
 
     def _chunks(
         self, variables: Mapping[str, _Variable], *, sampled: bool

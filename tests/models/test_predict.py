@@ -20,6 +20,7 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.predictive import destinations, filled_models, predictions
 from pymc_coresets.predictive.forward import Forward, forward_graphs
 from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.rows import passes
 
 N, GROUPS = 300, list("abcd")
 RNG = np.random.default_rng(1)
@@ -145,7 +146,7 @@ def test_bernoulli_draws_have_their_probabilities():
         first = pm.Bernoulli("first", free, observed=[0, 1, 1])
         pm.Bernoulli("same", free[1], observed=np.zeros(4))
         pm.Bernoulli("then", 0.1 + 0.8 * first, observed=[0, 1, 1])
-    forward = Forward(model, forward_graphs(model, ["first", "same", "then"], means=False))
+    forward = Forward.of(model, forward_graphs(model, ["first", "same", "then"], means=False))
     forward.reseed(1)
     drawn = [forward({"p": p}) for _ in range(n_draws)]
     first, same, then = (np.array([d[name] for d in drawn]) for name in ("first", "same", "then"))
@@ -220,6 +221,38 @@ def test_draws_do_not_depend_on_the_chunks(elsewhere, idata, monkeypatch):
         idata, rows=open_rows(DATA), kind="draws", random_seed=2, progressbar=False
     )
     assert not one["predictions"]["y"].equals(other["predictions"]["y"])
+
+
+@pytest.mark.parametrize("kind", ["mean", "draws"])
+@pytest.mark.parametrize("which", ["coreset", "elsewhere"])
+def test_threads_change_nothing(request, which, kind, idata, monkeypatch):
+    """Each has a function with random numbers of its own, of the same rows."""
+    stand_in = request.getfixturevalue(which)
+    monkeypatch.setattr(filled_models, "_BLOCK_ROWS", 128)
+    monkeypatch.setattr(predictions, "_WORTH_A_THREAD", 1)
+    found = []
+    for n_threads in (1, 5):
+        monkeypatch.setattr(passes, "n_cores", lambda n=n_threads: n)
+        found.append(stand_in.predict(idata, kind=kind, random_seed=1, progressbar=False))
+    one, five = (f["posterior_predictive"].to_dataset() for f in found)
+    xr.testing.assert_equal(one, five)
+
+
+def test_copies_of_a_function_see_the_same_data_and_draw_the_same():
+    with pm.Model() as model:
+        x = pm.Data("x", np.zeros(2))
+        pm.Normal("y", pm.Normal("slope") * x, 1.0, observed=np.zeros(2), shape=x.shape[0])
+    one = Forward.of(model, forward_graphs(model, ["y"], means=False))
+    other = one.separate()
+    model["x"].set_value(np.full(50, 1e6))
+    point = {"slope": np.array(1.0)}
+    for forward in (one, other):
+        forward.reseed(3)
+    drawn = [[forward(point)["y"] for forward in (one, other)] for _ in range(3)]
+    for a, b in drawn:
+        assert_array_equal(a, b)
+        assert_allclose(a, 1e6, atol=6)
+    assert not np.array_equal(drawn[0][0], drawn[1][0])
 
 
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])

@@ -15,7 +15,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.reliability import TOLERANCE, fresh_objective, parse_options, simulated
+from benchmarks.reliability import TOLERANCE, fresh_objective, options_parser, simulated
 from pymc_coresets import RiemannianPursuit, SamplingError
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.methods.job import Propose
@@ -100,7 +100,7 @@ def row(found: list[Construction]) -> list[str]:
 
 
 def main() -> None:
-    options = parse_options(__doc__)
+    options = options_parser(__doc__).parse_args()
     console = Console(width=150)
     table = Table(*HEADER, title=f"N = {options.n:,}, tolerance {TOLERANCE} nats")
     for name, model in simulated(options):

@@ -122,14 +122,15 @@ def categories(rng: np.random.Generator, n: int) -> None:
 
 def groups(n_groups: int, *, centred: bool, spread: float) -> Build:
     def build(rng: np.random.Generator, n: int) -> None:
-        group = rng.integers(0, n_groups, n)
-        truth = rng.normal(0, spread, n_groups)[group]
+        group, x = rng.integers(0, n_groups, n), rng.normal(size=n)
+        truth = rng.normal(0, spread, n_groups)[group] + 0.5 * x
         s = pm.HalfNormal("s")
         if centred:
             a = pm.Normal("a", pm.Normal("m"), s, shape=n_groups)
         else:
             a = pm.Normal("m") + s * pm.Normal("z", shape=n_groups)
-        pm.Bernoulli("y", logit_p=a[group], observed=rng.binomial(1, expit(truth)))
+        eta = a[group] + pm.Normal("b") * x
+        pm.Bernoulli("y", logit_p=eta, observed=rng.binomial(1, expit(truth)))
 
     return build
 
@@ -244,14 +245,13 @@ def is_broken(found: Found) -> bool:
     return found.reported <= TOLERANCE and found.fresh > 3 * TOLERANCE
 
 
-def parse_options(description: str | None) -> argparse.Namespace:
+def options_parser(description: str | None) -> argparse.ArgumentParser:
     """Read which models, of how many rows, and how many seeds."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--n", type=int, default=20_000, help="rows")
     parser.add_argument("--only", default="", help="models whose name has this in it")
-    parser.add_argument("--markdown", type=Path, help="save the table in this file")
-    return parser.parse_args()
+    return parser
 
 
 def simulated(options: argparse.Namespace) -> Iterator[tuple[str, pm.Model]]:
@@ -264,7 +264,9 @@ def simulated(options: argparse.Namespace) -> Iterator[tuple[str, pm.Model]]:
 
 
 def main() -> None:
-    options = parse_options(__doc__)
+    parser = options_parser(__doc__)
+    parser.add_argument("--markdown", type=Path, help="save the table in this file")
+    options = parser.parse_args()
     console = Console()
     table = Table(*HEADER, title=f"N = {options.n:,}, tolerance {TOLERANCE} nats")
     every: list[Found] = []

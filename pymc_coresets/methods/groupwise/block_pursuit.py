@@ -14,7 +14,7 @@ from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.groupwise.group_rows import choose_by_group
-from pymc_coresets.methods.job import GroupedPosterior, Job
+from pymc_coresets.methods.job import GroupedPosterior, Job, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
@@ -28,7 +28,6 @@ MOST_SHARED = 40
 
 _log = logging.getLogger(__name__)
 
-_CERTIFYING = 400  # fresh draws: J to 7 %
 _LEAST_DRAWS = 400
 _MOST_DRAWS = 2_000
 _DRAWS_PER_FUNCTION = 10
@@ -239,16 +238,18 @@ class _Rounds[D]:
 
     def _measured(self, coreset: _Coreset) -> _Coreset:
         """See how much log r varies over fresh draws of a coreset's own posterior."""
+        n_rows = len(self.posterior.data.rows)
+        n_draws = draws_to_certify(n_rows)
         try:
             with self._timed("seconds_drawing"):
                 found = self.posterior.ratios(
-                    coreset.rows, coreset.weights, _CERTIFYING, rng=self.rng.spawn(1)[0]
+                    coreset.rows, coreset.weights, n_draws, rng=self.rng.spawn(1)[0]
                 )
         except SamplingError as error:
             _log.info("A round is taken back: %s", error)
             self._record(coreset)
             return coreset
-        self._count(len(self.posterior.data.rows), _CERTIFYING)
+        self._count(n_rows, n_draws)
         log_ratios = found.proposal.log_ratios
         together = SharedBasis.of(found.shared).coordinates(tangent_vectors(log_ratios))
         measured = replace(

@@ -23,6 +23,7 @@ _POLISHING_STEPS = 50
 _NEGLIGIBLE = 1e-10  # nats that a Newton step still promises
 _MOVED = 1e-2  # posterior standard deviations
 _GRADIENTS_ON_RIDGES = 10_000
+_STEEPEST = 1e100  # curvature: no scale is 1e-50, and the search multiplies and squares it
 
 
 def laplace_draws(
@@ -159,12 +160,12 @@ def _climb_along_ridges(space: Unconstrained, x: np.ndarray) -> np.ndarray:
     """Go on by the curvature, where ridges are so narrow that gradients alone lead nowhere.
 
     So it is where a scale multiplies what is well determined, as in hierarchies that are not
-    centred.  Where there is no mode, the steps grow until the density is not finite.
+    centred.  Where there is no mode, the steps grow until the curvature is beyond all measure.
     """
 
     def curvature(x: np.ndarray) -> np.ndarray:
         hessian = _negative_hessian(space, x)
-        if not np.isfinite(hessian).all():
+        if not (np.abs(hessian) < _STEEPEST).all():
             raise SamplingError(f"The posterior has no mode: {_REMEDY}")
         return hessian
 

@@ -150,3 +150,22 @@ def test_the_mode_on_a_narrow_ridge_is_found():
     found = LaplaceApproximation.of(Unconstrained(model))
     square = (1 + np.sqrt(1 + 4 * np.sum((y / size) ** 2) / 0.2**2)) * 0.2**2 / 2
     np.testing.assert_allclose(np.exp(2 * found.mode[0]), square, rtol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def no_mode():
+    """Levels that hardly differ: the density grows without end as their spread goes to 0."""
+    with pm.Model() as model:
+        y = pm.Data("y", np.zeros(8))
+        levels = pm.Normal("levels", 0, pm.Exponential("spread", 1), shape=8)
+        pm.Normal("seen", levels, 0.3, observed=y)
+    return Unconstrained(model)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_density_without_a_mode_is_refused(no_mode, seed):
+    """The search ends at curvatures that no solver can square, without a warning."""
+    y = np.random.default_rng(seed).normal(0, 0.05, 8)
+    no_mode.model["y"].set_value(y)
+    with pytest.raises(SamplingError, match="no mode|no proper mode"):
+        LaplaceApproximation.of(no_mode)

@@ -16,6 +16,7 @@ from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -35,21 +36,31 @@ from pymc_coresets.potentials.from_rows import likelihood_of_rows
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 
+type Dtype = Literal["float64", "float32"]
+
 PARTS = ("reading", "workers", "rank")
 ASKED_RATIO, ASKED_SPEED_UP = 1.5, 1.8
 REPEATS, GROUP, N_FILES = 3, 2**17, 8
 _GROUP = 2**12  # rows of a group of many columns
 
 
-def write_rows(path: Path, n_rows: int, n_columns: int, seed: int, group: int = GROUP) -> None:
-    """Write a logistic regression's rows, float64, zstd, without dictionaries."""
+def write_rows(
+    path: Path,
+    n_rows: int,
+    n_columns: int,
+    seed: int,
+    group: int = GROUP,
+    dtype: Dtype = "float64",
+) -> None:
+    """Write a logistic regression's rows, zstd, without dictionaries."""
     rng = np.random.default_rng(seed)
     effects = np.linspace(-1, 1, n_columns) / np.sqrt(n_columns)
     names = [f"x{i}" for i in range(n_columns)]
-    schema = pa.schema([*((name, pa.float64()) for name in names), ("y", pa.int8())])
+    number = pa.from_numpy_dtype(np.dtype(dtype))
+    schema = pa.schema([*((name, number) for name in names), ("y", pa.int8())])
     with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
         for start in range(0, n_rows, group):
-            X = rng.normal(size=(min(group, n_rows - start), n_columns))
+            X = rng.standard_normal((min(group, n_rows - start), n_columns), dtype=dtype)
             y = rng.random(len(X)) < 1 / (1 + np.exp(-X @ effects))
             columns = [pa.array(column) for column in np.ascontiguousarray(X.T)]
             columns.append(pa.array(y.astype(np.int8)))
@@ -137,13 +148,14 @@ def _summed(
     return seconds_of(lambda: Passes(part).statistics(2, 4.0))
 
 
-def workers_report(n_rows: int, n_columns: int) -> str:
+def workers_report(n_rows: int, n_columns: int, dtype: Dtype) -> str:
     """Sum files by one and by two processes; say what 22 would take."""
     walls, busiest, sums = {}, {}, {}
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"part-{i}.parquet" for i in range(N_FILES)]
         for i, path in enumerate(paths):
-            write_rows(path, n_rows // N_FILES, n_columns, seed=i, group=_GROUP)
+            write_rows(path, n_rows // N_FILES, n_columns, seed=i, group=_GROUP, dtype=dtype)
+        n_bytes = sum(path.stat().st_size for path in paths)
         for n_workers in (1, 2):
             shares = [tuple(paths[i::n_workers]) for i in range(n_workers)]
             with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn")) as pool:
@@ -157,12 +169,12 @@ def workers_report(n_rows: int, n_columns: int) -> str:
                 walls[n_workers] = time.perf_counter() - began
                 busiest[n_workers] = max(seconds for seconds, _ in results)
     adding, _ = seconds_of(lambda: [sums[1] + sums[2] for _ in range(10)])
-    return _speed_ups(n_rows, n_columns, walls, busiest, sums, fixed, adding / 10)
+    what = f"{n_rows:,} rows of {n_columns:,} {dtype} columns, {n_bytes / 1e9:.1f} GB"
+    return _speed_ups(what, walls, busiest, sums, fixed, adding / 10)
 
 
 def _speed_ups(
-    n_rows: int,
-    n_columns: int,
+    what: str,
     walls: dict[int, float],
     busiest: dict[int, float],
     sums: dict[int, PolynomialStatistics],
@@ -175,7 +187,7 @@ def _speed_ups(
     many = [k * one / 22 + 22 * adding for k in (1, 100)]
     clock = f"{walls[1]:.1f} s by the clock", f"{walls[2]:.1f} s", f"{walls[1] / walls[2]:.2f}"
     lines = (
-        f"{n_rows:,} rows of {n_columns:,} columns in {N_FILES} Parquet files.",
+        f"{what} in {N_FILES} Parquet files.",
         f"- one process: {one:.2f} processor seconds ({clock[0]})",
         f"- the busier of two: {two:.2f} ({clock[1]}); speed-up {one / two:.2f} ({clock[2]})",
         f"- the sums are {'equal' if same else 'NOT equal'}",
@@ -256,11 +268,12 @@ def main() -> None:
     parser.add_argument("--p", type=int, default=20, help="columns, for --reading")
     parser.add_argument("--wide-n", type=int, default=2**14, help="rows, for --workers")
     parser.add_argument("--wide-p", type=int, default=1_000, help="columns, for --workers")
+    parser.add_argument("--wide-dtype", choices=("float64", "float32"), default="float64")
     options = parser.parse_args()
     chosen = [part for part in PARTS if getattr(options, part)] or PARTS
     reports: dict[str, Callable[[], str]] = {
         "reading": lambda: reading_report(options.n, options.p),
-        "workers": lambda: workers_report(options.wide_n, options.wide_p),
+        "workers": lambda: workers_report(options.wide_n, options.wide_p, options.wide_dtype),
         "rank": lambda: rank_report(4_000, 300),
     }
     for part in chosen:

@@ -17,6 +17,7 @@ from benchmarks.opponent_task import Answer, DoesNotFitError, Task, judged_chain
 from pymc_coresets.compat.nutpie_api import compiled_model
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -93,7 +94,7 @@ def laplace_refits(task: Task) -> Answer:
     space, alone = (Unconstrained(model, mode=loop_mode()) for model in (every, prior))
     answers: list[Answer] = []
     try:
-        near = LaplaceApproximation.of(space)
+        near = LaplaceApproximation.of(_of_some_rows(loglik, task.settings.seed))
         for power in powers(task.settings.refits):
             if time.perf_counter() > task.deadline:
                 break
@@ -107,6 +108,14 @@ def laplace_refits(task: Task) -> Answer:
     except SamplingError as error:
         raise DoesNotFitError(NO_MODE) from error
     return _together(task, answers)
+
+
+def _of_some_rows(loglik: LogLikelihood, seed: int) -> Unconstrained:
+    """Return the density of a sample of the rows, where the search for the mode begins."""
+    size = min(max(1_000, 50 * loglik.n_dims), loglik.n_rows)
+    some = loglik.source.scan(size, key=seed, distinct=True)
+    model = coreset_model(loglik.observations, some.rows, some.weights, lean=True)
+    return Unconstrained(model, mode=loop_mode())
 
 
 def _together(task: Task, answers: list[Answer], *, done: float | None = None) -> Answer:

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.curves import markdown
-from benchmarks.opponent_ways import OURS
+from benchmarks.opponent_ways import CORESET_REFITS, OURS
 
 __all__ = ["summary"]
 
 HEADER = (
     *("model", "best opponent", "seconds", "effective draws per s", "KL"),
     *("coreset + NUTS: seconds", "effective draws per s", "KL", "rows", "draws per s, ratio"),
+    *("20 priors: best opponent, s", "one coreset, s"),
 )
 CORESET = "ours: coreset + NUTS"
 RIGHT = ("right", "right, but warned")
@@ -39,6 +40,13 @@ def seconds(line: Mapping[str, str]) -> float:
     return float(line["compile, s"]) + float(line["rest, s"].removeprefix("≈ "))
 
 
+def refits(lines: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return the seconds of fits with other priors, by the best opponent and by ours."""
+    ways = [next((way for way in lines if way.startswith("refits of ")), ""), CORESET_REFITS]
+    taken = [lines.get(way, {}) for way in ways]
+    return [f"{seconds(line):.0f}" if line.get("rest, s") else "" for line in taken]
+
+
 def summary(folder: Path) -> str:
     """Return the table of all models whose tables lie in a folder."""
     rows = []
@@ -57,7 +65,7 @@ def summary(folder: Path) -> str:
             path.stem.removeprefix("opponents-"), best["way"], f"{seconds(best):.0f}",
             best["per s"], best["KL"], f"{seconds(ours):.0f}", ours["per s"], ours["KL"],
             ours["remark"].partition(" rows")[0],
-            f"{float(ours['per s']) / float(best['per s']):.2g}",
+            f"{float(ours['per s']) / float(best['per s']):.2g}", *refits(lines),
         ])  # fmt: skip
     return markdown(HEADER, rows)
 

@@ -6,7 +6,7 @@ once.
 """
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,10 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.proposal import HeavyTailed, improve
+from pymc_coresets.sampling.sampler import CoresetSampler
 
 __all__ = ["coreset_refits", "laplace_refits", "nuts_refits", "with_power"]
 
@@ -84,26 +86,45 @@ def nuts_refits(task: Task) -> Answer:
     return _together(task, answers, done=done)
 
 
+@dataclass(frozen=True, eq=False)
+class _OtherPrior:
+    """The log-density of all rows, in which one prior takes the place of another."""
+
+    full: Density
+    new: Unconstrained
+    old: Unconstrained
+
+    def logp_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        (full, g), (new, h), (old, k) = (
+            density.logp_and_gradient(x) for density in (self.full, self.new, self.old)
+        )
+        return full + new - old, g + h - k
+
+    def gradients(self, points: np.ndarray) -> np.ndarray:
+        change = [self.new.logp_and_gradient(x)[1] - self.old.logp_and_gradient(x)[1]
+                  for x in points]  # fmt: skip
+        return self.full.gradients(points) + np.stack(change)
+
+
 def laplace_refits(task: Task) -> Answer:
-    """Find the mode with each prior, from the last one, and weight draws from around it."""
+    """Find the mode with each prior, from that of a sample, and weight draws from around it."""
     loglik = task.distinct
-    rows = loglik.in_memory.all
-    every = with_power(coreset_model(loglik.observations, rows, rows.base_weights, lean=True))
-    one = loglik.in_memory.take(slice(0, 1))
-    prior = with_power(coreset_model(loglik.observations, one, np.zeros(1), lean=True))
-    space, alone = (Unconstrained(model, mode=loop_mode()) for model in (every, prior))
+    no_row = loglik.in_memory.take(slice(0, 1)), np.zeros(1)
+    old, new = (coreset_model(loglik.observations, *no_row, lean=True) for _ in range(2))
+    with_power(new)
+    prior, own = (Unconstrained(model, mode=loop_mode()) for model in (new, old))
+    space = _OtherPrior(CoresetSampler(loglik).full_density, prior, own)
     answers: list[Answer] = []
     try:
         near = LaplaceApproximation.of(_of_some_rows(loglik, task.settings.seed))
         for power in powers(task.settings.refits):
             if time.perf_counter() > task.deadline:
                 break
-            for model in (every, prior):
-                model[POWER].set_value(np.asarray(power))
+            new[POWER].set_value(np.asarray(power))
             around = HeavyTailed.around(improve(near, space), near, space, polish=True)
             positions, logq = around.draw(PROPOSED, rng=task.rng)
-            logp = np.array([alone.logp_and_gradient(x)[0] for x in positions])
-            proposal = Proposal(draws=space.constrain(positions), log_ratios=logp - logq)
+            logp = np.array([prior.logp_and_gradient(x)[0] for x in positions])
+            proposal = Proposal(draws=own.constrain(positions), log_ratios=logp - logq)
             answers.append(weighted_answer(loglik, proposal, task.rng))
     except SamplingError as error:
         raise DoesNotFitError(NO_MODE) from error

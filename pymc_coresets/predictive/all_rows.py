@@ -135,9 +135,9 @@ class AllRows(ABC):
     ) -> xr.DataTree:
         """Predict all rows, or new ones, as `pymc.sample_posterior_predictive` does, but in blocks.
 
-        Costs one random value, or one mean, for each row and draw, by a function that is compiled
-        once; blocks of 16 384 rows or more are computed by one thread for each core.  Memory: that
-        of the result, or some 100 MB if it is written to a file.
+        Costs one random value, or one mean, for each row and draw, which NumPy computes; blocks of
+        32 768 rows or more by one thread for each core.  Memory: that of the result, or some 100 MB
+        and 10 MB for each core if it is written to a file.
 
         Parameters
         ----------

@@ -65,7 +65,7 @@ class Forward:
     inputs : tuple of str
         Of the free variables.
     function : callable
-        Compiled by PyTensor.
+        From PyTensor.
     rngs : tuple of SharedVariable
         Random number generators of the function.
 
@@ -85,20 +85,13 @@ class Forward:
     rngs: tuple[SharedVariable, ...]
 
     @classmethod
-    def of(
-        cls, model: pm.Model, graphs: Mapping[str, Variable], *, compiled: bool = False
-    ) -> "Forward":
+    def of(cls, model: pm.Model, graphs: Mapping[str, Variable]) -> "Forward":
         """Make the function of graphs from `forward_graphs`.
 
-        Parameters
-        ----------
-        model : pm.Model
-        graphs : mapping of str to Variable
-        compiled : bool, default False
-            Compile it, which takes seconds.  NumPy is nearly as fast for many rows at once.
+        NumPy evaluates it, which is nearly as fast for many rows as what Numba would compile, and
+        lets other threads work at the same time.
         """
-        mode = None if compiled else _WITH_NUMPY
-        function: Any = compile_random(model.free_RVs, list(graphs.values()), mode=mode)
+        function: Any = compile_random(model.free_RVs, list(graphs.values()), mode=_WITH_NUMPY)
         rngs = tuple(v for v in function.get_shared() if isinstance(v.type, RandomType))
         return cls(tuple(graphs), tuple(rv.name for rv in model.free_RVs), function, rngs)
 

@@ -30,11 +30,10 @@ type Shape = tuple[int, ...]
 type Values = dict[str, np.ndarray]
 type Task = tuple[int, ...]  # numbers of draws
 
-_WORTH_COMPILING = 2**27  # values of a variable: seconds of work
 _ENTRIES = 2**22  # of float64 that are held before they are written: 32 MB
 _CHUNK = 2**16  # entries of a chunk along any axis
 _TASKS = 8  # of which such a group consists
-_WORTH_A_THREAD = 2**14  # values of a variable at a draw: Python runs in one thread at a time
+_WORTH_A_THREAD = 2**15  # values of a variable at a draw: Python runs in one thread at a time
 _SAMPLE_DIMS = ["chain", "draw"]
 _MALFORMED = (ValueError, TypeError, IndexError)
 _OBSERVED = "observed_data"
@@ -172,7 +171,7 @@ class Predictions:
         return batched(range(before + start, before + stop), self._task_size)
 
     def _in_threads(self, compute: Callable[[Task], Values]) -> Iterator[Values]:
-        """Compute all tasks in their order; by this thread alone where each takes no time."""
+        """Compute all tasks in order; by this thread alone where others would wait for Python."""
         small = max(prod(self._of_a_block(v)) for v in self._variables.values()) < _WORTH_A_THREAD
         return map(compute, self._tasks()) if small else in_threads(compute, self._tasks())
 
@@ -209,16 +208,8 @@ class Predictions:
         return Forward.of(self.model, self.graphs)
 
     @cached_property
-    def _fast(self) -> Forward:
-        """The same function, compiled where there is enough for it to do."""
-        largest = max(prod(v.shape) for v in self._variables.values())
-        if largest * self.draws.n_draws < _WORTH_COMPILING:
-            return self._forward
-        return Forward.of(self.model, self.graphs, compiled=True)
-
-    @cached_property
     def _copies(self) -> ForwardCopies:
-        return ForwardCopies(self._fast)
+        return ForwardCopies(self._forward)
 
     @property
     def _n_rows(self) -> int:

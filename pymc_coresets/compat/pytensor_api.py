@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph, SymbolicOp
-from pytensor.compile.mode import Mode, get_mode
+from pytensor.compile.mode import AddDestroyHandler, Mode, get_mode
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
@@ -81,6 +81,7 @@ __all__ = [
     "LE",
     "Abs",
     "Add",
+    "AddDestroyHandler",
     "AdvancedIncSubtensor",
     "AdvancedSubtensor",
     "Alloc",

@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from pymc_coresets.compat.pytensor_api import (
+    AddDestroyHandler,
     Apply,
     Blockwise,
     BlockwiseWithCoreShape,
@@ -84,6 +85,9 @@ def loop_mode(n_given: int = 0) -> Mode:
         (dfs_rewriter(pull_function_out_of_switch), 48.2),
         (dfs_rewriter(vectorise), 48.4),
         (dfs_rewriter(inline_composite), 49.4),  # after the fusion of loops
+        # It refuses cycles.  A loop that adds to an array which depends on the loop's own sum would
+        # be one otherwise, for the rewrite that fuses them leaves this to it.
+        (AddDestroyHandler(), 49.5),
     )
     return mode
 

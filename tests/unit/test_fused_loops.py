@@ -212,3 +212,15 @@ def test_what_many_calls_have_in_common_is_not_written_into():
     for _ in range(3):
         [_, found] = evaluate(np.array([0, 2, 2]), np.array([1.0, 2.0, 4.0]))
         np.testing.assert_allclose(found, [1.0, 0.0, 6.0])
+
+
+def test_a_loop_does_not_wait_for_its_own_sum():
+    """Adding to an array that depends on the sum: fused into one loop, it would be a cycle."""
+    x, a, at = pt.vector("x"), pt.vector("a"), pt.lvector("at")
+    terms = pt.exp(2 * x) + 1
+    added = pt.inc_subtensor((a * terms.sum())[at], terms)
+    function = pytensor.function([x, a, at], added, mode=loop_mode())
+    values, where = np.linspace(-1.0, 1.0, 5), np.array([0, 1, 2, 0, 1])
+    expected = np.ones(3) * (np.exp(2 * values) + 1).sum()
+    np.add.at(expected, where, np.exp(2 * values) + 1)
+    np.testing.assert_allclose(function(values, np.ones(3), where), expected)

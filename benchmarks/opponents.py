@@ -163,7 +163,7 @@ def line_of(record: Record) -> list[str]:
     return [
         record.way,
         f"{record.compiling:.1f}",
-        f"{mark}{record.total - record.compiling:.1f}",
+        _number(record.total - record.compiling, ".1f", mark),
         "" if partial else f"{record.processor:.1f}",
         _with_noise(verdict.shift, verdict.shift_noise),
         _with_noise(verdict.ratio, verdict.ratio_noise),
@@ -176,8 +176,8 @@ def line_of(record: Record) -> list[str]:
     ]
 
 
-def _number(value: float, form: str) -> str:
-    return "" if np.isnan(value) else format(value, form)
+def _number(value: float, form: str, mark: str = "") -> str:
+    return "" if np.isnan(value) else mark + format(value, form)
 
 
 def _with_noise(value: float, noise: float) -> str:

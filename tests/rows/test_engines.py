@@ -497,12 +497,16 @@ def test_ctrl_c_leaves_nothing_on_the_cluster(client, loglik):
         while not any(client.processing().values()):
             time.sleep(0.005)
         signal.raise_signal(signal.SIGINT)
+        while not noticed.wait(10):  # Python ignores one that arrives within a destructor
+            signal.raise_signal(signal.SIGINT)
 
+    noticed = threading.Event()
     timer = threading.Thread(target=interrupt)
     timer.start()
     there, others = by(client, loglik), set(client.futures)
     with pytest.raises(KeyboardInterrupt):
         list(map(there.look, repeat(DRAWS)))
+    noticed.set()
     timer.join()
     deadline = time.monotonic() + 10
     while any(client.processing().values()) and time.monotonic() < deadline:

@@ -21,6 +21,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.proposal import HeavyTailed, improve
@@ -133,7 +134,7 @@ def laplace_refits(task: Task) -> Answer:
 
 def _of_some_rows(loglik: LogLikelihood, seed: int) -> Unconstrained:
     """Return the density of a sample of the rows, where the search for the mode begins."""
-    size = min(max(1_000, 50 * loglik.n_dims), loglik.n_rows)
+    size = min(rows_to_start(loglik.n_dims), loglik.n_rows)
     some = loglik.source.scan(size, key=seed, distinct=True)
     model = coreset_model(loglik.observations, some.rows, some.weights, lean=True)
     return Unconstrained(model, mode=loop_mode())

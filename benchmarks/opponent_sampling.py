@@ -21,6 +21,7 @@ from pymc_coresets import Coreset, CoresetWarning, build_coreset
 from pymc_coresets.compat.nutpie_api import compiled_model
 from pymc_coresets.diagnostics.importance import estimate_divergences, khat_threshold
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 __all__ = [
@@ -116,7 +117,7 @@ def sample_until(
 def laplace(task: Task) -> Answer:
     """Draw from a t distribution at the mode of all rows, and weight the draws."""
     loglik = task.distinct
-    start = max(1_000, 50 * loglik.n_dims)
+    start = rows_to_start(loglik.n_dims)
     proposal = CoresetSampler(loglik).proposal(PROPOSED, start_size=start, rng=task.rng)
     if proposal is None:
         raise DoesNotFitError(NO_MODE)

@@ -12,6 +12,7 @@ import statistics
 import tempfile
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks.curves import markdown
@@ -144,13 +145,9 @@ def measured_builds(table: Table, *, weighted: bool, repeats: int, seed: int) ->
     tenth = [in_own_process("build", table, n_files=1, weighted=False, seed=seed + i)
              for i in range(repeats)]  # fmt: skip
     memory = statistics.median(figures["memory"] for figures in tenth)
-    found = {"a tenth": tenth[0] | {"memory": memory}}
-    for name, counted in {"all": False, "weighted": True}.items():
-        if weighted or not counted:
-            found[name] = in_own_process(
-                "build", table, n_files=N_FILES, weighted=counted, seed=seed
-            )
-    return found
+    whole = partial(in_own_process, "build", table, n_files=N_FILES, seed=seed)
+    found = {"a tenth": tenth[0] | {"memory": memory}, "all": whole(weighted=False)}
+    return found | {"weighted": whole(weighted=True)} if weighted else found
 
 
 def builds_table(builds: Iterable[Figures]) -> str:

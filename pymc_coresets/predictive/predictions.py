@@ -131,17 +131,14 @@ class Predictions:
 
     def _write_draws(self, destination: Destination, rows: slice, number: int) -> Iterator[int]:
         """Write the draws for a block of rows in groups, and yield how many each holds."""
-        n_draws = self.posterior.sizes["draw"]
         computed = self._in_threads(partial(self._stacked, number))
-        for chain in range(self.posterior.sizes["chain"]):
-            for start in range(0, n_draws, self._group_size):
-                stop = min(start + self._group_size, n_draws)
-                parts = [next(computed) for _ in self._tasks_of(chain, start, stop)]
-                for name, variable in self._variables.items():
-                    region: Region = (chain, slice(start, stop), *variable.part(rows))
-                    together = np.concatenate([part[name] for part in parts])
-                    destination.write(self.group, name, region, together)
-                yield stop - start
+        for chain, start, stop in self._groups():
+            parts = [next(computed) for _ in self._tasks_of(chain, start, stop)]
+            for name, variable in self._variables.items():
+                region: Region = (chain, slice(start, stop), *variable.part(rows))
+                together = np.concatenate([part[name] for part in parts])
+                destination.write(self.group, name, region, together)
+            yield stop - start
 
     def _write_means(self, destination: Destination, rows: slice, number: int) -> Iterator[int]:
         totals: dict[str, Any] = dict.fromkeys(self.graphs, 0.0)
@@ -156,15 +153,20 @@ class Predictions:
 
     # -- a few draws ---------------------------------------------------------------------------
 
+    def _groups(self) -> Iterator[tuple[int, int, int]]:
+        """Return the draws that are written at once: their chain, the first, and the end."""
+        n_draws = self.posterior.sizes["draw"]
+        for chain in range(self.posterior.sizes["chain"]):
+            for start in range(0, n_draws, self._group_size):
+                yield chain, start, min(start + self._group_size, n_draws)
+
     def _tasks(self) -> Iterator[Task]:
         """Return the numbers of the draws that a thread computes at once, for all draws in order.
 
         They do not depend on the number of threads, so that sums do not.
         """
-        n_draws = self.posterior.sizes["draw"]
-        for chain in range(self.posterior.sizes["chain"]):
-            for start in range(0, n_draws, self._group_size):
-                yield from self._tasks_of(chain, start, min(start + self._group_size, n_draws))
+        for group in self._groups():
+            yield from self._tasks_of(*group)
 
     def _tasks_of(self, chain: int, start: int, stop: int) -> Iterator[Task]:
         before = chain * self.posterior.sizes["draw"]

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from pymc_coresets.methods.job import rows_of_a_quadratic
+from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.solving.solution import Solution, Status
 
-__all__ = ["limitations"]
+__all__ = ["limitations", "wanted_tolerance"]
 
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _MANY_DIVERGENCES = 0.01  # of the draws
@@ -85,6 +85,26 @@ def limitations(
     if solution.status in _EARLY:
         measured = "" if math.isfinite(solution.objective) else " How good it is was not measured."
         yield f"The construction ended early. {solution.status.value}{measured}"
+
+
+def wanted_tolerance(method: Method, *, asked: bool) -> float | None:
+    """Return the divergence in nats above which to warn, or None where nobody asked for any.
+
+    Parameters
+    ----------
+    method : Method
+    asked : bool
+        Whether the method's tolerance, if it has one, sets the size or was asked for.
+
+    Examples
+    --------
+    >>> from pymc_coresets import RiemannianPursuit
+    >>> wanted_tolerance(RiemannianPursuit(tolerance=0.1), asked=False)
+    0.1
+    """
+    tolerance: float | None = getattr(method, "tolerance", None)
+    changed = tolerance != getattr(type(method), "tolerance", None)
+    return tolerance if asked or changed else None
 
 
 def _remedy(solution: Solution, observations: Observations, n_obs: int, allowed: int) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.advice import limitations
+from pymc_coresets.advice import limitations, wanted_tolerance
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import (
@@ -218,7 +218,7 @@ def build_coreset(  # noqa: PLR0913
         report.counts.update(samplers.counts)
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    limit_of_warning = _limit(chosen, asked=tolerance is not None or size is None)
+    limit_of_warning = wanted_tolerance(chosen, asked=tolerance is not None or size is None)
     _warn_of_limits(solution, job, chosen, tolerance=limit_of_warning)
     return Coreset(
         indices=solution.rows.positions,
@@ -328,13 +328,6 @@ def _check_nuts_sampler(nuts_sampler: str) -> None:
         raise InvalidOptionError(
             "nuts_sampler='nutpie' needs the package nutpie: pip install \"pymc-coresets[nutpie]\"."
         )
-
-
-def _limit(method: Method, *, asked: bool) -> float | None:
-    """Divergence in nats above which to warn: a tolerance that was asked for, or sets the size."""
-    tolerance: float | None = getattr(method, "tolerance", None)
-    changed = tolerance != getattr(type(method), "tolerance", None)
-    return tolerance if asked or changed else None
 
 
 # -- what comes with the rows ----------------------------------------------------------------------

@@ -257,7 +257,9 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         model = self._whole().observations.model
         idata = self.proposal.draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)
         ratios = self.proposal.log_ratios[None]
-        return reweight_draws(idata, ratios, rng=rng, draws=draws, remedy="Use sample().")
+        return reweight_draws(
+            idata, ratios, rng=rng, draws=draws, independent=True, remedy="Use sample()."
+        )
 
     # -- storage -------------------------------------------------------------------------------
 

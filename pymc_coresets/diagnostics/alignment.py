@@ -6,8 +6,8 @@ import numpy as np
 import xarray as xr
 
 from pymc_coresets.compat.arviz_api import BaseLabeller, xarray_sel_iter
-from pymc_coresets.diagnostics.datatree import posterior_dataset
 from pymc_coresets.diagnostics.importance import Floats
+from pymc_coresets.diagnostics.posterior_draws import posterior_dataset
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import names_of
 

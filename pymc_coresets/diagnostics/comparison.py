@@ -21,7 +21,7 @@ from pymc_coresets.exceptions import InvalidDataError
 QUANTILES = (0.05, 0.5, 0.95)
 """Probabilities of the quantiles that are compared."""
 
-_ROUNDING = 1e-10  # relative differences below this are rounding: constant components have them
+_ROUNDING = 1e-13  # relative differences below this are rounding: constant components have them
 _LEAST_DRAWS = 4  # of a chain: ArviZ's minimum for an effective sample size
 _SHOWN_ROWS = 20
 _LONG = 100.0  # numbers from here on are written with an exponent
@@ -231,8 +231,8 @@ def compare(
 
     Notes
     -----
-    Noise levels use the effective sample sizes a (of `full`) and b (of `approximation`; after
-    re-weighting at most its ``psis_ess``), each for the quantity that is estimated.
+    Noise levels use the effective sample sizes a (of `full`) and b (of `approximation`), after
+    re-weighting at most their ``psis_ess``, each for the quantity that is estimated.
 
     - Difference of means: ``sqrt(1/a + 1/b)`` standard deviations.
     - Ratio of standard deviations: half the root of ``(kurtosis - 1) (1/a + 1/b)``.
@@ -265,8 +265,8 @@ def compare(
                 "are needed to tell differences from noise."
             )
     pairs = zip(labelled_components(first), labelled_components(second), strict=True)
-    limit = float(second.attrs.get("psis_ess", np.inf))
-    components = [_Component.of(label, x, y, limit) for (label, x), (_, y) in pairs]
+    limits = [float(draws.attrs.get("psis_ess", np.inf)) for draws in (first, second)]
+    components = [_Component.of(label, x, y, *limits) for (label, x), (_, y) in pairs]
     table = pd.DataFrame([item.row() for item in components], index=[c.label for c in components])
     return Comparison(table=table, joint=_joint(components), skipped=skipped)
 
@@ -284,11 +284,11 @@ class _Component(NamedTuple):
     inverse_ess_cdf: float  # of the distribution function at the median, likewise
 
     @classmethod
-    def of(cls, label: str, x: Floats, y: Floats, limit: float) -> "_Component":
+    def of(cls, label: str, x: Floats, y: Floats, limit_x: float, limit_y: float) -> "_Component":
         rounding = _ROUNDING * max(float(np.abs(x).max()), float(np.abs(y).max()))
         x, y = (np.full_like(z, z.mean()) if np.ptp(z) <= rounding else z for z in (x, y))
         inverse = [
-            1 / _stat("ess", x, method) + 1 / min(_stat("ess", y, method), limit)
+            1 / min(_stat("ess", x, method), limit_x) + 1 / min(_stat("ess", y, method), limit_y)
             for method in ("mean", "sd", "median")
         ]
         sd = float(x.std(ddof=1)) if np.ptp(x) > 0 else 0.0

@@ -9,85 +9,30 @@ from numpy.typing import ArrayLike
 
 from pymc_coresets.diagnostics.importance import (
     KHAT_USELESS,
+    MIN_PER_CHAIN,
     Floats,
     SmoothedWeights,
     khat_threshold,
     pareto_smooth,
     systematic_resample,
 )
-from pymc_coresets.diagnostics.judging import Check, importance_figures, verdict_on_weights
+from pymc_coresets.diagnostics.judging import (
+    Certificate,
+    Check,
+    importance_figures,
+    verdict_on_weights,
+)
+from pymc_coresets.diagnostics.posterior_draws import (
+    RESAMPLED,
+    SAMPLE_DIMS,
+    posterior_dataset,
+    thinned,
+)
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 
-_SAMPLE_DIMS = ("chain", "draw")
 _FIRST_DRAWS = 400  # at which the KL divergence is known to 10 % where it is near the threshold
+_OF_THE_PRIOR = {"prior", "prior_predictive", "sample_stats_prior"}
 _REMEDY = "Build a larger coreset, or one with a weighting distribution closer to the posterior."
-
-
-def ratios_by_chain(idata: xr.DataTree, log_ratios: Floats, *, impossible: str) -> Floats:
-    """Arrange the log-ratios of all draws by chain; refuse draws that the full data exclude.
-
-    Parameters
-    ----------
-    idata : xarray.DataTree
-        Draws, with a group ``posterior`` (dims chain, draw).
-    log_ratios : ndarray of shape (n_chains * n_draws,)
-        Log of full over approximate posterior density at these draws, in nats.
-    impossible : str
-        What it means if a draw has zero density under the full data, and what to do.
-
-    Returns
-    -------
-    ndarray of shape (n_chains, n_draws)
-
-    Raises
-    ------
-    InvalidDataError
-        If a ratio is not finite.
-
-    Examples
-    --------
-    >>> import numpy as np, xarray as xr
-    >>> mu = xr.DataArray(np.zeros((2, 3)), dims=("chain", "draw"))
-    >>> idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
-    >>> ratios_by_chain(idata, np.zeros(6), impossible="sample again.").shape
-    (2, 3)
-    """
-    share = np.mean(~np.isfinite(log_ratios))
-    if share:
-        raise InvalidDataError(
-            f"{share:.1%} of the draws are impossible under the full data: {impossible}"
-        )
-    sizes = posterior_dataset(idata, "idata").sizes
-    return log_ratios.reshape(*(sizes[dim] for dim in _SAMPLE_DIMS))
-
-
-def thinned(idata: xr.DataTree, draws: int) -> xr.DataTree:
-    """Return evenly spread draws of each chain: that many in all, or a few more.
-
-    Parameters
-    ----------
-    idata : xarray.DataTree
-        Draws, with a group ``posterior`` (dims chain, draw).
-    draws : int
-        Over all chains; all of them where there are fewer.
-
-    Returns
-    -------
-    xarray.DataTree
-        With the group ``posterior`` alone.
-
-    Examples
-    --------
-    >>> import numpy as np, xarray as xr
-    >>> mu = xr.DataArray(np.zeros((2, 300)), dims=("chain", "draw"))
-    >>> idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
-    >>> dict(thinned(idata, 100)["posterior"].sizes)
-    {'chain': 2, 'draw': 50}
-    """
-    posterior = posterior_dataset(idata, "idata")
-    n_chains, n_draws = (posterior.sizes[dim] for dim in _SAMPLE_DIMS)
-    kept = np.linspace(0, n_draws - 1, min(-(-draws // n_chains), n_draws)).round().astype(int)
-    return xr.DataTree.from_dict({"posterior": posterior.isel(draw=kept)})
 
 
 def check_draws(
@@ -168,7 +113,8 @@ def check_some_draws(
     >>> check_some_draws(idata, lambda some: 0.0 * some["posterior"]["mu"].values).n_draws
     400
     """
-    some = thinned(idata, draws or _FIRST_DRAWS)
+    least = MIN_PER_CHAIN * posterior_dataset(idata, "idata").sizes["chain"]
+    some = thinned(idata, max(draws or _FIRST_DRAWS, least))
     check = check_draws(some, log_ratios(some), whole=idata, kind=kind)
     if draws is None and not check.negligible:
         check = check_draws(idata, log_ratios(idata), kind=kind)
@@ -181,6 +127,7 @@ def reweight_draws(
     *,
     rng: np.random.Generator,
     draws: int | None = None,
+    independent: bool = False,
     remedy: str = _REMEDY,
 ) -> xr.DataTree:
     """Turn draws of the coreset posterior into draws of the full posterior by resampling.
@@ -198,6 +145,8 @@ def reweight_draws(
     rng : numpy.random.Generator
     draws : int, optional
         Draws per chain in the result; as many as in `idata` by default.
+    independent : bool, default False
+        Whether the draws are independent ones, which need not converge.
     remedy : str
         What to do where the weights cannot be relied on: the end of the warning.
 
@@ -205,14 +154,15 @@ def reweight_draws(
     -------
     xarray.DataTree
         As many chains as in `idata`. Groups with the same draws are resampled alike, groups
-        without draws (data) are kept, and others (warm-up) are left out. The posterior has the
-        attributes ``pareto_khat``, ``psis_ess``, ``resampling`` and ``verdict``, which says in
-        words what these are worth.
+        without draws (data) and those of the prior are kept, and others (warm-up) are left out.
+        The posterior has the attributes ``pareto_khat``, ``psis_ess``, ``resampling`` and
+        ``verdict``, which says in words what these are worth.
 
     Warns
     -----
     CoresetWarning
-        If the weights are unreliable and the two posteriors differ noticeably.
+        If the weights are unreliable and the two posteriors differ noticeably, or the draws have
+        not converged.
 
     Raises
     ------
@@ -238,32 +188,35 @@ def reweight_draws(
     0.5
     """
     posterior = posterior_dataset(idata, "idata")
-    sizes = {dim: posterior.sizes[dim] for dim in _SAMPLE_DIMS}
+    sizes = {dim: posterior.sizes[dim] for dim in SAMPLE_DIMS}
     draws = sizes["draw"] if draws is None else draws
     if draws < 1:
         raise InvalidOptionError(f"draws is {draws}: a positive number of draws is needed.")
     log_r, smoothed = _smoothed_ratios(posterior, log_ratios)
-    check = _check(idata, posterior, log_r, smoothed)
+    check = (
+        Certificate(**importance_figures(log_r, smoothed))
+        if independent
+        else _check(idata, posterior, log_r, smoothed)
+    )
     _warn_of_weights(check, remedy)
     shape = (sizes["chain"], draws)
     flat = systematic_resample(smoothed.weights.ravel(), shape[0] * draws, rng=rng)
     rows = np.unravel_index(flat.reshape(shape), log_r.shape)
     picked = {
-        dim: xr.DataArray(row, dims=_SAMPLE_DIMS)
-        for dim, row in zip(_SAMPLE_DIMS, rows, strict=True)
+        dim: xr.DataArray(row, dims=SAMPLE_DIMS) for dim, row in zip(SAMPLE_DIMS, rows, strict=True)
     }
     groups: dict[str, xr.Dataset] = {}
     for name, node in idata.children.items():
         dataset = node.to_dataset()
-        found = {dim: dataset.sizes[dim] for dim in _SAMPLE_DIMS if dim in dataset.sizes}
-        if found == sizes:
-            groups[name] = _take(dataset, picked)
-        elif not found:
+        found = {dim: dataset.sizes[dim] for dim in SAMPLE_DIMS if dim in dataset.sizes}
+        if name in _OF_THE_PRIOR or not found:
             groups[name] = dataset
+        elif found == sizes and not name.startswith("warmup_"):
+            groups[name] = _take(dataset, picked)
     groups["posterior"].attrs |= {
         "pareto_khat": smoothed.pareto_khat,
-        "psis_ess": smoothed.ess,
-        "resampling": "systematic",
+        "psis_ess": check.ess,
+        RESAMPLED: "systematic",
         "verdict": verdict_on_weights(check),
     }
     result = xr.DataTree.from_dict(groups)
@@ -271,60 +224,13 @@ def reweight_draws(
     return result
 
 
-def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
-    """Return the posterior draws of a DataTree, or a Dataset of draws, with their dims checked.
-
-    Parameters
-    ----------
-    data : xarray.DataTree or xarray.Dataset
-    name : str
-        What to call it in an error message.
-
-    Returns
-    -------
-    xarray.Dataset
-        With dims chain and draw.
-
-    Raises
-    ------
-    InvalidDataError
-        If there is no group ``posterior``, it lacks the dims chain and draw, or has no draws.
-
-    Examples
-    --------
-    >>> import xarray as xr
-    >>> draws = xr.Dataset({"mu": (("chain", "draw"), [[0.0, 1.0]])})
-    >>> posterior_dataset(xr.DataTree.from_dict({"posterior": draws}), "idata").sizes["draw"]
-    2
-    """
-    if isinstance(data, xr.DataTree):
-        if "posterior" not in data.children:
-            raise InvalidDataError(
-                f"{name} has the groups {list(data.children)} but no posterior: pass what "
-                "pm.sample returns."
-            )
-        dataset = data["posterior"].to_dataset()
-    elif isinstance(data, xr.Dataset):
-        dataset = data
-    else:
-        raise InvalidDataError(f"{name} is a {type(data).__name__}: pass what pm.sample returns.")
-    if not set(_SAMPLE_DIMS) <= set(dataset.dims):
-        raise InvalidDataError(
-            f"the draws in {name} have dims {list(dataset.dims)}, but chain and draw are needed: "
-            "arviz.convert_to_datatree makes them from arrays."
-        )
-    if not all(dataset.sizes[dim] for dim in _SAMPLE_DIMS):
-        raise InvalidDataError(f"{name} has no draws: its posterior is empty.")
-    return dataset
-
-
 def _smoothed_ratios(
     posterior: xr.Dataset, log_ratios: ArrayLike | xr.DataArray
 ) -> tuple[Floats, SmoothedWeights]:
-    if isinstance(log_ratios, xr.DataArray) and set(log_ratios.dims) == set(_SAMPLE_DIMS):
-        log_ratios = log_ratios.transpose(*_SAMPLE_DIMS)
+    if isinstance(log_ratios, xr.DataArray) and set(log_ratios.dims) == set(SAMPLE_DIMS):
+        log_ratios = log_ratios.transpose(*SAMPLE_DIMS)
     log_r = np.asarray(log_ratios, dtype=np.float64)
-    wanted = tuple(posterior.sizes[dim] for dim in _SAMPLE_DIMS)
+    wanted = tuple(posterior.sizes[dim] for dim in SAMPLE_DIMS)
     if log_r.shape != wanted:
         raise InvalidDataError(
             f"log_ratios has shape {log_r.shape}, but the posterior has {wanted[0]} chains of "
@@ -341,31 +247,43 @@ def _check(
     *,
     kind: type[Check] = Check,
 ) -> Check:
+    sizes = [_numbers(statistic, posterior) for statistic in (arviz_stats.ess, _ess_folded)]
+    # Draws of which nothing varies are those of a chain that does not move.
+    ess_bulk, ess_folded = (min(numbers, default=0.0) for numbers in sizes)
+    stuck = np.nan if posterior.sizes["chain"] == 1 else np.inf
+    figures = importance_figures(log_r, smoothed)
+    # The draws' own autocorrelation remains when they are weighted.
+    share = min(ess_bulk / log_r.size, 1.0)
+    figures["ess"] = min(smoothed.ess, share * smoothed.ess_of_independent)
     return kind(
-        **importance_figures(log_r, smoothed),
-        rhat=max(_numbers(arviz_stats.rhat, posterior), default=np.nan),
-        ess_bulk=min(_numbers(arviz_stats.ess, posterior), default=np.nan),
+        **figures,
+        rhat=max(_numbers(arviz_stats.rhat, posterior), default=stuck),
+        ess_bulk=ess_bulk,
         n_divergences=_n_divergences(idata),
-        ess_folded=min(_numbers(_ess_folded, posterior), default=np.nan),
+        ess_folded=ess_folded,
     )
 
 
 def _ess_folded(posterior: xr.Dataset) -> xr.Dataset:
-    folded: xr.Dataset = arviz_stats.ess(abs(posterior - posterior.median(_SAMPLE_DIMS)))
+    folded: xr.Dataset = arviz_stats.ess(abs(posterior - posterior.median(SAMPLE_DIMS)))
     return folded
 
 
 def _numbers(statistic: Callable[[xr.Dataset], xr.Dataset], posterior: xr.Dataset) -> list[float]:
-    """Return a statistic of all components for which it is defined; constants have no R-hat."""
+    """Return a statistic of all components that vary: it means nothing of constants."""
     sampled = [
         name
         for name, variable in posterior.data_vars.items()
-        if variable.dtype.kind in "biuf" and set(_SAMPLE_DIMS) <= set(variable.dims)
+        if variable.dtype.kind in "biuf" and set(SAMPLE_DIMS) <= set(variable.dims)
     ]
     with np.errstate(divide="ignore", invalid="ignore"):
         values = statistic(posterior[sampled])
-    arrays = (values[name].values for name in values.data_vars)
-    return [float(number) for array in arrays for number in array[~np.isnan(array)].flat]
+    found = []
+    for name in sampled:
+        draws, numbers = posterior[name], values[name].values
+        varies = (draws.max(SAMPLE_DIMS) > draws.min(SAMPLE_DIMS)).values
+        found += numbers[varies & ~np.isnan(numbers)].tolist()
+    return found
 
 
 def _n_divergences(idata: xr.DataTree) -> int | None:
@@ -382,7 +300,13 @@ def _n_divergences(idata: xr.DataTree) -> int | None:
     return int(diverging.sum())
 
 
-def _warn_of_weights(check: Check, remedy: str) -> None:
+def _warn_of_weights(check: Certificate, remedy: str) -> None:
+    if isinstance(check, Check) and not check.converged:
+        warn_user(
+            "the draws have not converged to the coreset's own posterior (R-hat "
+            f"{check.rhat:.3f}, bulk effective sample size {check.ess_bulk:.0f}), and importance "
+            "weights cannot mend that: sample longer, or more chains."
+        )
     if check.negligible or check.pareto_khat < khat_threshold(check.n_draws):
         return
     quality = "useless" if check.pareto_khat >= KHAT_USELESS else "not to be relied on"
@@ -394,6 +318,6 @@ def _warn_of_weights(check: Check, remedy: str) -> None:
 
 
 def _take(dataset: xr.Dataset, picked: dict[str, xr.DataArray]) -> xr.Dataset:
-    taken = dataset.drop_vars(_SAMPLE_DIMS, errors="ignore").isel(picked)
-    numbers = {dim: np.arange(taken.sizes[dim]) for dim in _SAMPLE_DIMS}
+    taken = dataset.drop_vars(SAMPLE_DIMS, errors="ignore").isel(picked)
+    numbers = {dim: np.arange(taken.sizes[dim]) for dim in SAMPLE_DIMS}
     return taken.assign_coords(numbers)

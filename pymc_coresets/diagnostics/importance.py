@@ -42,7 +42,8 @@ MIN_DRAWS = 30
 EQUAL_RATIOS = 1e-4
 """Range of log-ratios (nats) below which they are equal but for rounding errors."""
 
-_MIN_DRAWS_PER_CHAIN = 4  # ArviZ needs as many for an effective sample size
+MIN_PER_CHAIN = 4
+"""Fewest draws of a chain: ArviZ needs as many for an effective sample size."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,6 +81,11 @@ class SmoothedWeights:
     def weights(self) -> Floats:
         """Smoothed weights, shape (n_chains, n_draws), non-negative, summing to one."""
         return np.exp(self.log_weights)
+
+    @property
+    def ess_of_independent(self) -> float:
+        """Effective sample size of so weighted draws if they were independent."""
+        return float(np.exp(-logsumexp(2 * self.log_weights)))
 
     @property
     def sound(self) -> bool:
@@ -357,10 +363,10 @@ def _validated(log_ratios: ArrayLike) -> Floats:
             f"log_ratios has shape {log_r.shape}, but (n_chains, n_draws) is wanted: put the draws "
             "of a single chain into one row."
         )
-    if log_r.size < MIN_DRAWS or log_r.shape[1] < _MIN_DRAWS_PER_CHAIN:
+    if log_r.size < MIN_DRAWS or log_r.shape[1] < MIN_PER_CHAIN:
         raise InvalidDataError(
             f"log_ratios has {log_r.shape[0]} chains of {log_r.shape[1]} draws, but at least "
-            f"{MIN_DRAWS} draws in all and {_MIN_DRAWS_PER_CHAIN} per chain are needed to judge "
+            f"{MIN_DRAWS} draws in all and {MIN_PER_CHAIN} per chain are needed to judge "
             "their tail: sample more draws from the coreset posterior."
         )
     invalid = np.argwhere(~np.isfinite(log_r))

@@ -43,7 +43,8 @@ class Certificate:
         Shape of the tail of the importance ratios: they are reliable below 0.7 (a little less for
         few draws) and useless from 1 on. ``-inf`` for an exact coreset.
     ess : float
-        Effective sample size of the draws once re-weighted to the full posterior.
+        Effective sample size of the draws once re-weighted to the full posterior; of a `Check`
+        with the draws' own autocorrelation.
     n_draws : int
         Number of draws that were evaluated, over all chains.
     kl, kl_mcse : float
@@ -185,6 +186,8 @@ def verdict_on_weights(found: Certificate) -> str:
     >>> verdict_on_weights(Certificate.of(np.zeros(400)))
     'Reliable: resampled draws of the full posterior, worth 400 independent ones.'
     """
+    if isinstance(found, Check) and not found.converged:
+        return "Not to be used: the draws that were resampled have not converged. Sample longer."
     worth = f"worth {found.ess:.0f} independent ones"
     if found.negligible or found.pareto_khat < khat_threshold(found.n_draws):
         few = found.ess < MIN_ESS and not found.negligible

@@ -9,8 +9,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.datatree import posterior_dataset, thinned
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.diagnostics.posterior_draws import posterior_dataset, thinned, uncorrected
+from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.destinations import destination_of
@@ -108,11 +108,7 @@ class AllRows(ABC):
             observations = whole_number("observations", observations, least=2)
         key = random_key(generator(random_seed))
         self._require_all_rows()
-        if "resampling" in posterior_dataset(idata, "idata").attrs:
-            raise InvalidDataError(
-                "These draws were resampled: they are corrected already, and repeat themselves. "
-                "loo corrects draws itself: give it those of sample()."
-            )
+        uncorrected(idata, "loo()")
         full, own = self._log_densities(idata)
         draws = Draws.of(idata, self._logliks[0].observations.shapes)
         found = CorrectedDraws(draws, full, own)
@@ -151,7 +147,8 @@ class AllRows(ABC):
         kind : {"mean", "draws"}, default "mean"
             The expectation of each variable, or its draws.
         draws : int, optional
-            Take that many draws, evenly spread over the chains; all by default.
+            Take that many draws, evenly spread over the chains, and as many of each; all by
+            default.
         to : str or Path, optional
             A Zarr store to write to, which must not exist.
         var_names : str or sequence of str, optional
@@ -201,6 +198,8 @@ class AllRows(ABC):
         """
         means = one_of("kind", kind, ["mean", "draws"]) == "mean"
         names = names_of("var_names", var_names)
+        if names == []:
+            raise InvalidOptionError("var_names=[]: name a variable to predict, or leave it out.")
         key = random_key(generator(random_seed))
         show = flag("progressbar", progressbar)
         if draws is not None:

@@ -17,7 +17,7 @@ from pymc_coresets.diagnostics.importance import (
     smooth_tail,
 )
 from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE, MIN_ESS
-from pymc_coresets.exceptions import warn_user
+from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.elpd import DifferenceEstimate, ElpdOfAllRows
 from pymc_coresets.reading.draws import Draws
@@ -254,11 +254,21 @@ def _surrogate(rows: _AllRows, found: CorrectedDraws) -> tuple[Floats, Floats, F
 def _points(loglik: LogLikelihood, found: CorrectedDraws) -> Draws:
     """Return some draws by their weights, moved to the mean of all, and their mirror images."""
     space = Unconstrained(loglik.observations.model)
-    free = space.free(found.draws)
-    heights = np.cumsum(found.weights)
+    with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to the border
+        free = space.free(found.draws)
+    usable = np.isfinite(free).all(axis=1)
+    weights = np.where(usable, found.weights, 0.0)
+    if not weights.any():
+        raise InvalidDataError(
+            "Every draw has a variable on the border of its support (a probability that is exactly "
+            "1, for instance), where nothing can be moved: give the variable a prior that keeps it "
+            "off the border."
+        )
+    free[~usable] = 0.0
+    heights = np.cumsum(weights)
     evenly = (np.arange(_PAIRS) + 0.5) / _PAIRS * heights[-1]
     some = free[np.searchsorted(heights, evenly)]
-    away = some - found.weights @ free
+    away = some - weights @ free / heights[-1]
     both = np.concatenate([some, some - 2 * away])
     # What is discrete stays where it was.
     both[:, ~space.continuous] = np.concatenate([some, some])[:, ~space.continuous]

@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.datatree import posterior_dataset
+from pymc_coresets.diagnostics.posterior_draws import posterior_dataset
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.reading.rewrite import POTENTIAL

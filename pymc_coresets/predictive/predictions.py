@@ -1,7 +1,7 @@
 """Predictions for many rows at many draws: block by block of rows, a few draws in each thread."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import batched
 from math import prod
@@ -108,7 +108,8 @@ class Predictions:
             layout[name].attrs["averaged"] = "predictive draws" if random else "means"
         destination.create(self.group, layout, self._chunks(variables, sampled=not self.means))
         if observed:
-            known = {name: variables[name] for name in observed}
+            values = {name: self.model.rvs_to_values[self.model[name]] for name in observed}
+            known = {n: replace(variables[n], dtype=np.dtype(v.dtype)) for n, v in values.items()}
             layout = self._layout(known, [])
             destination.create(_OBSERVED, layout, self._chunks(known, sampled=False))
         n_predictions = self._n_rows * self.draws.n_draws
@@ -192,7 +193,17 @@ class Predictions:
         with self._copies.one() as forward:
             for i in task:
                 forward.reseed(self.key, number, i)
-                yield forward(self._point(i))
+                try:
+                    values = forward(self._point(i))
+                except _MALFORMED as error:
+                    chain, draw = divmod(i, self.posterior.sizes["draw"])
+                    rows = "" if self.filled is None else f" in block {number} of the rows"
+                    raise InvalidDataError(
+                        f"{list(self.graphs)!r} cannot be computed at draw {draw} of chain {chain}"
+                        f"{rows}: {error}. Leave out the rows, or the draws, at which the "
+                        "distribution has no such parameters."
+                    ) from error
+                yield values
 
     def _point(self, i: int) -> Values:
         return {name: values[i] for name, values in self.draws.values.items()}

@@ -1,15 +1,17 @@
 """Predictions in Zarr's format, written part by part."""
 
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import xarray as xr
 import zarr
+
+from pymc_coresets.exceptions import InvalidOptionError
 
 __all__ = ["ZarrStore"]
 
@@ -24,6 +26,7 @@ class ZarrStore:
 
     Examples
     --------
+    >>> import tempfile
     >>> layout = xr.Dataset({"y": ("obs", np.zeros(3))})
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = ZarrStore(Path(folder, "y.zarr"))
@@ -38,7 +41,9 @@ class ZarrStore:
         self._path = path
 
     def __enter__(self) -> Self:
-        self._part = Path(tempfile.mkdtemp(prefix=f".{self._path.name}.", dir=self._path.parent))
+        # Not one of `tempfile`, which none but the user may read.
+        self._part = self._path.with_name(f".{self._path.name}.{token_hex(8)}")
+        self._part.mkdir()
         return self
 
     def __exit__(
@@ -48,6 +53,11 @@ class ZarrStore:
         traceback: TracebackType | None,
     ) -> None:
         if kind is None:
+            if self._path.exists():
+                raise InvalidOptionError(
+                    f"Something appeared at {self._path} while the predictions were written: they "
+                    f"are complete, and lie in {self._part}. Rename that folder."
+                )
             self._part.rename(self._path)
         else:
             shutil.rmtree(self._part)

@@ -46,6 +46,7 @@ class Levels:
         array([0. , 2.5])
         """
         numbers = codes.astype(np.int64) - self.start
+        numbers[numbers < 0] += len(self)  # as NumPy and PyTensor count from the end
         found = np.bincount(numbers, masses, minlength=len(self))
         return found.astype(np.float64)
 

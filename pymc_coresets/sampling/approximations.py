@@ -11,13 +11,14 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-from pymc_coresets.diagnostics.datatree import (
-    check_some_draws,
-    posterior_dataset,
-    ratios_by_chain,
-)
+from pymc_coresets.diagnostics.datatree import check_some_draws
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import ApproximationCheck
+from pymc_coresets.diagnostics.posterior_draws import (
+    posterior_dataset,
+    ratios_by_chain,
+    uncorrected,
+)
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.backends.choice import Jax, backend_of
@@ -127,6 +128,7 @@ def check_approximation(  # noqa: PLR0913
     check_rows(rows, executor, collapse="auto", allow_local=False)
     evaluated_by = backend_of(backend, executor)
     posterior = posterior_dataset(idata, "idata")
+    uncorrected(posterior, "check_approximation()")
     model = full_model(model)
     space = Unconstrained(model)
     density = _density(log_density, space)
@@ -171,7 +173,10 @@ class GaussianApproximation:
     covariance: ArrayLike
 
     def __post_init__(self) -> None:
-        mean, covariance = (np.asarray(v, dtype=float) for v in (self.mean, self.covariance))
+        try:
+            mean, covariance = (np.asarray(v, dtype=float) for v in (self.mean, self.covariance))
+        except (TypeError, ValueError) as error:
+            raise InvalidOptionError(f"mean and covariance must be numbers: {error}.") from error
         if mean.ndim != 1 or covariance.shape != (len(mean), len(mean)):
             raise InvalidOptionError(
                 f"mean and covariance have the shapes {mean.shape} and {covariance.shape}, but "
@@ -187,7 +192,8 @@ class GaussianApproximation:
     def _root(self) -> np.ndarray:
         covariance = np.asarray(self.covariance)
         try:
-            if np.allclose(covariance, covariance.T):
+            scale = np.sqrt(np.abs(np.diag(covariance)))
+            if np.all(np.abs(covariance - covariance.T) <= 1e-8 * np.outer(scale, scale)):
                 return np.asarray(cholesky(covariance, lower=True))
         except LinAlgError:
             pass

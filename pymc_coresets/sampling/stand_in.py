@@ -12,9 +12,10 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.datatree import check_some_draws, ratios_by_chain, reweight_draws
+from pymc_coresets.diagnostics.datatree import check_some_draws, reweight_draws
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.diagnostics.posterior_draws import ratios_by_chain, uncorrected
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html
 from pymc_coresets.exceptions import InvalidOptionError
@@ -28,7 +29,7 @@ from pymc_coresets.sampling.nuts import NutsSampler
 __all__ = ["StandIn"]
 
 _LEAST = {"draws": 1, "tune": 0, "chains": 1, "cores": 1}  # of what `pm.sample` is passed
-_OPTIONAL = {"chains", "cores"}
+_OPTIONAL = {"tune", "chains", "cores"}
 _ON_JAX = {"numpyro", "blackjax"}
 _CHAINS = 4  # enough for R-hat (Vehtari et al. 2021)
 
@@ -127,7 +128,8 @@ class StandIn[Verdict](AllRows):
                 "sample() samples its own model: leave model=... out, or call pm.sample."
             )
         _check_sampling(nuts_sampler, kwargs)
-        kwargs["chains"] = kwargs.get("chains") or _CHAINS
+        kwargs = {n: v for n, v in kwargs.items() if v is not None or n not in _OPTIONAL}
+        kwargs.setdefault("chains", _CHAINS)
         if not kwargs.get("return_inferencedata", True):
             raise InvalidOptionError(
                 "return_inferencedata=False: draws outside a DataTree can be neither checked nor "
@@ -138,7 +140,8 @@ class StandIn[Verdict](AllRows):
             kwargs["compile_kwargs"] = {"mode": density_mode()} | given
             kwargs = self._start(kwargs)
         if nuts_sampler in _ON_JAX:
-            kwargs["nuts"] = {"chain_method": "vectorized"} | dict(kwargs.get("nuts") or {})
+            given = kwargs.pop("nuts_sampler_kwargs", None) or kwargs.get("nuts") or {}
+            kwargs["nuts"] = {"chain_method": "vectorized"} | dict(given)
         idata: xr.DataTree = pm.sample(model=self.model, nuts_sampler=nuts_sampler, **kwargs)
         for name, dataset in self._groups().items():
             idata[name] = dataset
@@ -214,7 +217,8 @@ class StandIn[Verdict](AllRows):
         Raises
         ------
         InvalidDataError
-            If the draws lack a variable, are impossible under the full data, or are fewer than 30.
+            If the draws lack a variable, are impossible under the full data, fewer than 30, or
+            those of `reweight` or `importance_draws`, which are corrected already.
         InvalidOptionError
             If `draws` is not a whole number of at least 30.
 
@@ -235,6 +239,7 @@ class StandIn[Verdict](AllRows):
         """
         if draws is not None:
             draws = whole_number("draws", draws, least=MIN_DRAWS)
+        uncorrected(idata, "check()")
         return self._judged(idata, check_some_draws(idata, self.log_ratios, draws=draws))
 
     def reweight(
@@ -268,14 +273,15 @@ class StandIn[Verdict](AllRows):
         -----
         CoresetWarning
             If the weights cannot be relied on (Pareto k-hat) and the two posteriors differ
-            noticeably.
+            noticeably, or the draws have not converged.
 
         Raises
         ------
         InvalidOptionError
             If `draws` is not a positive whole number, or `random_seed` is not a seed.
         InvalidDataError
-            If the draws lack a variable, are impossible under the full data, or are fewer than 30.
+            If the draws lack a variable, are impossible under the full data, fewer than 30, or
+            those of `reweight` or `importance_draws`, which are corrected already.
 
         Examples
         --------
@@ -296,6 +302,7 @@ class StandIn[Verdict](AllRows):
         """
         rng = generator(random_seed)
         draws = None if draws is None else whole_number("draws", draws, least=1)
+        uncorrected(idata, "reweight()")
         return reweight_draws(
             idata, self.log_ratios(idata), rng=rng, draws=draws, remedy=self._remedy
         )

@@ -81,7 +81,13 @@ def merge(
     InvalidOptionError
         If an argument is no coreset, or an option is out of range.
     CoresetError
-        If a coreset was read without its model, or its rows are not data of the model.
+        If a coreset was read without its model, its rows are not data of the model, or they are
+        cells of several dims.
+
+    Warns
+    -----
+    CoresetWarning
+        If something limits the coreset, as `build_coreset` does.
 
     Notes
     -----

@@ -6,7 +6,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 import xarray as xr
 
-from pymc_coresets.exceptions import CoresetError
+from pymc_coresets.advice import limitations, wanted_tolerance
+from pymc_coresets.exceptions import CoresetError, UnsupportedModelError, warn_user
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
@@ -89,9 +90,15 @@ class Part:
         CoresetError
             If it was read without its model.
         UnsupportedModelError
-            If its rows are not data of the model.
+            If its rows are not data of the model, or are cells of several dims.
         """
         loglik, settings = required_likelihood(coreset), coreset.settings
+        if isinstance(settings["dim"], list) and len(settings["dim"]) > 1:
+            raise UnsupportedModelError(
+                f"The rows of this coreset are cells of dim={settings['dim']!r}: coresets of cells "
+                "can be neither extended nor merged. Put the data into long format, one row for "
+                "each cell, and build a coreset of that; or build one of all cells."
+            )
         where: dict[str, Any] = {"observed": settings["observed"], "dim": settings["dim"]}
         where["backend"] = loglik.backend
         if coreset.data is not None:
@@ -119,7 +126,16 @@ def reduced_by_pursuit(
     method: RiemannianPursuit,
     rng: np.random.Generator,
 ) -> tuple[Solution, dict[str, Any]]:
-    """Choose at most `size` of some rows, and count what that took."""
+    """Choose at most `size` of some rows, count what that took, and warn of what limits them."""
     sampler = CoresetSampler(template.reading(source))
     solution = method.construct(sampler, size, rng=rng, propose=sampler.proposal)
+    for message in limitations(
+        solution,
+        template.observations,
+        n_obs=round(sampler.total_weight),
+        size=size,
+        tolerance=wanted_tolerance(method, asked=False),
+        counts=sampler.counts,
+    ):
+        warn_user(message)
     return solution, dict(sampler.counts)

@@ -117,9 +117,14 @@ class Updatable:
         InvalidOptionError
             If an option is out of range.
         UnsupportedModelError
-            If the rows are no data containers of the model.
+            If the rows are no data containers of the model, or cells of several dims.
         CoresetError
             If the coreset was read without its model.
+
+        Warns
+        -----
+        CoresetWarning
+            If something limits the coreset, as `build_coreset` does.
 
         Examples
         --------

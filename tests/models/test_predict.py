@@ -304,6 +304,38 @@ def test_a_store_holds_what_memory_would(request, which, kind, idata, tmp_path, 
         stand_in.predict(idata, to=tmp_path / "y.zarr", **options)
 
 
+def test_others_may_read_a_store(coreset, idata, tmp_path):
+    (tmp_path / "mine").mkdir()
+    coreset.predict(idata, to=tmp_path / "y.zarr", draws=4, progressbar=False)
+    assert (tmp_path / "y.zarr").stat().st_mode == (tmp_path / "mine").stat().st_mode
+
+
+def test_what_appears_meanwhile_is_not_replaced(coreset, idata, tmp_path, monkeypatch):
+    write = predictions.Predictions._write_means
+
+    def meanwhile(self, *args):
+        (tmp_path / "y.zarr").mkdir()
+        return write(self, *args)
+
+    monkeypatch.setattr(predictions.Predictions, "_write_means", meanwhile)
+    with pytest.raises(InvalidOptionError, match="complete, and lie in"):
+        coreset.predict(idata, to=tmp_path / "y.zarr", draws=4, progressbar=False)
+    assert not list((tmp_path / "y.zarr").iterdir())
+
+
+def test_a_later_draw_without_parameters_is_named(coreset, idata):
+    odd = idata.copy(deep=True)
+    odd["posterior"]["level"][1, 7] = 60.0  # a rate that NumPy cannot draw with
+    with pytest.raises(InvalidDataError, match=r"draw 7 of chain 1.*lam value too large"):
+        coreset.predict(odd, kind="draws", progressbar=False)
+
+
+@pytest.mark.parametrize("kind", ["mean", "draws"])
+def test_what_was_observed_keeps_its_type(coreset, idata, kind):
+    found = coreset.predict(idata, kind=kind, draws=4, progressbar=False)
+    assert found["observed_data"]["y"].dtype.kind == "i"
+
+
 def test_a_failure_leaves_no_store(coreset, idata, tmp_path, monkeypatch):
     def fail(*args):
         raise KeyboardInterrupt

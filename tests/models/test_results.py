@@ -270,6 +270,17 @@ def test_groups_are_listed_by_size_under_any_of_their_names(in_memory, name):
     np.testing.assert_allclose(left.lines[0].get_xdata(), weight)
 
 
+def test_negative_numbers_of_levels_count_from_the_end():
+    numbers = np.tile([-1, 0, 1], 30)
+    with pm.Model() as model:
+        effect = pm.Normal("effect", shape=3)
+        pm.Normal("y", effect[numbers], 1.0, observed=np.arange(90.0))
+    found = unequal(build_coreset(model, **BUILD))
+    left, _ = plot_groups(found, "effect").axes
+    assert sorted(bar.get_width() for bar in left.patches) == [30, 30, 30]
+    assert len(found.summary())
+
+
 def test_many_groups_are_points_against_their_size(cells):
     left, right = plot_groups(cells, "person").axes
     covered = len(np.unique(cells.indices % 40))

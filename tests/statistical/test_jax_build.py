@@ -66,6 +66,7 @@ def test_both_backends_choose_the_same_rows(coresets):
 def test_many_chains_in_one_program_and_their_check(coresets, sampler):
     _, coreset = coresets
     options = {"draws": 50, "tune": 200, "chains": 8, "quiet": True}
+    options["nuts_sampler_kwargs"] = {"jitter": False}  # beside those that are the package's own
     idata = coreset.sample(nuts_sampler=sampler, **options, **QUIET)
     assert idata["posterior"].sizes["chain"] == 8
     assert coreset.check(idata).reliable

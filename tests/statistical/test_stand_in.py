@@ -67,6 +67,11 @@ def test_draws_are_those_of_its_own_model(stand_in, idata):
     assert ("coreset" in idata.children) == hasattr(stand_in, "indices")
 
 
+def test_the_defaults_of_pm_sample_may_be_given(stand_in):
+    found = stand_in.sample(draws=20, **CHEAPLY | {"tune": None, "chains": None, "cores": None})
+    assert dict(found["posterior"].sizes) == {"chain": 4, "draw": 20}
+
+
 @pytest.mark.parametrize("option", [{"model": None}, {"return_inferencedata": False}])
 def test_options_that_would_leave_its_model_or_a_datatree_are_refused(stand_in, option):
     with pytest.raises(InvalidOptionError, match=next(iter(option))):
@@ -94,6 +99,16 @@ def test_checks_are_reached_the_same_way(stand_in, idata):
 def test_reweighted_draws_have_as_many_draws_per_chain_as_asked(stand_in):
     result = stand_in.reweight(draws_from(1.0, 0.02), draws=7, random_seed=1)
     assert dict(result["posterior"].sizes) == {"chain": 2, "draw": 7}
+
+
+def test_corrected_draws_are_neither_judged_nor_corrected_again(stand_in):
+    """A few draws, repeated, have ratios without a tail: they would pass for reliable."""
+    with pytest.warns(CoresetWarning, match="k-hat"):
+        corrected = stand_in.reweight(draws_from(8.0, 4.0), random_seed=1)
+    assert corrected["posterior"].attrs["verdict"].startswith("Not to be used")
+    for call in ("check", "reweight"):
+        with pytest.raises(InvalidDataError, match=rf"{call}\(\) takes those of sample\(\)"):
+            getattr(stand_in, call)(corrected)
 
 
 def test_a_warning_of_useless_weights_points_here_and_ends_with_the_remedy(stand_in):

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pymc_coresets import (
     Coreset,
     CoresetError,
+    CoresetWarning,
     InvalidDataError,
     InvalidOptionError,
     RiemannianPursuit,
@@ -204,6 +205,28 @@ def test_checks_are_exact_for_new_rows_and_relative_to_the_old_coreset(steps):
     for use in (new.loo, lambda idata: new.predict(idata, progressbar=False)):
         with pytest.raises(CoresetError, match="extended without the old rows"):
             use(draws)
+
+
+def test_too_few_rows_are_warned_of(first):
+    with pytest.warns(CoresetWarning, match="nats"):
+        first.extend(regression(month(1)), size=1, random_seed=1)
+    with pytest.warns(CoresetWarning, match="nats"):
+        merge(first, first, size=1, random_seed=1)
+
+
+def test_coresets_of_cells_are_not_extended_and_say_so():
+    def model():
+        with pm.Model(coords={"dog": range(20), "trial": range(30)}) as found:
+            y = pm.Data("y", np.ones((20, 30)), dims=("dog", "trial"))
+            pm.Normal("z", pm.Normal("mu"), 1.0, observed=y, dims=("dog", "trial"))
+        return found
+
+    dim, options = ("dog", "trial"), {"random_seed": 1, "progressbar": False}
+    cells = build_coreset(model(), dim=dim, size=20, method="uniform", **options)
+    with pytest.raises(UnsupportedModelError, match="neither extended nor merged"):
+        cells.extend(model())
+    with pytest.raises(UnsupportedModelError, match="neither extended nor merged"):
+        merge(cells, cells)
 
 
 def test_few_rows_are_all_kept(first):

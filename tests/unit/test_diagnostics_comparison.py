@@ -108,6 +108,14 @@ def test_rounding_errors_of_a_large_negative_constant_are_no_spread():
     assert row["delta_mean_sd"] == -np.inf
 
 
+def test_a_narrow_posterior_far_from_zero_is_no_constant():
+    """Seconds since 1970, known to hundredths."""
+    when = [1.7e9 + 0.02 * (normal(seed) + shift) for seed, shift in ((1, 0), (2, 3))]
+    row = compare(*(dataset(t=t) for t in when)).table.loc["t"]
+    assert row["delta_mean_sd"] == pytest.approx(3, abs=0.2)
+    assert row["sd_ratio"] == pytest.approx(1, abs=0.1)
+
+
 def test_a_constant_that_changed_is_infinitely_far():
     one = np.ones((4, 500))
     found = compare(dataset(one=one, mu=normal(1)), dataset(one=0 * one, mu=normal(1)))

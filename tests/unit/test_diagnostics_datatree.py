@@ -8,13 +8,9 @@ import pytest
 import xarray as xr
 from scipy.signal import lfilter
 
-from pymc_coresets.diagnostics.datatree import (
-    check_draws,
-    ratios_by_chain,
-    reweight_draws,
-    thinned,
-)
+from pymc_coresets.diagnostics.datatree import check_draws, check_some_draws, reweight_draws
 from pymc_coresets.diagnostics.judging import Certificate, Check, verdict_on_weights
+from pymc_coresets.diagnostics.posterior_draws import ratios_by_chain, thinned
 from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
 
 DIMS = ("chain", "draw")
@@ -168,6 +164,66 @@ def test_a_single_chain_is_said(idata):
     assert check.n_divergences is None
     assert "single chain" in check.verdict
     assert "not recorded" in repr(check)
+
+
+@pytest.mark.parametrize("n_chains", [1, 4])
+def test_draws_that_do_not_move_have_not_converged(n_chains):
+    still = xr.Dataset({"theta": (DIMS, np.ones((n_chains, 1000)))})
+    check = check_draws(still, np.zeros((n_chains, 1000)))
+    assert check.ess_bulk == 0
+    assert not check.reliable
+    assert ("single chain" in check.verdict) == (n_chains == 1)
+
+
+def correlated(rng, *, n_chains=4, n_draws=1000, coefficient=0.98):
+    """Draws of N(0, 1) by an autoregressive process."""
+    noise = np.sqrt(1 - coefficient**2) * rng.normal(size=(n_chains, n_draws + 500))
+    draws = lfilter([1], [1, -coefficient], noise, axis=1)[:, 500:]
+    return xr.DataTree.from_dict({"posterior": xr.Dataset({"theta": (DIMS, draws)})})
+
+
+def test_weighted_draws_are_worth_no_more_than_the_chains_they_come_from(rng):
+    """Ratios that are independent of the draws: their own autocorrelation says nothing."""
+    tree = correlated(rng, coefficient=0.9, n_draws=4_000)
+    check = check_draws(tree, 0.3 * rng.normal(size=(4, 4_000)))
+    kish = np.exp(-(0.3**2))  # of log-normal weights, as a share of the draws
+    assert check.ess_bulk < 2_000
+    assert check.ess == pytest.approx(kish * check.ess_bulk, rel=0.1)
+
+
+def test_resampled_draws_are_worth_no_more_than_their_chains(rng):
+    """`compare` takes its noise level from that, since their order is random."""
+    tree = correlated(rng, coefficient=0.9, n_draws=4_000)
+    again = reweight_draws(tree, np.zeros((4, 4_000)), rng=rng)
+    ess = check_draws(tree, np.zeros((4, 4_000))).ess_bulk
+    assert again.posterior.attrs["psis_ess"] == pytest.approx(ess)
+
+
+def test_reweighting_says_that_draws_have_not_converged(idata, rng):
+    apart = idata["posterior"].to_dataset() + 50 * (xr.DataArray(np.arange(4), dims="chain") // 2)
+    tree = xr.DataTree.from_dict({"posterior": apart})
+    with pytest.warns(CoresetWarning, match="have not converged"):
+        again = reweight_draws(tree, np.zeros((4, 1000)), rng=rng)
+    assert again.posterior.attrs["verdict"].startswith("Not to be used: the draws")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        reweight_draws(tree, np.zeros((4, 1000)), rng=rng, independent=True)
+
+
+def test_groups_that_are_no_draws_of_the_posterior_are_not_resampled(idata, rng):
+    for name in ("prior", "warmup_posterior"):
+        idata[name] = idata["posterior"].to_dataset()
+    found = reweight_draws(idata, shifted(idata, 0.5), rng=rng)
+    xr.testing.assert_identical(found["prior"].ds, idata["prior"].ds)
+    assert "warmup_posterior" not in found.children
+
+
+def test_many_short_chains_are_judged_by_some_draws_of_each(rng):
+    many = xr.DataTree.from_dict(
+        {"posterior": xr.Dataset({"a": (DIMS, rng.normal(size=(200, 50)))})}
+    )
+    check = check_some_draws(many, lambda some: 0.0 * some["posterior"]["a"].values)
+    assert check.n_draws == 800
 
 
 def test_dims_of_labelled_ratios_may_be_in_any_order(idata):

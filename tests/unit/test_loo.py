@@ -285,8 +285,24 @@ def test_a_stand_in_knows_the_elpd_of_all_rows(logistic, build):
 
 def test_draws_that_were_corrected_are_refused(logistic):
     coreset = build_coreset(logistic, random_seed=1, progressbar=False)
-    with pytest.raises(InvalidDataError, match=r"give it those of sample\(\)"):
+    with pytest.raises(InvalidDataError, match=r"loo\(\) takes those of sample\(\)"):
         coreset.loo(coreset.importance_draws(random_seed=1))
+
+
+def test_draws_that_were_rounded_to_the_border_are_no_points_of_the_surrogate():
+    """A probability that is exactly 1 in some draws, where every outcome is 1."""
+    with pm.Model():
+        pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=np.ones(200))
+        coreset = build_coreset(method="exact", progressbar=False)
+
+    def elpd(p):
+        draws = xr.DataTree.from_dict({"posterior": xr.Dataset({"p": (("chain", "draw"), p)})})
+        return coreset.loo(draws, observations=50, random_seed=1).elpd
+
+    p = np.random.default_rng(1).beta(201, 1, size=(2, 400))
+    assert elpd(np.where(p > 0.999, 1.0, p)) == pytest.approx(elpd(p), rel=0.2)
+    with pytest.raises(InvalidDataError, match="on the border"):
+        elpd(np.ones((2, 400)))
 
 
 @pytest.mark.parametrize("observations", [1, 0, 2.5, "all", True])

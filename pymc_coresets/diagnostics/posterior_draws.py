@@ -1,0 +1,160 @@
+"""The draws of a posterior in a DataTree: which there are, and what they may be used for."""
+
+import numpy as np
+import xarray as xr
+
+from pymc_coresets.diagnostics.importance import Floats
+from pymc_coresets.exceptions import InvalidDataError
+
+__all__ = ["SAMPLE_DIMS", "posterior_dataset", "ratios_by_chain", "thinned", "uncorrected"]
+
+SAMPLE_DIMS = ("chain", "draw")
+RESAMPLED = "resampling"
+"""Attribute of draws that were resampled by their importance weights."""
+
+
+def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
+    """Return the posterior draws of a DataTree, or a Dataset of draws, with their dims checked.
+
+    Parameters
+    ----------
+    data : xarray.DataTree or xarray.Dataset
+    name : str
+        What to call it in an error message.
+
+    Returns
+    -------
+    xarray.Dataset
+        With dims chain and draw.
+
+    Raises
+    ------
+    InvalidDataError
+        If there is no group ``posterior``, it lacks the dims chain and draw, or has no draws.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> draws = xr.Dataset({"mu": (("chain", "draw"), [[0.0, 1.0]])})
+    >>> posterior_dataset(xr.DataTree.from_dict({"posterior": draws}), "idata").sizes["draw"]
+    2
+    """
+    if isinstance(data, xr.DataTree):
+        if "posterior" not in data.children:
+            raise InvalidDataError(
+                f"{name} has the groups {list(data.children)} but no posterior: pass what "
+                "pm.sample returns."
+            )
+        dataset = data["posterior"].to_dataset()
+    elif isinstance(data, xr.Dataset):
+        dataset = data
+    else:
+        raise InvalidDataError(f"{name} is a {type(data).__name__}: pass what pm.sample returns.")
+    if not set(SAMPLE_DIMS) <= set(dataset.dims):
+        raise InvalidDataError(
+            f"the draws in {name} have dims {list(dataset.dims)}, but chain and draw are needed: "
+            "arviz.convert_to_datatree makes them from arrays."
+        )
+    if not all(dataset.sizes[dim] for dim in SAMPLE_DIMS):
+        raise InvalidDataError(f"{name} has no draws: its posterior is empty.")
+    return dataset
+
+
+def uncorrected(idata: xr.DataTree | xr.Dataset, call: str) -> None:
+    """Refuse draws that were resampled by their importance weights.
+
+    They repeat themselves, so that the ratios of the few that are left look harmless, and a second
+    correction by the same weights goes as far beyond the full posterior as they were before it.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree or xarray.Dataset
+        Draws; of a DataTree the group ``posterior``.
+    call : str
+        Who needs others, for the message.
+
+    Raises
+    ------
+    InvalidDataError
+        If they were resampled.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> draws = xr.Dataset({"mu": (("chain", "draw"), [[0.0, 1.0]])})
+    >>> uncorrected(xr.DataTree.from_dict({"posterior": draws}), "check()")
+    """
+    attributes = posterior_dataset(idata, "idata").attrs
+    if RESAMPLED in attributes:
+        raise InvalidDataError(
+            "These draws were resampled by their importance weights: they are corrected already, "
+            f"and repeat themselves. {call} takes those of sample(). What resampled draws are "
+            "worth is in their attribute 'verdict' (idata.posterior.attrs)."
+        )
+
+
+def thinned(idata: xr.DataTree, draws: int) -> xr.DataTree:
+    """Return evenly spread draws of each chain: that many in all, or a few more.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws, with a group ``posterior`` (dims chain, draw).
+    draws : int
+        Over all chains; all of them where there are fewer.
+
+    Returns
+    -------
+    xarray.DataTree
+        With the group ``posterior`` alone.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> mu = xr.DataArray(np.zeros((2, 300)), dims=("chain", "draw"))
+    >>> idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
+    >>> dict(thinned(idata, 100)["posterior"].sizes)
+    {'chain': 2, 'draw': 50}
+    """
+    posterior = posterior_dataset(idata, "idata")
+    n_chains, n_draws = (posterior.sizes[dim] for dim in SAMPLE_DIMS)
+    kept = np.linspace(0, n_draws - 1, min(-(-draws // n_chains), n_draws)).round().astype(int)
+    return xr.DataTree.from_dict({"posterior": posterior.isel(draw=kept)})
+
+
+def ratios_by_chain(idata: xr.DataTree, log_ratios: Floats, *, impossible: str) -> Floats:
+    """Arrange the log-ratios of all draws by chain; refuse draws that the full data exclude.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws, with a group ``posterior`` (dims chain, draw).
+    log_ratios : ndarray of shape (n_chains * n_draws,)
+        Log of full over approximate posterior density at these draws, in nats.
+    impossible : str
+        What it means if a draw has zero density under the full data, and what to do.
+
+    Returns
+    -------
+    ndarray of shape (n_chains, n_draws)
+
+    Raises
+    ------
+    InvalidDataError
+        If a ratio is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> mu = xr.DataArray(np.zeros((2, 3)), dims=("chain", "draw"))
+    >>> idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
+    >>> ratios_by_chain(idata, np.zeros(6), impossible="sample again.").shape
+    (2, 3)
+    """
+    share = np.mean(~np.isfinite(log_ratios))
+    if share:
+        raise InvalidDataError(
+            f"{share:.1%} of the draws are impossible under the full data: {impossible}"
+        )
+    sizes = posterior_dataset(idata, "idata").sizes
+    return log_ratios.reshape(*(sizes[dim] for dim in SAMPLE_DIMS))

@@ -60,6 +60,11 @@ def limitations(
             "directions to the prior alone, where the estimated divergence means little: allow "
             f"a size of {2 * observations.n_dims} at least."
         )
+    if tolerance is not None and math.isnan(solution.objective) and solution.status not in _EARLY:
+        yield (
+            f"Whether the coreset is within {tolerance:g} nats of the full posterior was not "
+            "measured, because its own could not be sampled: check() its draws."
+        )
     n_draws, n_divergences = counts.get("n_sampler_draws", 0), counts.get("n_divergences", 0)
     if n_divergences > _MANY_DIVERGENCES * n_draws:
         yield (

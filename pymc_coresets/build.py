@@ -223,7 +223,7 @@ def build_coreset(  # noqa: PLR0913
     return Coreset(
         indices=solution.rows.positions,
         weights=solution.weights,
-        n_observations=round(loglik.total_weight),
+        n_observations=_n_observations(loglik),
         n_distinct=loglik.n_rows,
         method=named_option(method) if isinstance(chosen, asked) else chosen.name,
         weighting=chosen.draws_from or named_option(weighting or "subsample"),
@@ -311,10 +311,15 @@ def _history(solution: Solution, report: Reporter) -> xr.Dataset:
     return history_dataset(solution.history, seconds | report.counts | report.figures)
 
 
+def _n_observations(loglik: LogLikelihood) -> int:
+    """Return how many there are: of rows that were merged, or whose weights are below one, too."""
+    return max(loglik.n_rows, round(loglik.total_weight))
+
+
 def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Method, int]:
     """Return the largest number of rows; and `Exact` for ``"auto"`` where it need not choose."""
     if size is not None:
-        whole_number("size", size, least=1, most=round(loglik.total_weight))
+        whole_number("size", size, least=1, most=_n_observations(loglik))
     limit = method.default_size(loglik.n_dims, loglik.n_rows) if size is None else int(size)
     few = size is None and loglik.n_rows <= min(_FEW, loglik.total_weight / _MERGED)
     if isinstance(method, RiemannianPursuit) and (few or loglik.n_rows <= limit):
@@ -339,7 +344,7 @@ def _warn_of_limits(
     messages = limitations(
         solution,
         job.loglikelihood.observations,
-        n_obs=round(job.loglikelihood.total_weight),
+        n_obs=_n_observations(job.loglikelihood),
         size=job.size,
         tolerance=tolerance,
         counts=job.report.counts,

@@ -239,7 +239,9 @@ def generator(
     """
     try:
         if not isinstance(random_seed, bool):
-            return np.random.default_rng(random_seed)
+            rng = np.random.default_rng(random_seed)
+            spawns = hasattr(rng.bit_generator.seed_seq, "spawn")  # not that of a RandomState
+            return rng if spawns else np.random.default_rng(rng.integers(2**32, size=4))
     except (TypeError, ValueError):
         pass
     raise InvalidOptionError(

@@ -4,14 +4,14 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self, cast
 
 import numpy as np
 
 from pymc_coresets.diagnostics.importance import MIN_DRAWS, estimate_divergences, pareto_smooth
 from pymc_coresets.exceptions import SamplingError, warn_user
-from pymc_coresets.methods.job import CoresetPosterior, Job, moderate_size
+from pymc_coresets.methods.job import CoresetPosterior, Job, Reusing, moderate_size
 from pymc_coresets.methods.metering import Metered
 from pymc_coresets.options import whole_number
 from pymc_coresets.rows.keyed import random_key
@@ -316,6 +316,10 @@ def solve_adaptively[S: AdaptiveState](
             if state.status is not None:
                 status = state.status
                 break
+        if isinstance(posterior, Reusing):
+            # Draws that are used again and again have chosen the weights, too.
+            state = replace(state, tangent=_measured_anew(state, Metered(posterior.anew())))
+            record(state)
     except KeyboardInterrupt:
         status = Status.INTERRUPTED
     except SamplingError as error:
@@ -330,6 +334,12 @@ def solve_adaptively[S: AdaptiveState](
         status=status,
         objective=state.tangent.objective,
     )
+
+
+def _measured_anew(state: AdaptiveState, posterior: CoresetPosterior[Any]) -> Tangent:
+    n_draws = state.tangent.residual.size
+    return Tangent.at(posterior, state.support, state.weights[state.weights > 0], n_draws,
+                      rng=state.rng)  # fmt: skip
 
 
 def judge(log_ratios: Vector) -> dict[str, Any]:

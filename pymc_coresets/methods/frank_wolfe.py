@@ -23,7 +23,9 @@ class FrankWolfe(HilbertMethod):
         Solve for the best non-negative weights on the chosen rows at the end (see `refit`);
         False gives the paper's own weights.
     tolerance : float, optional
-        Stop once the held-out objective is at most this many nats.
+        Stop once the held-out objective is at most this many nats, or 0.1 where that is less.  It
+        is measured at the weighting draws: at those of the coreset's own posterior, which `check`
+        evaluates, the divergence may be several times larger.
 
     Raises
     ------

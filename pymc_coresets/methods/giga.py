@@ -43,7 +43,9 @@ class GIGA(HilbertMethod):
         False gives the paper's own weights, whose KL divergence is often larger by orders of
         magnitude.
     tolerance : float, optional
-        Stop once the held-out objective is at most this many nats.
+        Stop once the held-out objective is at most this many nats, or 0.1 where that is less.  It
+        is measured at the weighting draws: at those of the coreset's own posterior, which `check`
+        evaluates, the divergence may be several times larger.
 
     Raises
     ------

@@ -50,7 +50,9 @@ class IHT(HilbertMethod):
     max_iterations : int
         Largest number of iterations; it stops earlier after 10 without improvement.
     tolerance : float, optional
-        Stop once the held-out objective, before the final refit, is at most this many nats.
+        Stop once the held-out objective, before the final refit, is at most this many nats, or 0.1
+        where that is less.  It is measured at the weighting draws: at those of the coreset's own
+        posterior, which `check` evaluates, the divergence may be several times larger.
 
     Raises
     ------

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -59,6 +59,14 @@ class CoresetPosterior[D](Potentials[D], Protocol):
         self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
     ) -> D:
         """Draw as fast as possible from roughly the region of that posterior."""
+
+
+@runtime_checkable
+class Reusing[D](Protocol):
+    """What draws from posteriors by re-weighting draws of others."""
+
+    def anew(self) -> CoresetPosterior[D]:
+        """Return what draws without them: to measure what such draws have chosen."""
 
 
 class DrawsInParts[D](Protocol):

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pymc_coresets.methods.fixed_draws import HilbertMethod
+from pymc_coresets.methods.fixed_draws import LOOSEST, HilbertMethod
 from pymc_coresets.options import positive_number
 from pymc_coresets.rows.source import Look, Potentials
 from pymc_coresets.solving.candidates import problem_at
@@ -18,7 +18,6 @@ __all__ = ["Pursuit", "PursuitState", "pursue"]
 
 _STEPS_PER_POINT = 10  # rows that come and go again cost one step each; 1 to 3 per point are usual
 _MARGIN = 0.1  # of the tolerance, within a round: the next posterior will differ from this one
-_LOOSEST = 0.1  # nats, within a round: with fewer rows some directions are not matched at all
 _LEAST_PATIENCE = 20  # rows that do not help on held-out draws before a round ends
 _PATIENCE_WITH_WEIGHTS = 60  # the same: with importance weights, held-out draws are noisier
 
@@ -48,7 +47,9 @@ class Pursuit(HilbertMethod):
     Parameters
     ----------
     tolerance : float, optional
-        Stop once the held-out objective is at most this many nats.
+        Stop once the held-out objective is at most this many nats, or 0.1 where that is less.  It
+        is measured at the weighting draws: at those of the coreset's own posterior, which `check`
+        evaluates, the divergence may be several times larger.
 
     Raises
     ------
@@ -161,7 +162,7 @@ def pursue[D](
     problem = problem_at(
         potentials, draws, look, rng=rng, goal=goal, weights=weights, dtype=np.float32
     )
-    method = Pursuit(tolerance=min(_MARGIN * tolerance, _LOOSEST))
+    method = Pursuit(tolerance=min(_MARGIN * tolerance, LOOSEST))
     least = _LEAST_PATIENCE if weights is None else _PATIENCE_WITH_WEIGHTS
     size = min(size, problem.n_obs)
     selection = solve(method, problem, size, rng=rng, patience=max(least, size // 10))

@@ -19,6 +19,7 @@ from pymc_coresets.results.groups import level_labels, levels_of_rows
 from pymc_coresets.results.kept_columns import columns_of_kept
 from pymc_coresets.results.model_columns import cell_codes, columns_of_model
 from pymc_coresets.results.summarising import effective_size, summary_table
+from pymc_coresets.updates.ancestry import OBJECTIVE_OF_PARTS
 from pymc_coresets.updates.parts import WeightedRows, required_likelihood
 
 __all__ = ["CoresetRows", "Readable", "row_columns"]
@@ -180,7 +181,8 @@ class Readable:
         if groups:
             facts["groups"] = ", ".join(groups)
         facts |= {"method": own.method, "weighting": own.weighting}
-        if np.isfinite(own.objective):
+        unmeasured = np.isnan(own.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0))
+        if np.isfinite(own.objective) and not unmeasured:
             facts["divergence"] = f"about {own.objective:.3g} nats"
         return facts | {"status": own.status}
 

@@ -101,7 +101,10 @@ class LaplaceApproximation:
         """
         if space.model.discrete_value_vars:
             names = [v.name for v in space.model.discrete_value_vars]
-            raise SamplingError(f"{names!r} are discrete, and have no curvature: {_REMEDY}")
+            raise SamplingError(
+                f"{names!r} are discrete, and have no curvature: sum them out, or use "
+                "method='pursuit' with weighting='prior', or with draws of your own."
+            )
         x = _climb(space)
         try:
             mode, factor = _settled(space, x)

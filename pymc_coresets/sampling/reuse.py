@@ -91,6 +91,10 @@ class ReusingSampler:
         """Number of free dimensions D."""
         return self._sampler.n_dims
 
+    def anew(self) -> CoresetSampler:
+        """Return the sampler itself, whose draws come from no reserve."""
+        return self._sampler
+
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows, see `Potentials.scan`."""
         return self._sampler.scan(size, key=key, distinct=distinct)

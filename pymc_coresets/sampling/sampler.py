@@ -346,6 +346,9 @@ class CoresetSampler:
         tune = self._tune if last is None else self._tune // 2
         try:
             return self._nuts.run(values, n_draws, tune=tune, last=last, rng=rng)
+        except SamplingError:
+            self.n_failed_starts += 1
+            raise
         except (ValueError, RuntimeError, FloatingPointError, PyMCSamplingError) as error:
             self.n_failed_starts += 1
             raise SamplingError(f"NUTS failed on the posterior of a coreset: {error}") from error
@@ -390,8 +393,8 @@ class CoresetSampler:
         discrete = [v.name for v in self._model.discrete_value_vars]
         if discrete:
             raise SamplingError(
-                f"{discrete!r} are discrete, and NUTS cannot sample them: marginalise them, or use "
-                "a method with a fixed weighting distribution (method='pursuit')."
+                f"{discrete!r} are discrete, and NUTS cannot sample them: sum them out, or use "
+                "method='pursuit' with weighting='prior', or with draws of your own."
             )
         if self._nuts_sampler == "nutpie":
             return NutpieNuts(self._model, self.loglikelihood.observations.shapes)

@@ -150,6 +150,11 @@ def problem_at[D](
     loglik = potentials.loglik(draws, look.candidates)
     # Draws by importance resampling repeat themselves: equal ones are on the same side.
     different, draw_of = np.unique(look.total, return_inverse=True)
+    if len(different) < _MIN_DRAWS:
+        raise InvalidDataError(
+            f"Only {len(different)} of {n_draws} weighting draws differ: at least {_MIN_DRAWS} are "
+            "needed. Sample longer."
+        )
     is_heldout = (rng.permutation(len(different)) < _HELDOUT * len(different))[draw_of]
     heldout, choosing = np.flatnonzero(is_heldout), np.flatnonzero(~is_heldout)
     judges = None if weights is None else _judges(weights[heldout])

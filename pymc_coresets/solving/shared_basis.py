@@ -92,6 +92,8 @@ class SharedBasis:
         first, second = np.triu_indices(shared.shape[1])
         functions = np.concatenate([shared, shared[:, first] * shared[:, second]], axis=1)
         functions -= functions.mean(axis=0)
+        if not functions.shape[1]:
+            return cls(functions)
         basis, triangle, _ = qr(functions, mode="economic", pivoting=True)
         pivots = np.abs(np.diag(triangle))
         return cls(np.ascontiguousarray(basis[:, pivots > _DEPENDENT * pivots[0]]))

@@ -11,6 +11,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.logistic.recognition import logistic_rows
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -58,7 +59,8 @@ def merge(
         Of the same model: with ``rows=...``, from a `CoresetStream`, from `merge`, or of models
         that hold all their rows in `pm.Data` containers.
     size : int, optional
-        Largest number of weighted rows; by default that of the larger of the two.
+        Largest number of weighted rows; by default that of the larger of the two, or what a
+        quadratic log-posterior takes, if that is more.
     method : {"auto", "sensitivity"} or option object
         How the union is reduced: by `RiemannianPursuit` to the posterior of the union, or for
         logistic regression by `Sensitivity`, at random with its guarantee.
@@ -122,8 +124,11 @@ def merge(
     for name, part in {"first": first, "second": second}.items():
         if not isinstance(part, Coreset):
             raise InvalidOptionError(f"{name} is a {type(part).__name__}, but must be a Coreset.")
-    size = max(first.size, second.size) if size is None else whole_number("size", size, least=1)
+    if size is not None:
+        size = whole_number("size", size, least=1)
     parts = [Part.of(first), Part.of(second)]
+    if size is None:
+        size = max(first.size, second.size, rows_of_a_quadratic(parts[0].template.n_dims))
     template, n_rows = parts[0].template, [part.n_rows for part in parts]
     shifted = parts[1].kept.assign(position=parts[1].kept["position"] + n_rows[0])
     together = xr.concat([parts[0].kept, shifted], dim="row", combine_attrs="drop_conflicts")

@@ -14,9 +14,12 @@ from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
+from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.source import LookPart
 from pymc_coresets.rows.streamed import AbsentRows
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.storage import Settings
 from pymc_coresets.streams.growth import Beginning, Epoch, Reason, StreamOptions, StreamState
 
@@ -29,6 +32,7 @@ _COUNTS: Mapping[str, Callable[[Any], Any]] = {
     "pilot_weight": float,
 }
 _OF_EPOCH = ("mass", "scale")
+_PROBES = 4  # draws, and rows, at which the model is compared with the stream's
 _OPTIONS, _SETTINGS = "options", "settings"
 
 
@@ -39,7 +43,8 @@ def tree_of_state(
     rows = template.reading(AbsentRows(state.n_rows, state.total_weight))
     epoch, seen = state.epoch, state.seen
     stream = xr.Dataset(
-        {"origin": ("draw", epoch.origin), "total": ("draw", seen.total)},
+        {"origin": ("draw", epoch.origin), "total": ("draw", seen.total)}
+        | _probed(template, epoch.draws, seen.candidates),
         attrs={name: getattr(state, name) for name in _COUNTS}
         | {name: getattr(epoch, name) for name in _OF_EPOCH}
         | {
@@ -102,7 +107,8 @@ def state_of_tree(tree: xr.DataTree, template: LogLikelihood) -> StreamState:
     Raises
     ------
     InvalidDataError
-        If the model has other free variables or data containers than the stream's.
+        If the model has other free variables, data containers, priors or another likelihood than
+        the stream's.
     """
     stream, kept = tree["stream"].to_dataset(), tree["candidates"].to_dataset()
     attrs, observations = stream.attrs, template.observations
@@ -113,10 +119,12 @@ def state_of_tree(tree: xr.DataTree, template: LogLikelihood) -> StreamState:
         summary = rows_of_dataset(observations, stored)
         weights = stored["weight"].to_numpy()
     draws = {str(n): v.to_numpy() for n, v in tree["draws"].to_dataset().data_vars.items()}
+    values = Draws.of(draws, template.shapes)
+    _require_same_densities(stream, _probed(template, values, candidates))
     return StreamState(
         **{name: kind(attrs[name]) for name, kind in _COUNTS.items()},
         epoch=Epoch(
-            draws=Draws.of(draws, template.shapes),
+            draws=values,
             origin=stream["origin"].to_numpy(),
             **{name: float(attrs[name]) for name in _OF_EPOCH},
         ),
@@ -133,3 +141,24 @@ def state_of_tree(tree: xr.DataTree, template: LogLikelihood) -> StreamState:
             for one in json.loads(attrs["beginnings"])
         ),
     )
+
+
+def _probed(template: LogLikelihood, draws: Draws, candidates: Rows) -> dict[str, Any]:
+    """Return log-densities of the prior, and of a few rows, at a few draws."""
+    some, space = draws.take(slice(0, _PROBES)), Unconstrained(template.observations.model)
+    prior = remainder_density(template.observations, space)
+    rows = candidates.take(slice(0, _PROBES))
+    return {
+        "prior_probe": ("probed_draw", np.array([prior(x) for x in space.free(some)])),
+        "row_probe": (("probed_row", "probed_draw"), template.matrix(some, rows, finite=False)),
+    }
+
+
+def _require_same_densities(stream: xr.Dataset, probed: Mapping[str, Any]) -> None:
+    """Refuse a model with other densities than those that went into the stream's sums."""
+    for name, what in {"prior_probe": "priors", "row_probe": "likelihoods"}.items():
+        if not np.allclose(stream[name], probed[name][1], rtol=1e-5, atol=1e-6, equal_nan=True):
+            raise InvalidDataError(
+                f"The model has other {what} than the stream's: its sums would mix the two. "
+                "Give the model that the stream was begun with."
+            )

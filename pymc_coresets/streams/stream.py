@@ -155,11 +155,11 @@ class CoresetStream:
         loglik = likelihood_of_rows(model, source, **where, rng=rng.spawn(1)[0])
         verify_form(loglik)
         n_dims = loglik.n_dims
-        n_chosen = RiemannianPursuit().default_size(n_dims, 2**31) if size is None else size
+        n_chosen = RiemannianPursuit().default_size(n_dims, 2**31) if size is None else int(size)
         options = StreamOptions(
             size=n_chosen,
             tolerance=float(tolerance),
-            n_draws=_default_draws(n_dims, n_chosen) if draws is None else draws,
+            n_draws=_default_draws(n_dims, n_chosen) if draws is None else int(draws),
             growth=float(epoch_growth),
             key=random_key(rng),
             seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,

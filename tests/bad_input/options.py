@@ -247,7 +247,7 @@ _STANDING = st.sampled_from(["coreset", "summary"])
 _SAMPLE = {
     "nuts_sampler": one_of("pymc", "nutpie", "numpyro", "blackjax"),
     "draws": whole(1, _MOST),
-    "tune": whole(0, _MOST),
+    "tune": whole(0, _MOST, optional=True),
     "chains": whole(1, _MOST, optional=True),
     "cores": whole(1, _MOST, optional=True),
     "random_seed": seed(),

@@ -290,6 +290,18 @@ def test_importance_draws_are_those_of_the_certificate(coreset):
     assert idata["posterior"].attrs["psis_ess"] > 200
 
 
+@pytest.mark.parametrize(("shared", "tolerance"), [(False, 0.1), (True, 60.0)])
+def test_groups_may_share_nothing_and_tolerances_be_generous(shared, tolerance):
+    group, rng = np.repeat(np.arange(60), 12), np.random.default_rng(1)
+    with pm.Model() as model:
+        middle = pm.Normal("middle") if shared else 0.0
+        level = pm.Normal("level", middle, 1.0, shape=60)
+        pm.Normal("y", level[group], 1.0, observed=rng.normal(group % 3, 1.0))
+    found = build_coreset(model, method=BlockPursuit(tolerance=tolerance), **QUIET)
+    assert found.objective <= tolerance
+    assert found.certificate.kl < tolerance
+
+
 def test_a_size_asks_for_the_other_method(model):
     with pytest.raises(InvalidOptionError, match="as many rows as each group needs"):
         build_coreset(model, method="block_pursuit", size=50, **QUIET)

@@ -180,6 +180,13 @@ def test_it_is_the_tolerance_asked_for_that_counts(model, options):
     assert f"about {coreset.objective:.3g} nats" in repr(coreset)
 
 
+def test_draws_of_another_posterior_do_not_show_that_directions_are_missing(model):
+    """At these draws even no coreset at all is D / 2 nats away."""
+    found = build(model, tolerance=5.0)
+    assert found.objective <= 0.1
+    assert kl_of(found) < 0.5
+
+
 def test_a_default_tolerance_does_not_count_where_a_size_was_asked_for(model):
     coreset = build(model, size=5, method=RiemannianPursuit())
     assert 0.01 < coreset.objective < 1

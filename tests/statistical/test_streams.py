@@ -45,12 +45,12 @@ def part(data, start, stop):
     return {name: array[start:stop] for name, array in data.items()}
 
 
-def regression(data, prior_sd=PRIOR_SD):
+def regression(data, prior_sd=PRIOR_SD, noise=1.0):
     with pm.Model() as model:
         x, group, y = (pm.Data(name, data[name][:50]) for name in ("x", "group", "y"))
         base = pm.Normal("base", 0, prior_sd, shape=3)
         slope = pm.Normal("slope", 0, prior_sd, shape=2)
-        pm.Normal("likelihood", base[group] + x @ slope, 1.0, observed=y)
+        pm.Normal("likelihood", base[group] + x @ slope, noise, observed=y)
     return model
 
 
@@ -183,6 +183,21 @@ def test_a_restored_stream_goes_on_with_the_same_bits(pilot, whole, coreset, mod
     assert again.coreset().random_seed == 1
     with pytest.raises(InvalidDataError, match="not the state of a stream"):
         CoresetStream.restore(model, xr.DataTree())
+
+
+@pytest.mark.parametrize(
+    ("prior_sd", "noise", "words"), [(1.0, 1.0, "priors"), (PRIOR_SD, 2.0, "likelihoods")]
+)
+def test_a_stream_goes_on_with_its_own_model_only(pilot, prior_sd, noise, words):
+    state = pilot.state()
+    with pytest.raises(InvalidDataError, match=f"other {words} than the stream's"):
+        CoresetStream.restore(regression(DATA, prior_sd, noise), state)
+
+
+def test_options_of_numpy_are_stored(model):
+    options = {"size": np.int64(20), "draws": np.int64(200), "random_seed": np.int64(1)}
+    stream = CoresetStream(model, pilot=part(DATA, 0, PILOT), **options)
+    assert CoresetStream.restore(model, stream.state()).n_rows == PILOT
 
 
 def test_a_coreset_is_stored_and_checked_with_the_rows_again(coreset, model, tmp_path):

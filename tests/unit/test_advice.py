@@ -52,6 +52,10 @@ def test_nothing_is_said_where_all_is_well():
     assert said(status=Status.NO_PROGRESS) == ""
 
 
+def test_it_is_said_where_nothing_was_measured():
+    assert "was not measured" in said(objective=np.nan, status=Status.ITERATION_LIMIT)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -48,6 +48,13 @@ def test_potentials_that_cancel_are_refused():
         tangent_problem(potentials, np.arange(50.0), rng=np.random.default_rng(1))
 
 
+def test_few_draws_that_repeat_themselves_are_refused():
+    source = InMemoryRows([np.arange(5.0)])
+    posterior = InMemoryPotentials(source, 1, lambda draws, rows: np.outer(rows.arrays[0], draws))
+    with pytest.raises(InvalidDataError, match="Only 3 of 60 weighting draws differ"):
+        tangent_problem(posterior, np.repeat([0.0, 1.0, 3.0], 20), rng=np.random.default_rng(1))
+
+
 def test_draws_that_are_all_the_same_are_refused():
     with pytest.raises(InvalidDataError, match="does not vary"):
         tangent_problem(QUADRATIC, np.ones((50, 4)), rng=np.random.default_rng(1))

@@ -57,6 +57,8 @@ def test_what_is_no_seed_is_named(seed):
 def test_a_generator_is_used_itself():
     rng = np.random.default_rng(1)
     assert generator(rng) is rng
+    old = [generator(np.random.RandomState(3)) for _ in range(2)]  # which has no children
+    assert old[0].spawn(1)[0].random() == old[1].spawn(1)[0].random()
     assert generator(None) is not generator(None)
     assert generator([1, 2]).random() == np.random.default_rng([1, 2]).random()
 

@@ -116,6 +116,30 @@ def test_weights_are_few_nonnegative_and_reproducible(model):
     assert np.array_equal(solution.weights, again.weights)
 
 
+class Reserve:
+    """Draws of the right posterior with too little spread, as if they had chosen the weights."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def __getattr__(self, name):
+        return getattr(self.model, name)
+
+    def draw(self, rows, weights, n_draws, *, rng):
+        draws = self.model.draw(rows, weights, n_draws, rng=rng)
+        return draws.mean(axis=0) + 0.1 * (draws - draws.mean(axis=0))
+
+    def anew(self):
+        return self.model
+
+
+@each_model
+def test_draws_that_were_used_again_do_not_measure_the_result(model):
+    solution = solve_adaptively(QuasiNewton(), Reserve(model), 5, rng=rng(1))
+    measured = solution.history.heldout_objective
+    assert solution.objective == measured[-1] > 10 * measured[-2]
+
+
 def test_iteration_limit():
     solution = solve_adaptively(QuasiNewton(max_iterations=2), MODELS[1], 25, rng=rng())
     assert solution.status is Status.ITERATION_LIMIT

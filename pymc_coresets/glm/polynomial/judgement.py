@@ -1,5 +1,6 @@
 """The verdict on a posterior from polynomial statistics, in words."""
 
+import math
 from dataclasses import dataclass
 
 from pymc_coresets.diagnostics.importance import KHAT_USELESS, khat_threshold
@@ -90,6 +91,8 @@ class PolynomialCheck:
             sentences.append("The polynomial is unbounded above: its posterior is improper.")
         if self.draws.converged and not self.draws.reliable:
             sentences.append(self._reason())
+        if math.isnan(self.draws.rhat):
+            sentences.append("A single chain cannot show whether it converged: sample two or more.")
         if self.draws.n_divergences:
             sentences.append(
                 f"The sampler reported {self.draws.n_divergences} divergences: see whether the "

@@ -13,6 +13,7 @@ import numpy as np
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.methods.adaptive import judge
+from pymc_coresets.methods.fixed_draws import LOOSEST
 from pymc_coresets.methods.groupwise.group_rows import choose_by_group
 from pymc_coresets.methods.job import GroupedPosterior, Job, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
@@ -227,7 +228,7 @@ class _Rounds[D]:
             loglik,
             found.shared,
             found.noise,
-            tolerance=within / posterior.n_levels,
+            tolerance=min(within / posterior.n_levels, LOOSEST),
             rng=self.rng.spawn(1)[0],
         )
         rows = posterior.data.rows.take(choice.chosen)

@@ -222,7 +222,9 @@ def _with_constant_data(
 
     So all shapes are known.  Containers with `row_inputs` are replaced by these.
     """
-    shared = [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
+    held = [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
+    # Random draws that no variable of the model is named after have a generator.
+    shared = [v for v in held if not isinstance(v.get_value(borrow=True), np.random.Generator)]
     constants = {v: _constant(v) for v in shared if v.name not in row_inputs}
     of_rows: dict[Variable, Variable] = {
         _as_tensor_in(graphs, v): row_inputs[str(v.name)] for v in shared if v not in constants

@@ -86,8 +86,11 @@ def _positions(model: pm.Model, name: str) -> np.ndarray | None:
     part, above = model[name], set(ancestors([model[whole]]))
     if part not in above:
         return None  # names that the user chose
-    if isinstance(part.owner.op, PartialObservedRV) and part.owner.op.ndim_supp > 0:
-        return None  # a multivariate row stays an observation, with some of its entries imputed
+    if isinstance(part.owner.op, PartialObservedRV) and model[unobserved].owner is part.owner:
+        raise UnsupportedModelError(
+            f"PyMC imputes the missing values of {whole!r} together with the others, in one "
+            "density: without some rows there is none. Leave the rows with missing values out."
+        )
     for variable in above:
         node = variable.owner
         if node is not None and isinstance(node.op, AdvancedIncSubtensor):

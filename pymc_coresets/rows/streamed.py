@@ -21,7 +21,7 @@ from pymc_coresets.rows.keyed import weights_of_first
 from pymc_coresets.rows.passes import TASK_ROWS, reduced_by_threads
 from pymc_coresets.rows.source import Pass, Scan, smallest
 from pymc_coresets.rows.tasks import First, drawn, examined, foremost, in_blocks, reduced, taken
-from pymc_coresets.rows.values import Rows
+from pymc_coresets.rows.values import Rows, converted
 
 __all__ = ["AbsentRows", "StreamedRows"]
 
@@ -286,10 +286,10 @@ class StreamedRows:
         Raises
         ------
         InvalidDataError
-            If they are not as many as there were.
+            If they are not as many as there were, or numbers do not fit into the model's types.
         """
         arrays = tuple(
-            np.asarray(found[name]).astype(dtype, casting="same_kind", copy=False)
+            converted(name, np.asarray(found[name]), dtype, chunk.where)
             for name, dtype in self.columns.items()
         )
         lengths = {len(array) for array in arrays}

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Rows"]
+from pymc_coresets.exceptions import InvalidDataError
+
+__all__ = ["Rows", "converted"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,3 +99,37 @@ class Rows:
                 for arrays in zip(*(part.arrays for part in parts), strict=True)
             ),
         )
+
+
+def converted(name: str, array: NDArray[Any], dtype: np.dtype[Any], where: str) -> NDArray[Any]:
+    """Return numbers of a column in the type of the model's container.
+
+    Parameters
+    ----------
+    name, where : str
+        Of the column and the rows, for the message.
+    array : ndarray
+    dtype : numpy.dtype
+        Of the same kind.
+
+    Raises
+    ------
+    InvalidDataError
+        If a whole number does not fit.
+
+    Examples
+    --------
+    >>> converted("n", np.array([1, 2]), np.dtype("int8"), "chunk 0")
+    array([1, 2], dtype=int8)
+    """
+    narrower = dtype.kind in "iu" and array.size and not np.can_cast(array.dtype, dtype)
+    if narrower:
+        limits, low, high = np.iinfo(dtype), array.min(), array.max()
+        if low < limits.min or high > limits.max:
+            beyond = low if low < limits.min else high
+            raise InvalidDataError(
+                f"{where}: column {name!r} has {beyond}, which does not fit into "
+                f"pm.Data({name!r}), of {dtype}: PyMC gives whole numbers this type. Make the "
+                "column floating-point numbers before open_rows."
+            )
+    return array.astype(dtype, casting="same_kind", copy=False)

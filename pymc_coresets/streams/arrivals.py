@@ -14,7 +14,7 @@ from pymc_coresets.rows.chunks import Chunk, RowSource
 from pymc_coresets.rows.first_reading import SourceScan
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.sources.opening import open_rows
-from pymc_coresets.rows.values import Rows
+from pymc_coresets.rows.values import Rows, converted
 
 __all__ = ["Arrivals", "ArrivedRows", "rows_given"]
 
@@ -138,7 +138,7 @@ class Arrivals:
             first + np.arange(piece.n_rows),
             weights,
             tuple(
-                found[row.name].astype(row.values.dtype, casting="same_kind", copy=False)
+                converted(row.name, found[row.name], row.values.dtype, piece.where)
                 for row in self._template.observations.rows
             ),
         )

@@ -5,6 +5,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from pymc.exceptions import ImputationWarning
 
 from pymc_coresets import build_coreset
 from pymc_coresets.exceptions import (
@@ -223,6 +224,24 @@ def test_rows_are_compared_where_a_formula_as_written_would_overflow():
     loglik = LogLikelihood(find_observations(model))
     found = reference_of(loglik.observations)(Draws({"b": np.array([1.0])}))
     np.testing.assert_allclose(found[:, 0], [-np.log1p(np.e), -800.0])
+
+
+def test_random_draws_beside_the_likelihood_are_left_alone():
+    """As those write who want predictions with their draws."""
+    with pm.Model() as model:
+        b = pm.Normal("b")
+        pm.Normal("y", b, 1.0, observed=REAL)
+        pm.Deterministic("new", b + pm.Normal.dist())
+    found = build_coreset(model, size=3, method="uniform", random_seed=1, progressbar=False)
+    assert found.model["new"].eval({found.model["b"]: 0.0}) != 0
+
+
+def test_imputed_values_that_share_a_density_with_the_others_are_refused():
+    observed = np.ma.masked_array(np.ones(N, int), np.arange(N) == 5)
+    with pm.Model() as model, pytest.warns(ImputationWarning):
+        pm.ZeroInflatedPoisson("y", 0.5, pm.math.exp(pm.Normal("b")), observed=observed)
+    with pytest.raises(UnsupportedModelError, match="Leave the rows with missing values out"):
+        build_coreset(model, size=3, method="uniform", random_seed=1, progressbar=False)
 
 
 def test_complex_data_are_refused():

@@ -157,12 +157,11 @@ def test_likelihood_without_free_variables_is_refused():
 # -- missing values --------------------------------------------------------------------------------
 
 
-def test_rows_of_which_some_entries_are_missing_keep_their_positions():
+def test_rows_of_which_some_entries_are_missing_have_no_density_of_their_own():
     with pm.Model() as model:
         pm.MvNormal("y", pm.Normal("m", shape=3), np.eye(3), observed=without(X, (4, 1)))
-    observations = find_observations(model)
-    assert observations.n_obs == N
-    assert observations.positions is None
+    with pytest.raises(UnsupportedModelError, match="'y' together with the others"):
+        find_observations(model)
 
 
 def test_missing_rows_of_a_multivariate_variable():

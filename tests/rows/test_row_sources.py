@@ -229,6 +229,32 @@ def test_pickles_of_files_hold_no_data(tmp_path):
         assert len(pickle.dumps(rows)) < 100_000
 
 
+BEYOND = np.array([2**63 + 5, 7], dtype=np.uint64)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "expected"),
+    [
+        ({"n": np.ma.masked_array([1, 2], mask=[False, False])}, {}, {"n": [1, 2]}),
+        ({"n": BEYOND}, {"labels": {"n": [7, 2**63 + 5]}}, {"n": [1, 0]}),
+        (pd.get_dummies(pd.DataFrame({"a": ["u", "v"]}), sparse=True), {},
+         {"a_u": [True, False], "a_v": [False, True]}),
+        ({"b": pa.array([True, False]), "t": pa.array(["u", "v"])}, {"labels": {"t": ["v", "u"]}},
+         {"b": [True, False], "t": [1, 0]}),
+    ],
+    ids=["mask of nothing", "labels beyond 2**63", "sparse frame", "Arrow arrays"],
+)  # fmt: skip
+def test_columns_of_unusual_kinds(data, options, expected):
+    found = open_rows(data, **options)
+    assert found.scan().problems == ()
+    assert {name: list(column) for name, column in found.head(2).items()} == expected
+
+
+def test_names_that_are_equal_as_text_are_refused():
+    with pytest.raises(InvalidDataError, match="the same as text"):
+        open_rows(pd.DataFrame({1: [1.0, 2.0], "1": [3.0, 4.0]}))
+
+
 def test_by_default_each_column_has_its_own_name(tmp_path):
     frame()[["wind", "hour"]].set_axis(range(5, 5 + N)).to_parquet(tmp_path / "a.parquet")
     rows = open_rows(tmp_path / "a.parquet")

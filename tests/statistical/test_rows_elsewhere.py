@@ -114,6 +114,19 @@ def test_files_keep_the_rows(coreset, tmp_path):
         )
 
 
+@pytest.mark.parametrize("kind", ["int32", "int8"])
+def test_whole_numbers_that_do_not_fit_are_refused(kind):
+    """`pm.Data` makes int32 of the template's numbers: others would change their sign."""
+    rows = open_rows({"n": np.r_[np.arange(1_000), 2**31 + 5]})
+    with pm.Model() as model:
+        n = pm.Data("n", rows.head(100)["n"].astype(kind))
+        pm.Normal("y", pm.Normal("mu"), 1e6, observed=n)
+    with pytest.raises(
+        InvalidDataError, match=r"2147483653, which does not fit into pm.Data\('n'\)"
+    ):
+        build_coreset(model, rows=rows, method="uniform", size=20, **SETTINGS)
+
+
 def test_base_weights_count():
     counts = _rng.poisson(2.0, size=N)
     weighted = open_rows(COLUMNS | {"n": counts}, weight="n")

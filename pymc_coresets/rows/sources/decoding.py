@@ -138,7 +138,7 @@ def _part(recipe: Recipe, part: str, values: Values) -> tuple[NDArray[Any], list
     data = values.data.astype(recipe.fields[part].dtype, copy=False)
     if not recipe.stacked:
         data = data.astype(recipe.column.dtype, copy=False)
-    if values.missing is None:
+    if values.missing is None or not values.missing.any():
         return data, []
     rows = np.flatnonzero(values.missing)
     data = data.copy()
@@ -166,7 +166,9 @@ def _codes(
 
 
 def _codes_of_numbers(data: NDArray[Any], labels: tuple[Hashable, ...]) -> NDArray[np.int64]:
-    numbers = np.array(labels)
+    whole = all(isinstance(label, int | np.integer) and label >= 0 for label in labels)
+    # Beyond 2**63 NumPy would take them for floating-point numbers.
+    numbers = np.array(labels, np.uint64 if whole and data.dtype.kind == "u" else None)
     if numbers.dtype.kind not in "iub":
         return np.full(len(data), -1)
     order = np.argsort(numbers, kind="stable")

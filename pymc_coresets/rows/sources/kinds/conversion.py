@@ -55,11 +55,20 @@ def table_of(value: Any) -> Table | None:  # noqa: ANN401
 
 def _plain(column: Any) -> Any:  # noqa: ANN401
     """Return a column of a mapping as an array; text of a frame's column stays text."""
-    if isinstance(column, pd.Series | pd.Categorical | pd.Index):
-        table = PandasTable(pd.DataFrame({"column": column}))
+    arrow = library_of(column) == "pyarrow"
+    if arrow or isinstance(column, pd.Series | pd.Categorical | pd.Index):
+        table = _arrow_column(column) if arrow else PandasTable(pd.DataFrame({"column": column}))
         values = table.values("column", slice(None))
         if values.categories is not None:
             return np.array([*values.categories, None], dtype=object)[values.data]
         mask: Any = np.ma.nomask if values.missing is None else values.missing
         return np.ma.MaskedArray(values.data, mask) if mask is not np.ma.nomask else values.data
     return column.to_numpy() if hasattr(column, "to_numpy") else column
+
+
+def _arrow_column(column: Any) -> Table:  # noqa: ANN401
+    import pyarrow as pa  # noqa: PLC0415
+
+    from pymc_coresets.rows.sources.kinds.arrow_tables import ArrowTable  # noqa: PLC0415
+
+    return ArrowTable(pa.table({"column": column}))

@@ -36,6 +36,11 @@ class PandasTable:
             name = frame.columns[frame.columns.duplicated()][0]
             raise InvalidDataError(f"The frame has two columns {name!r}: rename one of them.")
         self._columns = {str(name): frame[name] for name in frame.columns}
+        if len(self._columns) < len(frame.columns):
+            raise InvalidDataError(
+                "Two columns of the frame have names that are the same as text, such as 1 and '1': "
+                "rename one of them."
+            )
         self.n_rows: int = len(frame)
         self.n_bytes = int(frame.memory_usage(index=False).sum())
         self.fields: Mapping[str, Field] = {
@@ -61,6 +66,8 @@ class PandasTable:
 
 def _field_of(dtype: Any) -> Field:  # noqa: ANN401
     types = pd.api.types
+    if isinstance(dtype, pd.SparseDtype):
+        dtype = dtype.subtype
     if isinstance(dtype, pd.CategoricalDtype) or types.is_string_dtype(dtype):
         return Field(None)
     if types.is_object_dtype(dtype):

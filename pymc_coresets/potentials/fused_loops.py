@@ -140,7 +140,7 @@ class Program:
         for v in (*fgraph.outputs, *(v for node in order for v in node.inputs)):
             if isinstance(v, Constant) and v not in slots:
                 slots[v] = len(slots)
-                self._constants.append(v.data)
+                self._constants.append(_in_order(v.data))
         for node in order:
             slots |= {v: len(slots) + i for i, v in enumerate(node.outputs)}
         of_rows, first, later = set(fgraph.inputs[n_given:]), [], []
@@ -275,17 +275,27 @@ def _compiled(node: Apply) -> Function:
 
 def _performed(node: Apply) -> Function:
     is_array = [isinstance(v.type, TensorType) for v in node.outputs]
+    as_array = _in_order if isinstance(node.op, Elemwise) else np.asarray
 
     def perform(*inputs: Any) -> Any:  # noqa: ANN401
         storage: list[Storage] = [[None] for _ in node.outputs]  # of this call alone
         node.op.perform(node, inputs, storage)
         found = [
-            np.asarray(value) if array else value
+            as_array(value) if array else value
             for [value], array in zip(storage, is_array, strict=True)
         ]
         return found[0] if len(found) == 1 else tuple(found)
 
     return perform
+
+
+def _in_order(value: Any) -> Any:  # noqa: ANN401
+    """Lay an array out row by row.
+
+    PyTensor's elementwise operations keep the layout of their inputs, but not where a constant or
+    a draw was sent from another process; and the layout decides over the last bits of a product.
+    """
+    return np.asarray(value, order="C") if isinstance(value, np.ndarray | np.generic) else value
 
 
 def _joined(node: Apply) -> Function:

@@ -1,5 +1,6 @@
 """Programs of fused loops compute what PyTensor's own mode computes, in any thread."""
 
+import pickle
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
@@ -11,6 +12,7 @@ import pytest
 from pymc_coresets.compat.pytensor_api import Dot, vectorize_graph
 from pymc_coresets.potentials import fused_loops
 from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
+from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.reading.folding import PLAIN_MODE
 
 RNG = np.random.default_rng(11)
@@ -162,6 +164,19 @@ def test_equal_loops_are_compiled_once():
     n_kernels = len(fused_loops._kernels)
     compiled([z], pt.log1p(pt.exp(3.25 * z)) ** 2)
     assert len(fused_loops._kernels) == n_kernels > 0
+
+
+@pytest.mark.parametrize(
+    ("other", "factor"), [(b, 0.1 + x.T), (x, b[:, 0] + b.T)], ids=["a constant", "draws"]
+)
+def test_a_program_that_was_sent_returns_the_same_bits(other, factor):
+    """NumPy may lay out otherwise what is computed of an array that was sent."""
+    rows, draws = RNG.normal(size=(1310, 2)), RNG.normal(size=(101, 2))
+    kernel = Kernel([b], [x], [factor, other @ factor], {0: 0})
+    sent, there = pickle.loads(pickle.dumps((kernel, draws)))
+    here, elsewhere = kernel.program.given(draws)(rows), sent.program.given(there)(rows)
+    assert here[0].strides == elsewhere[0].strides
+    np.testing.assert_array_equal(here[1], elsewhere[1])
 
 
 # -- densities -------------------------------------------------------------------------------------

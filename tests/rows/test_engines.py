@@ -492,13 +492,13 @@ def test_other_versions_are_named_before_any_work(client, loglik, tmp_path):
     assert np.isfinite(by(client, loglik).look(DRAWS).total).all()
 
 
-def test_ctrl_c_leaves_nothing_on_the_cluster(client, loglik):
+def test_ctrl_c_leaves_nothing_on_the_cluster(client, loglik, ctrl_c):
     def interrupt():
         while not any(client.processing().values()):
             time.sleep(0.005)
-        signal.raise_signal(signal.SIGINT)
+        ctrl_c()
         while not noticed.wait(10):  # Python ignores one that arrives within a destructor
-            signal.raise_signal(signal.SIGINT)
+            ctrl_c()
 
     noticed = threading.Event()
     timer = threading.Thread(target=interrupt)

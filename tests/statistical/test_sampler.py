@@ -1,8 +1,6 @@
 """Draws of changing coresets: right by closed forms, and compiled once."""
 
-import signal
 import time
-from _thread import interrupt_main
 from functools import cache, partial
 from threading import Timer
 
@@ -235,14 +233,6 @@ def test_heavy_tails_are_left_to_nuts():
     draw(sampler, np.arange(3), np.ones(3), 1_000)
     assert sampler._last is not None
     assert sampler.n_corrected == 0
-
-
-@pytest.fixture
-def ctrl_c():
-    """Interrupts as Ctrl-C does, where the process ignores that too, as in the background."""
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield interrupt_main
-    signal.signal(signal.SIGINT, usual)
 
 
 @pytest.mark.parametrize("kind", [NutpieNuts, PyMCNuts])

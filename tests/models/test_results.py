@@ -271,14 +271,15 @@ def test_groups_are_listed_by_size_under_any_of_their_names(in_memory, name):
 
 
 def test_negative_numbers_of_levels_count_from_the_end():
-    numbers = np.tile([-1, 0, 1], 30)
+    numbers = np.tile([-1, 0, 1, 2], 30)
     with pm.Model() as model:
         effect = pm.Normal("effect", shape=3)
-        pm.Normal("y", effect[numbers], 1.0, observed=np.arange(90.0))
+        pm.Normal("y", effect[numbers], 1.0, observed=np.arange(120.0))
     found = unequal(build_coreset(model, **BUILD))
     left, _ = plot_groups(found, "effect").axes
-    assert sorted(bar.get_width() for bar in left.patches) == [30, 30, 30]
+    assert sorted(bar.get_width() for bar in left.patches) == [30, 30, 60]
     assert len(found.summary())
+    assert " 3 of 3\n" in repr(found)
 
 
 def test_many_groups_are_points_against_their_size(cells):

@@ -1,8 +1,10 @@
 """How a stream grows: exact sums at the draws of an epoch, rows to choose from, new epochs."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 
@@ -10,7 +12,9 @@ from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.methods.job import candidates_to_keep
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.reservoir import Priorities
 from pymc_coresets.rows.source import Look, LookPart
@@ -194,6 +198,14 @@ class Growth:
     def __init__(self, template: LogLikelihood, options: StreamOptions) -> None:
         self.template, self.options = template, options
         _ = template.kernel  # so that all chunks share what is compiled
+
+    @cached_property
+    def prior(self) -> Callable[[Draws], Vector]:
+        """The log-density of all but the rows at some draws, in nats; compiled once."""
+        observations = self.template.observations
+        space = Unconstrained(observations.model)
+        density = remainder_density(observations, space)
+        return lambda draws: np.array([density(x) for x in space.free(draws)])
 
     # -- states --------------------------------------------------------------------------------
 

@@ -14,14 +14,19 @@ from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
-from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.source import LookPart
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.storage import Settings
-from pymc_coresets.streams.growth import Beginning, Epoch, Reason, StreamOptions, StreamState
+from pymc_coresets.streams.growth import (
+    Beginning,
+    Epoch,
+    Growth,
+    Reason,
+    StreamOptions,
+    StreamState,
+)
 
 __all__ = ["state_of_tree", "template_of_tree", "tree_of_state"]
 
@@ -36,20 +41,18 @@ _PROBES = 4  # draws, and rows, at which the model is compared with the stream's
 _OPTIONS, _SETTINGS = "options", "settings"
 
 
-def tree_of_state(
-    state: StreamState, template: LogLikelihood, options: StreamOptions, settings: Settings
-) -> xr.DataTree:
+def tree_of_state(state: StreamState, growth: Growth, settings: Settings) -> xr.DataTree:
     """Return all that is kept of a stream, without the model."""
-    rows = template.reading(AbsentRows(state.n_rows, state.total_weight))
+    rows = growth.template.reading(AbsentRows(state.n_rows, state.total_weight))
     epoch, seen = state.epoch, state.seen
     stream = xr.Dataset(
         {"origin": ("draw", epoch.origin), "total": ("draw", seen.total)}
-        | _probed(template, epoch.draws, seen.candidates),
+        | _probed(growth, epoch.draws, seen.candidates),
         attrs={name: getattr(state, name) for name in _COUNTS}
         | {name: getattr(epoch, name) for name in _OF_EPOCH}
         | {
             "norm_total": seen.norm_total,
-            _OPTIONS: json.dumps(asdict(options)),
+            _OPTIONS: json.dumps(asdict(growth.options)),
             _SETTINGS: json.dumps(settings),
             "beginnings": json.dumps(
                 [asdict(one) | {"reason": one.reason.name} for one in state.beginnings]
@@ -101,7 +104,7 @@ def template_of_tree(
     return template, options, settings
 
 
-def state_of_tree(tree: xr.DataTree, template: LogLikelihood) -> StreamState:
+def state_of_tree(tree: xr.DataTree, growth: Growth) -> StreamState:
     """Return the state that such a tree holds.
 
     Raises
@@ -111,7 +114,8 @@ def state_of_tree(tree: xr.DataTree, template: LogLikelihood) -> StreamState:
         the stream's.
     """
     stream, kept = tree["stream"].to_dataset(), tree["candidates"].to_dataset()
-    attrs, observations = stream.attrs, template.observations
+    attrs, template = stream.attrs, growth.template
+    observations = template.observations
     candidates = rows_of_dataset(observations, kept)
     summary, weights = candidates.take(slice(0, 0)), np.zeros(0)
     if "summary" in tree.children:
@@ -120,7 +124,7 @@ def state_of_tree(tree: xr.DataTree, template: LogLikelihood) -> StreamState:
         weights = stored["weight"].to_numpy()
     draws = {str(n): v.to_numpy() for n, v in tree["draws"].to_dataset().data_vars.items()}
     values = Draws.of(draws, template.shapes)
-    _require_same_densities(stream, _probed(template, values, candidates))
+    _require_same_densities(stream, _probed(growth, values, candidates))
     return StreamState(
         **{name: kind(attrs[name]) for name, kind in _COUNTS.items()},
         epoch=Epoch(
@@ -143,14 +147,15 @@ def state_of_tree(tree: xr.DataTree, template: LogLikelihood) -> StreamState:
     )
 
 
-def _probed(template: LogLikelihood, draws: Draws, candidates: Rows) -> dict[str, Any]:
+def _probed(growth: Growth, draws: Draws, candidates: Rows) -> dict[str, Any]:
     """Return log-densities of the prior, and of a few rows, at a few draws."""
-    some, space = draws.take(slice(0, _PROBES)), Unconstrained(template.observations.model)
-    prior = remainder_density(template.observations, space)
-    rows = candidates.take(slice(0, _PROBES))
+    some, rows = draws.take(slice(0, _PROBES)), candidates.take(slice(0, _PROBES))
     return {
-        "prior_probe": ("probed_draw", np.array([prior(x) for x in space.free(some)])),
-        "row_probe": (("probed_row", "probed_draw"), template.matrix(some, rows, finite=False)),
+        "prior_probe": ("probed_draw", growth.prior(some)),
+        "row_probe": (
+            ("probed_row", "probed_draw"),
+            growth.template.matrix(some, rows, finite=False),
+        ),
     }
 
 

@@ -329,9 +329,7 @@ class CoresetStream:
         >>> again.n_rows
         2000
         """
-        return tree_of_state(
-            self._state, self._growth.template, self._growth.options, self._settings
-        )
+        return tree_of_state(self._state, self._growth, self._settings)
 
     @classmethod
     def restore(
@@ -359,8 +357,9 @@ class CoresetStream:
         template, options, settings = found
         restored = cls.__new__(cls)
         restored._settings = settings  # noqa: SLF001
-        restored._begin(Growth(template.reading(rows_gone()), options))  # noqa: SLF001
-        restored._state = state_of_tree(state, template)  # noqa: SLF001
+        growth = Growth(template.reading(rows_gone()), options)
+        restored._begin(growth)  # noqa: SLF001
+        restored._state = state_of_tree(state, growth)  # noqa: SLF001
         return restored
 
     def __repr__(self) -> str:

@@ -1,14 +1,17 @@
 """The draws of a posterior in a DataTree: which there are, and what they may be used for."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import xarray as xr
 
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = ["SAMPLE_DIMS", "posterior_dataset", "ratios_by_chain", "thinned", "uncorrected"]
+__all__ = ["SAMPLE_DIMS", "posterior_dataset", "ratios_by_chain", "require_own", "thinned"]
 
 SAMPLE_DIMS = ("chain", "draw")
+_OF_ROWS = ("indices", "weights")
 RESAMPLED = "resampling"
 """Attribute of draws that were resampled by their importance weights."""
 
@@ -60,11 +63,15 @@ def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
     return dataset
 
 
-def uncorrected(idata: xr.DataTree | xr.Dataset, call: str) -> None:
-    """Refuse draws that were resampled by their importance weights.
+def require_own(
+    idata: xr.DataTree | xr.Dataset, call: str, groups: Mapping[str, xr.Dataset] | None = None
+) -> None:
+    """Refuse draws that are not those of the approximate posterior.
 
-    They repeat themselves, so that the ratios of the few that are left look harmless, and a second
-    correction by the same weights goes as far beyond the full posterior as they were before it.
+    Some were resampled by their importance weights: they repeat themselves, so that the ratios of
+    the few that are left look harmless, and a second correction by the same weights goes as far
+    beyond the full posterior as they were before it.  Of draws of another coreset the ratios do not
+    say how far these are from the full posterior.
 
     Parameters
     ----------
@@ -72,17 +79,19 @@ def uncorrected(idata: xr.DataTree | xr.Dataset, call: str) -> None:
         Draws; of a DataTree the group ``posterior``.
     call : str
         Who needs others, for the message.
+    groups : mapping from str to xarray.Dataset, optional
+        What `sample` adds to its draws: row numbers and weights.
 
     Raises
     ------
     InvalidDataError
-        If they were resampled.
+        If they were resampled, or the same groups hold other rows or weights.
 
     Examples
     --------
     >>> import xarray as xr
     >>> draws = xr.Dataset({"mu": (("chain", "draw"), [[0.0, 1.0]])})
-    >>> uncorrected(xr.DataTree.from_dict({"posterior": draws}), "check()")
+    >>> require_own(xr.DataTree.from_dict({"posterior": draws}), "check()")
     """
     attributes = posterior_dataset(idata, "idata").attrs
     if RESAMPLED in attributes:
@@ -91,6 +100,16 @@ def uncorrected(idata: xr.DataTree | xr.Dataset, call: str) -> None:
             f"and repeat themselves. {call} takes those of sample(). What resampled draws are "
             "worth is in their attribute 'verdict' (idata.posterior.attrs)."
         )
+    for name, own in (groups or {}).items():
+        given = idata.get(name)
+        if given is not None and any(
+            not np.array_equal(given[kept], own[kept]) for kept in _OF_ROWS if kept in given
+        ):
+            raise InvalidDataError(
+                f"These draws are of another coreset than this one: the group {name!r} of idata "
+                f"holds the rows and weights that they were sampled with. {call} takes the draws "
+                "of the coreset itself: sample it again."
+            )
 
 
 def thinned(idata: xr.DataTree, draws: int) -> xr.DataTree:

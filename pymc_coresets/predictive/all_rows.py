@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.posterior_draws import posterior_dataset, thinned, uncorrected
+from pymc_coresets.diagnostics.posterior_draws import posterior_dataset, require_own, thinned
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -45,6 +45,10 @@ class AllRows(ABC):
     @abstractmethod
     def _log_densities(self, idata: xr.DataTree) -> tuple[np.ndarray, np.ndarray]:
         """Log-likelihood of all rows, and what stands for it, both (n_chains, n_draws)."""
+
+    def _groups(self) -> Mapping[str, xr.Dataset]:
+        """Groups that `sample` adds to its result."""
+        return {}
 
     def _require_all_rows(self) -> None:
         """Refuse where the rows of the posterior are not all within reach."""
@@ -108,7 +112,7 @@ class AllRows(ABC):
             observations = whole_number("observations", observations, least=2)
         key = random_key(generator(random_seed))
         self._require_all_rows()
-        uncorrected(idata, "loo()")
+        require_own(idata, "loo()", self._groups())
         full, own = self._log_densities(idata)
         draws = Draws.of(idata, self._logliks[0].observations.shapes)
         found = CorrectedDraws(draws, full, own)

@@ -17,7 +17,7 @@ from pymc_coresets.diagnostics.judging import ApproximationCheck
 from pymc_coresets.diagnostics.posterior_draws import (
     posterior_dataset,
     ratios_by_chain,
-    uncorrected,
+    require_own,
 )
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
@@ -128,7 +128,7 @@ def check_approximation(  # noqa: PLR0913
     check_rows(rows, executor, collapse="auto", allow_local=False)
     evaluated_by = backend_of(backend, executor)
     posterior = posterior_dataset(idata, "idata")
-    uncorrected(posterior, "check_approximation()")
+    require_own(posterior, "check_approximation()")
     model = full_model(model)
     space = Unconstrained(model)
     density = _density(log_density, space)

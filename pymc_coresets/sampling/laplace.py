@@ -23,6 +23,8 @@ _POLISHING_STEPS = 50
 _NEGLIGIBLE = 1e-10  # nats that a Newton step still promises
 _MOVED = 1e-2  # posterior standard deviations
 _GRADIENTS_ON_RIDGES = 10_000
+_ROUGH_STEP = 1e-4  # in units of the unconstrained space, for a first guess of each scale
+_MOST_SHRINKINGS = 5  # of it, to a hundredth each time
 _STEEPEST = 1e100  # curvature: no scale is 1e-50, and the search multiplies and squares it
 
 
@@ -218,19 +220,30 @@ def _cholesky(space: Unconstrained, x: np.ndarray) -> np.ndarray:
 
 def _negative_hessian(space: Unconstrained, x: np.ndarray) -> np.ndarray:
     """Central differences of the gradient, with steps of a small part of each scale (O(D) each)."""
-    rough = np.full(space.n_dims, 1e-4)
-    diagonal = np.diag(_differences(space, x, rough))
+    rough, every = np.full(space.n_dims, _ROUGH_STEP), np.arange(space.n_dims)
+    diagonal = np.diag(_differences(space, x, rough, every)).copy()
+    for _ in range(_MOST_SHRINKINGS):
+        # A step of a scale or more says nothing of the curvature, and may overflow.
+        coarse = np.flatnonzero(~(np.abs(diagonal) * rough**2 <= 1.0))
+        if not coarse.size:
+            break
+        rough[coarse] /= 100
+        diagonal[coarse] = _differences(space, x, rough, coarse)[:, coarse].diagonal()
     steps = np.where(diagonal > 0, 1e-2 / np.sqrt(np.maximum(diagonal, 1e-12)), 1e-2)
-    hessian = _differences(space, x, steps)
+    hessian = _differences(space, x, steps, every)
     symmetric: np.ndarray = (hessian + hessian.T) / 2
     return symmetric
 
 
-def _differences(space: Unconstrained, x: np.ndarray, steps: np.ndarray) -> np.ndarray:
+def _differences(
+    space: Unconstrained, x: np.ndarray, steps: np.ndarray, which: np.ndarray
+) -> np.ndarray:
+    """Return differences of the gradient along some coordinates, (n_coordinates, D)."""
     rows = []
-    for i, step in enumerate(steps):
+    for i in which:
         shift = np.zeros_like(x)
-        shift[i] = step
+        shift[i] = steps[i]
         above, below = space.logp_and_gradient(x + shift)[1], space.logp_and_gradient(x - shift)[1]
-        rows.append((below - above) / (2 * step))
+        with np.errstate(invalid="ignore", over="ignore"):
+            rows.append((below - above) / (2 * steps[i]))
     return np.stack(rows)

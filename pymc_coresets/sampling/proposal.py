@@ -63,8 +63,9 @@ def improve(start: LaplaceApproximation, space: Density) -> np.ndarray:
 
     def evaluated(z: np.ndarray) -> tuple[float, np.ndarray]:
         logp, gradient = space.logp_and_gradient(start.mode + start.offset(z))
-        value = -logp if np.isfinite(logp) else np.inf
-        return value, -solve_triangular(start.factor, gradient, lower=True)
+        if not (np.isfinite(logp) and np.isfinite(gradient).all()):
+            return np.inf, np.zeros_like(z)
+        return -logp, -solve_triangular(start.factor, gradient, lower=True)
 
     z = np.zeros(len(start.mode))
     value, slope = negative(z)
@@ -129,7 +130,10 @@ class HeavyTailed:
         """
         steps = _STEP * np.eye(len(mode))
         points = mode + like.offset(np.concatenate([steps, -steps]).T).T
-        slopes = solve_triangular(like.factor, space.gradients(points).T, lower=True).T
+        gradients = space.gradients(points)
+        if not np.isfinite(gradients).all():
+            raise SamplingError("The gradient is infinite near the mode of the posterior.")
+        slopes = solve_triangular(like.factor, gradients.T, lower=True).T
         pairs = list(zip(slopes[: len(mode)], slopes[len(mode) :], strict=True))
         curvature = np.stack([below - above for above, below in pairs]) / (2 * _STEP)
         middle = np.mean([(above + below) / 2 for above, below in pairs], axis=0)

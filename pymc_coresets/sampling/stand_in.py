@@ -15,7 +15,7 @@ import xarray as xr
 from pymc_coresets.diagnostics.datatree import check_some_draws, reweight_draws
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.diagnostics.posterior_draws import ratios_by_chain, uncorrected
+from pymc_coresets.diagnostics.posterior_draws import ratios_by_chain, require_own
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html
 from pymc_coresets.exceptions import InvalidOptionError
@@ -68,10 +68,6 @@ class StandIn[Verdict](AllRows):
     def _start(self, options: dict[str, Any]) -> dict[str, Any]:
         """Add to the options of `pm.sample` what is known of the posterior beforehand."""
         return options
-
-    def _groups(self) -> Mapping[str, xr.Dataset]:
-        """Groups that `sample` adds to its result."""
-        return {}
 
     # -- inference -----------------------------------------------------------------------------
 
@@ -217,8 +213,8 @@ class StandIn[Verdict](AllRows):
         Raises
         ------
         InvalidDataError
-            If the draws lack a variable, are impossible under the full data, fewer than 30, or
-            those of `reweight` or `importance_draws`, which are corrected already.
+            If the draws lack a variable, are impossible under the full data, fewer than 30, of
+            another coreset, or of `reweight` or `importance_draws`: corrected already.
         InvalidOptionError
             If `draws` is not a whole number of at least 30.
 
@@ -239,7 +235,7 @@ class StandIn[Verdict](AllRows):
         """
         if draws is not None:
             draws = whole_number("draws", draws, least=MIN_DRAWS)
-        uncorrected(idata, "check()")
+        require_own(idata, "check()", self._groups())
         return self._judged(idata, check_some_draws(idata, self.log_ratios, draws=draws))
 
     def reweight(
@@ -280,8 +276,8 @@ class StandIn[Verdict](AllRows):
         InvalidOptionError
             If `draws` is not a positive whole number, or `random_seed` is not a seed.
         InvalidDataError
-            If the draws lack a variable, are impossible under the full data, fewer than 30, or
-            those of `reweight` or `importance_draws`, which are corrected already.
+            If the draws lack a variable, are impossible under the full data, fewer than 30, of
+            another coreset, or of `reweight` or `importance_draws`: corrected already.
 
         Examples
         --------
@@ -302,7 +298,7 @@ class StandIn[Verdict](AllRows):
         """
         rng = generator(random_seed)
         draws = None if draws is None else whole_number("draws", draws, least=1)
-        uncorrected(idata, "reweight()")
+        require_own(idata, "reweight()", self._groups())
         return reweight_draws(
             idata, self.log_ratios(idata), rng=rng, draws=draws, remedy=self._remedy
         )

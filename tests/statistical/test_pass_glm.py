@@ -2,13 +2,19 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from numpy.polynomial import chebyshev
 from scipy import special, stats
 from scipy.integrate import quad
 
 from pymc_coresets import PolynomialSummary, build_pass_glm
-from pymc_coresets.exceptions import CoresetWarning, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.exceptions import (
+    CoresetWarning,
+    InvalidDataError,
+    InvalidOptionError,
+    UnsupportedModelError,
+)
 from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit
 from pymc_coresets.glm.polynomial.replacement import polynomial_model, row_polynomials
 from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
@@ -338,6 +344,48 @@ def test_a_nearly_gaussian_prior_has_no_closed_form():
         pm.Normal("y", X @ b, 1.5, observed=REAL)
     with pytest.raises(UnsupportedModelError, match=r"the prior of \['b'\] is not Gaussian"):
         build_pass_glm(model, random_seed=1).closed_form()
+
+
+@pytest.mark.parametrize("rank", [None, 1])
+@pytest.mark.parametrize(
+    "term", [lambda b: pt.switch(b[0] > 0.3, 0.0, -np.inf), lambda b: -(pt.maximum(b[1], 7.0) ** 2)]
+)
+def test_a_prior_that_is_gaussian_near_zero_alone_has_no_closed_form(term, rank):
+    """Its gradient is affine wherever it is read: it excludes values, or bends far away."""
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 100.0, shape=3)
+        pm.Potential("term", term(b))
+        pm.Normal("y", X @ b, 0.5, observed=REAL + 20 * X[:, 1])
+    summary = build_pass_glm(model, rank=rank, random_seed=1)
+    with pytest.raises(UnsupportedModelError, match=r"pm\.Potential, is not the Gaussian"):
+        summary.draw(random_seed=1)
+    with pytest.raises(InvalidOptionError, match=r"sample\(\) returned"):
+        summary.check(random_seed=1)
+
+
+@pytest.mark.parametrize("sd", [None, 1e7, 1e4])
+def test_a_precision_that_is_singular_up_to_rounding_is_refused(sd):
+    collinear = np.column_stack([X, X[:, 1] + X[:, 2]])
+    with pm.Model() as model:
+        b = pm.Flat("b", shape=4) if sd is None else pm.Normal("b", 0, sd, shape=4)
+        pm.Normal("y", collinear @ b, 1.0, observed=REAL)
+    summary = build_pass_glm(model, random_seed=1)
+    if sd == 1e4:  # the prior alone determines one direction: a third of each of three variances
+        found = summary.closed_form()["sd"].to_numpy()[1:]
+        np.testing.assert_allclose(found, sd / np.sqrt(3), rtol=1e-4)
+    else:
+        with pytest.raises(InvalidDataError, match="singular up to rounding"):
+            summary.closed_form()
+
+
+def test_draws_have_the_dims_of_the_model_and_ranks_do_not_mix():
+    with pm.Model(coords={"part": ["a", "b", "c"]}) as model:
+        pm.Normal("y", X @ pm.Normal("b", dims="part"), 1.0, observed=REAL)
+    full, low = (build_pass_glm(model, rank=r, random_seed=1) for r in (None, 2))
+    assert full.draw(5)["posterior"]["b"].sel(part="c").sizes == {"chain": 4, "draw": 5}
+    for pair in [(full, low), (low, full)]:
+        with pytest.raises(InvalidOptionError, match="only with the same rank"):
+            pair[0] + pair[1]
 
 
 def test_many_groups_are_one_sparse_quadratic_form():

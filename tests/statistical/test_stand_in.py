@@ -59,6 +59,20 @@ def idata(stand_in):
     return stand_in.sample(draws=100, tune=100, **CHEAPLY)
 
 
+def test_draws_of_another_coreset_are_refused():
+    """The few ratios of draws that are far from the full posterior look harmless."""
+    own, other = (
+        build_coreset(make_model(), size=5, method="uniform", random_seed=seed, progressbar=False)
+        for seed in (1, 2)
+    )
+    idata = draws_from(1.0)
+    idata["coreset"] = own._groups()["coreset"]
+    own.check(idata)
+    for call in (other.check, other.reweight, other.loo):
+        with pytest.raises(InvalidDataError, match="of another coreset than this one"):
+            call(idata)
+
+
 # -- draws -----------------------------------------------------------------------------------------
 
 

@@ -82,6 +82,16 @@ def test_gradients_of_all_rows_are_counted(sampler, monkeypatch):
     assert sampler.counts["n_gradients"] == sampler.n_gradients
 
 
+def test_a_row_far_from_all_others_is_no_obstacle():
+    """The gradient of all rows is infinite on the way from the mode of some."""
+    y = RNG.normal(size=3_000)
+    y[7] = 1e4
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu", 0, 10), pm.HalfNormal("s", 10), observed=y)
+    found = proposed(CoresetSampler(LogLikelihood(find_observations(model))))
+    assert found is not None
+
+
 def test_a_funnel_has_no_mode():
     group = np.arange(200) % 20
     with pm.Model() as model:

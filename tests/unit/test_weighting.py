@@ -7,9 +7,10 @@ import pytest
 from pymc_coresets import Laplace, Prior, Subsample
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.laplace import laplace_draws
+from pymc_coresets.sampling.laplace import LaplaceApproximation, laplace_draws
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.weighting import UserDraws
 
@@ -68,6 +69,22 @@ def test_laplace_covariance_is_the_inverse_hessian_on_the_unconstrained_scale():
     np.testing.assert_allclose(np.cov(draws["x"].T), [[2, 1.8], [1.8, 2]], atol=limit * 4)
     assert abs(np.log(draws["s"]).mean() - 1.0) < 0.3 * limit
     assert abs(np.log(draws["s"]).std() - 0.3) < 0.3 * limit
+
+
+def test_laplace_does_not_depend_on_units():
+    """A step of a ten-thousandth would be a hundred thousand standard deviations."""
+    x = RNG.normal(size=200)
+    counts = RNG.poisson(np.exp(1 + 0.3 * x))
+
+    def factor(unit):
+        with pm.Model() as model:
+            b, a = pm.Normal("b", 0, 10 * unit), pm.Normal("a", 0, 10)
+            pm.Poisson("y", pm.math.exp(a + b / unit * x), observed=counts)
+        return LaplaceApproximation.of(Unconstrained(model, mode=loop_mode())).factor
+
+    expected, found = factor(1.0), factor(1e-9)
+    found[0] *= 1e-9
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_laplace_says_where_there_is_no_mode():

@@ -10,6 +10,12 @@ from pymc_coresets.solving.problem import Matrix, Vector
 
 __all__ = ["gaussian_posterior"]
 
+_IMPROPER = (
+    "The approximate posterior is improper, or its precision is singular up to rounding. Give the "
+    "coefficients a proper prior, or a narrower one, or leave out collinear columns."
+)
+_SINGULAR = 1e-12  # smallest eigenvalue of a matrix with unit diagonal: rounding is 1e-16 to 1e-15
+
 
 def gaussian_posterior(
     statistics: PolynomialStatistics,
@@ -43,7 +49,8 @@ def gaussian_posterior(
     InvalidOptionError
         If the polynomial is of another degree than 2.
     InvalidDataError
-        If the posterior is improper: the prior is flat in a direction that the data leave open.
+        If the posterior is improper: the prior is flat in a direction that the data leave open, or
+        so wide there that rounding hides it.
 
     Notes
     -----
@@ -80,12 +87,13 @@ def gaussian_posterior(
         # Scaled to a unit diagonal: columns in small units do not lack information.
         with np.errstate(divide="ignore", invalid="ignore"):
             scale = 1 / np.sqrt(np.diag(posterior_precision))
-        factor = scipy.linalg.cholesky(posterior_precision * np.outer(scale, scale), lower=True)
+        scaled = posterior_precision * np.outer(scale, scale)
+        factor = scipy.linalg.cholesky(scaled, lower=True)
+        smallest = scipy.linalg.eigvalsh(scaled, subset_by_index=[0, 0])[0]
     except (scipy.linalg.LinAlgError, ValueError) as error:
-        raise InvalidDataError(
-            "The approximate posterior is improper: its precision is not positive definite. Give "
-            "the coefficients a proper prior, or leave out collinear columns."
-        ) from error
+        raise InvalidDataError(_IMPROPER) from error
+    if smallest < _SINGULAR:
+        raise InvalidDataError(_IMPROPER)
     solve = scipy.linalg.cho_solve
     mean = scale * solve((factor, True), scale * (slope + t1))
     covariance = np.outer(scale, scale) * solve((factor, True), np.eye(len(scale)))

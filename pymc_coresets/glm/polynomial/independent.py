@@ -130,14 +130,18 @@ class LowRankPosterior:
         density: Vector = self.gaussian.logpdf(np.asarray(theta) / scales) - np.log(scales).sum()
         return density
 
-    def draw(self, n_draws: int, *, rng: np.random.Generator) -> Draws:
-        """Return independent draws of the free variables."""
+    def free(self, n_draws: int, *, rng: np.random.Generator) -> Matrix:
+        """Return independent draws of the free variables, (n_draws, n_dims), unconstrained."""
         prior = self.prior
         others = rng.standard_normal((n_draws, len(prior.mean)))
         z = prior.mean + prior.sd * others
         theta = self.moment.scales * self.gaussian.draw(n_draws, rng=rng)
         z[:, prior.index] = (theta - prior.origin) / prior.slope
-        return prior.space.constrain(z)
+        return z
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> Draws:
+        """Return independent draws of the free variables."""
+        return self.prior.space.constrain(self.free(n_draws, rng=rng))
 
     @property
     def kl_bound(self) -> float:
@@ -188,6 +192,12 @@ class IndependentPrior:
         """Prior standard deviation of each coefficient."""
         scales: Vector = np.abs(self.slope) * self.sd[self.index]
         return scales
+
+    def log_density(self, z: Matrix, center: Vector) -> Vector:
+        """Return the log-density at z (n, n_dims), less that at the center, in nats."""
+        density: Vector = (z - center) / self.sd**2 @ (self.mean - center)
+        density -= 0.5 * (((z - center) / self.sd) ** 2).sum(axis=1)
+        return density
 
     def posterior(self, statistics: PolynomialStatistics) -> LowRankPosterior:
         """Combine it with a quadratic log-likelihood whose second moment is of low rank."""

@@ -13,7 +13,7 @@ from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.linear import LinearPredictor
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
-from pymc_coresets.potentials.remainder import remainder_graph
+from pymc_coresets.potentials.remainder import remainder_density, remainder_graph
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -25,6 +25,7 @@ __all__ = [
     "gaussian_prior",
     "owners_of",
     "prior_gradient",
+    "require_prior_at",
 ]
 
 _REMEDY = "Use sample(), which takes any prior."
@@ -52,11 +53,15 @@ class GaussianPosterior:
         linear = self.prior.linear
         return self.prior.origin + linear @ self.mean, linear @ self.covariance @ linear.T
 
-    def draw(self, n_draws: int, *, rng: np.random.Generator) -> Draws:
-        """Return independent draws of the free variables."""
+    def free(self, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
+        """Return independent draws of the free variables, (n_draws, n_dims), unconstrained."""
         factor = np.linalg.cholesky(self.covariance)
         z = rng.standard_normal((n_draws, len(self.mean)))
-        return self.prior.space.constrain(self.mean + z @ factor.T)
+        return self.mean + z @ factor.T
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> Draws:
+        """Return independent draws of the free variables."""
+        return self.prior.space.constrain(self.free(n_draws, rng=rng))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,6 +84,13 @@ class GaussianPrior:
     linear: np.ndarray
     origin: np.ndarray
     space: Unconstrained
+
+    def log_density(self, z: np.ndarray, center: np.ndarray) -> np.ndarray:
+        """Return the log-density at z (n, n_dims), less that at the center, in nats."""
+        away = z - center
+        slope = self.slope - self.precision @ center
+        density: np.ndarray = away @ slope - 0.5 * np.vecdot(away @ self.precision, away)
+        return density
 
     def posterior(self, statistics: PolynomialStatistics) -> GaussianPosterior:
         """Combine it with a quadratic log-likelihood, in closed form."""
@@ -146,6 +158,47 @@ def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
         origin=origin,
         space=space,
     )
+
+
+def require_prior_at(
+    found: LinearPredictor,
+    space: Unconstrained,
+    z: np.ndarray,
+    log_density: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    remedy: str = _REMEDY,
+) -> None:
+    """Refuse a prior that is another one at some points than where it was read.
+
+    Gradients say nothing of a `pm.Potential` that excludes values, or bends far from zero.
+
+    Parameters
+    ----------
+    found : LinearPredictor
+    space : Unconstrained
+    z : ndarray of shape (n_points, n_dims)
+        Where the posterior lies.
+    log_density : callable
+        Of the prior that was read, at such points, less that at another one.
+    remedy : str
+
+    Raises
+    ------
+    UnsupportedModelError
+    """
+    density = remainder_density(found.observations, space)
+    values = np.array([density(x) for x in z])
+    expected = log_density(z, z.mean(axis=0))
+    size = np.abs(expected) + np.abs(expected).max() + np.abs(values)
+    difference = values - expected
+    usual = np.median(difference[np.isfinite(difference)]) if np.isfinite(values).any() else np.nan
+    same = np.abs(difference - usual) <= _TOLERANCE * (1.0 + size)
+    same &= np.isfinite(values)  # what is not finite is within any tolerance of its size
+    if not same.all():
+        raise UnsupportedModelError(
+            f"There is no closed form: at {np.mean(~same):.0%} of its draws the prior, or another "
+            "term of the model such as a pm.Potential, is not the Gaussian one that it is near "
+            f"zero. {remedy}"
+        )
 
 
 def continuous_space(found: LinearPredictor, remedy: str) -> Unconstrained:

@@ -100,7 +100,7 @@ class PolynomialStatistics:
     def leading_degree(self) -> int:
         """The highest degree that is more than rounding error; 2 for Gaussian likelihoods."""
         amounts = self.rising + self.falling
-        rounding = np.finfo(float).eps * 2.0 ** (self.degree + 8) * amounts.max()
+        rounding = np.finfo(float).eps * 2.0 ** (self.degree + 8) * amounts[1:].max(initial=0.0)
         return int(np.flatnonzero(amounts > rounding).max(initial=0))
 
     @property
@@ -131,6 +131,12 @@ class PolynomialStatistics:
                     f"Statistics add up only with the same {name}; here they are {own} and {its}. "
                     "Summarise all parts of the data with the same model, degree and radius."
                 )
+        ranks = [getattr(part.moments[-1], "rank", None) for part in (self, other)]
+        if ranks[0] != ranks[1]:
+            raise InvalidOptionError(
+                f"Statistics add up only with the same rank; here they are {ranks[0]} and "
+                f"{ranks[1]}. Summarise all parts of the data with the same one."
+            )
         return PolynomialStatistics(
             degree=self.degree,
             radius=self.radius,

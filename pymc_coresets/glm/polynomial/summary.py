@@ -13,7 +13,11 @@ from pymc_coresets.exceptions import CoresetError, InvalidOptionError, Unsupport
 from pymc_coresets.glm.polynomial.frequent_directions import LowRankMoment
 from pymc_coresets.glm.polynomial.independent import LowRankPosterior, independent_prior
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
-from pymc_coresets.glm.polynomial.prior import GaussianPosterior, gaussian_prior
+from pymc_coresets.glm.polynomial.prior import (
+    GaussianPosterior,
+    gaussian_prior,
+    require_prior_at,
+)
 from pymc_coresets.glm.polynomial.reach import Reach, reach_of
 from pymc_coresets.glm.polynomial.replacement import polynomial_model
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
@@ -26,6 +30,7 @@ from pymc_coresets.sampling.stand_in import StandIn
 __all__ = ["PolynomialSummary"]
 
 _CHAINS, _CLOSED_FORM_DRAWS = 4, 500
+_PRIOR_DRAWS = 400  # at which the prior is compared with what was read of it
 _REACH_DRAWS = 64  # at which the predictors of all rows are computed
 
 
@@ -218,7 +223,10 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         """
         n_draws = _CHAINS * whole_number("draws", draws, least=1)
         found = self._gaussian.draw(n_draws, rng=generator(random_seed))
-        return found.to_datatree(n_chains=_CHAINS)
+        model = self.parts[0].held.observations.model
+        return found.to_datatree(
+            n_chains=_CHAINS, dims=model.named_vars_to_dims, coords=model.coords
+        )
 
     @cached_property
     def _gaussian(self) -> GaussianPosterior | LowRankPosterior:
@@ -228,7 +236,11 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
                 "summary with degree=2, or use sample()."
             )
         read = gaussian_prior if self.rank is None else independent_prior
-        return read(self.parts[0].held).posterior(self.statistics)
+        held = self.parts[0].held
+        found = read(held).posterior(self.statistics)
+        some = found.free(_PRIOR_DRAWS, rng=np.random.default_rng(0))
+        require_prior_at(held, found.prior.space, some, found.prior.log_density)
+        return found
 
     # -- judging -------------------------------------------------------------------------------
 

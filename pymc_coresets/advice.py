@@ -3,7 +3,9 @@
 import math
 from collections.abc import Iterator, Mapping
 
+from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
+from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.solving.solution import Solution, Status
 
@@ -13,7 +15,6 @@ _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _MANY_DIVERGENCES = 0.01  # of the draws
 _FEW = 10  # observations for each dimension
 _WORTHWHILE = 0.5  # of the observations: more rows than that save nothing
-_BY_GROUP = "Allow more draws or rounds (BlockPursuit(draws=..., max_rounds=...));"
 _EARLY = {Status.INTERRUPTED, Status.SAMPLING_FAILED, Status.OUT_OF_TIME}
 
 
@@ -25,7 +26,7 @@ def limitations(
     size: int,
     tolerance: float | None,
     counts: Mapping[str, int],
-    by_group: bool = False,
+    method: Method,
 ) -> Iterator[str]:
     """Say what limits a coreset, and what to try; nothing where all is well.
 
@@ -43,15 +44,15 @@ def limitations(
         What was asked for, in nats; without it, a whole nat is worth a word.
     counts : mapping of str to int
         What the sampler counted.
-    by_group : bool, default False
-        Whether the rows were chosen group by group.
+    method : Method
+        By which the rows were chosen.
     """
     limit = _NOTICEABLE if tolerance is None else tolerance
     if solution.objective > limit:
         yield (
             f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
             f"the full posterior, and not within {limit:g}. "
-            f"{_BY_GROUP if by_group else _remedy(solution, observations, n_obs, size)}"
+            f"{_remedy(solution, observations, n_obs, size, method)}"
             " check() tells whether what there is is enough."
         )
     elif len(solution.rows) < observations.n_dims:
@@ -112,7 +113,11 @@ def wanted_tolerance(method: Method, *, asked: bool) -> float | None:
     return tolerance if asked or changed else None
 
 
-def _remedy(solution: Solution, observations: Observations, n_obs: int, allowed: int) -> str:
+def _remedy(
+    solution: Solution, observations: Observations, n_obs: int, allowed: int, method: Method
+) -> str:
+    if isinstance(method, BlockPursuit):
+        return "Allow more draws or rounds (BlockPursuit(draws=..., max_rounds=...));"
     if solution.status is Status.OUT_OF_TIME:
         return "Allow a longer time_budget, or reweight the coreset's draws;"
     size, needed = len(solution.rows), rows_of_a_quadratic(observations.n_dims)
@@ -128,6 +133,9 @@ def _remedy(solution: Solution, observations: Observations, n_obs: int, allowed:
             f"rows: allow a larger size than {size}, or reweight the coreset's draws;"
         )
     larger = f"a larger size than {size}, " if size == allowed else ""
+    if not isinstance(method, RiemannianPursuit):
+        allowed_more = f"Allow {larger.removesuffix(', ')}, or use" if larger else "Use"
+        return f"{allowed_more} method='auto', or reweight the coreset's draws;"
     return (
         f"Allow {larger}more draws (RiemannianPursuit(draws=...)), or reweight the coreset's draws;"
     )

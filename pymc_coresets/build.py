@@ -252,7 +252,8 @@ def _settings(observed: Any, dim: Any, allow_local: Any) -> Settings:  # noqa: A
 
 def _collapse(collapse: Any) -> Collapse:  # noqa: ANN401
     if isinstance(collapse, str):
-        one_of("collapse", collapse, ("auto",))
+        if collapse != "auto":
+            raise InvalidOptionError(f"collapse={collapse!r} must be True, False or 'auto'.")
         return "auto"
     return flag("collapse", collapse)
 
@@ -348,7 +349,7 @@ def _warn_of_limits(
         size=job.size,
         tolerance=tolerance,
         counts=job.report.counts,
-        by_group=isinstance(method, BlockPursuit),
+        method=method,
     )
     for message in messages:
         warn_user(message)

@@ -200,9 +200,13 @@ def names_of(name: str, value: Any) -> str | list[str] | None:  # noqa: ANN401
     pymc_coresets.exceptions.InvalidOptionError: observed=1 must be a name, or a list of names.
     (docs: troubleshooting#arguments)
     """
-    if value is None or isinstance(value, str):
+    if value is None or (isinstance(value, str) and value):
         return value
-    if isinstance(value, Sequence) and all(isinstance(item, str) for item in value):
+    if (
+        not isinstance(value, str | bytes)
+        and isinstance(value, Sequence)
+        and all(isinstance(item, str) for item in value)
+    ):
         return list(value)
     raise InvalidOptionError(f"{name}={value!r} must be a name, or a list of names.")
 

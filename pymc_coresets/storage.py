@@ -187,8 +187,9 @@ def write_netcdf(tree: xr.DataTree, path: str | Path) -> None:
     array([2., 3.])
     """
     _need_h5netcdf()
+    given = _path(path)
     try:
-        target = _path(path).resolve()
+        target = given.resolve()
         part = target.with_name(f".{target.name}.{uuid4().hex}.part")
     except ValueError as error:
         raise InvalidOptionError(f"{path} cannot be written: {error}.") from error

@@ -120,9 +120,15 @@ class Observations:
 
     @cached_property
     def n_dims(self) -> int:
-        """Number of free dimensions D, in which a variable that sums to zero has one less."""
-        shapes = self.model.eval_rv_shapes()
-        return sum(math.prod(shapes[value.name]) for value in self.model.value_vars)
+        """Number of free dimensions D of the posterior that the rows determine.
+
+        A variable that sums to zero has one less; values that PyMC imputes are none: no row
+        depends on them.
+        """
+        model, shapes = self.model, self.model.eval_rv_shapes()
+        behind = set(ancestors([model[term.name] for term in self.terms]))
+        values = [model.rvs_to_values[rv] for rv in model.free_RVs if rv in behind]
+        return sum(math.prod(shapes[value.name]) for value in values)
 
 
 def find_observations(

@@ -281,7 +281,8 @@ class _Ratios:
         if self.density is None:
             own = idata["posterior"][_HELD].transpose("chain", "draw").to_numpy().ravel()
         else:
-            own = _usable(self.density(points), (len(points),))
+            with np.errstate(all="ignore"):  # what is not finite is named
+                own = _usable(self.density(points), (len(points),))
         return ratios_by_chain(idata, full - own, impossible=_IMPOSSIBLE)
 
     @cached_property

@@ -158,6 +158,7 @@ def reduced_by_pursuit(
         size=size,
         tolerance=wanted_tolerance(method, asked=False),
         counts=sampler.counts,
+        method=method,
     ):
         warn_user(message)
     return solution, dict(sampler.counts)

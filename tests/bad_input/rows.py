@@ -1,5 +1,6 @@
 """Calls with rows that lie elsewhere: `open_rows`, and what `build_coreset` takes for them."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -27,7 +28,7 @@ _OPEN = {
     "columns": _only({"X": ["x", "y"], "g": "group"}, {"y": "y", "group": "group"}),
     "labels": Argument(
         st.sampled_from([None, {}]),
-        lambda value: value is None or (isinstance(value, dict) and not value),
+        lambda value: value is None or (isinstance(value, Mapping) and not value),
     ),
     "weight": Argument(st.sampled_from([None, "group"]), _is_weight),
     "dim": _only(),
@@ -36,7 +37,9 @@ _ROWS = Argument(st.builds(stage.rows), lambda v: v is None or isinstance(v, Row
 _BUILD = {
     "rows": _ROWS,
     "executor": _only(),
-    "collapse": Argument(st.sampled_from([False, "auto"]), lambda v: not v or flag().accepts(v)),
+    "collapse": Argument(
+        st.sampled_from([False, "auto"]), lambda v: v is False or flag().accepts(v)
+    ),
     "allow_local": Argument(st.just(False), flag().accepts),
     "size": whole(1, stage.N_OBS, optional=True),
     "random_seed": seed(),

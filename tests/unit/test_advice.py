@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pymc_coresets import BlockPursuit, RiemannianPursuit
 from pymc_coresets.advice import limitations
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
@@ -21,7 +22,7 @@ def said(
     n_dims=5,
     n_obs=10_000,
     counts=None,
-    by_group=False,
+    method=None,
 ):
     step = Progress(size=n_rows, objective=objective, heldout_objective=objective, seconds=0.0)
     solution = Solution(
@@ -40,7 +41,7 @@ def said(
             size=size,
             tolerance=0.01,
             counts=counts or {},
-            by_group=by_group,
+            method=method or RiemannianPursuit(),
         )
     )
 
@@ -64,7 +65,7 @@ def test_it_is_said_where_nothing_was_measured():
         ({"size": 100}, ["larger size than 100", "more draws"]),
         ({"status": Status.OUT_OF_TIME}, ["longer time_budget", "ended early"]),
         ({"n_dims": 200}, ["20301 directions", "hardly helps"]),
-        ({"n_dims": 200, "by_group": True}, ["BlockPursuit(draws=..., max_rounds=...)"]),
+        ({"n_dims": 200, "method": BlockPursuit()}, ["BlockPursuit(draws=..., max_rounds=...)"]),
     ],
 )
 def test_a_tolerance_that_was_not_met_comes_with_what_to_try(options, words):

@@ -6,7 +6,7 @@ from typing import Any
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.first_reading import spaced
 from pymc_coresets.rows.sources.cursors import Cursor
-from pymc_coresets.rows.sources.kinds.conversion import table_of
+from pymc_coresets.rows.sources.kinds.conversion import library_of, table_of
 from pymc_coresets.rows.sources.layout import Piece, Segment
 from pymc_coresets.rows.sources.reader import Key, Lies, Reader, SentRows
 from pymc_coresets.rows.sources.tabular import Field, Table
@@ -89,13 +89,16 @@ class IterableReader:
     def _start(self) -> Iterator[Table]:
         source: Callable[[], Any] | Any = self._source
         chunks = source() if callable(source) else source
+        refused = InvalidOptionError(
+            f"The function returned a {type(chunks).__name__}: it must return an iterable of "
+            "chunks, each a mapping from names to arrays or a frame."
+        )
+        if library_of(chunks) == "pytensor":  # its variables seem iterable until they are read
+            raise refused
         try:
             stream = iter(chunks)
         except TypeError:
-            raise InvalidOptionError(
-                f"The function returned a {type(chunks).__name__}: it must return an iterable of "
-                "chunks, each a mapping from names to arrays or a frame."
-            ) from None
+            raise refused from None
         return map(_as_table, stream)
 
 

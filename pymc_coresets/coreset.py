@@ -1,6 +1,6 @@
 """The result: a few weighted rows, and the model in which they stand for all of them."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +16,11 @@ from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.fingerprints import (
+    Fingerprints,
+    compare_fingerprints,
+    fingerprints,
+)
 from pymc_coresets.potentials.kept_rows import likelihood_of_stored, rows_of_dataset
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model
@@ -29,10 +34,7 @@ from pymc_coresets.sampling.stand_in import StandIn
 from pymc_coresets.storage import (
     GROUP,
     ROWS,
-    Fingerprints,
     Settings,
-    compare_fingerprints,
-    fingerprints,
     stored_coreset,
     stored_dataset,
     write_netcdf,
@@ -352,7 +354,8 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         ------
         InvalidDataError
             If the file is missing, damaged, or no coreset's; or if the model has another number
-            of observations, other free variables, or other data in the coreset's rows.
+            of observations, other free variables, another likelihood, or other data in the
+            coreset's rows.
         InvalidOptionError
             If `model` is no model, there is no such backend or it does not go with `executor`, or
             h5netcdf is not installed.
@@ -361,7 +364,8 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         -----
         CoresetWarning
             If the model's data in the other rows have changed: the coreset was chosen for the
-            old data, while `check` compares it with the new.
+            old data, while `check` compares it with the new.  Or if its priors have: then there is
+            no certificate any more.
 
         Examples
         --------
@@ -376,16 +380,15 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         if model is None:
             return cls(**stored, loglikelihood=None)
         loglik = likelihood_of_stored(model, stored, rows, executor, backend=evaluated_by)
-        if stored["data"] is None:
-            found = fingerprints(loglik.observations, stored["indices"])
-            compare_fingerprints(stored["built_from"], found)
-        return cls(**stored, loglikelihood=loglik)
+        found = cls(**stored, loglikelihood=loglik)
+        now = fingerprints(loglik, found._rows(), of_data=found.data is None)
+        return replace(found, **compare_fingerprints(stored["built_from"], now))
 
     @property
     def _fingerprints(self) -> Fingerprints | None:
-        if self.built_from is not None or self.loglikelihood is None or self.data is not None:
+        if self.built_from is not None or self.loglikelihood is None:
             return self.built_from
-        return fingerprints(self.loglikelihood.observations, self.indices)
+        return fingerprints(self.loglikelihood, self._rows(), of_data=self.data is None)
 
     def _whole(self) -> LogLikelihood:
         return required_likelihood(self)

@@ -2,9 +2,9 @@
 
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,21 +14,16 @@ from uuid import uuid4
 import numpy as np
 import xarray as xr
 
-from pymc_coresets.compat.pytensor_api import graph_inputs
 from pymc_coresets.diagnostics.judging import Certificate
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import flag, names_of
-from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.potentials.fingerprints import Fingerprints
 from pymc_coresets.solving.solution import Trace
 
 __all__ = [
     "GROUP",
     "ROWS",
-    "Fingerprints",
     "Settings",
-    "compare_fingerprints",
-    "fingerprints",
     "history_dataset",
     "read_netcdf",
     "stored_coreset",
@@ -41,8 +36,8 @@ __all__ = [
 GROUP, ROWS = "coreset", "rows"
 
 _MARK = b"\npymc_coresets 1 blake2b "  # and the digest of all before it: the end of every file
-_BLOCK_ENTRIES = 2**20
 _COUNTS = ("n_observations", "n_distinct")
+_PRINTS = tuple(field.name for field in fields(Fingerprints))
 _WORDS = ("method", "weighting", "status")
 _MALFORMED = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
 
@@ -53,108 +48,6 @@ class Settings(TypedDict):
     observed: str | list[str] | None
     dim: str | list[str] | None
     allow_local: bool
-
-
-# -- the model that a file belongs to --------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fingerprints:
-    """Digests that tell whether a model is the one that a coreset was built from.
-
-    Parameters
-    ----------
-    selected : str
-        Of the free variables and of the data in the coreset's rows.
-    every : str
-        Of the data in all rows.
-    """
-
-    selected: str
-    every: str
-
-
-def fingerprints(observations: Observations, indices: np.ndarray) -> Fingerprints:
-    """Compute the digests of a model's free variables and of the data of its likelihood.
-
-    They depend on the names and contents of the arrays, not on the order in which the model's graph
-    has them.  One pass over the data, at about a gigabyte per second.
-
-    Parameters
-    ----------
-    observations : Observations
-        What `find_observations` derived from the model.
-    indices : ndarray of int
-        Positions of the coreset's rows in the user's data.
-
-    Returns
-    -------
-    Fingerprints
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm
-    >>> from pymc_coresets.reading.observations import find_observations
-    >>> def digests(y):
-    ...     with pm.Model() as model:
-    ...         pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.array(y))
-    ...     return fingerprints(find_observations(model), np.array([0, 1]))
-    >>> one, other = digests([1.0, 2.0, 3.0]), digests([1.0, 2.0, 4.0])
-    >>> one.selected == other.selected, one.every == other.every
-    (True, False)
-    """
-    kept, used = observations.positions, set(graph_inputs([observations.loglik]))
-    rows = indices if kept is None else np.searchsorted(kept, indices)
-    arrays = [row for row in observations.rows if row.placeholder in used]
-    variables = (f"{name} {shape}".encode() for name, shape in observations.shapes.items())
-    return Fingerprints(
-        selected=_together([*variables, *(_digest(array, rows) for array in arrays)]),
-        every=_together(_digest(array, None) for array in arrays),
-    )
-
-
-def compare_fingerprints(stored: Fingerprints | None, found: Fingerprints) -> None:
-    """Refuse a model that a coreset was not built from; warn where its other rows have changed.
-
-    Parameters
-    ----------
-    stored : Fingerprints, optional
-        Of the model that it was built from.
-    found : Fingerprints
-        Of the model that was given.
-
-    Raises
-    ------
-    InvalidDataError
-        If the free variables or the data in the coreset's rows differ.
-    """
-    if stored is None or found == stored:
-        return
-    if found.selected != stored.selected:
-        raise InvalidDataError(
-            "The model has other free variables, or other data in the coreset's rows, than "
-            "the one that the coreset was built from: give that one."
-        )
-    warn_user(
-        "The model's data have changed in other rows than the coreset's: it was chosen for the "
-        "old data, while check() and reweight() go by the new. Build it again if check() finds "
-        "it wanting."
-    )
-
-
-def _together(parts: Iterable[bytes]) -> str:
-    return blake2b(b"\0".join(sorted(parts)), digest_size=32).hexdigest()
-
-
-def _digest(array: RowArray, rows: np.ndarray | None) -> bytes:
-    """Digest of an array's name, type and rows, whatever their layout in memory."""
-    values = np.moveaxis(array.values, array.axis, 0)
-    values = values if rows is None else values[rows]
-    digest = blake2b(f"{array.name} {values.dtype.str} {values.shape}".encode())
-    step = max(1, _BLOCK_ENTRIES // max(1, values[:1].size))
-    for start in range(0, len(values), step):
-        digest.update(np.ascontiguousarray(values[start : start + step]))
-    return digest.hexdigest().encode()
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -360,7 +253,9 @@ def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
         "history": history,
         "settings": _stored_settings(json.loads(attrs["settings"])),
         "certificate": _stored_certificate(attrs["certificate"]),
-        "built_from": Fingerprints(selected=attrs["selected"], every=attrs["every"])
+        "built_from": Fingerprints(
+            **{field.name: attrs[field.name] for field in fields(Fingerprints)}
+        )
         if "selected" in attrs
         else None,
     }

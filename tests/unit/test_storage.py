@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 from pymc_coresets import Certificate, Coreset, CoresetWarning, build_coreset, storage
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.fingerprints import fingerprints
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.storage import fingerprints, stored_fields, write_netcdf
+from pymc_coresets.storage import stored_fields, write_netcdf
 
 pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
 
@@ -207,8 +209,29 @@ def test_the_layout_of_the_data_in_memory_does_not_matter():
     for data in (wide, np.asfortranarray(wide)):
         with pm.Model() as model:
             pm.Normal("y", pm.Data("x", data) @ pm.Normal("b", shape=3), 1.0, observed=Y)
-        found.append(fingerprints(find_observations(model), np.arange(3)))
+        loglik = LogLikelihood(find_observations(model))
+        found.append(fingerprints(loglik, loglik.source.at(np.arange(3)), of_data=True))
     assert found[0] == found[1]
+
+
+def test_another_likelihood_is_refused(path):
+    """Names, shapes and data are the same; draws of either would be called reliable."""
+    with pm.Model(coords={"obs": range(N)}) as model:
+        mu = pm.Normal("a") * pm.Data("x", X) + pm.Normal("b") * pm.Data("z", Z)
+        pm.Normal("y", mu, 5.0, observed=Y, dims="obs")
+    with pytest.raises(InvalidDataError, match="another likelihood than the one"):
+        Coreset.from_netcdf(path, model)
+
+
+def test_what_was_measured_under_other_priors_is_not_kept(coreset, path):
+    with pm.Model(coords={"obs": range(N)}) as model:
+        mu = pm.Normal("a", 0, 0.1) * pm.Data("x", X) + pm.Normal("b") * pm.Data("z", Z)
+        pm.Normal("y", mu, 1.0, observed=Y, dims="obs")
+    with pytest.warns(CoresetWarning, match="other priors"):
+        found = Coreset.from_netcdf(path, model)
+    assert np.isnan(found.objective)
+    assert found.certificate is None
+    np.testing.assert_array_equal(found.weights, coreset.weights)
 
 
 def test_other_data_in_the_rows_are_refused(coreset, path):

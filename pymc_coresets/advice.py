@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterator, Mapping
 
+from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.solving.solution import Solution, Status
 
-__all__ = ["limitations", "wanted_tolerance"]
+__all__ = ["certificate_of", "limitations", "wanted_tolerance"]
 
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _MANY_DIVERGENCES = 0.01  # of the draws
@@ -55,6 +56,13 @@ def limitations(
             f"{_remedy(solution, observations, n_obs, size, method)}"
             " check() tells whether what there is is enough."
         )
+    elif solution.says_nothing:
+        yield (
+            "The log-likelihood of all rows does not vary over the draws of the coreset's "
+            "posterior: the data say nothing there, and no certificate does. The posterior may be "
+            "improper, as that of separated classes with a flat prior: give all variables a proper "
+            "one."
+        )
     elif len(solution.rows) < observations.n_dims:
         yield (
             f"{len(solution.rows)} rows for {observations.n_dims} free dimensions leave some "
@@ -91,6 +99,20 @@ def limitations(
     if solution.status in _EARLY:
         measured = "" if math.isfinite(solution.objective) else " How good it is was not measured."
         yield f"The construction ended early. {solution.status.value}{measured}"
+
+
+def certificate_of(solution: Solution) -> Certificate | None:
+    """Return what fresh draws say of a coreset; None where they were not made, or say nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_coresets.rows.values import Rows
+    >>> certificate_of(Solution.sampled(Rows(np.array([4]), np.ones(1)), np.array([10.0])))
+    """
+    if solution.log_ratios is None or solution.says_nothing:
+        return None
+    return Certificate.of(solution.log_ratios)
 
 
 def wanted_tolerance(method: Method, *, asked: bool) -> float | None:

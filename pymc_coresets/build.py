@@ -11,9 +11,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.advice import limitations, wanted_tolerance
+from pymc_coresets.advice import certificate_of, limitations, wanted_tolerance
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import (
     InvalidOptionError,
     SamplingError,
@@ -235,7 +234,7 @@ def build_coreset(  # noqa: PLR0913
         loglikelihood=loglik,
         proposal=solution.proposal,
         data=None if rows is None else kept_dataset(loglik, solution.rows, solution.weights),
-        certificate=None if solution.log_ratios is None else Certificate.of(solution.log_ratios),
+        certificate=certificate_of(solution),
     )
 
 

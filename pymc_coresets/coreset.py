@@ -16,7 +16,7 @@ from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fingerprints import (
+from pymc_coresets.potentials.identity import (
     Fingerprints,
     compare_fingerprints,
     fingerprints,

@@ -17,7 +17,7 @@ import xarray as xr
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import flag, names_of
-from pymc_coresets.potentials.fingerprints import Fingerprints
+from pymc_coresets.potentials.identity import Fingerprints
 from pymc_coresets.solving.solution import Trace
 
 __all__ = [

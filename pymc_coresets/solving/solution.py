@@ -215,6 +215,15 @@ class Solution:
     proposal: Any = None
     log_ratios: Vector | None = None
 
+    @property
+    def says_nothing(self) -> bool:
+        """Whether the full posterior is the coreset's to the last bit, although rows were left out.
+
+        So it is where the log-likelihood is constant, as far out in an improper posterior.
+        """
+        chosen = self.status not in {Status.EXACT, Status.UNION}
+        return chosen and self.log_ratios is not None and not np.ptp(self.log_ratios)
+
     @classmethod
     def sampled(cls, rows: Rows, weights: Vector) -> "Solution":
         """Rows that were drawn at random: nothing was measured."""

@@ -6,12 +6,17 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.diagnostics.judging import Certificate
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.advice import certificate_of
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import check_rows, likelihood_of_rows, template_of_rows
+from pymc_coresets.potentials.from_rows import (
+    check_rows,
+    likelihood_of_rows,
+    named_arrays,
+    template_of_rows,
+)
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
@@ -62,6 +67,11 @@ def with_new_rows(
     part = Part.of(coreset)
     new = _new_rows(full_model(model), part, rows, executor, rng.spawn(1)[0])
     _require_same_model(part, new, rng.spawn(1)[0])
+    if coreset.data is None and rows is None and _begins_with(part, new):
+        warn_user(
+            f"The first {part.n_rows} rows of the model are those that the coreset was built from, "
+            "and count twice now: give the new rows alone, or build a coreset of all of them."
+        )
     source = _extended(part, new)
     limit = chosen.default_size(new.n_dims, source.n_rows) if size is None else size
     counts: dict[str, Any] = {}
@@ -72,7 +82,6 @@ def with_new_rows(
     loglik, n_new = new.reading(source), round(new.total_weight)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     ancestry = before.extended(n_new, solution.objective)
-    ratios = solution.log_ratios
     return {
         "indices": solution.rows.positions,
         "weights": solution.weights,
@@ -88,7 +97,7 @@ def with_new_rows(
         "data": kept_dataset(loglik, solution.rows, solution.weights),
         "built_from": None,
         "proposal": solution.proposal,
-        "certificate": None if ratios is None else Certificate.of(ratios),
+        "certificate": certificate_of(solution),
     }
 
 
@@ -128,6 +137,15 @@ def _require_same_model(part: Part, new: LogLikelihood, rng: np.random.Generator
             "The model of the new rows has another likelihood than that of the coreset: the rows "
             "of the coreset have other log-likelihoods there."
         )
+
+
+def _begins_with(part: Part, new: LogLikelihood) -> bool:
+    """Say whether the new rows begin with all that the coreset stands for."""
+    if new.observations.n_obs < part.n_rows:
+        return False
+    old = named_arrays(part.template.observations, part.template.in_memory.all)
+    given = named_arrays(new.observations, new.in_memory.all)
+    return all(np.array_equal(array, given[name][: len(array)]) for name, array in old.items())
 
 
 def _extended(part: Part, new: LogLikelihood) -> ExtendedRows | AppendedRows:

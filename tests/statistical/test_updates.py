@@ -355,6 +355,11 @@ def test_incompatible_models_are_refused(first, model, error, words):
         first.extend(model)
 
 
+def test_rows_that_are_given_again_are_said_to_count_twice(first):
+    with pytest.warns(CoresetWarning, match="count twice"):
+        assert first.extend(first.full_model, size=40, random_seed=1).n_observations == 2 * N
+
+
 def test_rows_that_do_not_fit_are_refused(first):
     with pm.Model() as model:
         x, y = pm.Data("x", np.ones((30, 2))), pm.Data("y", Y[1, :30])

@@ -1,19 +1,20 @@
 """What is said of a coreset, and what is not."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pymc_coresets import BlockPursuit, RiemannianPursuit
-from pymc_coresets.advice import limitations
+from pymc_coresets.advice import certificate_of, limitations
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
 FINE = Status.TOLERANCE_REACHED
 
 
-def said(
+def said(  # noqa: PLR0913 - each is what one message depends on
     *,
     n_rows=100,
     objective=0.001,
@@ -23,6 +24,7 @@ def said(
     n_obs=10_000,
     counts=None,
     method=None,
+    log_ratios=None,
 ):
     step = Progress(size=n_rows, objective=objective, heldout_objective=objective, seconds=0.0)
     solution = Solution(
@@ -31,6 +33,7 @@ def said(
         history=Trace.of([step]),
         status=status,
         objective=objective,
+        log_ratios=log_ratios,
     )
     observations = SimpleNamespace(n_dims=n_dims, local=(), unselected=())
     return " ".join(
@@ -55,6 +58,16 @@ def test_nothing_is_said_where_all_is_well():
 
 def test_it_is_said_where_nothing_was_measured():
     assert "was not measured" in said(objective=np.nan, status=Status.ITERATION_LIMIT)
+
+
+def test_ratios_without_any_spread_certify_nothing_unless_all_rows_were_kept():
+    """As where separated classes have an improper posterior: all log-likelihoods are zero."""
+    ratios = np.zeros(400)
+    assert "does not vary" in said(log_ratios=ratios, objective=0.0)
+    assert "does not vary" not in said(log_ratios=ratios, objective=0.0, status=Status.EXACT)
+    chosen = Solution.sampled(Rows(np.arange(3), np.ones(3)), np.ones(3))
+    assert certificate_of(replace(chosen, log_ratios=ratios)) is None
+    assert certificate_of(replace(chosen, log_ratios=1e-12 * np.arange(400.0))).reliable
 
 
 @pytest.mark.parametrize(

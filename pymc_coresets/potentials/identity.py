@@ -169,15 +169,19 @@ def _densities(loglik: LogLikelihood, rows: Rows) -> str:
 
 def _same_densities(one: str, other: str) -> tuple[bool, bool]:
     """Say whether the potentials of the rows are the same, and whether all else is."""
-    pairs = [(np.array(a), np.array(b)) for a, b in zip(_read(one), _read(other), strict=True)]
     rows, prior = (
         a.shape == b.shape
         and bool(np.allclose(a, b, rtol=_RELATIVE, atol=_ABSOLUTE, equal_nan=True))
-        for a, b in pairs
+        for a, b in zip(_read(one), _read(other), strict=True)
     )
     return rows, prior
 
 
-def _read(text: str) -> tuple[Any, Any]:
-    found = json.loads(text)
-    return found["rows"], found["prior"]
+def _read(text: str) -> tuple[np.ndarray, ...]:
+    try:
+        found = json.loads(text)
+        return tuple(np.array(found[name], dtype=float) for name in ("rows", "prior"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidDataError(
+            f"This is no file of a coreset: its densities are {error}."
+        ) from error

@@ -65,7 +65,7 @@ def term_names(
     Raises
     ------
     UnsupportedModelError
-        If there are none.
+        If there are none, or the model has no such dimension.
 
     Examples
     --------
@@ -75,6 +75,11 @@ def term_names(
     >>> term_names(model, None, ())
     ['y']
     """
+    for name in dim:
+        if name not in model.coords:
+            raise UnsupportedModelError(
+                f"dim={name!r} is not a dimension of the model. It has {list(model.coords)!r}."
+            )
     dims = model.named_vars_to_dims
     available = [v.name for v in (*model.observed_RVs, *model.potentials)]
     if observed is not None:
@@ -106,11 +111,6 @@ def term_names(
 
 
 def _with_dims(model: pm.Model, available: Sequence[str], dim: tuple[str, ...]) -> list[str]:
-    for name in dim:
-        if name not in model.coords:
-            raise UnsupportedModelError(
-                f"dim={name!r} is not a dimension of the model. It has {list(model.coords)!r}."
-            )
     one = len(dim) == 1
     own = model.named_vars_to_dims
     found = {n: own.get(n) or () if one else dims_of_data(model, n) for n in available}

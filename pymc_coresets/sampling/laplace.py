@@ -24,6 +24,7 @@ _NEGLIGIBLE = 1e-10  # nats that a Newton step still promises
 _MOVED = 1e-2  # posterior standard deviations
 _GRADIENTS_ON_RIDGES = 10_000
 _ROUGH_STEP = 1e-4  # in units of the unconstrained space, for a first guess of each scale
+_MOST_KINKS, _KINK = 20, 0.25  # a scale further, a smooth curvature is no such part of itself
 _MOST_SHRINKINGS = 5  # of it, to a hundredth each time
 _STEEPEST = 1e100  # curvature: no scale is 1e-50, and the search multiplies and squares it
 
@@ -230,6 +231,15 @@ def _negative_hessian(space: Unconstrained, x: np.ndarray) -> np.ndarray:
         rough[coarse] /= 100
         diagonal[coarse] = _differences(space, x, rough, coarse)[:, coarse].diagonal()
     steps = np.where(diagonal > 0, 1e-2 / np.sqrt(np.maximum(diagonal, 1e-12)), 1e-2)
+    for _ in range(_MOST_KINKS):
+        # Where the gradient jumps, its difference over a small step is that of one row.
+        wide = np.where(diagonal > 0, 1 / np.sqrt(np.maximum(diagonal, 1e-12)), 1e-2)
+        beyond = _differences(space, x, wide, every).diagonal()
+        kinked = (diagonal > 0) & (beyond > 0) & (beyond < _KINK * diagonal)
+        if not kinked.any():
+            break
+        diagonal = np.where(kinked, beyond, diagonal)
+        steps = np.where(kinked, 1 / np.sqrt(np.maximum(diagonal, 1e-300)), steps)
     hessian = _differences(space, x, steps, every)
     symmetric: np.ndarray = (hessian + hessian.T) / 2
     return symmetric

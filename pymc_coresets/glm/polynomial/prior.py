@@ -165,7 +165,6 @@ def require_prior_at(
     space: Unconstrained,
     z: np.ndarray,
     log_density: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    remedy: str = _REMEDY,
 ) -> None:
     """Refuse a prior that is another one at some points than where it was read.
 
@@ -179,7 +178,6 @@ def require_prior_at(
         Where the posterior lies.
     log_density : callable
         Of the prior that was read, at such points, less that at another one.
-    remedy : str
 
     Raises
     ------
@@ -197,7 +195,7 @@ def require_prior_at(
         raise UnsupportedModelError(
             f"There is no closed form: at {np.mean(~same):.0%} of its draws the prior, or another "
             "term of the model such as a pm.Potential, is not the Gaussian one that it is near "
-            f"zero. {remedy}"
+            f"zero. {_REMEDY}"
         )
 
 

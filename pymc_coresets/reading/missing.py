@@ -10,9 +10,25 @@ from pymc_coresets.compat.pytensor_api import AdvancedIncSubtensor, ancestors
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 
-__all__ = ["common_positions", "dims_of_data"]
+__all__ = ["common_positions", "dims_of_data", "imputed_names"]
 
 _SUFFIX = "_observed"  # PyMC's name for the part of a variable that is not missing
+
+
+def imputed_names(model: pm.Model) -> set[str]:
+    """Name the free variables that stand for missing values: no row depends on them.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
+    >>> imputed_names(model)
+    set()
+    """
+    observed = [v.name for v in model.observed_RVs if v.name.endswith(_SUFFIX)]
+    names = {f"{name.removesuffix(_SUFFIX)}_unobserved" for name in observed}
+    return names & {v.name for v in model.free_RVs}
 
 
 def common_positions(model: pm.Model, names: Sequence[str]) -> np.ndarray | None:

@@ -20,7 +20,7 @@ from pymc_coresets.reading.cells.matrices import long_terms
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import has_randomness, parameter_inputs, plain_graphs
-from pymc_coresets.reading.missing import common_positions, dims_of_data
+from pymc_coresets.reading.missing import common_positions, dims_of_data, imputed_names
 from pymc_coresets.reading.pushdown import Pushdown, RowArray
 from pymc_coresets.reading.sums.splitting import (
     SplitSum,
@@ -126,8 +126,8 @@ class Observations:
         depends on them.
         """
         model, shapes = self.model, self.model.eval_rv_shapes()
-        behind = set(ancestors([model[term.name] for term in self.terms]))
-        values = [model.rvs_to_values[rv] for rv in model.free_RVs if rv in behind]
+        imputed = imputed_names(model)
+        values = [model.rvs_to_values[rv] for rv in model.free_RVs if rv.name not in imputed]
         return sum(math.prod(shapes[value.name]) for value in values)
 
 

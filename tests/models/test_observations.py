@@ -208,3 +208,13 @@ def test_free_dimensions_are_those_of_the_unconstrained_space():
     observations = find_observations(model)
     assert observations.n_dims == 4 + 4 + 1 + 1
     assert observations.shapes["zero_sum"] == (5,)
+
+
+@pytest.mark.filterwarnings("ignore:Data in y contains missing values")
+def test_imputed_values_are_no_dimensions_that_rows_determine():
+    y = np.arange(50.0)
+    y[::5] = np.nan
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu"), pm.HalfNormal("s"), observed=y)
+    assert model.initial_point()["y_unobserved"].shape == (10,)
+    assert find_observations(model).n_dims == 2

@@ -30,7 +30,7 @@ from pymc_coresets.sampling.stand_in import StandIn
 __all__ = ["PolynomialSummary"]
 
 _CHAINS, _CLOSED_FORM_DRAWS = 4, 500
-_PRIOR_DRAWS = 400  # at which the prior is compared with what was read of it
+_PRIOR_DRAWS, _PRIOR_ENTRIES = 400, 2**19  # at which the prior is compared with what was read
 _REACH_DRAWS = 64  # at which the predictors of all rows are computed
 
 
@@ -238,7 +238,8 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         read = gaussian_prior if self.rank is None else independent_prior
         held = self.parts[0].held
         found = read(held).posterior(self.statistics)
-        some = found.free(_PRIOR_DRAWS, rng=np.random.default_rng(0))
+        n_draws = min(_PRIOR_DRAWS, max(2, _PRIOR_ENTRIES // found.prior.space.n_dims))
+        some = found.free(n_draws, rng=np.random.default_rng(0))
         require_prior_at(held, found.prior.space, some, found.prior.log_density)
         return found
 

@@ -28,7 +28,8 @@ def imputed_names(model: pm.Model) -> set[str]:
     """
     observed = [v.name for v in model.observed_RVs if v.name.endswith(_SUFFIX)]
     names = {f"{name.removesuffix(_SUFFIX)}_unobserved" for name in observed}
-    return names & {v.name for v in model.free_RVs}
+    behind = {v.name for v in ancestors(model.observed_RVs)}  # others may have such names
+    return names.intersection(v.name for v in model.free_RVs) - behind
 
 
 def common_positions(model: pm.Model, names: Sequence[str]) -> np.ndarray | None:

@@ -197,6 +197,7 @@ def test_names_like_those_of_an_imputation():
         pm.Normal("y_observed", m, 1.0, observed=REAL)
         pm.Deterministic("y", 2 * m)
     assert find_observations(model).positions is None
+    assert find_observations(model).n_dims == 1
 
 
 def test_free_dimensions_are_those_of_the_unconstrained_space():

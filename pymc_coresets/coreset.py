@@ -280,7 +280,8 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         >>> list(coreset.to_datatree().children)
         ['coreset', 'history']
         """
-        prints = self._fingerprints
+        known = self.loglikelihood is not None and self.built_from is None
+        prints = self._fingerprints if known else self.built_from
         dataset = stored_dataset(vars(self)).assign_attrs({} if prints is None else asdict(prints))
         kept = {} if self.data is None else {ROWS: self.data}
         tree = xr.DataTree.from_dict({GROUP: dataset, "history": self.history} | kept)
@@ -381,14 +382,13 @@ class Coreset(Updatable, Readable, StandIn[Check]):
             return cls(**stored, loglikelihood=None)
         loglik = likelihood_of_stored(model, stored, rows, executor, backend=evaluated_by)
         found = cls(**stored, loglikelihood=loglik)
-        now = fingerprints(loglik, found._rows(), of_data=found.data is None)
-        return replace(found, **compare_fingerprints(stored["built_from"], now))
+        if found.built_from is None:
+            return found
+        return replace(found, **compare_fingerprints(found.built_from, found._fingerprints))
 
     @property
-    def _fingerprints(self) -> Fingerprints | None:
-        if self.built_from is not None or self.loglikelihood is None:
-            return self.built_from
-        return fingerprints(self.loglikelihood, self._rows(), of_data=self.data is None)
+    def _fingerprints(self) -> Fingerprints:
+        return fingerprints(self._whole(), self._rows(), of_data=self.data is None)
 
     def _whole(self) -> LogLikelihood:
         return required_likelihood(self)

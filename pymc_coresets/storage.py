@@ -253,9 +253,7 @@ def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
         "history": history,
         "settings": _stored_settings(json.loads(attrs["settings"])),
         "certificate": _stored_certificate(attrs["certificate"]),
-        "built_from": Fingerprints(
-            **{field.name: attrs[field.name] for field in fields(Fingerprints)}
-        )
+        "built_from": Fingerprints(**{name: attrs[name] for name in _PRINTS})
         if "selected" in attrs
         else None,
     }

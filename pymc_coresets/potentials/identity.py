@@ -13,6 +13,7 @@ from pymc_coresets.compat.pytensor_api import graph_inputs
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.remainder import remainder_density
+from pymc_coresets.potentials.sameness import Probe
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
@@ -21,7 +22,6 @@ __all__ = ["Fingerprints", "compare_fingerprints", "fingerprints"]
 
 _BLOCK_ENTRIES = 2**20
 _N_POINTS, _N_ROWS = 4, 20  # at which densities are compared
-_RELATIVE, _ABSOLUTE = 1e-5, 1e-6  # kinds of processors, versions of libraries, and float32 differ
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +90,12 @@ def fingerprints(loglik: LogLikelihood, rows: Rows, *, of_data: bool) -> Fingerp
     )
 
 
-def compare_fingerprints(stored: Fingerprints | None, found: Fingerprints) -> dict[str, Any]:
+def compare_fingerprints(stored: Fingerprints, found: Fingerprints) -> dict[str, Any]:
     """Refuse a model that a coreset was not built from; warn of what has changed beside its rows.
 
     Parameters
     ----------
-    stored : Fingerprints, optional
+    stored : Fingerprints
         Of the model that it was built from.
     found : Fingerprints
         Of the model that was given.
@@ -110,14 +110,12 @@ def compare_fingerprints(stored: Fingerprints | None, found: Fingerprints) -> di
     InvalidDataError
         If the free variables, the data in the coreset's rows, or their likelihood differ.
     """
-    if stored is None:
-        return {}
     if found.selected != stored.selected:
         raise InvalidDataError(
             "The model has other free variables, or other data in the coreset's rows, than "
             "the one that the coreset was built from: give that one."
         )
-    same_rows, same_prior = _same_densities(stored.densities, found.densities)
+    same_rows, same_prior = _read(stored.densities).same(_read(found.densities))
     if not same_rows:
         raise InvalidDataError(
             "The model has another likelihood than the one that the coreset was built from, or its "
@@ -159,28 +157,16 @@ def _densities(loglik: LogLikelihood, rows: Rows) -> str:
     points = np.zeros((_N_POINTS, space.n_dims))
     for _, columns in sorted(space.columns.items()):
         points[:, columns.ravel()] = 0.5 * rng.standard_normal((_N_POINTS, columns.size))
-    some = rows.take(slice(0, _N_ROWS))
     density = remainder_density(loglik.observations, space)
-    with np.errstate(all="ignore"):
-        values = loglik.matrix(space.constrain(points), some, finite=False)
-        found = {"rows": values.tolist(), "prior": [density(x) for x in points]}
-    return json.dumps(found)
+    some, draws = rows.take(slice(0, _N_ROWS)), space.constrain(points)
+    found = Probe.of(loglik, some, draws, lambda _: density(points))
+    return json.dumps({"rows": found.rows.tolist(), "prior": found.prior.tolist()})
 
 
-def _same_densities(one: str, other: str) -> tuple[bool, bool]:
-    """Say whether the potentials of the rows are the same, and whether all else is."""
-    rows, prior = (
-        a.shape == b.shape
-        and bool(np.allclose(a, b, rtol=_RELATIVE, atol=_ABSOLUTE, equal_nan=True))
-        for a, b in zip(_read(one), _read(other), strict=True)
-    )
-    return rows, prior
-
-
-def _read(text: str) -> tuple[np.ndarray, ...]:
+def _read(densities: str) -> Probe:
     try:
-        found = json.loads(text)
-        return tuple(np.array(found[name], dtype=float) for name in ("rows", "prior"))
+        found = json.loads(densities)
+        return Probe(**{name: np.array(found[name], dtype=float) for name in ("rows", "prior")})
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidDataError(
             f"This is no file of a coreset: its densities are {error}."

@@ -1,6 +1,8 @@
 """Whether two models are the same for some rows, by their values at random points."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["arranged", "differing_row", "points_of", "same_priors"]
+__all__ = ["Probe", "arranged", "differing_row", "points_of", "same_priors"]
 
 
 def points_of(loglik: LogLikelihood, rng: np.random.Generator) -> Draws:
@@ -107,12 +109,53 @@ def same_priors(first: LogLikelihood, second: LogLikelihood, rng: np.random.Gene
     order = np.empty(spaces[0].n_dims, dtype=np.int64)
     for name, columns in other.items():
         order[columns.ravel()] = own[name].ravel()
-    values = []
-    for each, space, at in zip((first, second), spaces, (points, points[:, order]), strict=True):
-        density = remainder_density(each.observations, space)
-        values.append([density(x) for x in at])
-    one_prior, other_prior = map(np.array, values)
+    one_prior, other_prior = (
+        remainder_density(each.observations, space)(at)
+        for each, space, at in zip((first, second), spaces, (points, points[:, order]), strict=True)
+    )
     return bool(_close(one_prior, other_prior).all())
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Probe:
+    """Some log-densities of a model, in nats: enough to tell it later from another one.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n_rows, n_draws)
+        Potentials of some rows at some draws.
+    prior : ndarray of shape (n_draws,)
+        The log-density of all else there.
+
+    Examples
+    --------
+    >>> one = Probe(rows=np.zeros((1, 2)), prior=np.zeros(2))
+    >>> one.same(Probe(rows=np.zeros((1, 2)), prior=np.ones(2)))
+    (True, False)
+    """
+
+    rows: np.ndarray
+    prior: np.ndarray
+
+    @classmethod
+    def of(
+        cls, loglik: LogLikelihood, rows: Rows, draws: Draws, prior: Callable[[Draws], np.ndarray]
+    ) -> Self:
+        """Evaluate a model; its draws may be impossible."""
+        with np.errstate(all="ignore"):
+            return cls(rows=loglik.matrix(draws, rows, finite=False), prior=prior(draws))
+
+    def same(self, other: "Probe") -> tuple[bool, bool]:
+        """Say whether the rows' potentials are the same, and whether all else is.
+
+        Kinds of processors, versions of libraries, and float32 differ.
+        """
+        rows, prior = (
+            one.shape == two.shape
+            and bool(np.allclose(one, two, rtol=1e-5, atol=1e-6, equal_nan=True))
+            for one, two in ((self.rows, other.rows), (self.prior, other.prior))
+        )
+        return rows, prior
 
 
 def _close(one: np.ndarray, other: np.ndarray, *, slack: float = 0.0) -> np.ndarray:

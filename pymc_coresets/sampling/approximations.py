@@ -276,8 +276,7 @@ class _Ratios:
         draws = Draws.of(idata, self.loglik.observations.shapes)
         points = self._points(draws)
         with np.errstate(all="ignore"):  # such draws are refused below
-            rest = np.array([self._rest(x) for x in points])
-            full = self.loglik.look(draws).total + rest
+            full = self.loglik.look(draws).total + self._rest(points)
         if self.density is None:
             own = idata["posterior"][_HELD].transpose("chain", "draw").to_numpy().ravel()
         else:
@@ -286,7 +285,7 @@ class _Ratios:
         return ratios_by_chain(idata, full - own, impossible=_IMPOSSIBLE)
 
     @cached_property
-    def _rest(self) -> Callable[[np.ndarray], float]:
+    def _rest(self) -> Callable[[np.ndarray], np.ndarray]:
         return remainder_density(self.loglik.observations, self.space)
 
     def _points(self, draws: Draws) -> np.ndarray:

@@ -205,7 +205,7 @@ class Growth:
         observations = self.template.observations
         space = Unconstrained(observations.model)
         density = remainder_density(observations, space)
-        return lambda draws: np.array([density(x) for x in space.free(draws)])
+        return lambda draws: density(space.free(draws))
 
     # -- states --------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
+from pymc_coresets.potentials.sameness import Probe
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.source import LookPart
 from pymc_coresets.rows.streamed import AbsentRows
@@ -45,9 +46,14 @@ def tree_of_state(state: StreamState, growth: Growth, settings: Settings) -> xr.
     """Return all that is kept of a stream, without the model."""
     rows = growth.template.reading(AbsentRows(state.n_rows, state.total_weight))
     epoch, seen = state.epoch, state.seen
+    probe = _probe(growth, epoch.draws, seen.candidates)
     stream = xr.Dataset(
-        {"origin": ("draw", epoch.origin), "total": ("draw", seen.total)}
-        | _probed(growth, epoch.draws, seen.candidates),
+        {
+            "origin": ("draw", epoch.origin),
+            "total": ("draw", seen.total),
+            "prior_probe": ("probed_draw", probe.prior),
+            "row_probe": (("probed_row", "probed_draw"), probe.rows),
+        },
         attrs={name: getattr(state, name) for name in _COUNTS}
         | {name: getattr(epoch, name) for name in _OF_EPOCH}
         | {
@@ -124,7 +130,8 @@ def state_of_tree(tree: xr.DataTree, growth: Growth) -> StreamState:
         weights = stored["weight"].to_numpy()
     draws = {str(n): v.to_numpy() for n, v in tree["draws"].to_dataset().data_vars.items()}
     values = Draws.of(draws, template.shapes)
-    _require_same_densities(stream, _probed(growth, values, candidates))
+    kept_probe = Probe(rows=stream["row_probe"].to_numpy(), prior=stream["prior_probe"].to_numpy())
+    _require_same(kept_probe, _probe(growth, values, candidates))
     return StreamState(
         **{name: kind(attrs[name]) for name, kind in _COUNTS.items()},
         epoch=Epoch(
@@ -147,22 +154,16 @@ def state_of_tree(tree: xr.DataTree, growth: Growth) -> StreamState:
     )
 
 
-def _probed(growth: Growth, draws: Draws, candidates: Rows) -> dict[str, Any]:
-    """Return log-densities of the prior, and of a few rows, at a few draws."""
+def _probe(growth: Growth, draws: Draws, candidates: Rows) -> Probe:
     some, rows = draws.take(slice(0, _PROBES)), candidates.take(slice(0, _PROBES))
-    return {
-        "prior_probe": ("probed_draw", growth.prior(some)),
-        "row_probe": (
-            ("probed_row", "probed_draw"),
-            growth.template.matrix(some, rows, finite=False),
-        ),
-    }
+    return Probe.of(growth.template, rows, some, growth.prior)
 
 
-def _require_same_densities(stream: xr.Dataset, probed: Mapping[str, Any]) -> None:
+def _require_same(kept: Probe, found: Probe) -> None:
     """Refuse a model with other densities than those that went into the stream's sums."""
-    for name, what in {"prior_probe": "priors", "row_probe": "likelihoods"}.items():
-        if not np.allclose(stream[name], probed[name][1], rtol=1e-5, atol=1e-6, equal_nan=True):
+    same_rows, same_prior = kept.same(found)
+    for same, what in ((same_prior, "priors"), (same_rows, "likelihoods")):
+        if not same:
             raise InvalidDataError(
                 f"The model has other {what} than the stream's: its sums would mix the two. "
                 "Give the model that the stream was begun with."

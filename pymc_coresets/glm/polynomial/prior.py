@@ -183,8 +183,7 @@ def require_prior_at(
     ------
     UnsupportedModelError
     """
-    density = remainder_density(found.observations, space)
-    values = np.array([density(x) for x in z])
+    values = remainder_density(found.observations, space)(z)
     expected = log_density(z, z.mean(axis=0))
     size = np.abs(expected) + np.abs(expected).max() + np.abs(values)
     difference = values - expected

@@ -170,7 +170,7 @@ def _climb_along_ridges(space: Unconstrained, x: np.ndarray) -> np.ndarray:
     """
 
     def curvature(x: np.ndarray) -> np.ndarray:
-        hessian = _negative_hessian(space, x)
+        hessian = _negative_hessian(space, x, kinks=False)
         if not (np.abs(hessian) < _STEEPEST).all():
             raise SamplingError(f"The posterior has no mode: {_REMEDY}")
         return hessian
@@ -207,7 +207,7 @@ def _polish(space: Unconstrained, x: np.ndarray, factor: np.ndarray) -> np.ndarr
 
 
 def _cholesky(space: Unconstrained, x: np.ndarray) -> np.ndarray:
-    hessian = _negative_hessian(space, x)
+    hessian = _negative_hessian(space, x, kinks=True)
     if np.isfinite(hessian).all():
         try:
             return np.asarray(cholesky(hessian, lower=True))
@@ -219,10 +219,24 @@ def _cholesky(space: Unconstrained, x: np.ndarray) -> np.ndarray:
     )
 
 
-def _negative_hessian(space: Unconstrained, x: np.ndarray) -> np.ndarray:
-    """Central differences of the gradient, with steps of a small part of each scale (O(D) each)."""
-    rough, every = np.full(space.n_dims, _ROUGH_STEP), np.arange(space.n_dims)
-    diagonal = np.diag(_differences(space, x, rough, every)).copy()
+def _negative_hessian(space: Unconstrained, x: np.ndarray, *, kinks: bool) -> np.ndarray:
+    """Central differences of the gradient, with steps of a small part of each scale (O(D) each).
+
+    With `kinks` the steps are whole scales where the gradient jumps.
+    """
+    diagonal = _local_curvature(space, x)
+    steps = 1e-2 * _scales(diagonal)
+    if kinks:
+        steps = _steps_beyond_kinks(space, x, diagonal, steps)
+    hessian = _differences(space, x, steps, np.arange(space.n_dims))
+    symmetric: np.ndarray = (hessian + hessian.T) / 2
+    return symmetric
+
+
+def _local_curvature(space: Unconstrained, x: np.ndarray) -> np.ndarray:
+    """Return roughly the diagonal of the negative Hessian, from steps well within a scale."""
+    rough = np.full(space.n_dims, _ROUGH_STEP)
+    diagonal = _differences(space, x, rough, np.arange(space.n_dims)).diagonal().copy()
     for _ in range(_MOST_SHRINKINGS):
         # A step of a scale or more says nothing of the curvature, and may overflow.
         coarse = np.flatnonzero(~(np.abs(diagonal) * rough**2 <= 1.0))
@@ -230,19 +244,30 @@ def _negative_hessian(space: Unconstrained, x: np.ndarray) -> np.ndarray:
             break
         rough[coarse] /= 100
         diagonal[coarse] = _differences(space, x, rough, coarse)[:, coarse].diagonal()
-    steps = np.where(diagonal > 0, 1e-2 / np.sqrt(np.maximum(diagonal, 1e-12)), 1e-2)
+    return diagonal
+
+
+def _scales(diagonal: np.ndarray) -> np.ndarray:
+    """Return a standard deviation for each curvature; one where that is not positive."""
+    return np.where(diagonal > 0, 1 / np.sqrt(np.maximum(diagonal, 1e-12)), 1.0)
+
+
+def _steps_beyond_kinks(
+    space: Unconstrained, x: np.ndarray, diagonal: np.ndarray, steps: np.ndarray
+) -> np.ndarray:
+    """Lengthen the steps to a scale where the curvature a scale away is but a part of the local.
+
+    Where the gradient jumps, its difference over a small step is that of one row.
+    """
+    every = np.arange(space.n_dims)
     for _ in range(_MOST_KINKS):
-        # Where the gradient jumps, its difference over a small step is that of one row.
-        wide = np.where(diagonal > 0, 1 / np.sqrt(np.maximum(diagonal, 1e-12)), 1e-2)
-        beyond = _differences(space, x, wide, every).diagonal()
+        beyond = _differences(space, x, _scales(diagonal), every).diagonal()
         kinked = (diagonal > 0) & (beyond > 0) & (beyond < _KINK * diagonal)
         if not kinked.any():
             break
         diagonal = np.where(kinked, beyond, diagonal)
-        steps = np.where(kinked, 1 / np.sqrt(np.maximum(diagonal, 1e-300)), steps)
-    hessian = _differences(space, x, steps, every)
-    symmetric: np.ndarray = (hessian + hessian.T) / 2
-    return symmetric
+        steps = np.where(kinked, _scales(diagonal), steps)
+    return steps
 
 
 def _differences(

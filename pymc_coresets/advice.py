@@ -48,32 +48,7 @@ def limitations(
     method : Method
         By which the rows were chosen.
     """
-    limit = _NOTICEABLE if tolerance is None else tolerance
-    if solution.objective > limit:
-        yield (
-            f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
-            f"the full posterior, and not within {limit:g}. "
-            f"{_remedy(solution, observations, n_obs, size, method)}"
-            " check() tells whether what there is is enough."
-        )
-    elif solution.says_nothing:
-        yield (
-            "The log-likelihood of all rows does not vary over the draws of the coreset's "
-            "posterior: the data say nothing there, and no certificate does. The posterior may be "
-            "improper, as that of separated classes with a flat prior: give all variables a proper "
-            "one."
-        )
-    elif len(solution.rows) < observations.n_dims:
-        yield (
-            f"{len(solution.rows)} rows for {observations.n_dims} free dimensions leave some "
-            "directions to the prior alone, where the estimated divergence means little: allow "
-            f"a size of {2 * observations.n_dims} at least."
-        )
-    if tolerance is not None and math.isnan(solution.objective) and solution.status not in _EARLY:
-        yield (
-            f"Whether the coreset is within {tolerance:g} nats of the full posterior was not "
-            "measured, because its own could not be sampled: check() its draws."
-        )
+    yield from _of_rows(solution, observations, n_obs, size, tolerance, method)
     n_draws, n_divergences = counts.get("n_sampler_draws", 0), counts.get("n_divergences", 0)
     if n_divergences > _MANY_DIVERGENCES * n_draws:
         yield (
@@ -99,6 +74,43 @@ def limitations(
     if solution.status in _EARLY:
         measured = "" if math.isfinite(solution.objective) else " How good it is was not measured."
         yield f"The construction ended early. {solution.status.value}{measured}"
+
+
+def _of_rows(
+    solution: Solution,
+    observations: Observations,
+    n_obs: int,
+    size: int,
+    tolerance: float | None,
+    method: Method,
+) -> Iterator[str]:
+    """Say what was measured of the chosen rows, where that is not enough."""
+    limit = _NOTICEABLE if tolerance is None else tolerance
+    if solution.objective > limit:
+        remedy = _remedy(solution, observations, n_obs, size, method)
+        yield (
+            f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
+            f"the full posterior, and not within {limit:g}. {remedy} check() tells whether what "
+            "there is is enough."
+        )
+    elif solution.says_nothing:
+        yield (
+            "The log-likelihood of all rows does not vary over the draws of the coreset's "
+            "posterior: the data say nothing there, and no certificate does. The posterior may be "
+            "improper, as that of separated classes with a flat prior: give all variables a proper "
+            "one."
+        )
+    elif len(solution.rows) < observations.n_dims:
+        yield (
+            f"{len(solution.rows)} rows for {observations.n_dims} free dimensions leave some "
+            "directions to the prior alone, where the estimated divergence means little: allow "
+            f"a size of {2 * observations.n_dims} at least."
+        )
+    if tolerance is not None and math.isnan(solution.objective) and solution.status not in _EARLY:
+        yield (
+            f"Whether the coreset is within {tolerance:g} nats of the full posterior was not "
+            "measured, because its own could not be sampled: check() its draws."
+        )
 
 
 def certificate_of(solution: Solution) -> Certificate | None:
@@ -154,10 +166,10 @@ def _remedy(
             f"A quadratic log-posterior in {observations.n_dims} dimensions takes up to {needed} "
             f"rows: allow a larger size than {size}, or reweight the coreset's draws;"
         )
-    larger = f"a larger size than {size}, " if size == allowed else ""
     if not isinstance(method, RiemannianPursuit):
-        allowed_more = f"Allow {larger.removesuffix(', ')}, or use" if larger else "Use"
-        return f"{allowed_more} method='auto', or reweight the coreset's draws;"
+        way = f"Allow a larger size than {size}, or use" if size == allowed else "Use"
+        return f"{way} method='auto', or reweight the coreset's draws;"
+    larger = f"a larger size than {size}, " if size == allowed else ""
     return (
         f"Allow {larger}more draws (RiemannianPursuit(draws=...)), or reweight the coreset's draws;"
     )

@@ -60,9 +60,8 @@ class SmoothedWeights:
     pareto_khat : float
         Shape of the tail. ``-inf`` where all ratios of the tail are equal, so that the ratios are
         bounded; ``inf`` where no tail could be fitted because a few draws carry all the weight.
-    ess : float
-        Effective sample size of the weighted draws: ``1 / sum(weights**2)``, times the relative
-        efficiency of the Markov chains where that is below one.
+    efficiency : float
+        Of the Markov chains, relative to independent draws; one at most.
 
     Examples
     --------
@@ -75,7 +74,7 @@ class SmoothedWeights:
     log_weights: Floats
     log_mean_ratio: float
     pareto_khat: float
-    ess: float
+    efficiency: float
 
     @property
     def weights(self) -> Floats:
@@ -84,8 +83,13 @@ class SmoothedWeights:
 
     @property
     def ess_of_independent(self) -> float:
-        """Effective sample size of so weighted draws if they were independent."""
+        """Effective sample size ``1 / sum(weights**2)`` if the draws were independent."""
         return float(np.exp(-logsumexp(2 * self.log_weights)))
+
+    @property
+    def ess(self) -> float:
+        """Effective sample size of the weighted draws."""
+        return self.efficiency * self.ess_of_independent
 
     @property
     def sound(self) -> bool:
@@ -210,7 +214,7 @@ def pareto_smooth(log_ratios: ArrayLike) -> SmoothedWeights:
         log_weights=log_weights,
         log_mean_ratio=log_sum - float(np.log(log_r.size)),
         pareto_khat=khat,
-        ess=efficiency * float(np.exp(-logsumexp(2 * log_weights))),
+        efficiency=efficiency,
     )
 
 

@@ -8,12 +8,20 @@ import xarray as xr
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = ["SAMPLE_DIMS", "posterior_dataset", "ratios_by_chain", "require_own", "thinned"]
+__all__ = [
+    "RESAMPLED",
+    "SAMPLE_DIMS",
+    "posterior_dataset",
+    "ratios_by_chain",
+    "require_own",
+    "thinned",
+]
 
 SAMPLE_DIMS = ("chain", "draw")
-_OF_ROWS = ("indices", "weights")
 RESAMPLED = "resampling"
 """Attribute of draws that were resampled by their importance weights."""
+
+_OF_ROWS = ("indices", "weights")  # in the group that `Coreset.sample` adds
 
 
 def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:

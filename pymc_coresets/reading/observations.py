@@ -125,10 +125,9 @@ class Observations:
         A variable that sums to zero has one less; values that PyMC imputes are none: no row
         depends on them.
         """
-        model, shapes = self.model, self.model.eval_rv_shapes()
-        imputed = imputed_names(model)
-        values = [model.rvs_to_values[rv] for rv in model.free_RVs if rv.name not in imputed]
-        return sum(math.prod(shapes[value.name]) for value in values)
+        shapes, imputed = self.model.eval_rv_shapes(), imputed_names(self.model)
+        values = {rv.name: self.model.rvs_to_values[rv] for rv in self.model.free_RVs}
+        return sum(math.prod(shapes[v.name]) for name, v in values.items() if name not in imputed)
 
 
 def find_observations(

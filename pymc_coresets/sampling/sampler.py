@@ -346,11 +346,10 @@ class CoresetSampler:
         tune = self._tune if last is None else self._tune // 2
         try:
             return self._nuts.run(values, n_draws, tune=tune, last=last, rng=rng)
-        except SamplingError:
-            self.n_failed_starts += 1
-            raise
         except (ValueError, RuntimeError, FloatingPointError, PyMCSamplingError) as error:
             self.n_failed_starts += 1
+            if isinstance(error, SamplingError):
+                raise
             raise SamplingError(f"NUTS failed on the posterior of a coreset: {error}") from error
 
     @cached_property

@@ -71,6 +71,12 @@ def limitations(
             f"The cost of {', '.join(observations.unselected)} grows with the number of "
             "observations, in the coreset's model too: the selection of rows stops there."
         )
+    if observations.whole:
+        yield (
+            f"{', '.join(observations.whole)} stay in the coreset's model as they are, and every "
+            "gradient costs as many rows. Where they are a sum over rows, or have one value per "
+            "row, name them with observed=[...] to have them summarised, or to hear why not."
+        )
     if solution.status in _EARLY:
         measured = "" if math.isfinite(solution.objective) else " How good it is was not measured."
         yield f"The construction ended early. {solution.status.value}{measured}"

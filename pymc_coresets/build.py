@@ -116,7 +116,10 @@ def build_coreset(  # noqa: PLR0913
         DataTree, a Dataset or a mapping of names to arrays.  The other methods, ``"auto"`` among
         them, choose their own draws and refuse it.
     observed : str or sequence of str, optional
-        Observed variables to summarise; the others stay in the model as they are.
+        Observed variables and potentials to summarise; the others stay in the model as they are.
+        By default the longest observed ones and all others of 500 rows or more that are sums over
+        rows.  Terms of different lengths have rows and weights of their own, numbered one term
+        after the other.
     dim : str or sequence of str, optional
         Name of the observation dimension; the leading axis of the observed variables by default.
         With several, such as ``("item", "person")``, each cell of an observed matrix is a row.

@@ -94,9 +94,11 @@ class LogLikelihood:
         n_obs, positions = observations.n_obs, observations.positions
         positions = np.arange(n_obs) if positions is None else positions
         if not (may_collapse(arrays, n_obs) if self.collapse == "auto" else self.collapse):
-            return InMemoryRows(arrays, positions=positions)
+            return InMemoryRows(arrays, positions=positions, place=observations.place)
         kept, counts = collapse_rows(arrays, n_obs)
-        return InMemoryRows([array[kept] for array in arrays], counts, positions[kept])
+        return InMemoryRows(
+            [array[kept] for array in arrays], counts, positions[kept], place=observations.place
+        )
 
     def collapsed(self, *, collapse: Collapse) -> "LogLikelihood":
         """Return the same with equal rows merged, or not, sharing what is compiled already.

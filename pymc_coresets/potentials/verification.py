@@ -221,6 +221,8 @@ def _refuse_bad_rows(loglik: LogLikelihood, draws: Draws) -> None:
 
 
 def _named_rows(obs: Observations, rows: np.ndarray, n_shown: int = 5) -> str:
+    if obs.sets and len(rows) <= n_shown:
+        return ", ".join(obs.place(int(row)) for row in rows)
     positions = rows if obs.positions is None else obs.positions[rows]
     shown = ", ".join(map(str, positions[:n_shown]))
     if len(rows) == 1:

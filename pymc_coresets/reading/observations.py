@@ -1,49 +1,45 @@
 """Find a model's observations: its likelihood terms, their axis, and a pointwise log-likelihood."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 
-from pymc_coresets.compat.pytensor_api import (
-    TensorVariable,
-    Variable,
-    ancestors,
-)
+from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.cells.matrices import long_terms
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.folding import evaluate
-from pymc_coresets.reading.graphs import has_randomness, parameter_inputs, plain_graphs
-from pymc_coresets.reading.missing import common_positions, dims_of_data, imputed_names
-from pymc_coresets.reading.pushdown import Pushdown, RowArray
-from pymc_coresets.reading.sums.splitting import (
-    SplitSum,
-    refuse_elsewhere,
-    refuse_entangled,
-    rows_of_series,
-    split_sums,
-    total_of,
-    views_of_series,
+from pymc_coresets.reading.graphs import parameter_inputs, plain_graphs
+from pymc_coresets.reading.likelihood.layouts import (
+    Layout,
+    RowSet,
+    layout_of_cells,
+    layout_of_rows,
+    refuse_several,
+    sum_over_events,
 )
-from pymc_coresets.reading.template.inputs import ColumnLike, Template
-from pymc_coresets.reading.terms import (
+from pymc_coresets.reading.likelihood.missing import dims_of_data, imputed_names
+from pymc_coresets.reading.likelihood.term_choice import TermChoice, by_default, other_potentials
+from pymc_coresets.reading.likelihood.terms import (
     Term,
     as_names,
-    common_length,
-    dim_of_terms,
     refuse_complex,
     refuse_constant,
-    row_term,
     term_names,
 )
+from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
+from pymc_coresets.reading.sums.splitting import refuse_elsewhere, refuse_entangled, total_of
+from pymc_coresets.reading.template.inputs import ColumnLike, Template
 
-__all__ = ["Observations", "find_observations"]
+__all__ = ["TERM_OF_ROW", "Observations", "find_observations"]
+
+#: Name of the row array that says to which of several sets of terms a row belongs.
+TERM_OF_ROW = "likelihood term"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +85,12 @@ class Observations:
     template : Template or None
         The containers that hold a template of the rows, where the model does not hold all; N is
         the number of its rows then, and `reference` is a function of its inputs too.
+    sets : tuple of RowSet
+        Where terms have different rows: those that share theirs, one set after the other.
+    left_out : tuple of str
+        Deterministics along the rows of one of several sets.
+    whole : tuple of str
+        Terms with many data that stay in the coreset's model as they are, in words.
     """
 
     model: pm.Model
@@ -107,11 +109,24 @@ class Observations:
     unweighted: TensorVariable | None = None
     total: TensorVariable | None = None
     template: Template | None = None
+    sets: tuple[RowSet, ...] = ()
+    left_out: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
 
     @property
     def dims(self) -> tuple[str, ...]:
         """Names of the dimensions whose entries, or cells, are the observations."""
         return as_names(self.dim)
+
+    def place(self, position: int) -> str:
+        """Say where the user finds an observation, by its position.
+
+        Where terms have different rows, these are numbered one term after the other.
+        """
+        for rows in self.sets:
+            if rows.start <= position < rows.stop:
+                return f"row {rows.position(position)} of {rows.names}"
+        return f"observation {position}"
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -145,8 +160,9 @@ def find_observations(
     model : pm.Model, optional
         By default the model of the enclosing ``with`` block.
     observed : str or sequence of str, optional
-        The observed variables and potentials to summarise.  By default all that have the
-        observation dimension.  A potential that is one number, as a sum over data, has to be named.
+        The observed variables and potentials to summarise.  By default the longest observed ones,
+        and all others of 500 rows or more that can be taken apart; a potential only where its
+        rows hold floating-point data.  Terms of different lengths have rows of their own.
     dim : str or sequence of str, optional
         Name of the observation dimension.  By default the leading axis of the observed variables.
         Several names make each cell of an observed matrix an observation, numbered in C order.
@@ -165,9 +181,9 @@ def find_observations(
     ------
     UnsupportedModelError
         If the model has no observed variable, a log-likelihood that is one number and no sum of
-        rows, one that depends on no free variable, observation axes of different length, local
-        latent variables, minibatches, or is part of another model; with `columns`, if anything is
-        computed from several rows.
+        rows, one that depends on no free variable, local latent variables, minibatches, or is part
+        of another model; with `columns`, if anything is computed from several rows, or terms have
+        rows of their own.
     InvalidDataError
         If the containers and the columns do not fit together.
     InvalidOptionError
@@ -192,91 +208,28 @@ def find_observations(
     names = term_names(model, observed, dims)
     parameters = parameter_inputs(model)
     template = None if columns is None else Template.of(model, columns)
-    graphs = plain_graphs(model, names, parameters, template.inputs if template else {})
+    free_choice = observed is None and not dims and template is None
+    others = other_potentials(model, names) if free_choice else []
+    given = template.inputs if template else {}
+    graphs = plain_graphs(model, [*names, *others], parameters, given)
     refuse_constant(names, graphs, parameters)
     refuse_complex(graphs)
+    choice = TermChoice(tuple(names))
+    if free_choice:
+        choice = by_default(model, names, graphs, parameters)
+    names, axis_dim = list(choice.names), dims[0] if dims else None
+    if template is not None:
+        refuse_elsewhere(model, names, axis_dim, graphs)
     if len(dims) > 1:
-        layout = _layout_of_cells(model, names, dims, graphs, parameters)
+        layout = layout_of_cells(model, names, dims, graphs, parameters)
     else:
-        axis_dim = dims[0] if dims else None
-        if template is not None:
-            refuse_elsewhere(model, names, axis_dim, graphs)
-        layout = _layout_of_rows(model, names, axis_dim, graphs, parameters)
+        layout = layout_of_rows(model, names, axis_dim, graphs, parameters)
+    if template is not None:
+        refuse_several(layout.sets)
     found = _select(model, layout, parameters, template, allow_local=allow_local)
     if template is not None:
         template.refuse_other_uses(model, {*names, *found.views})
-    return found
-
-
-# -- how the observations lie in the terms ---------------------------------------------------------
-
-
-class _Layout(NamedTuple):
-    """Graphs with the observations along one axis each."""
-
-    terms: Sequence[Term]
-    dim: str | tuple[str, ...] | None
-    n_obs: int
-    graphs: Mapping[str, TensorVariable]  # of the terms
-    views: Mapping[str, tuple[TensorVariable, int]]  # deterministics, and their axes
-    reference: TensorVariable
-    positions: np.ndarray | None
-    unselected: Sequence[str] = ()
-    local: Collection[Variable] = ()
-    sums: Mapping[str, SplitSum] = MappingProxyType({})  # the terms that are one number
-    total: TensorVariable | None = None
-
-
-def _layout_of_rows(
-    model: pm.Model,
-    names: Sequence[str],
-    dim: str | None,
-    graphs: Mapping[str, TensorVariable],
-    parameters: Mapping[str, TensorVariable],
-) -> _Layout:
-    sums = split_sums(model, names, dim, graphs, parameters)
-    by_row = {name: sums[name].rows if name in sums else graphs[name] for name in names}
-    terms = [
-        sums[name].term if name in sums else row_term(model, name, graphs[name], dim)
-        for name in names
-    ]
-    n_obs = common_length(terms)
-    dim = dim or dim_of_terms(model, terms)
-    positions = rows_of_series(sums, terms)
-    return _Layout(
-        terms=terms,
-        dim=dim,
-        n_obs=n_obs,
-        graphs=by_row,
-        views=views_of_series(_views(model, terms, n_obs, dim, graphs), positions),
-        reference=_sum_over_events([(by_row[t.name], t.axis) for t in terms]),
-        positions=common_positions(model, names) if positions is None else positions,
-        unselected=[split.grows for split in sums.values() if split.grows],
-        sums=sums,
-        total=total_of([graphs[name] for name in names]) if sums else None,
-    )
-
-
-def _layout_of_cells(
-    model: pm.Model,
-    names: Sequence[str],
-    dim: tuple[str, ...],
-    graphs: Mapping[str, TensorVariable],
-    parameters: Mapping[str, TensorVariable],
-) -> _Layout:
-    long = long_terms(model, names, dim, graphs, parameters)
-    terms = [Term(name, 0, long.n_cells) for name in names]
-    return _Layout(
-        terms=terms,
-        dim=dim,
-        n_obs=common_length(terms),
-        graphs=long.terms,
-        views={name: (graph, 0) for name, graph in long.views.items()},
-        reference=_sum_over_events([(graph, 0) for graph in long.references.values()]),
-        positions=long.positions,
-        unselected=long.unselected,
-        local=long.local,
-    )
+    return replace(found, whole=choice.whole)
 
 
 # -- selection -------------------------------------------------------------------------------------
@@ -284,7 +237,7 @@ def _layout_of_cells(
 
 def _select(
     model: pm.Model,
-    layout: _Layout,
+    layout: Layout,
     parameters: Mapping[str, TensorVariable],
     template: Template | None,
     *,
@@ -292,7 +245,9 @@ def _select(
 ) -> Observations:
     given = {} if template is None else template.given
     pushdown = Pushdown(parameters.values(), layout.n_obs, given)
-    loglik = _sum_over_events([(_selected(t, layout, pushdown), t.axis) for t in layout.terms])
+    loglik = (
+        _stacked(layout, pushdown) if layout.sets else _of_terms(layout.terms, layout, pushdown)
+    )
     rests = [split.rest for split in layout.sums.values() if split.rest is not None]
     local = tuple(sorted(str(v.name) for v in {*pushdown.local, *layout.local}))
     if local and not allow_local:
@@ -316,18 +271,44 @@ def _select(
         unweighted=total_of(rests) if rests else None,
         total=layout.total,
         template=template,
+        sets=layout.sets,
+        left_out=layout.left_out,
     )
 
 
-def _selected(term: Term, layout: _Layout, pushdown: Pushdown) -> TensorVariable:
+def _stacked(layout: Layout, pushdown: Pushdown) -> TensorVariable:
+    """Select the rows of several sets, each of which has terms, and data, of its own.
+
+    A row is evaluated by the terms of all sets, of which one counts: the others see their first
+    row in its place.
+    """
+    numbers = np.repeat(np.arange(len(layout.sets)), [s.stop - s.start for s in layout.sets])
+    which = pushdown.select(pt.constant(numbers, name=TERM_OF_ROW), 0)
+    first, *others = (
+        _of_terms(s.terms, layout, pushdown, RowMap(s.entries(layout.n_obs), (s.start, s.stop)))
+        for s in layout.sets
+    )
+    loglik = first
+    for number, other in enumerate(others, start=1):
+        loglik = pt.switch(pt.eq(which, number), other, loglik)
+    return loglik
+
+
+def _of_terms(
+    terms: Sequence[Term], layout: Layout, pushdown: Pushdown, rows: RowMap = ALL_ROWS
+) -> TensorVariable:
+    return sum_over_events([(_selected(t, layout, pushdown, rows), t.axis) for t in terms])
+
+
+def _selected(term: Term, layout: Layout, pushdown: Pushdown, rows: RowMap) -> TensorVariable:
     n_before = len(pushdown.unselected)
-    selected = pushdown.select(layout.graphs[term.name], term.axis)
+    selected = pushdown.select(layout.graphs[term.name], term.axis, rows)
     if term.name in layout.sums:
         refuse_entangled(layout.sums[term.name], pushdown.unselected[n_before:])
     return selected
 
 
-def _refuse_local(model: pm.Model, layout: _Layout, local: Sequence[str]) -> NoReturn:
+def _refuse_local(model: pm.Model, layout: Layout, local: Sequence[str]) -> NoReturn:
     raise UnsupportedModelError(
         f"The free variables {list(local)!r} have one value per observation. A coreset cannot "
         "leave them out: marginalise them (pm.Censored, pm.Mixture, an overdispersed "
@@ -337,7 +318,7 @@ def _refuse_local(model: pm.Model, layout: _Layout, local: Sequence[str]) -> NoR
     )
 
 
-def _advice_on_cells(model: pm.Model, layout: _Layout, local: Sequence[str]) -> str:
+def _advice_on_cells(model: pm.Model, layout: Layout, local: Sequence[str]) -> str:
     """Suggest that each cell be a row, where the variables are shared by cells of a matrix."""
     for term in layout.terms:
         dims = dims_of_data(model, term.name)
@@ -351,7 +332,7 @@ def _advice_on_cells(model: pm.Model, layout: _Layout, local: Sequence[str]) -> 
     return ""
 
 
-def _selected_views(layout: _Layout, pushdown: Pushdown) -> dict[str, TensorVariable]:
+def _selected_views(layout: Layout, pushdown: Pushdown) -> dict[str, TensorVariable]:
     """Select the deterministics that have the observations and no local variable."""
     views = {}
     for name, (graph, axis) in layout.views.items():
@@ -360,41 +341,4 @@ def _selected_views(layout: _Layout, pushdown: Pushdown) -> dict[str, TensorVari
         if pushdown.local == local_before:
             views[name] = selected
         pushdown.local = local_before
-    return views
-
-
-def _sum_over_events(graphs: Sequence[tuple[TensorVariable, int]]) -> TensorVariable:
-    """Add up the terms, and within them the events, of each observation."""
-    per_row = [
-        graph.sum(axis=[i for i in range(graph.type.ndim) if i != axis])
-        if graph.type.ndim > 1
-        else graph
-        for graph, axis in graphs
-    ]
-    total = per_row[0]
-    for other in per_row[1:]:
-        total = total + other
-    return total
-
-
-def _views(
-    model: pm.Model,
-    terms: Sequence[Term],
-    n_obs: int,
-    dim: str | None,
-    graphs: Mapping[str, TensorVariable],
-) -> dict[str, tuple[TensorVariable, int]]:
-    """Find the deterministics that have the observation axis, and where."""
-    views = {}
-    used = set(ancestors([model[t.name] for t in terms]))
-    for deterministic in model.deterministics:
-        name, graph = deterministic.name, graphs[deterministic.name]
-        dims = model.named_vars_to_dims.get(name)
-        axis = dims.index(dim) if dims and dim in dims else 0
-        # Without dims, length N means rows only in what the likelihood is computed from.
-        has_axis = (
-            dim in dims if dims else graph.type.shape[:1] == (n_obs,) and deterministic in used
-        )
-        if has_axis and not has_randomness(graph):
-            views[name] = (graph, axis)
     return views

@@ -42,7 +42,7 @@ from pymc_coresets.reading.indexing import aligned_index, indexed_axis, joined_p
 from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
 from pymc_coresets.reading.template.refusals import constant_of_rows, not_by_row, taken_over_rows
 
-__all__ = ["UNNAMED", "Pushdown", "RowArray"]
+__all__ = ["ALL_ROWS", "UNNAMED", "Pushdown", "RowArray", "RowMap"]
 
 #: What messages call an array that neither has a name nor is computed from one that has.
 UNNAMED = "an unnamed array"
@@ -50,12 +50,23 @@ UNNAMED = "an unnamed array"
 
 @dataclass(frozen=True, eq=False)
 class RowMap:
-    """Which position of an inner axis each observation uses; ``None`` is the identity."""
+    """Which position of an inner axis each observation uses.
+
+    Parameters
+    ----------
+    positions : ndarray of int, optional
+        None for the identity.
+    own : tuple of int, optional
+        First row that the axis belongs to, and the one after the last, where others merely repeat
+        some of its positions; None for all rows.
+    """
 
     positions: np.ndarray | None = None
+    own: tuple[int, int] | None = None
 
     def compose(self, inner: np.ndarray) -> "RowMap":
-        return RowMap(inner if self.positions is None else inner[self.positions])
+        """Return the map through an index of the axis."""
+        return RowMap(inner if self.positions is None else inner[self.positions], self.own)
 
 
 ALL_ROWS = RowMap()
@@ -75,12 +86,16 @@ class RowArray:
         The array, with all ``n_obs`` rows along `axis`.
     axis : int
         The observation axis.
+    own : tuple of int or None
+        The first observation that has the array, and the one after the last; ``None`` where all
+        have it.  The values of others are repeated ones, and count for nothing.
     """
 
     placeholder: TensorVariable
     source: TensorVariable
     values: np.ndarray
     axis: int
+    own: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:
@@ -139,7 +154,7 @@ class Pushdown(Known):
         self.row_inputs = row_inputs or {}
         super().__init__([*parameters, *self.row_inputs])
         self._from_rows = Known(self.row_inputs)
-        self.n_obs = n_obs
+        self.n_obs, self._lengths = n_obs, {n_obs}
         self.n_rows = pt.lscalar("n_rows")
         self.unselected: list[str] = []
         self.local: set[Variable] = set()
@@ -148,9 +163,20 @@ class Pushdown(Known):
         self._leaves: dict[_Key, TensorVariable] = {}
         self._positions: dict[RowMap, TensorVariable] = {ALL_ROWS: pt.arange(n_obs)}
 
-    def select(self, variable: TensorVariable, axis: int) -> TensorVariable:
-        """Return `variable` with the rows of the placeholders along `axis`, instead of all N."""
-        return build_planned(_Key(variable, axis, ALL_ROWS), self._plan, self._memo)
+    def select(
+        self, variable: TensorVariable, axis: int, rows: RowMap = ALL_ROWS
+    ) -> TensorVariable:
+        """Return `variable` with the rows of the placeholders along `axis`, instead of all N.
+
+        With `rows`, each observation has the entry of `variable` that these say.
+        """
+        self._lengths.update(n for n in variable.type.shape[axis : axis + 1] if n is not None)
+        return build_planned(_Key(variable, axis, rows), self._plan, self._memo)
+
+    @property
+    def dtypes(self) -> set[str]:
+        """Types of the row arrays that the selections so far depend on."""
+        return {placeholder.type.dtype for placeholder in self._leaves.values()}
 
     def row_arrays(self) -> list[RowArray]:
         """Evaluate the row arrays that the selections so far depend on."""
@@ -167,14 +193,14 @@ class Pushdown(Known):
                     f"{self.n_obs} observations were expected: the package does not understand "
                     "this model. Please report it."
                 )
-            arrays.append(RowArray(placeholder, key.variable, values, key.axis))
+            arrays.append(RowArray(placeholder, key.variable, values, key.axis, key.rows.own))
         return arrays
 
     def taken_whole(self, selected: TensorVariable) -> list[str]:
         """Name the row data that a selected graph needs as a whole, as in ``mu - mu.mean()``."""
         sources = {v for key in self._leaves for v in ancestors([key.variable])}
         constants = (v for v in ancestors([selected]) if isinstance(v, TensorConstant))
-        whole = [c for c in constants if c in sources and self.n_obs in c.type.shape]
+        whole = [c for c in constants if c in sources and self._lengths.intersection(c.type.shape)]
         return [f"{c.name or UNNAMED} (as a whole)" for c in whole]
 
     # -- planning ------------------------------------------------------------------------------

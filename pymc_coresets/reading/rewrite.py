@@ -278,7 +278,8 @@ class _Rewrite:
         kept = [
             v
             for v in self.fgraph.outputs
-            if v.owner.op.name not in self.obs.views and not self._uses(v, removed)
+            if v.owner.op.name not in {*self.obs.views, *self.obs.left_out}
+            and not self._uses(v, removed)
         ]
         others = [v for v in kept if not isinstance(v.owner.op, ModelNamed)]
         needed = set(ancestors(others))
@@ -299,6 +300,8 @@ class _Rewrite:
         op = variable.owner.op
         if not isinstance(op, ModelNamed):
             return False
+        if self.obs.sets:
+            return any(row.source.owner is None and row.name == op.name for row in self.obs.rows)
         dims = self.dims.get(op.name, ())
         if self._has_rows(dims):
             return True
@@ -320,8 +323,8 @@ class _Rewrite:
         selected = {}
         for variable in self.obs.model.data_vars:
             name = variable.name
-            if name in kept_names or not self._is_row_data(self.by_name[name]):
-                continue
+            if name in kept_names or not self._is_row_data(self.by_name[name]) or self.obs.sets:
+                continue  # the rows of several sets have no container in common
             if name in self.containers:
                 number = self.containers[name]
                 row = self.obs.rows[number]

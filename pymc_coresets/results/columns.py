@@ -45,6 +45,8 @@ class Levels:
         >>> Levels(np.array(["a", "b"])).totals(np.array([1, 1]), np.array([0.5, 2.0]))
         array([0. , 2.5])
         """
+        known = ~np.isnan(codes)  # rows of other likelihood terms have none
+        codes, masses = codes[known], None if masses is None else masses[known]
         numbers = codes.astype(np.int64) - self.start
         numbers[numbers < 0] += len(self)  # as NumPy and PyTensor count from the end
         found = np.bincount(numbers, masses, minlength=len(self))

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.pushdown import UNNAMED
+from pymc_coresets.reading.observations import TERM_OF_ROW, Observations
+from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.template.codes import lookups
 from pymc_coresets.results.columns import Levels
 
-__all__ = ["level_labels", "levels_of_rows"]
+__all__ = ["level_labels", "levels_of_rows", "own_values"]
 
 
 def levels_of_rows(observations: Observations) -> Mapping[int, tuple[str, Levels]]:
@@ -38,6 +38,8 @@ def levels_of_rows(observations: Observations) -> Mapping[int, tuple[str, Levels
     found = lookups(observations)
     levels: dict[int, tuple[str, Levels]] = {}
     for number, row in enumerate(observations.rows):
+        if observations.sets and row.name == TERM_OF_ROW:
+            levels[number] = row.name, Levels(np.array([s.names for s in observations.sets]))
         uses = [lookup for lookup in found if lookup.codes is row.placeholder]
         if not uses or row.values.ndim > 1:
             continue
@@ -51,6 +53,24 @@ def levels_of_rows(observations: Observations) -> Mapping[int, tuple[str, Levels
         name = row.name if row.name != UNNAMED else dim or f"index of {next(iter(tables))}"
         levels[number] = (name, Levels(labels, names=(*tables, *dims)))
     return levels
+
+
+def own_values(row: RowArray, values: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Return the values of a row array, with NaN for rows of other likelihood terms.
+
+    Parameters
+    ----------
+    row : RowArray
+    values : ndarray
+        For some rows, which lie along the first axis.
+    positions : ndarray of int
+        Of these rows.
+    """
+    if row.own is None:
+        return values
+    start, stop = row.own
+    own = (positions >= start) & (positions < stop)
+    return np.where(own.reshape(-1, *[1] * (values.ndim - 1)), values, np.nan)
 
 
 def level_labels(observations: Observations, dim: str, length: int) -> np.ndarray:

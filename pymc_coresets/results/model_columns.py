@@ -10,7 +10,7 @@ from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED
 from pymc_coresets.results.columns import Column, Levels, flat_columns
-from pymc_coresets.results.groups import level_labels, levels_of_rows
+from pymc_coresets.results.groups import level_labels, levels_of_rows, own_values
 
 __all__ = ["cell_codes", "columns_of_model"]
 
@@ -88,7 +88,7 @@ class _Reader:
         for number, (name, levels) in self.levels.items():
             row = self.obs.rows[number]
             if row.name != UNNAMED or len(self.codes) < 2:
-                codes = np.moveaxis(row.values, row.axis, 0)
+                codes = self._values(number)
                 found[name] = Column(name, codes[self.chosen], codes, levels)
         return [column.with_classes() for column in found.values()]
 
@@ -97,7 +97,10 @@ class _Reader:
 
     def _arrays(self) -> Iterator[tuple[str, np.ndarray, Labels]]:
         """Arrays with the rows along the first axis, with labels of their other axes."""
-        names = set()
+        names: set[str] = set()
+        if self.obs.sets:  # no container has values for all rows
+            yield from self._others(names)
+            return
         for variable in self.model.data_vars:
             found = self._along_rows(variable.name, variable.get_value(borrow=True))
             if found is not None:
@@ -153,4 +156,9 @@ class _Reader:
                 name, number = f"array {number}" if number else "array", number + 1
             else:
                 known = known | {name}
-            yield name, np.moveaxis(row.values, row.axis, 0), []
+            yield name, self._values(i), []
+
+    def _values(self, number: int) -> np.ndarray:
+        """Return the values of a row array in all rows."""
+        row = self.obs.rows[number]
+        return own_values(row, np.moveaxis(row.values, row.axis, 0), self.positions)

@@ -14,11 +14,13 @@ from pymc_coresets.display.sketches import curve_sketch, weights_sketch
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import generator, names_of
 from pymc_coresets.potentials.kept_rows import rows_of_dataset
-from pymc_coresets.results.columns import RowColumns
-from pymc_coresets.results.groups import level_labels, levels_of_rows
+from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.results.columns import Levels, RowColumns
+from pymc_coresets.results.groups import level_labels, levels_of_rows, own_values
 from pymc_coresets.results.kept_columns import columns_of_kept
 from pymc_coresets.results.model_columns import cell_codes, columns_of_model
 from pymc_coresets.results.summarising import effective_size, summary_table
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.ancestry import OBJECTIVE_OF_PARTS
 from pymc_coresets.updates.parts import WeightedRows, required_likelihood
 
@@ -236,6 +238,8 @@ def _row_labels(coreset: CoresetRows) -> list[str]:
     """Labels of the chosen rows: their positions, or the labels of their cells."""
     if coreset.data is None and coreset.loglikelihood is not None:
         observations = coreset.loglikelihood.observations
+        if observations.sets:
+            return [observations.place(position) for position in coreset.indices.tolist()]
         if len(observations.dims) > 1:
             codes = cell_codes(observations, coreset.indices)
             labels = [
@@ -256,12 +260,17 @@ def _covered(coreset: CoresetRows) -> list[str]:
     else:
         rows = rows_of_dataset(observations, coreset.data)
     found = [
-        f"{name} {np.count_nonzero(levels.totals(rows.arrays[i].ravel(), None)):,} "
+        f"{name} {_n_covered(observations.rows[i], rows.arrays[i], rows, levels):,} "
         f"of {len(levels):,}"
         for i, (name, levels) in levels_of_rows(observations).items()
     ]
     more = len(found) - _SHOWN_GROUPS
     return [*found[:_SHOWN_GROUPS], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _n_covered(row: RowArray, codes: np.ndarray, rows: Rows, levels: Levels) -> int:
+    own = own_values(row, codes, rows.positions)
+    return int(np.count_nonzero(levels.totals(own.ravel(), None)))
 
 
 def _divergences(history: xr.Dataset) -> tuple[str, str]:

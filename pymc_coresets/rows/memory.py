@@ -29,6 +29,8 @@ class InMemoryRows:
         How many rows each row stands for; 1 by default.
     positions : ndarray of int64, of shape (n_rows,), optional
         Positions in the user's data, sorted and unique; 0, 1, ... by default.
+    place : callable, optional
+        From a position to where the user finds the row, for messages.
 
     Raises
     ------
@@ -47,7 +49,10 @@ class InMemoryRows:
         arrays: Sequence[NDArray[Any]],
         base_weights: NDArray[np.float64] | None = None,
         positions: NDArray[np.int64] | None = None,
+        *,
+        place: Callable[[int], str] = "observation {}".format,
     ) -> None:
+        self._place = place
         n_rows = len(arrays[0]) if positions is None else len(positions)
         weights = np.ones(n_rows) if base_weights is None else np.asarray(base_weights, float)
         if weights.shape != (n_rows,) or not (weights >= 0).all() or not 0 < weights.sum() < np.inf:
@@ -97,7 +102,7 @@ class InMemoryRows:
 
     def place(self, position: int) -> str:
         """Say where the user finds a row, for messages."""
-        return f"observation {position}"
+        return self._place(position)
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows in proportion to their base weights, see `Potentials.scan`.

@@ -120,6 +120,12 @@ class Part:
             return cls(template=loglik, kept=coreset.data, n_rows=coreset.n_distinct, where=where)
         observations = loglik.observations
         refuse_unweighted(observations)
+        if observations.sets:
+            raise UnsupportedModelError(
+                f"The rows of this coreset are of several terms, "
+                f"{', '.join(s.names for s in observations.sets)}, with data of their own: such "
+                "coresets can be neither extended nor merged. Build one of all rows."
+            )
         held = {v.name: np.asarray(v.get_value()) for v in observations.model.data_vars}
         columns = {n: v[0] for n, v in held.items() if v.shape[:1] == (observations.n_obs,)}
         lengths = {row.name: len(held[row.name]) for row in observations.rows if row.name in held}

@@ -12,7 +12,7 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.cells.long_format import Cells, LongFormat, without_length_one
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import has_randomness
-from pymc_coresets.reading.missing import common_positions, dims_of_data
+from pymc_coresets.reading.likelihood.missing import common_positions, dims_of_data
 
 __all__ = ["LongTerms", "long_terms"]
 

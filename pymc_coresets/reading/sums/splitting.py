@@ -22,15 +22,15 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import Known, evaluate
 from pymc_coresets.reading.indexing import joints
+from pymc_coresets.reading.likelihood.terms import Term, axis_of_rows
 from pymc_coresets.reading.selection_rules import input_axes
 from pymc_coresets.reading.sums.addends import Addend, Series, addends_of
-from pymc_coresets.reading.terms import Term, axis_of_rows
 
 __all__ = [
     "SplitSum",
+    "observed_length",
     "refuse_elsewhere",
     "refuse_entangled",
-    "rows_of_series",
     "split_sums",
     "total_of",
     "views_of_series",
@@ -116,14 +116,24 @@ def split_sums(
     for name in names:
         axis = axis_of_rows(model, name, dim)
         if axis >= graphs[name].type.ndim:
-            split = _split(name, graphs[name], Series(axis, _length(model, name, axis)), known)
+            split = _split(
+                name, graphs[name], Series(axis, observed_length(model, name, axis)), known
+            )
             if split is not None:
                 found[name] = split
     return found
 
 
-def _length(model: pm.Model, name: str, axis: int) -> int | None:
-    """Return how many entries an observed variable has along an axis; none for potentials."""
+def observed_length(model: pm.Model, name: str, axis: int) -> int | None:
+    """Return how many entries an observed variable has along an axis; none for potentials.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
+    >>> observed_length(model, "y", 0)
+    3
+    """
     variable = model[name]
     if variable not in model.rvs_to_values:
         return None
@@ -211,29 +221,6 @@ def _with_known_parts(graph: TensorVariable, known: Known) -> TensorVariable:
 # -- what all the sums of a model have in common ---------------------------------------------------
 
 
-def rows_of_series(sums: Mapping[str, SplitSum], terms: Sequence[Term]) -> np.ndarray | None:
-    """Return the positions of the rows in the user's series, where its first entries are none.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If the rows of several terms begin at different entries.
-
-    Examples
-    --------
-    >>> rows_of_series({}, [Term("y", 0, 5)]) is None
-    True
-    """
-    firsts = {t.name: sums[t.name].first if t.name in sums else 0 for t in terms}
-    if len(set(firsts.values())) > 1:
-        raise UnsupportedModelError(
-            f"The rows of the observed variables begin at different entries, {firsts!r}, and "
-            "cannot form one observation together. Summarise one of them with observed=..."
-        )
-    first = next(iter(firsts.values()))
-    return np.arange(first, first + terms[0].length) if first else None
-
-
 def views_of_series(
     views: Mapping[str, tuple[TensorVariable, int]], positions: np.ndarray | None
 ) -> dict[str, tuple[TensorVariable, int]]:
@@ -244,7 +231,7 @@ def views_of_series(
     views : mapping of str to (TensorVariable, int)
         Variables, and their axes that have the observations.
     positions : ndarray or None
-        What `rows_of_series` returned.
+        Of the rows in the user's series, where its first entries are none.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from pymc_coresets.compat.pytensor_api import AdvancedIncSubtensor, ancestors
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 
-__all__ = ["common_positions", "dims_of_data", "imputed_names"]
+__all__ = ["common_positions", "dims_of_data", "imputed_names", "positions_of_data"]
 
 _SUFFIX = "_observed"  # PyMC's name for the part of a variable that is not missing
 
@@ -62,7 +62,7 @@ def common_positions(model: pm.Model, names: Sequence[str]) -> np.ndarray | None
     >>> common_positions(model, ["y"]) is None
     True
     """
-    found = [_positions(model, name) for name in names]
+    found = [positions_of_data(model, name) for name in names]
     first = found[0]
     for name, other in zip(names[1:], found[1:], strict=True):
         if not _same(first, other):
@@ -84,7 +84,7 @@ def dims_of_data(model: pm.Model, name: str) -> tuple[str | None, ...]:
     ('dog',)
     """
     dims = model.named_vars_to_dims
-    if name not in dims and _positions(model, name) is not None:
+    if name not in dims and positions_of_data(model, name) is not None:
         name = name.removesuffix(_SUFFIX)
     return tuple(dims.get(name) or ())
 
@@ -95,7 +95,18 @@ def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
     return np.array_equal(one, other)
 
 
-def _positions(model: pm.Model, name: str) -> np.ndarray | None:
+def positions_of_data(model: pm.Model, name: str) -> np.ndarray | None:
+    """Return where the rows of a variable lie in its data, if PyMC imputes missing ones.
+
+    As `common_positions`, for one variable.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.array([1.0, 2.0, 3.0]))
+    >>> positions_of_data(model, "y") is None
+    True
+    """
     whole = name.removesuffix(_SUFFIX)
     unobserved = f"{whole}_unobserved"
     if whole == name or whole not in model.named_vars or unobserved not in model.named_vars:

@@ -9,16 +9,15 @@ from pymc_coresets.compat.pymc_api import resolve_shapes
 from pymc_coresets.compat.pytensor_api import Constant, TensorVariable, graph_inputs
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
-from pymc_coresets.reading.missing import dims_of_data
+from pymc_coresets.reading.likelihood.missing import dims_of_data
 
 __all__ = [
     "Term",
     "as_names",
     "axis_of_rows",
-    "common_length",
-    "dim_of_terms",
     "refuse_complex",
     "refuse_constant",
+    "refuse_single",
     "row_term",
     "term_names",
 ]
@@ -234,59 +233,21 @@ def _length(name: str, graph: TensorVariable, axis: int) -> int:
     return int(lengths[axis])
 
 
-def common_length(terms: Sequence[Term]) -> int:
-    """Return the number of observations, which all terms must share.
+def refuse_single(terms: Sequence[Term], n_obs: int) -> int:
+    """Return the number of observations, of which there must be several.
 
     Raises
     ------
     UnsupportedModelError
-        If they differ, or there is just one.
+        If there is just one, or none.
 
     Examples
     --------
-    >>> common_length([Term("x", 0, 5), Term("y", 1, 5)])
+    >>> refuse_single([Term("x", 0, 5), Term("y", 1, 5)], 5)
     5
     """
-    lengths = {term.name: term.length for term in terms}
-    if len(set(lengths.values())) > 1:
-        raise UnsupportedModelError(
-            f"The observed variables have different numbers of observations: {lengths}. Name the "
-            "ones to summarise with observed=[...] (or their dimension with dim=...); the others "
-            "stay in the model as they are."
-        )
-    n_obs = terms[0].length
     if n_obs < 2:
         raise UnsupportedModelError(
             f"{terms[0].name!r} has {n_obs} observation: there is nothing to choose from."
         )
     return n_obs
-
-
-def dim_of_terms(model: pm.Model, terms: Sequence[Term]) -> str | None:
-    """Return the name of the observation dimension, if the terms have one.
-
-    Raises
-    ------
-    UnsupportedModelError
-        If they have different ones.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> with pm.Model(coords={"obs": range(5)}) as model:
-    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(5.0), dims="obs")
-    >>> dim_of_terms(model, [Term("y", 0, 5)])
-    'obs'
-    """
-    dims = {
-        model.named_vars_to_dims[t.name][t.axis]
-        for t in terms
-        if model.named_vars_to_dims.get(t.name)
-    }
-    if len(dims) > 1:
-        raise UnsupportedModelError(
-            f"The observed variables {[t.name for t in terms]!r} have different observation "
-            f"dimensions {sorted(map(str, dims))!r} of the same length. Name the one to summarise "
-            "with dim=..."
-        )
-    return dims.pop() if dims else None

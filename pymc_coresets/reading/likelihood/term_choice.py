@@ -1,0 +1,129 @@
+"""Which likelihood terms are summarised where the user names none, and which stay whole."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+
+from pymc_coresets.compat.pytensor_api import TensorConstant, TensorVariable, ancestors
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.reading.likelihood.terms import Term, row_term
+from pymc_coresets.reading.pushdown import Pushdown
+from pymc_coresets.reading.sums.splitting import SplitSum, observed_length, split_sums
+
+__all__ = ["TermChoice", "by_default", "other_potentials"]
+
+_FEW = 500  # terms that cost NUTS next to nothing, and stay exact where they are
+
+
+@dataclass(frozen=True)
+class TermChoice:
+    """The terms to summarise, and others with many data that stay in the coreset's model.
+
+    Attributes
+    ----------
+    names : tuple of str
+    whole : tuple of str
+        In words, with their lengths.
+    """
+
+    names: tuple[str, ...]
+    whole: tuple[str, ...] = ()
+
+
+def other_potentials(model: pm.Model, names: Sequence[str]) -> list[str]:
+    """Name the potentials that are not among the terms.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     centred = pm.Potential("centred", -(pm.Normal("mu", shape=2).sum() ** 2))
+    >>> other_potentials(model, ["y"])
+    ['centred']
+    """
+    return [p.name for p in model.potentials if p.name not in names]
+
+
+def by_default(
+    model: pm.Model,
+    names: Sequence[str],
+    graphs: Mapping[str, TensorVariable],
+    parameters: Mapping[str, TensorVariable],
+) -> TermChoice:
+    """Choose the terms: the longest ones, and others of many rows that can be taken apart.
+
+    A potential is a part of the likelihood if it is a sum, or has one value, over many rows of
+    floating-point data: a potential of lookups alone, as of neighbours on a map, is a prior.
+
+    Parameters
+    ----------
+    model : pm.Model
+    names : sequence of str
+        From `term_names`.
+    graphs : mapping of str to TensorVariable
+        Of these terms, and of `other_potentials`.
+    parameters : mapping of str to TensorVariable
+
+    Examples
+    --------
+    >>> from pymc_coresets.reading.graphs import parameter_inputs, plain_graphs
+    >>> with pm.Model() as model:
+    ...     rate, t = pm.Gamma("rate", 1, 1), np.linspace(1, 2, 600)
+    ...     seen = pm.Exponential("seen", rate, observed=np.ones(900))
+    ...     censored = pm.Potential("censored", -(rate * t).sum())
+    >>> inputs = parameter_inputs(model)
+    >>> graphs = plain_graphs(model, ["seen", "censored"], inputs)
+    >>> by_default(model, ["seen"], graphs, inputs).names
+    ('seen', 'censored')
+    """
+    every = [*names, *other_potentials(model, names)]
+    sums = split_sums(model, every, None, graphs, parameters)
+    terms = {name: _term(model, name, graphs[name], sums) for name in every}
+    observed = [v.name for v in model.observed_RVs if v.name in names] or list(names)
+    longest = max((t.length for name in observed if (t := terms[name])), default=0)
+    no_rows = [observed_length(model, name, 0) for name in observed if terms[name] is None]
+    if max((n or 1 for n in no_rows), default=0) > longest:
+        return TermChoice(tuple(names))  # what is no sum of rows is the likelihood, and refused
+    chosen, whole = [], []
+    for name in every:
+        term, graph = terms[name], graphs[name]
+        is_longest = name in names and term is not None and term.length == longest
+        if is_longest or _is_worth_it(term, graph, sums, parameters, is_data=name in observed):
+            chosen.append(name)
+        elif (length := _length_of_data(graph)) >= _FEW:
+            whole.append(f"{name!r} (computed from {length:,} rows)")
+    return TermChoice(tuple(chosen), tuple(whole))
+
+
+def _term(
+    model: pm.Model, name: str, graph: TensorVariable, sums: Mapping[str, SplitSum]
+) -> Term | None:
+    if name in sums:
+        return sums[name].term
+    return row_term(model, name, graph, None) if graph.type.ndim else None
+
+
+def _is_worth_it(
+    term: Term | None,
+    graph: TensorVariable,
+    sums: Mapping[str, SplitSum],
+    parameters: Mapping[str, TensorVariable],
+    *,
+    is_data: bool,
+) -> bool:
+    """Whether a term has many rows, and can be taken apart into them."""
+    if term is None or term.length < _FEW:
+        return False
+    pushdown = Pushdown(parameters.values(), term.length)
+    try:
+        pushdown.select(sums[term.name].rows if term.name in sums else graph, term.axis)
+    except UnsupportedModelError:
+        return False
+    found = pushdown.dtypes if is_data else {d for d in pushdown.dtypes if d.startswith("float")}
+    return bool(found) and not pushdown.local and not pushdown.unselected
+
+
+def _length_of_data(graph: TensorVariable) -> int:
+    constants = (v for v in ancestors([graph]) if isinstance(v, TensorConstant))
+    return max((max(np.shape(v.data), default=0) for v in constants), default=0)

@@ -1,0 +1,266 @@
+"""Likelihood terms with rows of their own: each has its rows and weights in one coreset."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from pymc_coresets import build_coreset, open_rows
+from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, UnsupportedModelError
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.verification import verify, verify_form
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.rewrite import coreset_model
+from tests.models.reference import density
+
+rng = np.random.default_rng(0)
+N, OTHERS = 23, 17
+X, Z = rng.normal(size=N), rng.normal(size=OTHERS)
+Y, COUNT = 1 + X + rng.normal(size=N), rng.poisson(2.0, size=OTHERS)
+GROUP = np.arange(OTHERS) % 4
+
+
+def line():
+    a, b = pm.Normal("a"), pm.Normal("b")
+    mu = pm.Deterministic("mu", a + b * pm.Data("x", X, dims="obs"), dims="obs")
+    pm.Normal("y", mu, pm.HalfNormal("s"), observed=Y, dims="obs")
+    return a, b
+
+
+def two_lengths():
+    a, b = line()
+    effect = pm.Normal("effect", shape=4)
+    pm.Poisson("z", pm.math.exp(a + b * Z + effect[GROUP]), observed=COUNT)
+
+
+def two_dims_of_equal_length():
+    a, _ = line()
+    pm.Normal("z", a, 2.0, observed=X[::-1], dims="other")
+
+
+def a_sum_beside_a_term():
+    a, b = line()
+    pm.Potential("z", pm.logcdf(pm.Normal.dist(a + b * Z, 1.0), 0.5).sum())
+
+
+def missing_in_different_rows():
+    a, b = pm.Normal("a"), pm.Normal("b")
+    pm.Normal("y", a, 1.0, observed=np.ma.masked_array(Y, np.arange(N) == 2))
+    pm.Normal("z", b, 1.0, observed=np.ma.masked_array(X, np.arange(N) == 5))
+
+
+def a_matrix_and_a_vector():
+    a, _ = line()
+    pm.Normal("z", a * np.arange(1.0, 4.0), 1.0, observed=rng.normal(size=(OTHERS, 3)))
+
+
+MODELS = {
+    two_lengths: ["y", "z"],
+    two_dims_of_equal_length: ["y", "z"],
+    a_sum_beside_a_term: ["y", "z"],
+    missing_in_different_rows: ["y_observed", "z_observed"],
+    a_matrix_and_a_vector: ["z", "y"],
+}
+
+
+@pytest.fixture(params=MODELS, ids=lambda build: build.__name__, scope="module")
+def found(request):
+    with (
+        pytest.warns(match="missing values") if "missing" in request.param.__name__ else _nothing(),
+        pm.Model(coords={"obs": range(N), "other": range(N)}) as model,
+    ):
+        request.param()
+    return find_observations(model, observed=MODELS[request.param])
+
+
+def _nothing():
+    return pytest.MonkeyPatch.context()
+
+
+def points(model):
+    rng = np.random.default_rng(1)
+    start = model.initial_point(random_seed=1)
+    return [{n: v + rng.uniform(-0.5, 0.5, np.shape(v)) for n, v in start.items()} for _ in "ab"]
+
+
+def test_unit_weights_on_all_rows_give_the_full_model(found):
+    everything = LogLikelihood(found).source.all
+    small, full = density(coreset_model(found, everything, np.ones(found.n_obs))), found.model
+    full_density = density(full)
+    for point in points(full):
+        (logp, gradient), (expected, slopes) = small(point), full_density(point)
+        assert_allclose(logp, expected, rtol=1e-9)
+        for name, slope in slopes.items():
+            assert_allclose(gradient[name], slope, rtol=1e-8, atol=1e-8, err_msg=name)
+
+
+def test_potentials_are_pymcs(found):
+    loglik = LogLikelihood(found)
+    verify(loglik, rng=np.random.default_rng(1))
+    verify_form(loglik)
+    assert found.n_obs == sum(s.stop - s.start for s in found.sets)
+    assert not found.local
+    assert not found.unselected
+
+
+def test_each_row_counts_for_its_own_term_alone():
+    with pm.Model(coords={"obs": range(N)}) as model:
+        two_lengths()
+    found = find_observations(model, observed=["y", "z"])
+    weights = np.random.default_rng(2).uniform(0, 3, size=found.n_obs)
+    small = density(coreset_model(found, LogLikelihood(found).source.all, weights))
+    of_terms = model.compile_logp(vars=[model["y"], model["z"]], sum=False)
+    prior = model.compile_logp(vars=model.free_RVs)
+    for point in points(model):
+        y, z = of_terms(point)
+        expected = prior(point) + weights[:N] @ y + weights[N:] @ z
+        assert_allclose(small(point)[0], expected, rtol=1e-9)
+
+
+def test_what_is_as_long_as_the_data_is_left_out_of_the_model():
+    with pm.Model(coords={"obs": range(N)}) as model:
+        two_lengths()
+    found = find_observations(model, observed=["y", "z"])
+    small = coreset_model(found, LogLikelihood(found).source.take(np.array([3])), np.ones(1))
+    assert found.left_out == ("mu",)
+    assert {"x", "mu", "mu_coreset"}.isdisjoint(small.named_vars)
+
+
+# -- which terms are summarised by default ---------------------------------------------------------
+
+MANY, SOME = 900, 600
+TIMES = np.linspace(0.1, 2.0, SOME)
+
+
+def few_others(rate):
+    pm.Exponential("z", rate, observed=np.ones(20))
+
+
+def a_sum_over_data(rate):
+    pm.Potential("z", -(rate * TIMES).sum())
+
+
+def one_value_for_each_row(rate):
+    pm.Potential("z", -rate * TIMES)
+
+
+def a_prior_on_many_parameters(rate):
+    pm.Potential("z", -((pm.Normal("p", shape=SOME) * rate) ** 2).sum())
+
+
+def neighbours_on_a_map(rate):
+    phi, edges = pm.Normal("phi", shape=50), np.arange(SOME) % 49
+    pm.Potential("z", -rate * ((phi[edges] - phi[edges + 1]) ** 2).sum())
+
+
+def no_sum_of_rows(rate):
+    pm.Potential("z", -pm.math.log(1 + (rate * TIMES).sum()))
+
+
+@pytest.mark.parametrize(
+    ("add", "names", "whole"),
+    [
+        (few_others, ["y"], False),
+        (a_sum_over_data, ["y", "z"], False),
+        (one_value_for_each_row, ["y", "z"], False),
+        (a_prior_on_many_parameters, ["y"], False),
+        (neighbours_on_a_map, ["y"], True),
+        (no_sum_of_rows, ["y"], True),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_terms_of_many_rows_of_data_are_summarised(add, names, whole):
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", 1, 1)
+        pm.Exponential("y", rate, observed=np.linspace(0.1, 3, MANY))
+        add(rate)
+    found = find_observations(model)
+    assert [term.name for term in found.terms] == names
+    assert found.whole == (("'z' (computed from 600 rows)",) if whole else ())
+
+
+def test_a_term_that_is_left_whole_is_named():
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", 1, 1)
+        pm.Exponential("y", rate, observed=np.linspace(0.1, 3, MANY))
+        no_sum_of_rows(rate)
+    with pytest.warns(CoresetWarning, match=r"'z' \(computed from 600 rows\) stay.*observed="):
+        build_coreset(model, method="uniform", size=5, random_seed=1, progressbar=False)
+
+
+# -- a coreset of two terms ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def survival():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=4_000)
+    time, end = rng.weibull(1.5, x.size) * np.exp(0.3 * x), rng.uniform(0.3, 2, x.size)
+    seen, observed = time < end, np.minimum(time, end)
+    with pm.Model() as model:
+        a, b, shape = pm.Normal("a"), pm.Normal("b"), pm.Gamma("shape", 2, 1)
+        pm.Weibull("event", shape, pm.math.exp(a + b * x[seen]), observed=observed[seen])
+        scale = pm.math.exp(a + b * x[~seen])
+        pm.Potential("censored", -((observed[~seen] / scale) ** shape).sum())
+    return build_coreset(model, random_seed=1, progressbar=False), int(seen.sum())
+
+
+def test_both_terms_have_rows(survival):
+    coreset, n_seen = survival
+    assert coreset.n_observations == 4_000
+    assert coreset.size <= 60
+    counts = coreset.summary("likelihood term")["all"]
+    assert counts[("likelihood term", "= 'event'")] == n_seen
+    of_event = coreset.indices < n_seen
+    assert of_event.any()
+    assert not of_event.all()
+    labels = coreset.summary().loc["largest weights"].index
+    assert all(" of 'event'" in label or " of 'censored'" in label for label in labels)
+
+
+def test_the_divergence_is_that_of_pymcs_own_densities(survival):
+    coreset, _ = survival
+    rng, space = np.random.default_rng(4), coreset.proposal.draws
+    which = rng.choice(space.n_draws, 40, replace=False)
+    draws = {name: values[which] for name, values in space.values.items()}
+    full, small = (m.compile_logp() for m in (coreset.full_model, coreset.model))
+    found = []
+    for a, b, shape in zip(draws["a"], draws["b"], draws["shape"], strict=True):
+        point = {"a": a, "b": b, "shape_log__": np.log(shape)}
+        found.append(full(point) - small(point))
+    loglik = coreset.loglikelihood.collapsed(collapse=False)
+    chosen = loglik.source.at(coreset.indices)
+    ratios = loglik.look(draws).total - coreset.weights @ loglik.matrix(draws, chosen)
+    assert_allclose(ratios - ratios.mean(), found - np.mean(found), atol=1e-7)
+    assert np.var(found) < 0.01
+
+
+def test_a_row_of_one_term_is_named_by_it():
+    with pm.Model() as model:
+        a = pm.Normal("a")
+        pm.Normal("y", a, 1.0, observed=np.ones(9))
+        pm.Normal("z", a, np.r_[1.0, np.nan, np.ones(3)], observed=np.ones(5))
+    with pytest.raises(InvalidDataError, match="row 1 of 'z'"):
+        build_coreset(model, observed=["y", "z"], size=3, method="uniform", progressbar=False)
+
+
+def test_rows_elsewhere_are_of_one_kind():
+    with pm.Model() as model:
+        x, a = pm.Data("x", X), pm.Normal("a")
+        pm.Normal("y", a, 1.0, observed=x)
+        pm.Normal("z", a, 1.0, observed=Z)
+    rows = open_rows({"x": np.tile(X, 9)})
+    with pytest.raises(UnsupportedModelError, match=r"'y': 23, 'z': 17.*observed="):
+        build_coreset(model, rows=rows, progressbar=False)
+
+
+def test_such_coresets_are_not_extended(survival):
+    coreset, _ = survival
+    with pytest.raises(UnsupportedModelError, match=r"'event', 'censored'.*neither extended"):
+        coreset.extend(coreset.full_model)
+
+
+def test_labels_of_the_chosen_rows(survival):
+    coreset, n_seen = survival
+    assert coreset.loglikelihood.observations.place(n_seen) == "row 0 of 'censored'"
+    assert_array_equal(coreset.weights > 0, True)

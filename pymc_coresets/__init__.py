@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pymc_coresets.coreset import Coreset
     from pymc_coresets.diagnostics.comparison import Comparison, compare
     from pymc_coresets.diagnostics.judging import ApproximationCheck, Certificate, Check
+    from pymc_coresets.diagnostics.opinion import SecondOpinion
     from pymc_coresets.diagnostics.plots import plot_comparison, plot_history, plot_weights
     from pymc_coresets.exceptions import (
         CoresetError,
@@ -79,6 +80,7 @@ __all__ = [
     "RiemannianPursuit",
     "RowSource",
     "SamplingError",
+    "SecondOpinion",
     "Sensitivity",
     "SparseVI",
     "Subsample",
@@ -131,6 +133,7 @@ _HOMES = {
     "RiemannianPursuit": "methods.riemannian",
     "RowSource": "rows.chunks",
     "SamplingError": "exceptions",
+    "SecondOpinion": "diagnostics.opinion",
     "Sensitivity": "glm.logistic.sensitivity",
     "SparseVI": "methods.sparse_vi",
     "Subsample": "sampling.weighting",

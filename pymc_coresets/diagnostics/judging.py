@@ -14,6 +14,7 @@ from pymc_coresets.diagnostics.importance import (
     khat_threshold,
     pareto_smooth,
 )
+from pymc_coresets.diagnostics.opinion import SecondOpinion
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html
 
@@ -216,6 +217,8 @@ class Check(Certificate):
     ess_folded : float
         Smallest effective sample size of a variable's distance from its median, which R-hat
         compares between chains, too.
+    second_opinion : SecondOpinion or None
+        What PyMC's own log-densities say of the divergence, where they were asked.
 
     Notes
     -----
@@ -239,6 +242,7 @@ class Check(Certificate):
     ess_bulk: float
     n_divergences: int | None
     ess_folded: float = math.inf
+    second_opinion: SecondOpinion | None = None
 
     _title: ClassVar[str] = "Check of a coreset posterior"
     _not_converged: ClassVar[str] = (
@@ -290,12 +294,14 @@ class Check(Certificate):
 
     def _rows(self) -> dict[str, str]:
         divergences = "not recorded" if self.n_divergences is None else str(self.n_divergences)
+        asked = self.second_opinion
         return super()._rows() | {
             "R-hat (largest)": "needs two chains"
             if np.isnan(self.rhat)
             else f"{self.rhat:.3f} (converged below {self.rhat_limit:.3g})",
             "bulk ESS (smallest)": f"{self.ess_bulk:.0f}",
             "divergences": divergences,
+            **({} if asked is None else {"PyMC's densities": asked.in_short}),
         }
 
 
@@ -310,7 +316,7 @@ class ApproximationCheck(Check):
     ----------
     pareto_khat, ess, n_draws, kl, kl_mcse, symmetrised_kl, symmetrised_kl_mcse
         As of a `Certificate`.
-    rhat, ess_bulk, n_divergences, ess_folded
+    rhat, ess_bulk, n_divergences, ess_folded, second_opinion
         As of a `Check`.
 
     Examples

@@ -9,8 +9,9 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_coresets.diagnostics.opinion import SecondOpinion
 from pymc_coresets.diagnostics.posterior_draws import posterior_dataset, require_own, thinned
-from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.destinations import destination_of
@@ -19,6 +20,7 @@ from pymc_coresets.predictive.filled_models import FilledModel, fill_with
 from pymc_coresets.predictive.forward import forward_graphs, predicted_names
 from pymc_coresets.predictive.leave_one_out import CorrectedDraws, elpd_of_rows
 from pymc_coresets.predictive.predictions import Predictions
+from pymc_coresets.predictive.pymc_densities import second_opinion
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.template.copies import copy_with_rows
@@ -39,6 +41,11 @@ class AllRows(ABC):
 
     @property
     @abstractmethod
+    def model(self) -> pm.Model:
+        """A plain PyMC model of the approximate posterior."""
+
+    @property
+    @abstractmethod
     def _logliks(self) -> Sequence[LogLikelihood]:
         """The log-likelihoods of all rows, in one or several parts."""
 
@@ -53,6 +60,67 @@ class AllRows(ABC):
     def _require_all_rows(self) -> None:
         """Refuse where the rows of the posterior are not all within reach."""
         return
+
+    @property
+    def _n_in_memory(self) -> int:
+        """Number of rows, where the user's model holds all of them; 0 elsewhere."""
+        if len(self._logliks) > 1 or self._logliks[0].source is not self._logliks[0].in_memory:
+            return 0
+        return self._logliks[0].observations.n_obs
+
+    def verify(self, idata: xr.DataTree, *, draws: int = 30) -> SecondOpinion:
+        """Ask PyMC's own log-densities of both models how far the posteriors differ.
+
+        A second opinion: `check` goes by log-likelihoods that the package derives from the model,
+        and asks for this opinion at a few draws, where the model holds no more than a million rows.
+        Costs one evaluation of the full model by NumPy for each draw.
+
+        Parameters
+        ----------
+        idata : xarray.DataTree
+            Draws of the approximate posterior, from `sample` or `pm.sample`.
+        draws : int, default 30
+            At how many draws, evenly spread over the chains.
+
+        Returns
+        -------
+        SecondOpinion
+            Both estimates of the divergence, and by how much the log-ratios differ.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If they differ noticeably; or the user's model does not hold all rows.
+        InvalidDataError
+            If the draws lack a variable, are impossible under the full data, or are another
+            coreset's.
+        InvalidOptionError
+            If `draws` is not a whole number of at least 2.
+
+        Examples
+        --------
+        >>> import numpy as np, pymc as pm
+        >>> from pymc_coresets import build_coreset
+        >>> x = np.random.default_rng(1).normal(size=500)
+        >>> with pm.Model():
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+        ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
+        >>> idata = coreset.sample(draws=50, tune=50, chains=2, random_seed=1, progressbar=False)
+        >>> coreset.verify(idata).difference < 1e-8
+        True
+        """
+        draws = whole_number("draws", draws, least=2)
+        require_own(idata, "verify()", self._groups())
+        if not self._n_in_memory:
+            raise UnsupportedModelError(
+                "Your model does not hold all rows, so that PyMC has no log-density of them."
+            )
+        [loglik], some = self._logliks, thinned(idata, draws)
+        observations = loglik.observations
+        at = Draws.of(some, observations.shapes)
+        full, own = self._log_densities(some)
+        ratios, models = (full - own).ravel(), (observations.model, self.model)
+        return second_opinion(*models, at, ratios, slack=loglik.slack)
 
     def loo(
         self,

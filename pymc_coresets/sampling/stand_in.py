@@ -31,6 +31,7 @@ __all__ = ["StandIn"]
 _LEAST = {"draws": 1, "tune": 0, "chains": 1, "cores": 1}  # of what `pm.sample` is passed
 _OPTIONAL = {"tune", "chains", "cores"}
 _ON_JAX = {"numpyro", "blackjax"}
+_MOST_ROWS, _FEW_DRAWS = 1_000_000, 8  # that a second opinion is asked for by itself
 _CHAINS = 4  # enough for R-hat (Vehtari et al. 2021)
 
 
@@ -47,11 +48,6 @@ class StandIn[Verdict](AllRows):
 
     #: What it means where a draw is impossible under the full data, and what to do.
     _impossible: ClassVar[str]
-
-    @property
-    @abstractmethod
-    def model(self) -> pm.Model:
-        """A plain PyMC model of the approximate posterior."""
 
     @abstractmethod
     def _own_loglik(self, idata: xr.DataTree) -> np.ndarray:
@@ -236,7 +232,10 @@ class StandIn[Verdict](AllRows):
         if draws is not None:
             draws = whole_number("draws", draws, least=MIN_DRAWS)
         require_own(idata, "check()", self._groups())
-        return self._judged(idata, check_some_draws(idata, self.log_ratios, draws=draws))
+        found = check_some_draws(idata, self.log_ratios, draws=draws)
+        if self._n_in_memory and self._n_in_memory <= _MOST_ROWS:
+            found = replace(found, second_opinion=self.verify(idata, draws=_FEW_DRAWS))
+        return self._judged(idata, found)
 
     def reweight(
         self,

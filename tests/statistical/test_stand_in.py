@@ -13,7 +13,11 @@ import pytest
 import xarray as xr
 
 from pymc_coresets import CoresetWarning, build_coreset, build_pass_glm
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import (
+    InvalidDataError,
+    InvalidOptionError,
+    UnsupportedModelError,
+)
 from pymc_coresets.reading.folding import PLAIN_MODE
 
 N = 200
@@ -302,3 +306,50 @@ def test_observed_variables_that_stay_have_their_own_log_densities():
     del draws["posterior"]["scale"]
     with pytest.raises(InvalidDataError, match="'scale'"):
         coreset.with_log_densities(draws)
+
+
+# -- the second opinion ----------------------------------------------------------------------------
+
+
+def test_pymcs_own_densities_give_the_same_divergence(stand_in):
+    idata = draws_from(1.0, n_draws=25)
+    found = stand_in.verify(idata, draws=50)
+    assert found.n_draws == 50
+    assert found.difference < 1e-9
+    full = full_loglik(idata["posterior"]["b"].values).ravel()
+    expected = np.var(full - stand_in._own_loglik(idata))
+    assert found.by_pymc == pytest.approx(expected, rel=1e-9)
+    assert found.by_us == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_model_that_says_something_else_is_noticed():
+    coreset = make_stand_in("coreset")
+    coreset.model["coreset_weights"].set_value(1.1 * coreset.weights)
+    with pytest.raises(UnsupportedModelError, match=r"differs by .* nats from what PyMC's own"):
+        coreset.verify(draws_from(1.0))
+    with pytest.raises(UnsupportedModelError, match=r"differs by .* nats from what PyMC's own"):
+        coreset.check(draws_from(1.0))
+
+
+def test_a_check_says_that_pymc_was_asked(stand_in):
+    check = stand_in.check(draws_from(1.0))
+    opinion = getattr(check, "draws", check).second_opinion
+    assert opinion.n_draws == 8
+    assert opinion.difference < 1e-9
+
+
+def test_where_pymc_has_no_finite_density_nothing_is_claimed():
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 3)
+        pm.Bernoulli("y", logit_p=b * X, observed=Y)
+        pm.Potential("nowhere", pm.math.switch(b > 0.99, -np.inf, 0.0))
+    coreset = build_coreset(model, size=5, method="uniform", random_seed=1, progressbar=False)
+    idata = draws_from(1.0, sd=0.001)
+    assert coreset.verify(idata).n_draws == 0
+    assert coreset.verify(idata).in_short == "not finite at any draw"
+
+
+@pytest.mark.parametrize("draws", [1, 2.5, "all"])
+def test_number_of_draws_of_a_second_opinion(stand_in, draws):
+    with pytest.raises(InvalidOptionError, match="draws"):
+        stand_in.verify(draws_from(1.0), draws=draws)

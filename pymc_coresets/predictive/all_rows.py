@@ -11,7 +11,7 @@ import xarray as xr
 
 from pymc_coresets.diagnostics.opinion import SecondOpinion
 from pymc_coresets.diagnostics.posterior_draws import posterior_dataset, require_own, thinned
-from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.destinations import destination_of
@@ -20,10 +20,15 @@ from pymc_coresets.predictive.filled_models import FilledModel, fill_with
 from pymc_coresets.predictive.forward import forward_graphs, predicted_names
 from pymc_coresets.predictive.leave_one_out import CorrectedDraws, elpd_of_rows
 from pymc_coresets.predictive.predictions import Predictions
-from pymc_coresets.predictive.pymc_densities import second_opinion
+from pymc_coresets.predictive.pymc_densities import (
+    log_densities_at,
+    log_densities_of_all_rows,
+    second_opinion,
+)
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.template.copies import copy_with_rows
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import open_rows
@@ -73,7 +78,7 @@ class AllRows(ABC):
 
         A second opinion: `check` goes by log-likelihoods that the package derives from the model,
         and asks for this opinion at a few draws, where the model holds no more than a million rows.
-        Costs one evaluation of the full model by NumPy for each draw.
+        Costs one evaluation of the full model by NumPy for each draw; rows elsewhere are read once.
 
         Parameters
         ----------
@@ -90,12 +95,14 @@ class AllRows(ABC):
         Raises
         ------
         UnsupportedModelError
-            If they differ noticeably; or the user's model does not hold all rows.
+            If they differ noticeably.
         InvalidDataError
             If the draws lack a variable, are impossible under the full data, or are another
             coreset's.
         InvalidOptionError
-            If `draws` is not a whole number of at least 2.
+            If `draws` is not a whole number of at least 2, or the rows lie in several models.
+        CoresetError
+            If not all rows are within reach.
 
         Examples
         --------
@@ -111,16 +118,21 @@ class AllRows(ABC):
         """
         draws = whole_number("draws", draws, least=2)
         require_own(idata, "verify()", self._groups())
-        if not self._n_in_memory:
-            raise UnsupportedModelError(
-                "Your model does not hold all rows, so that PyMC has no log-density of them."
-            )
-        [loglik], some = self._logliks, thinned(idata, draws)
-        observations = loglik.observations
-        at = Draws.of(some, observations.shapes)
+        some = thinned(idata, draws)
         full, own = self._log_densities(some)
-        ratios, models = (full - own).ravel(), (observations.model, self.model)
-        return second_opinion(*models, at, ratios, slack=loglik.slack)
+        base = self._logliks[0].observations
+        space = Unconstrained(base.model)
+        with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to a border
+            points = [space.point(x) for x in space.free(Draws.of(some, base.shapes))]
+        copy = copy_with_rows(base.model, {})
+        filled = self._filled_with_own(copy)
+        if filled is None:
+            of_full = log_densities_at(base.model, points)
+        else:
+            names = [term.name for term in base.terms]
+            of_full = log_densities_of_all_rows(filled, points, names)
+        of_own, slack = log_densities_at(self.model, points), self._logliks[0].slack
+        return second_opinion(of_full, of_own, (full - own).ravel(), slack=slack)
 
     def loo(
         self,

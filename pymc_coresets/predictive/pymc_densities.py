@@ -8,35 +8,30 @@ from numpy.typing import NDArray
 
 from pymc_coresets.diagnostics.opinion import SecondOpinion
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.predictive.filled_models import FilledModel
 from pymc_coresets.reading.folding import numpy_function
-from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = ["second_opinion"]
+__all__ = ["Point", "log_densities_at", "log_densities_of_all_rows", "second_opinion"]
 
 _HARMLESS = 0.005  # nats: changes a divergence at the limit of 0.01 by a tenth at most
 _DIGITS = 1e-9  # of a log-density: sums of many terms have fewer than single ones
 
 type Floats = NDArray[np.float64]
+#: Values of a model's value variables, by name.
 type Point = dict[str, np.ndarray]
 
 
 def second_opinion(
-    full: pm.Model, approximate: pm.Model, draws: Draws, log_ratios: Floats, *, slack: float = 0.0
+    of_full: Floats, of_approximate: Floats, log_ratios: Floats, *, slack: float = 0.0
 ) -> SecondOpinion:
-    """Compare log-ratios with the difference of two models' log-densities, as PyMC derives them.
-
-    The log-densities are evaluated by NumPy, without any part of what computes the log-ratios.
-    Costs one evaluation of the full model for each draw, and memory for some arrays as long as the
-    data.
+    """Compare log-ratios with the difference of the log-densities that PyMC gives.
 
     Parameters
     ----------
-    full, approximate : pm.Model
-        With the same free variables.
-    draws : Draws
+    of_full, of_approximate : ndarray of shape (n_draws,)
+        PyMC's log-densities of the two models, in nats, up to a constant each.
     log_ratios : ndarray of shape (n_draws,)
-        In nats, up to a constant.
+        Likewise.
     slack : float
         By how much single log-likelihoods may be off beyond rounding, relative to their size.
 
@@ -47,29 +42,19 @@ def second_opinion(
 
     Examples
     --------
-    >>> with pm.Model() as full:
-    ...     pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(4))
-    y
-    >>> with pm.Model() as half:
-    ...     pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(2))
-    y
-    >>> mu = np.array([0.0, 1.0, 2.0])
-    >>> second_opinion(full, half, Draws({"mu": mu}), -(mu**2)).by_pymc.__round__(6)
-    2.888889
+    >>> of_full = np.array([-5.0, -4.0, -4.5])
+    >>> second_opinion(of_full, of_full / 2, of_full / 2 + 1).difference
+    0.0
     """
-    space = Unconstrained(full)
-    with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to a border
-        points = [space.point(x) for x in space.free(draws)]
-    of_full, of_other = (_at(points, _log_density(model)) for model in (full, approximate))
     with np.errstate(invalid="ignore"):
-        theirs = of_full - of_other
+        theirs = of_full - of_approximate
     used = np.isfinite(theirs)
     if not used.any():
         return SecondOpinion(by_pymc=np.nan, by_us=np.nan, difference=np.nan, n_draws=0)
     theirs, ours = theirs[used], log_ratios[used]
     differences = (theirs - theirs.mean()) - (ours - ours.mean())
     largest = float(np.abs(differences).max())
-    size = float(np.abs([of_full[used], of_other[used]]).max())
+    size = float(np.abs([of_full[used], of_approximate[used]]).max())
     if largest > _HARMLESS + (_DIGITS + slack) * size:
         raise UnsupportedModelError(
             f"The log-ratio of the full over the approximate posterior density differs by "
@@ -85,9 +70,61 @@ def second_opinion(
     )
 
 
-def _log_density(model: pm.Model) -> Callable[[Point], float]:
+def log_densities_at(
+    model: pm.Model, points: Sequence[Point], names: Sequence[str] | None = None
+) -> Floats:
+    """Evaluate PyMC's log-density of a model, Jacobians included, by NumPy.
+
+    Parameters
+    ----------
+    model : pm.Model
+    points : sequence of dict
+    names : sequence of str, optional
+        Of the variables and potentials that are added up; by default all.
+
+    Returns
+    -------
+    ndarray of shape (n_points,)
+        In nats.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    >>> log_densities_at(model, [{"mu": np.array(0.0)}]).round(4)
+    array([-0.9189])
+    """
+    return _at(points, _function(model, names))
+
+
+def log_densities_of_all_rows(
+    filled: FilledModel, points: Sequence[Point], names: Sequence[str]
+) -> Floats:
+    """Evaluate PyMC's log-density of a model and of rows that it is filled with, block by block.
+
+    Parameters
+    ----------
+    filled : FilledModel
+    points : sequence of dict
+    names : sequence of str
+        Of the terms that have the rows.
+
+    Returns
+    -------
+    ndarray of shape (n_points,)
+        In nats.
+    """
+    of_rows = _function(filled.model, names)
+    total = sum(_at(points, of_rows) for _ in filled.blocks())
+    model = filled.model
+    others = [v.name for v in (*model.basic_RVs, *model.potentials) if v.name not in names]
+    return total + log_densities_at(model, points, others)
+
+
+def _function(model: pm.Model, names: Sequence[str] | None) -> Callable[[Point], float]:
     variables = model.value_vars
-    function = numpy_function(variables, [model.logp()])
+    terms = None if names is None else [model[name] for name in names]
+    function = numpy_function(variables, [model.logp(vars=terms)])
 
     def at(point: Point) -> float:
         [value] = function(*(point[v.name] for v in variables))

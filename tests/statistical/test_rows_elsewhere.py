@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_coresets import (
@@ -170,3 +171,19 @@ def test_ctrl_c_leaves_the_best_coreset_and_nothing_running(monkeypatch):
     assert found.size > 0
     assert "nterrupted" in found.status
     assert threading.active_count() == n_threads
+
+
+def test_pymcs_own_densities_of_rows_elsewhere():
+    rng = np.random.default_rng(1)
+    rows = open_rows({"x": rng.normal(1.0, 1.0, size=70_000)})
+    with pm.Model() as model:
+        x, mu = pm.Data("x", rows.head(10)["x"]), pm.Normal("mu")
+        pm.Normal("y", mu, 1.0, observed=x)
+    coreset = build_coreset(
+        model, rows=rows, size=5, method="uniform", random_seed=1, progressbar=False
+    )
+    mu = xr.DataArray(1 + 0.004 * rng.normal(size=(2, 10)), dims=("chain", "draw"))
+    idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
+    found = coreset.verify(idata, draws=20)
+    assert found.n_draws == 20
+    assert found.difference < 1e-7

@@ -1,6 +1,6 @@
 """Arrays of the model from columns of the source: labels to codes, nulls, stacked columns."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,7 @@ class Recipe:
 
 
 def decode(
-    recipe: Recipe, tables: Sequence[tuple[Table, slice]], where: str
+    recipe: Recipe, tables: Sequence[tuple[Table, slice]], where: Callable[[int], str]
 ) -> tuple[NDArray[Any], list[Fault]]:
     """Make an array of the model from the rows of some tables, one after the other.
 
@@ -77,8 +77,8 @@ def decode(
     ----------
     recipe : Recipe
     tables : sequence of (Table, slice)
-    where : str
-        For messages.
+    where : callable
+        Says, for messages, where the table lies that begins with a row.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def decode(
     for part in recipe.parts:
         pieces, offset = [], 0
         for table, rows in tables:
-            _require_same_field(recipe.fields[part], table.fields.get(part), part, where)
+            _require_same_field(recipe.fields[part], table.fields.get(part), part, where(offset))
             array, found = _part(recipe, part, table.values(part, rows))
             faults += [Fault(f.column, f.kind, f.rows + offset, f.value) for f in found]
             offset += len(array)

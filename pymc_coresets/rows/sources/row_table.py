@@ -4,6 +4,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Never, cast
 
 import numpy as np
@@ -248,7 +249,8 @@ class RowTable:
     ) -> dict[str, tuple[NDArray[Any], list[Fault]]]:
         parts = list(dict.fromkeys(part for recipe in recipes for part in recipe.parts))
         tables = list(self._reader.tables(chunk.key, parts))
-        decoded = {recipe.name: decode(recipe, tables, chunk.where) for recipe in recipes}
+        where = partial(self._piece, chunk)
+        decoded = {recipe.name: decode(recipe, tables, where) for recipe in recipes}
         for array, _ in decoded.values():
             if len(array) != chunk.n_rows:
                 raise InvalidDataError(
@@ -267,6 +269,10 @@ class RowTable:
             value = f"{array[negative[0]]:g}"
             faults.append(Fault(self._weight.parts[0], "negative weight", negative, value))
         return faults
+
+    def _piece(self, chunk: Chunk, row: int) -> str:
+        piece, _ = segment_at(chunk.key, min(row, chunk.n_rows - 1))
+        return self._reader.pieces[piece].where or chunk.where
 
     def _place(self, chunk: Chunk, row: int) -> str:
         piece, number = segment_at(chunk.key, row)

@@ -32,6 +32,19 @@ class Field:
     shape: tuple[int, ...] = ()
     refused: str = ""
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Field):
+            return NotImplemented
+        return self._compared == other._compared
+
+    def __hash__(self) -> int:
+        return hash(self._compared)
+
+    @property
+    def _compared(self) -> tuple[object, ...]:
+        """Whether it is text comes first: NumPy takes None for float64."""
+        return self.dtype is None, self.dtype, self.shape, self.refused
+
     def __str__(self) -> str:
         kind = self.refused or ("text" if self.dtype is None else str(self.dtype))
         return f"{kind} of shape {self.shape}" if self.shape else kind

@@ -1,6 +1,7 @@
 """Arrow datasets that are filtered, or are no Parquet files: read by Arrow's own scanner."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.dataset as ds
 
+from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.sources.cursors import Cursors
 from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.kinds.arrow_tables import ArrowTable, schema_fields, tables_of_sizes
@@ -42,7 +44,7 @@ class ScanReader:
         pieces: list[Piece] = []
         for fragment in fragments:
             path = getattr(fragment, "path", "") or "a table in memory"
-            with reading_errors(path):
+            with _reading(fragment, path, self.fields):
                 for part in _parts_of(fragment):
                     n_rows = part.count_rows(filter=chosen)
                     parts.append(part)
@@ -69,7 +71,8 @@ class ScanReader:
         """Scan blocks of fragments, see `Reader.tables`."""
         for segment in segments:
             start = partial(self._blocks, segment.piece, tuple(names))
-            with reading_errors(self.pieces[segment.piece].file):
+            fragment, path = self._fragments[segment.piece], self.pieces[segment.piece].file
+            with _reading(fragment, path, self.fields):
                 n_blocks = len(cuts_of(self.pieces[segment.piece].n_rows, BLOCK_ROWS)) - 1
                 cursor = self._cursors.get((segment.piece, *names), start, n_items=n_blocks)
                 block = cursor.item(segment.part)
@@ -83,6 +86,24 @@ class ScanReader:
             use_threads=False,
         )  # fmt: skip
         return tables_of_sizes(batches, [int(n) for n in np.diff(cuts)])
+
+
+@contextmanager
+def _reading(fragment: Any, path: str, fields: Mapping[str, Field]) -> Iterator[None]:  # noqa: ANN401
+    """Name the column where Arrow finds no numbers: it casts the columns of each file."""
+    try:
+        with reading_errors(path):
+            yield
+    except InvalidDataError as error:
+        with reading_errors(path):
+            found = schema_fields(fragment.physical_schema)
+        for name in fields.keys() & found.keys():
+            if (fields[name].dtype is None) != (found[name].dtype is None):
+                raise InvalidDataError(
+                    f"{path} has {name!r} as {found[name]}, and the dataset as {fields[name]}: "
+                    "write the column with one type to all files."
+                ) from error
+        raise
 
 
 def _parts_of(fragment: Any) -> Sequence[Any]:  # noqa: ANN401

@@ -141,8 +141,8 @@ class Observations:
         depends on them.
         """
         shapes, imputed = self.model.eval_rv_shapes(), imputed_names(self.model)
-        values = {rv.name: self.model.rvs_to_values[rv] for rv in self.model.free_RVs}
-        return sum(math.prod(shapes[v.name]) for name, v in values.items() if name not in imputed)
+        free = [rv for rv in self.model.free_RVs if rv.name not in imputed]
+        return int(sum(math.prod(shapes[self.model.rvs_to_values[rv].name]) for rv in free))
 
 
 def find_observations(

@@ -140,6 +140,8 @@ class StreamState:
         The sum of all log-likelihoods at the draws, and rows to choose from.
     beginnings : tuple of Beginning
         Of all epochs.
+    known : tuple of int
+        Digests of the pilot and of the last chunks, see `ChunkDigest`.
     """
 
     n_rows: int
@@ -151,6 +153,7 @@ class StreamState:
     summary_weights: Vector
     seen: LookPart
     beginnings: tuple[Beginning, ...]
+    known: tuple[int, ...] = ()
 
     @property
     def log_ratios(self) -> Vector:

@@ -1,15 +1,17 @@
 """The state of a stream as a tree of datasets, from which it goes on as if it had not stopped."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
 from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
@@ -29,7 +31,7 @@ from pymc_coresets.streams.growth import (
     StreamState,
 )
 
-__all__ = ["state_of_tree", "template_of_tree", "tree_of_state"]
+__all__ = ["digest_of", "state_of_tree", "template_of_tree", "tree_of_state"]
 
 _COUNTS: Mapping[str, Callable[[Any], Any]] = {
     "n_rows": int,
@@ -39,7 +41,9 @@ _COUNTS: Mapping[str, Callable[[Any], Any]] = {
 }
 _OF_EPOCH = ("mass", "scale")
 _PROBES = 4  # draws, and rows, at which the model is compared with the stream's
-_OPTIONS, _SETTINGS = "options", "settings"
+_OPTIONS, _SETTINGS, _DIGEST = "options", "settings", "digest"
+_AS_STORED = {"f": "<f8", "i": "<i8", "u": "<i8", "b": "<i8"}  # formats have types of their own
+_GIVE = "Give what CoresetStream.state() returned, as it was."
 
 
 def tree_of_state(state: StreamState, growth: Growth, settings: Settings) -> xr.DataTree:
@@ -53,6 +57,7 @@ def tree_of_state(state: StreamState, growth: Growth, settings: Settings) -> xr.
             "total": ("draw", seen.total),
             "prior_probe": ("probed_draw", probe.prior),
             "row_probe": (("probed_row", "probed_draw"), probe.rows),
+            "known": ("known_chunk", np.array(state.known, dtype=np.int64)),
         },
         attrs={name: getattr(state, name) for name in _COUNTS}
         | {name: getattr(epoch, name) for name in _OF_EPOCH}
@@ -76,7 +81,24 @@ def tree_of_state(state: StreamState, growth: Growth, settings: Settings) -> xr.
     }
     if len(state.summary):
         groups["summary"] = kept_dataset(rows, state.summary, state.summary_weights)
+    stream.attrs[_DIGEST] = digest_of(groups)
     return xr.DataTree.from_dict(groups)
+
+
+def digest_of(groups: Mapping[str, xr.Dataset]) -> str:
+    """Return a digest of what the groups of a tree hold, in whatever format they were stored."""
+    digest = blake2b(digest_size=32)
+    for group, dataset in sorted(groups.items()):
+        attrs = {n: v for n, v in dataset.attrs.items() if n != _DIGEST}
+        numbers = {n: v if isinstance(v, str) else float(v) for n, v in attrs.items()}
+        digest.update(json.dumps([group, numbers], sort_keys=True).encode())
+        for name in sorted(map(str, dataset.variables)):
+            values = dataset[name].to_numpy()
+            digest.update(json.dumps([name, dataset[name].dims, values.shape]).encode())
+            stored = _AS_STORED.get(values.dtype.kind)
+            texts = json.dumps(values.tolist(), default=str) if stored is None else ""
+            digest.update(values.astype(stored).tobytes() if stored else texts.encode())
+    return digest.hexdigest()
 
 
 def template_of_tree(
@@ -96,16 +118,13 @@ def template_of_tree(
             f"state is a {type(tree).__name__}, but must be the DataTree that "
             "CoresetStream.state() returned."
         )
-    try:
-        attrs, _ = tree["stream"].attrs, tree["draws"]
+    with _malformed():
+        _require_intact(tree)
+        attrs = tree["stream"].attrs
         options = StreamOptions(**json.loads(attrs[_OPTIONS]))
         settings: Settings = json.loads(attrs[_SETTINGS])
         columns = columns_of_dataset(tree["candidates"].to_dataset())
-    except (KeyError, ValueError, TypeError) as error:
-        raise InvalidDataError(
-            f"This is not the state of a stream: {error}. Give what CoresetStream.state() returned."
-        ) from error
-    where: dict[str, Any] = {name: settings[name] for name in ("observed", "dim")}
+        where: dict[str, Any] = {name: settings[name] for name in ("observed", "dim")}
     template = template_of_rows(model, columns, **where, backend=backend)
     return template, options, settings
 
@@ -116,12 +135,20 @@ def state_of_tree(tree: xr.DataTree, growth: Growth) -> StreamState:
     Raises
     ------
     InvalidDataError
-        If the model has other free variables, data containers, priors or another likelihood than
-        the stream's.
+        If the tree holds no state; if the model has other free variables, data containers, priors
+        or another likelihood than the stream's.
     """
+    with _malformed():
+        state, probe = _read(tree, growth)
+        _require_sound(state)
+    _require_same(probe, _probe(growth, state.epoch.draws, state.seen.candidates))
+    return state
+
+
+def _read(tree: xr.DataTree, growth: Growth) -> tuple[StreamState, Probe]:
+    """Return the state, and the densities of the stream's own model."""
     stream, kept = tree["stream"].to_dataset(), tree["candidates"].to_dataset()
-    attrs, template = stream.attrs, growth.template
-    observations = template.observations
+    attrs, observations = stream.attrs, growth.template.observations
     candidates = rows_of_dataset(observations, kept)
     summary, weights = candidates.take(slice(0, 0)), np.zeros(0)
     if "summary" in tree.children:
@@ -129,13 +156,10 @@ def state_of_tree(tree: xr.DataTree, growth: Growth) -> StreamState:
         summary = rows_of_dataset(observations, stored)
         weights = stored["weight"].to_numpy()
     draws = {str(n): v.to_numpy() for n, v in tree["draws"].to_dataset().data_vars.items()}
-    values = Draws.of(draws, template.shapes)
-    kept_probe = Probe(rows=stream["row_probe"].to_numpy(), prior=stream["prior_probe"].to_numpy())
-    _require_same(kept_probe, _probe(growth, values, candidates))
-    return StreamState(
+    state = StreamState(
         **{name: kind(attrs[name]) for name, kind in _COUNTS.items()},
         epoch=Epoch(
-            draws=values,
+            draws=Draws.of(draws, growth.template.shapes),
             origin=stream["origin"].to_numpy(),
             **{name: float(attrs[name]) for name in _OF_EPOCH},
         ),
@@ -151,7 +175,51 @@ def state_of_tree(tree: xr.DataTree, growth: Growth) -> StreamState:
             Beginning(**one | {"reason": Reason[one["reason"]]})
             for one in json.loads(attrs["beginnings"])
         ),
+        known=tuple(stream["known"].to_numpy().tolist()),
     )
+    return state, Probe(rows=stream["row_probe"].to_numpy(), prior=stream["prior_probe"].to_numpy())
+
+
+@contextmanager
+def _malformed() -> Iterator[None]:
+    """Say so where a tree does not hold what a state does."""
+    try:
+        yield
+    except CoresetError:
+        raise
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError) as error:
+        raise InvalidDataError(f"This is not the state of a stream: {error}. {_GIVE}") from error
+
+
+def _require_intact(tree: xr.DataTree) -> None:
+    groups = {name: node.to_dataset(inherit=False) for name, node in tree.children.items()}
+    if groups["stream"].attrs[_DIGEST] != digest_of(groups):
+        raise InvalidDataError(f"The state of the stream was altered after state(). {_GIVE}")
+
+
+def _require_sound(state: StreamState) -> None:
+    """Refuse numbers that no stream has, whatever the digest says of them."""
+    epoch, seen, weights = state.epoch, state.seen, state.summary_weights
+    masses = np.array([state.total_weight, state.pilot_weight, epoch.mass])
+    lengths = np.array([epoch.scale, seen.norm_total])
+    rows = (seen.candidates, state.summary)
+    sound = {
+        "sums": all(
+            sums.shape == (epoch.draws.n_draws,) and np.isfinite(sums).all()
+            for sums in (epoch.origin, seen.total)
+        ),
+        "masses": (masses > 0).all() and np.isfinite(masses).all(),
+        "lengths": (lengths >= 0).all() and np.isfinite(lengths).all(),
+        "keys": len(seen.keys) == len(seen.candidates) and np.isfinite(seen.keys).all(),
+        "weights": len(weights) == len(state.summary) and bool((weights > 0).all()),
+        "rows": all(
+            (np.diff(r.positions, prepend=-1, append=state.n_rows) > 0).all() for r in rows
+        ),
+        "epochs": len(state.beginnings) > 0,
+    }
+    for name, fine in sound.items():
+        if not fine:
+            raise ValueError(f"its {name} make no sense")
 
 
 def _probe(growth: Growth, draws: Draws, candidates: Rows) -> Probe:

@@ -11,11 +11,7 @@ from numpy.typing import ArrayLike
 
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.display.facts import facts_text
-from pymc_coresets.exceptions import (
-    InvalidDataError,
-    InvalidOptionError,
-    warn_user,
-)
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, names_of, positive_number, whole_number
@@ -28,7 +24,8 @@ from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.storage import Settings
 from pymc_coresets.streams.arrivals import Arrivals, ArrivedRows, rows_given
 from pymc_coresets.streams.coverage import Coverage
-from pymc_coresets.streams.growth import WIDENING, Growth, Reason, StreamOptions
+from pymc_coresets.streams.growth import WIDENING, Growth, StreamOptions
+from pymc_coresets.streams.notices import ChunkDigest, warn_of_drift
 from pymc_coresets.streams.outcome import chosen_coreset, rows_gone
 from pymc_coresets.streams.stored import state_of_tree, template_of_tree, tree_of_state
 
@@ -167,7 +164,9 @@ class CoresetStream:
         # The stream keeps nothing of the pilot but its sums and the rows that it may choose.
         rows = ArrivedRows(loglik.all_rows, loglik.n_rows, source.locate)
         self._begin(Growth(loglik.reading(rows_gone()), options))
-        self._state = self._growth.first(rows)
+        digest = ChunkDigest()
+        digest.add(rows.all)
+        self._state = replace(self._growth.first(rows), known=digest.known([]))
 
     def _begin(self, growth: Growth) -> None:
         self._growth, self._arrivals = growth, Arrivals(growth.template)
@@ -201,7 +200,7 @@ class CoresetStream:
         Warns
         -----
         CoresetWarning
-            If the rows drift away from those before them.
+            If the rows drift away from those before them, or the chunk was given before.
 
         Examples
         --------
@@ -224,20 +223,15 @@ class CoresetStream:
             raise InvalidDataError(
                 f"{error.message} This is chunk {number} of the stream."
             ) from error
+        digest = ChunkDigest()
         for rows in self._arrivals.read(source, number=number, start=self._state.n_rows):
             state = self._growth.add(state, rows)
+            digest.add(rows.all)
+        digest.warn_if_known(state.known, number)
         n_known = len(self._state.beginnings)
-        self._state = replace(state, n_chunks=number)
+        self._state = replace(state, n_chunks=number, known=digest.known(state.known))
         for begun in state.beginnings[n_known:]:
-            if begun.reason is Reason.DRIFT:
-                warn_user(
-                    f"Chunk {number} moves the posterior {begun.distance:.3g} standard deviations "
-                    "of the stream's draws away from them: its rows are not like those before. A "
-                    f"new epoch begins, in which a coreset of {begun.size} rows stands for the "
-                    f"{begun.n_rows} before it, and the draws know of this chunk. If that is no "
-                    "exception, begin the stream again with a pilot from all over the data, or let "
-                    "the model depend on time."
-                )
+            warn_of_drift(begun, number)
 
     @property
     def n_rows(self) -> int:
@@ -325,7 +319,7 @@ class CoresetStream:
         ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=data)
         ...     stream = CoresetStream(pilot={"y": y}, random_seed=1)
         >>> again = CoresetStream.restore(model, stream.state())
-        >>> again.update({"y": y})
+        >>> again.update({"y": y + 0.1})
         >>> again.n_rows
         2000
         """
@@ -351,7 +345,8 @@ class CoresetStream:
         InvalidOptionError
             If `state` is no DataTree, or there is no such backend.
         InvalidDataError
-            If the state is no stream's, or the model has other free variables or data containers.
+            If the state is no stream's, or was altered; if the model has other free variables or
+            data containers.
         """
         found = template_of_tree(state, given_model(model), backend=backend_of(backend))
         template, options, settings = found

@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from hypothesis import strategies as st
 
 from pymc_coresets import CoresetStream, Coverage, merge
@@ -87,11 +88,27 @@ def updates(draw: st.DrawFn) -> Call:
     return Call(run=run, given=given, names=names, refused=True, model=stage.template())
 
 
+def _alter(draw: st.DrawFn, state: xr.DataTree) -> None:
+    """Change an attribute or a variable of a state, or drop a group."""
+    node = state[draw(st.sampled_from(sorted(state.children)))]
+    odd = draw(st.sampled_from(["", "x", "[]", "{}", -1, 1.5, np.nan, np.array([1, 2])]))
+    if node.attrs and draw(st.booleans()):
+        node.attrs[draw(st.sampled_from(sorted(node.attrs)))] = odd
+    elif draw(st.booleans()):
+        del state[node.name]
+    else:
+        name = draw(st.sampled_from(sorted(map(str, node.data_vars))))
+        node[name] = xr.Variable("odd", np.atleast_1d(odd))
+
+
 @st.composite
 def restored(draw: st.DrawFn) -> Call:
     """Models and states that are none, or do not belong together."""
     model, state = stage.template(), stage.stream().state()
-    if draw(st.booleans()):
+    what = draw(st.sampled_from(["model", "state", "contents"]))
+    if what == "contents":
+        _alter(draw, state)
+    elif what == "model":
         model = draw(st.sampled_from([v for v in POOL if v is not None] + [stage.model()]))
     else:
         state = draw(st.sampled_from([*POOL, stage.idata(), stage.coreset()]))

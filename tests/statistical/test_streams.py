@@ -29,6 +29,8 @@ from pymc_coresets.rows.reservoir import Priorities
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.streams.coverage import Displacement
 from pymc_coresets.streams.growth import Reason
+from pymc_coresets.streams.notices import ChunkDigest
+from pymc_coresets.streams.stored import digest_of
 
 N, PILOT, TRUTH = 24_000, 500, np.array([0.5, -1.0, 0.2, 0.7, -0.3])
 PRIOR_SD = 3.0
@@ -198,6 +200,112 @@ def test_options_of_numpy_are_stored(model):
     options = {"size": np.int64(20), "draws": np.int64(200), "random_seed": np.int64(1)}
     stream = CoresetStream(model, pilot=part(DATA, 0, PILOT), **options)
     assert CoresetStream.restore(model, stream.state()).n_rows == PILOT
+
+
+def test_a_stream_of_many_dimensions_is_stored():
+    """The default size is then a multiple of D(D + 3), which PyMC counts in NumPy's numbers."""
+    x = _rng.normal(size=(200, 9))
+    data = {"x": x, "y": x.sum(axis=1) + _rng.normal(size=200)}
+    with pm.Model() as model:
+        design, y = (pm.Data(name, data[name][:50]) for name in ("x", "y"))
+        pm.Normal("likelihood", design @ pm.Normal("b", shape=9), 1.0, observed=y)
+    stream = CoresetStream(model, pilot=data, random_seed=1)
+    assert stream._growth.options.size == 110
+    assert CoresetStream.restore(model, stream.state()).n_rows == 200
+
+
+def doubled(values):
+    return 2 * values
+
+
+ALTERED = {
+    "total": lambda tree: tree["stream"].update({"total": doubled(tree["stream"]["total"])}),
+    "mass": lambda tree: tree["stream"].attrs.update(mass=np.nan),
+    "count": lambda tree: tree["stream"].attrs.update(n_rows=3),
+    "key": lambda tree: tree["candidates"].update(
+        {"weight": tree["candidates"]["weight"] * np.nan}
+    ),
+    "data": lambda tree: tree["candidates"].update(
+        {"data y": doubled(tree["candidates"]["data y"])}
+    ),
+    "draws": lambda tree: tree["draws"].update({"slope": doubled(tree["draws"]["slope"])}),
+    "options": lambda tree: tree["stream"].attrs.update(
+        options=tree["stream"].attrs["options"].replace("5000", "9")
+    ),
+    "no draws": lambda tree: tree.__delitem__("draws"),
+    "an attribute of another type": lambda tree: tree["stream"].attrs.update(mass=[1, 2]),
+}
+
+
+@pytest.mark.parametrize("what", ALTERED)
+def test_states_that_were_altered_are_refused(pilot, model, what):
+    state = pilot.state()
+    ALTERED[what](state)
+    with pytest.raises(InvalidDataError, match=r"state of (the|a) stream"):
+        CoresetStream.restore(model, state)
+
+
+MALFORMED = {
+    "sums": lambda tree: tree["stream"].update({"total": tree["stream"]["total"] * np.nan}),
+    "masses": lambda tree: tree["stream"].attrs.update(mass=np.nan),
+    "lengths": lambda tree: tree["stream"].attrs.update(norm_total=-1.0),
+    "keys": lambda tree: tree["candidates"].update(
+        {"weight": tree["candidates"]["weight"] * np.nan}
+    ),
+    "rows": lambda tree: tree["stream"].attrs.update(n_rows=3),
+    "epochs": lambda tree: tree["stream"].attrs.update(beginnings="[]"),
+    "nothing": lambda tree: tree["stream"].attrs.update(beginnings="nothing"),
+    "origin": lambda tree: tree["stream"].update({"origin": xr.Variable("other", [1.0])}),
+    "n_draws": lambda tree: tree["stream"].attrs.update(options='{"n_draws": 3}'),
+    "list": lambda tree: tree["stream"].attrs.update(settings="[1]"),
+}
+
+
+@pytest.mark.parametrize("what", MALFORMED)
+def test_states_that_make_no_sense_are_refused_whatever_their_digest(pilot, model, what):
+    state = pilot.state()
+    MALFORMED[what](state)
+    groups = {name: node.to_dataset() for name, node in state.children.items()}
+    state["stream"].attrs["digest"] = digest_of(groups)
+    with pytest.raises(InvalidDataError, match="not the state of a stream"):
+        CoresetStream.restore(model, state)
+
+
+def test_a_chunk_that_comes_twice_is_named(pilot):
+    stream, chunk = copy(pilot), part(DATA, PILOT, PILOT + 100)
+    stream.update(chunk)
+    stream.update(part(DATA, PILOT + 100, PILOT + 110))
+    with pytest.warns(CoresetWarning, match="Chunk 3 .* the same rows as chunk 1: they count tw"):
+        stream.update(open_rows([part(chunk, 0, 30), part(chunk, 30, 100)]))
+    with pytest.warns(CoresetWarning, match="Chunk 4 .* the same rows as the pilot"):
+        stream.update(part(DATA, 0, PILOT))
+    before = stream._state
+    with pytest.raises(CoresetWarning, match="Chunk 5"):  # an error, as all warnings are in tests
+        stream.update(chunk)
+    assert stream._state is before
+
+
+def test_a_chunk_is_known_after_a_restart(pilot, model):
+    stream, chunk = copy(pilot), part(DATA, PILOT, PILOT + 100)
+    stream.update(chunk)
+    again = CoresetStream.restore(model, stream.state())
+    with pytest.warns(CoresetWarning, match="the same rows as chunk 1"):
+        again.update(chunk)
+
+
+def test_chunks_that_are_equal_by_chance_are_not_said_to_come_twice():
+    rng = np.random.default_rng(8)
+    known, n_equal = (), 0
+    for _ in range(300):
+        digest, flips = ChunkDigest(), rng.integers(0, 2, 6)
+        digest.add(Rows(np.arange(6), np.ones(6), (flips,)))
+        n_equal += digest._value in known
+        assert digest.repeats(known) is None
+        known = digest.known(known)
+    assert n_equal > 100
+    digest = ChunkDigest()
+    digest.add(Rows(np.arange(200), np.ones(200), (rng.integers(0, 2, 200),)))
+    assert digest.repeats(digest.known(known)) == 300
 
 
 def test_a_coreset_is_stored_and_checked_with_the_rows_again(coreset, model, tmp_path):

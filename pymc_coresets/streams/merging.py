@@ -1,5 +1,6 @@
 """Coresets of coresets: merge, and reduce."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.ancestry import OBJECTIVE_OF_PARTS
+from pymc_coresets.updates.known_rows import KNOWN, known_rows, stored
 from pymc_coresets.updates.parts import Part, all_of, reduced_by_pursuit
 
 __all__ = ["merge"]
@@ -148,7 +150,7 @@ def merge(
         status=solution.status.value,
         objective=solution.objective,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
-        history=history_dataset(solution.history, _ancestry(first, second) | figures),
+        history=history_dataset(solution.history, _ancestry(first, second, parts) | figures),
         settings=first.settings,
         loglikelihood=template.reading(absent),
         data=together.isel(row=union.where(solution.rows.positions)).assign(
@@ -212,11 +214,13 @@ def _reduced(
     return reduced_by_pursuit(template, source, size, method, rng)
 
 
-def _ancestry(first: Coreset, second: Coreset) -> dict[str, Any]:
+def _ancestry(first: Coreset, second: Coreset, parts: Sequence[Part]) -> dict[str, Any]:
     """Say what was merged, in numbers and words."""
     both = [first, second]
     attrs = [each.history.attrs for each in both]
+    later = known_rows(parts[1], attrs[1], start=parts[0].n_rows)
     return {
+        KNOWN: stored([*known_rows(parts[0], attrs[0]), *later]),
         _LEAVES: sum(int(each.get(_LEAVES, 1)) for each in attrs),
         _LEVELS: 1 + max(int(each.get(_LEVELS, 0)) for each in attrs),
         OBJECTIVE_OF_PARTS: sum(each.objective for each in both)

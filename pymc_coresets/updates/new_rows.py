@@ -7,14 +7,13 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.advice import certificate_of
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import (
     check_rows,
     likelihood_of_rows,
-    named_arrays,
     template_of_rows,
 )
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
@@ -27,6 +26,13 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.ancestry import Ancestry
 from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
+from pymc_coresets.updates.known_rows import (
+    KNOWN,
+    KnownRows,
+    known_rows,
+    stored,
+    warn_of_known_rows,
+)
 from pymc_coresets.updates.parts import Part, WeightedRows, all_of, reduced_by_pursuit
 
 __all__ = ["with_new_rows"]
@@ -67,11 +73,8 @@ def with_new_rows(
     part = Part.of(coreset)
     new = _new_rows(full_model(model), part, rows, executor, rng.spawn(1)[0])
     _require_same_model(part, new, rng.spawn(1)[0])
-    if coreset.data is None and rows is None and _begins_with(part, new):
-        warn_user(
-            f"The first {part.n_rows} rows of the model are those that the coreset was built from, "
-            "and count twice now: give the new rows alone, or build a coreset of all of them."
-        )
+    known = known_rows(part, coreset.history.attrs)
+    warn_of_known_rows(known, new)
     source = _extended(part, new)
     limit = chosen.default_size(new.n_dims, source.n_rows) if size is None else size
     counts: dict[str, Any] = {}
@@ -80,6 +83,7 @@ def with_new_rows(
     else:
         solution, counts = reduced_by_pursuit(new, source, limit, chosen, rng)
     loglik, n_new = new.reading(source), round(new.total_weight)
+    added = KnownRows.spread(new, part.n_rows)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     ancestry = before.extended(n_new, solution.objective)
     return {
@@ -92,7 +96,9 @@ def with_new_rows(
         "status": solution.status.value,
         "objective": solution.objective,
         "random_seed": int(random_seed) if isinstance(random_seed, int | np.integer) else None,
-        "history": history_dataset(solution.history, ancestry.attrs | counts),
+        "history": history_dataset(
+            solution.history, ancestry.attrs | {KNOWN: stored([*known, added])} | counts
+        ),
         "loglikelihood": loglik,
         "data": kept_dataset(loglik, solution.rows, solution.weights),
         "built_from": None,
@@ -137,15 +143,6 @@ def _require_same_model(part: Part, new: LogLikelihood, rng: np.random.Generator
             "The model of the new rows has another likelihood than that of the coreset: the rows "
             "of the coreset have other log-likelihoods there."
         )
-
-
-def _begins_with(part: Part, new: LogLikelihood) -> bool:
-    """Say whether the new rows begin with all that the coreset stands for."""
-    if new.observations.n_obs < part.n_rows:
-        return False
-    old = named_arrays(part.template.observations, part.template.in_memory.all)
-    given = named_arrays(new.observations, new.in_memory.all)
-    return all(np.array_equal(array, given[name][: len(array)]) for name, array in old.items())
 
 
 def _extended(part: Part, new: LogLikelihood) -> ExtendedRows | AppendedRows:

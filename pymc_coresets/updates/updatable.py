@@ -124,7 +124,8 @@ class Updatable:
         Warns
         -----
         CoresetWarning
-            If something limits the coreset, as `build_coreset` does.
+            If something limits the coreset, as `build_coreset` does, or the new rows begin with
+            some that it stands for already.
 
         Examples
         --------

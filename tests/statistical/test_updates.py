@@ -360,6 +360,24 @@ def test_rows_that_are_given_again_are_said_to_count_twice(first):
         assert first.extend(first.full_model, size=40, random_seed=1).n_observations == 2 * N
 
 
+def test_rows_of_an_earlier_update_are_said_to_count_twice(steps, tmp_path):
+    steps[-1].to_netcdf(tmp_path / "coreset.nc")
+    stored = Coreset.from_netcdf(tmp_path / "coreset.nc", regression(HEAD))
+    for i, which in [(0, "rows 0 to 1,499"), (2, "rows 3,000 to 4,499")]:
+        both = {name: np.concatenate([month(i)[name], [0.5]]) for name in month(i)}
+        with pytest.warns(CoresetWarning, match=f"^The first 1,500 new rows are {which}"):
+            stored.extend(regression(both), size=SIZE, random_seed=1)
+        with pytest.warns(CoresetWarning, match=f"^New rows are {which}"):
+            steps[-1].extend(regression(HEAD), rows=open_rows(month(i)), size=SIZE, random_seed=1)
+
+
+def test_equal_rows_of_few_kinds_are_not_said_to_count_twice():
+    """All rows of one half are at the places of equal ones of the other, as of most others."""
+    half = {"x": np.repeat([0.0, 1.0], 500), "y": np.tile([0.0, 1.0], 500)}
+    coreset = build_coreset(regression(half), size=4, random_seed=1, progressbar=False)
+    assert coreset.extend(regression(half), size=8, random_seed=1).n_observations == 2_000
+
+
 def test_rows_that_do_not_fit_are_refused(first):
     with pm.Model() as model:
         x, y = pm.Data("x", np.ones((30, 2))), pm.Data("y", Y[1, :30])

@@ -27,7 +27,7 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.ancestry import OBJECTIVE_OF_PARTS
-from pymc_coresets.updates.known_rows import KNOWN, known_rows, stored
+from pymc_coresets.updates.known_rows import KNOWN, known_before, noted
 from pymc_coresets.updates.parts import Part, all_of, reduced_by_pursuit
 
 __all__ = ["merge"]
@@ -218,9 +218,9 @@ def _ancestry(first: Coreset, second: Coreset, parts: Sequence[Part]) -> dict[st
     """Say what was merged, in numbers and words."""
     both = [first, second]
     attrs = [each.history.attrs for each in both]
-    later = known_rows(parts[1], attrs[1], start=parts[0].n_rows)
+    later = known_before(parts[1], attrs[1], start=parts[0].n_rows)
     return {
-        KNOWN: stored([*known_rows(parts[0], attrs[0]), *later]),
+        KNOWN: noted([*known_before(parts[0], attrs[0]), *later]),
         _LEAVES: sum(int(each.get(_LEAVES, 1)) for each in attrs),
         _LEVELS: 1 + max(int(each.get(_LEVELS, 0)) for each in attrs),
         OBJECTIVE_OF_PARTS: sum(each.objective for each in both)

@@ -17,7 +17,7 @@ from pymc_coresets.potentials.kept_rows import rows_of_dataset
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.parts import Part
 
-__all__ = ["KNOWN", "KnownRows", "known_rows", "stored", "warn_of_known_rows"]
+__all__ = ["KNOWN", "KnownRows", "known_before", "noted", "warn_of_known_rows"]
 
 #: Attribute of a history: some rows of each construction, by their digest.
 KNOWN = "known_rows"
@@ -75,7 +75,7 @@ class KnownRows:
         return len(rows) * math.log(share) < math.log(_UNLIKELY)
 
 
-def known_rows(part: Part, attrs: Mapping[str, Any], start: int = 0) -> list[KnownRows]:
+def known_before(part: Part, attrs: Mapping[str, Any], start: int = 0) -> list[KnownRows]:
     """Return what is known of the rows of a coreset: of each construction, or of those it kept.
 
     Parameters
@@ -96,7 +96,7 @@ def known_rows(part: Part, attrs: Mapping[str, Any], start: int = 0) -> list[Kno
     return [replace(one, start=one.start + start, stop=one.stop + start) for one in found]
 
 
-def stored(known: list[KnownRows]) -> str:
+def noted(known: list[KnownRows]) -> str:
     """Return it as an attribute of a history."""
     return json.dumps([asdict(one) for one in known])
 

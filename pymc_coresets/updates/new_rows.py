@@ -29,8 +29,8 @@ from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
 from pymc_coresets.updates.known_rows import (
     KNOWN,
     KnownRows,
-    known_rows,
-    stored,
+    known_before,
+    noted,
     warn_of_known_rows,
 )
 from pymc_coresets.updates.parts import Part, WeightedRows, all_of, reduced_by_pursuit
@@ -73,7 +73,7 @@ def with_new_rows(
     part = Part.of(coreset)
     new = _new_rows(full_model(model), part, rows, executor, rng.spawn(1)[0])
     _require_same_model(part, new, rng.spawn(1)[0])
-    known = known_rows(part, coreset.history.attrs)
+    known = known_before(part, coreset.history.attrs)
     warn_of_known_rows(known, new)
     source = _extended(part, new)
     limit = chosen.default_size(new.n_dims, source.n_rows) if size is None else size
@@ -97,7 +97,7 @@ def with_new_rows(
         "objective": solution.objective,
         "random_seed": int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         "history": history_dataset(
-            solution.history, ancestry.attrs | {KNOWN: stored([*known, added])} | counts
+            solution.history, ancestry.attrs | {KNOWN: noted([*known, added])} | counts
         ),
         "loglikelihood": loglik,
         "data": kept_dataset(loglik, solution.rows, solution.weights),

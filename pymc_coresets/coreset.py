@@ -297,13 +297,13 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         Parameters
         ----------
         path : str or Path
-            A file of this name is replaced.
+            A file of this name is replaced, at once.
 
         Raises
         ------
         InvalidOptionError
             If h5netcdf is not installed (``pip install "pymc-coresets[netcdf]"``), or the file
-            cannot be written.
+            cannot be written: it is a folder, a pipe or a device, or the disk is full.
 
         Examples
         --------

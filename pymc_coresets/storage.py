@@ -2,8 +2,8 @@
 
 import io
 import json
+import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, fields
 from hashlib import blake2b
 from importlib.util import find_spec
@@ -68,7 +68,8 @@ def write_netcdf(tree: xr.DataTree, path: str | Path) -> None:
     Raises
     ------
     InvalidOptionError
-        If h5netcdf is not installed, or the file cannot be written.
+        If h5netcdf is not installed, or the file cannot be written: the path is that of a folder,
+        a pipe or a device, or the disk is full.
 
     Examples
     --------
@@ -81,22 +82,31 @@ def write_netcdf(tree: xr.DataTree, path: str | Path) -> None:
     """
     _need_h5netcdf()
     given = _path(path)
+    # In memory: the HDF5 library ends the process where it cannot finish a file on a full disk.
+    content = bytes(tree.to_netcdf(engine="h5netcdf"))
     try:
-        target = given.resolve()
-        part = target.with_name(f".{target.name}.{uuid4().hex}.part")
-    except ValueError as error:
-        raise InvalidOptionError(f"{path} cannot be written: {error}.") from error
+        _replace(given, content + _MARK + _file_digest(content))
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidOptionError(
+            f"{path} cannot be written: {reason}. Nothing has changed there."
+        ) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Put a file in place at once, when all of it has reached the disk."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is a folder, a pipe or a device, and no file")
+    target = path.resolve()
+    part = target.with_name(f".{uuid4().hex}.part")
     try:
-        tree.to_netcdf(part, engine="h5netcdf")
-        with part.open("r+b") as file:
-            digest = _file_digest(file.read())
-            file.write(_MARK + digest)
+        with part.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         part.replace(target)
-    except OSError as error:
-        raise InvalidOptionError(f"{path} cannot be written: {error}.") from error
     finally:
-        with suppress(OSError):  # of a name that no file can have
-            part.unlink()
+        part.unlink(missing_ok=True)
 
 
 def read_netcdf(path: str | Path) -> dict[str, xr.Dataset]:

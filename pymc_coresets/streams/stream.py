@@ -306,8 +306,9 @@ class CoresetStream:
         Returns
         -------
         xarray.DataTree
-            For instance for its `to_netcdf`.  A stream that is restored from it, with the same
-            backend, goes on with the same bits as this one.
+            Its ``to_netcdf()`` returns the content of a file: written to the path, it would end the
+            process on a full disk.  A stream that is restored from it, with the same backend, goes
+            on with the same bits as this one.
 
         Examples
         --------

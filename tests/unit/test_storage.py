@@ -1,5 +1,6 @@
 """Files of coresets: intact or refused, whole or not there, and tied to the data of the model."""
 
+import os
 import sys
 import warnings
 from dataclasses import replace
@@ -154,6 +155,41 @@ def test_a_file_that_cannot_be_finished_leaves_the_old_one(coreset, tmp_path):
         unwritable.to_netcdf(path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["coreset.nc"]
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_a_full_disk_costs_neither_the_process_nor_the_old_file(tmp_path, before):
+    resource = pytest.importorskip("resource", reason="limits of processes are those of Unix")
+    path = tmp_path / "coreset.nc"
+    if before is not None:
+        path.write_bytes(before)
+    tree = xr.DataTree.from_dict({"coreset": xr.Dataset({"weights": ("row", np.ones(3_000))})})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(InvalidOptionError, match=r"coreset\.nc cannot be written: File"):
+            write_netcdf(tree, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [p.read_bytes() for p in tmp_path.iterdir()] == ([] if before is None else [before])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes with names are those of Unix")
+def test_pipes_and_devices_are_not_replaced(coreset, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to(os.devnull)
+    (tmp_path / "folder").mkdir()
+    for path in (*tmp_path.iterdir(), os.devnull):
+        with pytest.raises(InvalidOptionError, match="folder, a pipe or a device, and no file"):
+            coreset.to_netcdf(path)
+    assert (tmp_path / "pipe").is_fifo()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_name_may_be_as_long_as_names_are(coreset, tmp_path):
+    path = tmp_path / f"{'n' * 252}.nc"
+    coreset.to_netcdf(path)
+    assert_same(Coreset.from_netcdf(path), coreset)
 
 
 def test_a_folder_that_is_not_there_is_named(coreset, tmp_path):

@@ -26,6 +26,7 @@ from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.reading.template.held_model import PUT_BACK
 from pymc_coresets.results.readable import Readable
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.values import Rows
@@ -148,10 +149,10 @@ class Coreset(Updatable, Readable, StandIn[Check]):
 
     @property
     def full_model(self) -> pm.Model:
-        """The user's model."""
+        """The user's model, unless `pm.set_data` has put other data into it since."""
         if self.data is not None:
             raise CoresetError("Your model holds a template of rows: pm.set_data puts others in.")
-        return self._whole().observations.model
+        return self._whole().observations.held.unchanged(PUT_BACK)
 
     @property
     def rows(self) -> xr.Dataset:

@@ -37,6 +37,11 @@ __all__ = ["AllRows", "Kind"]
 
 type Kind = Literal["mean", "draws"]
 
+_CHANGED = (
+    "To predict with these, pass model=... too, your model, perhaps with rows=...; to predict the "
+    "rows of the coreset, put the old data back."
+)
+
 
 class AllRows(ABC):
     """Cross-validation and predictions for all rows, by draws of an approximate posterior."""
@@ -251,7 +256,8 @@ class AllRows(ABC):
         Raises
         ------
         InvalidDataError
-            If the draws lack a free variable of the model, or rows cannot be used.
+            If the draws lack a free variable of the model, rows cannot be used, or `pm.set_data`
+            has put other data into your model since; `model` takes it as it is now.
         InvalidOptionError
             If an option is out of range, `to` exists or Zarr is missing, rows lack a column, a
             variable has no mean, or the result does not fit into 8 GiB of memory.
@@ -291,7 +297,8 @@ class AllRows(ABC):
         posterior = posterior_dataset(idata, "idata")
         destination = destination_of(to)
         its_own = rows is None and model is None
-        base = self._logliks[0].observations.model if model is None else given_model(model)
+        held = self._logliks[0].observations.held
+        base = held.unchanged(_CHANGED) if model is None else given_model(model)
         copy = copy_with_rows(base, {})
         names = [names] if isinstance(names, str) else names or predicted_names(copy)
         graphs = forward_graphs(copy, names, means=means)

@@ -21,6 +21,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.folding import PLAIN_MODE, evaluate
 from pymc_coresets.reading.template.codes import Lookup, lookups_in
+from pymc_coresets.reading.template.copies import settable_data
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.source import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
@@ -137,7 +138,7 @@ def _containers(
     model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the containers that take columns, and others of which only the length matters."""
-    data = {v.name: v.get_value(borrow=True) for v in model.data_vars}
+    data = settable_data(model)
     below = set(ancestors(graphs.values(), blockers=set(model.free_RVs)))
     used = _used_by_value(model, graphs)
     given = [name for name in data if name in rows.columns and model[name] in below]

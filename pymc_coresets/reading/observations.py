@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NoReturn
 
 import numpy as np
 import pymc as pm
@@ -13,7 +12,6 @@ import pytensor.tensor as pt
 from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.context import given_model
-from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import parameter_inputs, plain_graphs
 from pymc_coresets.reading.likelihood.layouts import (
     Layout,
@@ -23,17 +21,19 @@ from pymc_coresets.reading.likelihood.layouts import (
     refuse_several,
     sum_over_events,
 )
-from pymc_coresets.reading.likelihood.missing import dims_of_data, imputed_names
+from pymc_coresets.reading.likelihood.missing import imputed_names
 from pymc_coresets.reading.likelihood.term_choice import TermChoice, by_default, other_potentials
 from pymc_coresets.reading.likelihood.terms import (
     Term,
     as_names,
     refuse_complex,
     refuse_constant,
+    refuse_local,
     term_names,
 )
 from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
 from pymc_coresets.reading.sums.splitting import refuse_elsewhere, refuse_entangled, total_of
+from pymc_coresets.reading.template.held_model import HeldModel
 from pymc_coresets.reading.template.inputs import ColumnLike, Template
 
 __all__ = ["TERM_OF_ROW", "Observations", "find_observations"]
@@ -48,8 +48,8 @@ class Observations:
 
     Attributes
     ----------
-    model : pm.Model
-        The user's model, never changed.
+    held : HeldModel
+        The user's model, never changed, with the data that it holds.
     terms : tuple of Term
         The likelihood terms to summarise.
     dim : str, tuple of str, or None
@@ -93,7 +93,7 @@ class Observations:
         Terms with many data that stay in the coreset's model as they are, in words.
     """
 
-    model: pm.Model
+    held: HeldModel
     terms: tuple[Term, ...]
     dim: str | tuple[str, ...] | None
     n_obs: int
@@ -112,6 +112,11 @@ class Observations:
     sets: tuple[RowSet, ...] = ()
     left_out: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
+
+    @property
+    def model(self) -> pm.Model:
+        """The user's model; a copy with the data of `held` where it holds others now."""
+        return self.held.model
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -251,11 +256,11 @@ def _select(
     rests = [split.rest for split in layout.sums.values() if split.rest is not None]
     local = tuple(sorted(str(v.name) for v in {*pushdown.local, *layout.local}))
     if local and not allow_local:
-        _refuse_local(model, layout, local)
+        refuse_local(model, layout.terms, local)
     unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]
     views = _selected_views(layout, pushdown)
     return Observations(
-        model=model,
+        held=HeldModel.of(model, () if template is None else template.values),
         terms=tuple(layout.terms),
         dim=layout.dim,
         n_obs=layout.n_obs,
@@ -306,30 +311,6 @@ def _selected(term: Term, layout: Layout, pushdown: Pushdown, rows: RowMap) -> T
     if term.name in layout.sums:
         refuse_entangled(layout.sums[term.name], pushdown.unselected[n_before:])
     return selected
-
-
-def _refuse_local(model: pm.Model, layout: Layout, local: Sequence[str]) -> NoReturn:
-    raise UnsupportedModelError(
-        f"The free variables {list(local)!r} have one value per observation. A coreset cannot "
-        "leave them out: marginalise them (pm.Censored, pm.Mixture, an overdispersed "
-        "likelihood, pymc_extras.marginalize, ...), or keep them all with allow_local=True."
-        + _advice_on_cells(model, layout, local),
-        topic="local-latent-variables",
-    )
-
-
-def _advice_on_cells(model: pm.Model, layout: Layout, local: Sequence[str]) -> str:
-    """Suggest that each cell be a row, where the variables are shared by cells of a matrix."""
-    for term in layout.terms:
-        dims = dims_of_data(model, term.name)
-        lengths = evaluate([model.dim_lengths[d] for d in dims if d is not None])
-        shapes = [model[name].type.ndim for name in local]
-        if len(lengths) > 1 and None not in dims and max(shapes) < len(dims):
-            return (
-                f" If each cell of {term.name!r} is an observation, give dim={dims!r}: these "
-                "variables then are shared by several."
-            )
-    return ""
 
 
 def _selected_views(layout: Layout, pushdown: Pushdown) -> dict[str, TensorVariable]:

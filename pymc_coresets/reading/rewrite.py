@@ -30,7 +30,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.containers import chosen_rows, row_containers
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.template.copies import convertible, initial_values
+from pymc_coresets.reading.template.copies import convertible, data_of, initial_values
 from pymc_coresets.rows.values import Rows
 
 __all__ = [
@@ -330,9 +330,8 @@ class _Rewrite:
                 row = self.obs.rows[number]
                 axis, rows, shape = row.axis, self._data(number), row.values.shape
             else:
-                values = variable.get_value(borrow=True)
                 axes = [self.dims[name].index(d) for d in self.obs.dims]
-                axis, rows = chosen_rows(values, axes, self.rows.positions)
+                axis, rows = chosen_rows(data_of(variable), axes, self.rows.positions)
                 shape = rows.shape
             known = [None if i == axis else n for i, n in enumerate(shape)]
             selected[name] = _shared_rows(rows, known, name)

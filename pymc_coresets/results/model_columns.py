@@ -9,6 +9,7 @@ from pymc_coresets.compat.pytensor_api import ancestors
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED
+from pymc_coresets.reading.template.copies import data_of
 from pymc_coresets.results.columns import Column, Levels, flat_columns
 from pymc_coresets.results.groups import level_labels, levels_of_rows, own_values
 
@@ -101,11 +102,11 @@ class _Reader:
         if self.obs.sets:  # no container has values for all rows
             yield from self._others(names)
             return
-        for variable in self.model.data_vars:
-            found = self._along_rows(variable.name, variable.get_value(borrow=True))
+        for name in (variable.name for variable in self.obs.held.live.data_vars):  # in their order
+            found = self._along_rows(name, data_of(self.model[name]))
             if found is not None:
-                names.add(variable.name)
-                yield variable.name, *found
+                names.add(name)
+                yield name, *found
         for term in self.obs.terms:
             found = self._observed(term.name, term.axis, names)
             if found is not None:

@@ -9,7 +9,6 @@ import xarray as xr
 from pymc_coresets.advice import limitations, wanted_tolerance
 from pymc_coresets.exceptions import (
     CoresetError,
-    InvalidDataError,
     UnsupportedModelError,
     warn_user,
 )
@@ -18,7 +17,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.remainder import refuse_unweighted
-from pymc_coresets.potentials.sameness import differing_row, points_of
+from pymc_coresets.reading.template.copies import settable_data
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.source import RowBlocks
 from pymc_coresets.sampling.sampler import CoresetSampler
@@ -26,13 +25,6 @@ from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.storage import Settings
 
 __all__ = ["Part", "WeightedRows", "all_of", "reduced_by_pursuit", "required_likelihood"]
-
-
-_CHANGED = (
-    "The data of the coreset's model have changed since it was built (pm.set_data): its rows are "
-    "not there any more. Put the old data back for this call, extend with another model, or build "
-    "the coreset from rows=open_rows(...), which keeps the chosen rows."
-)
 
 
 class WeightedRows(Protocol):
@@ -102,8 +94,6 @@ class Part:
         ------
         CoresetError
             If it was read without its model.
-        InvalidDataError
-            If the data of its model have changed since.
         UnsupportedModelError
             If its rows are not data of the model, or are cells of several dims.
         """
@@ -126,17 +116,10 @@ class Part:
                 f"{', '.join(s.names for s in observations.sets)}, with data of their own: such "
                 "coresets can be neither extended nor merged. Build one of all rows."
             )
-        held = {v.name: np.asarray(v.get_value()) for v in observations.model.data_vars}
+        held = settable_data(observations.model)
         columns = {n: v[0] for n, v in held.items() if v.shape[:1] == (observations.n_obs,)}
-        lengths = {row.name: len(held[row.name]) for row in observations.rows if row.name in held}
-        if any(length != observations.n_obs for length in lengths.values()):
-            raise InvalidDataError(_CHANGED)
         template = template_of_rows(observations.model, columns, **where)
         rows = template.in_memory.at(coreset.indices)
-        chosen = loglik.collapsed(collapse=False).source.at(coreset.indices)
-        points = points_of(template, np.random.default_rng(0))
-        if differing_row(loglik, template, points, chosen, rows) is not None:
-            raise InvalidDataError(_CHANGED)
         kept = kept_dataset(template, rows, coreset.weights)
         return cls(template=template, kept=kept, n_rows=observations.n_obs, where=where)
 

@@ -229,18 +229,6 @@ def test_coresets_of_cells_are_not_extended_and_say_so():
         merge(cells, cells)
 
 
-@pytest.mark.parametrize("n", [N, N - 1])
-def test_data_that_have_changed_since_are_refused(n):
-    """The rows of a coreset are those that it was built from."""
-    model = regression(month(0))
-    found = build_coreset(model, size=SIZE, random_seed=1, progressbar=False)
-    with model:
-        pm.set_data({name: values[:n] for name, values in month(1).items()})
-    for use in (lambda: found.extend(regression(month(2))), lambda: merge(found, found)):
-        with pytest.raises(InvalidDataError, match="have changed since it was built"):
-            use()
-
-
 def test_few_rows_are_all_kept(first):
     few = {name: values[:5] for name, values in month(1).items()}
     found = first.extend(regression(few), size=1_000)

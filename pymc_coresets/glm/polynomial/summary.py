@@ -25,6 +25,7 @@ from pymc_coresets.glm.predictor.model_parts import coefficient_draws
 from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows, StreamedPredictor
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.template.held_model import PUT_BACK
 from pymc_coresets.sampling.stand_in import StandIn
 
 __all__ = ["PolynomialSummary"]
@@ -120,7 +121,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         """The user's model (of the first part, where summaries were added)."""
         if isinstance(self.parts[0], StreamedPredictor):
             raise CoresetError("Your model holds a template of rows: pm.set_data puts others in.")
-        return self.parts[0].observations.model
+        return self.parts[0].observations.held.unchanged(PUT_BACK)
 
     @cached_property
     def model(self) -> pm.Model:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import pymc as pm
 
@@ -17,6 +18,7 @@ __all__ = [
     "axis_of_rows",
     "refuse_complex",
     "refuse_constant",
+    "refuse_local",
     "refuse_single",
     "row_term",
     "term_names",
@@ -251,3 +253,33 @@ def refuse_single(terms: Sequence[Term], n_obs: int) -> int:
             f"{terms[0].name!r} has {n_obs} observation: there is nothing to choose from."
         )
     return n_obs
+
+
+def refuse_local(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -> NoReturn:
+    """Refuse variables that have one value for each observation.
+
+    Raises
+    ------
+    UnsupportedModelError
+    """
+    raise UnsupportedModelError(
+        f"The free variables {list(local)!r} have one value per observation. A coreset cannot "
+        "leave them out: marginalise them (pm.Censored, pm.Mixture, an overdispersed "
+        "likelihood, pymc_extras.marginalize, ...), or keep them all with allow_local=True."
+        + _advice_on_cells(model, terms, local),
+        topic="local-latent-variables",
+    )
+
+
+def _advice_on_cells(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -> str:
+    """Suggest that each cell be a row, where the variables are shared by cells of a matrix."""
+    for term in terms:
+        dims = dims_of_data(model, term.name)
+        lengths = evaluate([model.dim_lengths[d] for d in dims if d is not None])
+        shapes = [model[name].type.ndim for name in local]
+        if len(lengths) > 1 and None not in dims and max(shapes) < len(dims):
+            return (
+                f" If each cell of {term.name!r} is an observation, give dim={dims!r}: these "
+                "variables then are shared by several."
+            )
+    return ""

@@ -7,10 +7,45 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.compat.pymc_api import fgraph_from_model, model_from_fgraph
-from pymc_coresets.compat.pytensor_api import Constant, Variable
+from pymc_coresets.compat.pytensor_api import Constant, SharedVariable, Variable
 from pymc_coresets.exceptions import UnsupportedModelError
 
-__all__ = ["carry_over", "convertible", "copy_with_rows", "initial_values"]
+__all__ = [
+    "carry_over",
+    "convertible",
+    "copy_with_rows",
+    "data_of",
+    "initial_values",
+    "settable_data",
+]
+
+
+def data_of(variable: Any) -> np.ndarray:  # noqa: ANN401 - two classes without a common one
+    """Return what a data container of a model holds, or was frozen to; not a copy.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     x = pm.Data("x", np.arange(3.0))
+    >>> data_of(x)
+    array([0., 1., 2.])
+    """
+    frozen = isinstance(variable, Constant)
+    values: np.ndarray = variable.data if frozen else variable.get_value(borrow=True)
+    return values
+
+
+def settable_data(model: pm.Model) -> dict[str, np.ndarray]:
+    """Return what the data containers hold that other data can be put into; not copies.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     x = pm.Data("x", np.arange(3.0))
+    >>> settable_data(model)
+    {'x': array([0., 1., 2.])}
+    """
+    return {str(v.name): data_of(v) for v in model.data_vars if isinstance(v, SharedVariable)}
 
 
 def copy_with_rows(model: pm.Model, rows: Mapping[str, np.ndarray]) -> pm.Model:

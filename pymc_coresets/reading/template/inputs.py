@@ -9,6 +9,7 @@ import pymc as pm
 
 from pymc_coresets.compat.pytensor_api import TensorType, TensorVariable, Variable, ancestors
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+from pymc_coresets.reading.template.copies import settable_data
 
 __all__ = ["ColumnLike", "Template"]
 
@@ -62,11 +63,7 @@ class Template:
         >>> Template.of(model, {"x": np.zeros(())}).n_rows
         5
         """
-        values = {
-            v.name: np.asarray(v.get_value(borrow=True))
-            for v in model.data_vars
-            if v.name in columns
-        }
+        values = {n: np.asarray(v) for n, v in settable_data(model).items() if n in columns}
         if not columns:
             raise UnsupportedModelError(
                 "The model has no data container along the observation: put each array that has "

@@ -1,0 +1,143 @@
+"""A coreset stands for the data that it was built from, whatever `pm.set_data` puts in since."""
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import xarray as xr
+from numpy.testing import assert_array_equal
+from pymc.model.transform.optimization import freeze_dims_and_data
+
+from pymc_coresets import build_coreset, build_pass_glm, merge, open_rows
+from pymc_coresets.exceptions import InvalidDataError
+
+N, FEW = 400, 5
+RNG = np.random.default_rng(1)
+DATA = {"x": RNG.normal(size=N)}
+DATA["y"] = RNG.normal(2 * DATA["x"])
+OPTIONS = {"size": 20, "method": "uniform", "random_seed": 1, "progressbar": False}
+
+
+def make_model(n=N, *, labels=True):
+    with pm.Model(coords={"obs": [f"o{i}" for i in range(n)]} if labels else {}) as model:
+        x, y = (pm.Data(name, values[:n], dims="obs") for name, values in DATA.items())
+        spread = pm.Data("spread", 2.0)
+        if labels:
+            pm.Data("unused", np.arange(float(n)), dims="obs")
+        mean = pm.Deterministic("mean", pm.Normal("a", 0, spread) + 2 * x, dims="obs")
+        pm.Normal("z", mean, 1.0, observed=y, dims="obs")
+    return model
+
+
+def change(model):
+    new = {"x": np.full(FEW, 9.0), "y": np.zeros(FEW), "unused": np.zeros(FEW), "spread": 0.1}
+    with model:
+        pm.set_data(new, coords={"obs": list("vwxyz")})
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Two coresets of equal data, one of which its model has no more, and draws."""
+    options = {"random_seed": 1, "progressbar": False}
+    kept, changed = (build_coreset(make_model(), **options) for _ in range(2))
+    change(changed.full_model)
+    return kept, changed, kept.sample(draws=200, tune=100, chains=2, **options)
+
+
+def test_judgements_tables_and_models_are_those_of_the_old_data(pair):
+    kept, changed, idata = pair
+    assert_array_equal(kept.log_ratios(idata), changed.log_ratios(idata))
+    elpd = [each.loo(idata, observations=20, random_seed=1).elpd for each in (kept, changed)]
+    assert elpd[0] == elpd[1]
+    pd.testing.assert_frame_equal(kept.summary(), changed.summary())
+    assert kept.model.coords == changed.model.coords
+    for name in ("x", "unused", "spread"):
+        assert_array_equal(kept.model[name].get_value(), changed.model[name].get_value())
+    point = {"a": np.array(0.3)}
+    logp = [each.model.compile_logp()(point) for each in (kept, changed)]
+    assert logp[0] == logp[1]
+
+
+def test_what_reads_the_model_itself_says_that_it_has_changed(pair):
+    _, changed, idata = pair
+    names = r"\['x', 'y', 'spread', 'unused', 'obs'\]"
+    with pytest.raises(InvalidDataError, match=f"pm.set_data has changed {names}.*old data back"):
+        _ = changed.full_model
+    new = {"x": np.array([1.0, 2.0])}
+    for rows in (None, new):
+        with pytest.raises(InvalidDataError, match=r"pass model=\.\.\. too"):
+            changed.predict(idata, rows=rows, progressbar=False)
+
+
+def test_new_data_are_predicted_where_the_model_is_passed(pair):
+    _, changed, idata = pair
+    model = make_model()
+    change(model)
+    found = changed.predict(idata, model=model, progressbar=False)["predictions"]["z"]
+    assert found.sizes == {"obs": FEW}
+    np.testing.assert_allclose(found, idata["posterior"]["a"].mean() + 18.0)
+
+
+def test_old_data_that_are_put_back_are_no_change():
+    model = make_model()
+    coreset = build_coreset(model, **OPTIONS)
+    labels = model.coords["obs"]
+    change(model)
+    with model:
+        old = {n: values.copy() for n, values in DATA.items()}
+        pm.set_data(old | {"spread": 2.0, "unused": np.arange(float(N))}, coords={"obs": labels})
+    assert coreset.full_model is model
+
+
+def test_other_labels_are_a_change():
+    model = make_model()
+    coreset = build_coreset(model, **OPTIONS)
+    with model:
+        pm.set_data({"x": DATA["x"]}, coords={"obs": range(N)})
+    with pytest.raises(InvalidDataError, match=r"\['obs'\]"):
+        _ = coreset.full_model
+    assert all(str(label).startswith("o") for label in coreset.model.coords["obs"])
+
+
+def test_rows_are_merged_with_the_data_that_they_had():
+    models = [make_model(labels=False) for _ in range(2)]
+    found = [build_coreset(model, **OPTIONS) for model in models]
+    with models[1]:
+        pm.set_data({"x": np.ones(FEW), "y": np.ones(FEW)})
+    kept, changed = (merge(each, each, size=2 * N).rows for each in found)
+    xr.testing.assert_identical(kept, changed)
+
+
+def test_a_template_may_hold_any_rows_but_not_other_constants():
+    with pm.Model() as model:
+        x, y = (pm.Data(name, values[:10]) for name, values in DATA.items())
+        pm.Normal("z", pm.Normal("a", 0, pm.Data("spread", 2.0)) * x, 1.0, observed=y)
+    coreset = build_coreset(model, rows=open_rows(DATA), **OPTIONS)
+    with model:
+        pm.set_data({name: values[20:24] for name, values in DATA.items()})
+    idata = coreset.sample(draws=30, tune=30, chains=2, random_seed=1, progressbar=False)
+    found = coreset.predict(idata, progressbar=False)
+    assert found["posterior_predictive"].sizes == {"z_dim_0": N}
+    with model:
+        pm.set_data({"spread": 0.1})
+    assert coreset.check(idata).n_draws == 60
+    with pytest.raises(InvalidDataError, match=r"has changed \['spread'\]"):
+        coreset.predict(idata, progressbar=False)
+
+
+def test_polynomials_name_the_change_too():
+    models = [make_model(labels=False) for _ in range(2)]
+    found = [build_pass_glm(model, random_seed=1, progressbar=False) for model in models]
+    with models[1]:
+        pm.set_data({"spread": 0.001})
+    assert found[0].closed_form().identical(found[1].closed_form())
+    with pytest.raises(InvalidDataError, match=r"has changed \['spread'\]"):
+        _ = found[1].full_model
+
+
+def test_frozen_data_are_data():
+    model = freeze_dims_and_data(make_model())
+    coreset = build_coreset(model, **OPTIONS)
+    assert {"x", "unused"} <= set(coreset.summary().index.get_level_values("part"))
+    assert coreset.full_model is model
+    assert_array_equal(coreset.model["unused"].get_value(), coreset.indices.astype(float))

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 import pymc as pm
-from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh, solve_triangular
 from scipy.optimize import minimize
 
 from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
@@ -23,6 +23,7 @@ _POLISHING_STEPS = 50
 _NEGLIGIBLE = 1e-10  # nats that a Newton step still promises
 _MOVED = 1e-2  # posterior standard deviations
 _GRADIENTS_ON_RIDGES = 10_000
+_FLAT = 1e-3  # gradient at which the search along ridges ends
 _ROUGH_STEP = 1e-4  # in units of the unconstrained space, for a first guess of each scale
 _MOST_KINKS, _KINK = 20, 0.25  # a scale further, a smooth curvature is no such part of itself
 _MOST_SHRINKINGS = 5  # of it, to a hundredth each time
@@ -94,8 +95,22 @@ class LaplaceApproximation:
     factor: np.ndarray
 
     @classmethod
-    def of(cls, space: Unconstrained) -> Self:
+    def of(
+        cls,
+        space: Unconstrained,
+        start: np.ndarray | None = None,
+        *,
+        n_gradients: int = _GRADIENTS_ON_RIDGES,
+    ) -> Self:
         """Find the mode, and the curvature there: O(n_dims) gradients.
+
+        Parameters
+        ----------
+        space : Unconstrained
+        start : ndarray of shape (n_dims,), optional
+            Where the search begins; by default at the model's initial point.
+        n_gradients : int
+            About how many gradients to spend on ridges along which gradients lead nowhere.
 
         Raises
         ------
@@ -108,11 +123,11 @@ class LaplaceApproximation:
                 f"{names!r} are discrete, and have no curvature: sum them out, or use "
                 "method='pursuit' with weighting='prior', or with draws of your own."
             )
-        x = _climb(space)
+        x = _climb(space, space.start if start is None else start)
         try:
             mode, factor = _settled(space, x)
         except SamplingError:
-            mode, factor = _settled(space, _climb_along_ridges(space, x))
+            mode, factor = _settled(space, _climb_along_ridges(space, x, n_gradients))
         return cls(space, mode, factor)
 
     def offset(self, z: np.ndarray) -> np.ndarray:
@@ -154,15 +169,15 @@ def _negative(space: Unconstrained) -> Callable[[np.ndarray], tuple[float, np.nd
     return negative
 
 
-def _climb(space: Unconstrained) -> np.ndarray:
+def _climb(space: Unconstrained, start: np.ndarray) -> np.ndarray:
     options = {"maxiter": 2_000, "maxfun": 10_000}
-    result = minimize(_negative(space), space.start, jac=True, method="L-BFGS-B", options=options)
+    result = minimize(_negative(space), start, jac=True, method="L-BFGS-B", options=options)
     if not (np.isfinite(result.fun) and np.isfinite(result.x).all()):
         raise SamplingError(f"The posterior has no mode ({result.message}): {_REMEDY}")
     return np.asarray(result.x)
 
 
-def _climb_along_ridges(space: Unconstrained, x: np.ndarray) -> np.ndarray:
+def _climb_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int) -> np.ndarray:
     """Go on by the curvature, where ridges are so narrow that gradients alone lead nowhere.
 
     So it is where a scale multiplies what is well determined, as in hierarchies that are not
@@ -175,10 +190,19 @@ def _climb_along_ridges(space: Unconstrained, x: np.ndarray) -> np.ndarray:
             raise SamplingError(f"The posterior has no mode: {_REMEDY}")
         return hessian
 
-    options = {"maxiter": max(_GRADIENTS_ON_RIDGES // (4 * space.n_dims), 5), "gtol": 1e-3}
+    options = {"maxiter": max(n_gradients // (4 * space.n_dims), 5), "gtol": _FLAT}
     negative = _negative(space)
+    if np.linalg.norm(negative(x)[1]) < _FLAT:
+        x = x + _off_saddle(curvature(x))
     result = minimize(negative, x, jac=True, hess=curvature, method="trust-exact", options=options)
     return np.asarray(result.x)
+
+
+def _off_saddle(hessian: np.ndarray) -> np.ndarray:
+    """Return a small step along the direction in which a density rises most on either side."""
+    values, vectors = eigh(hessian)
+    step: np.ndarray = 1e-2 * _scales(np.abs(values))[0] * vectors[:, 0]
+    return step
 
 
 def _settled(space: Unconstrained, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,242 @@
+"""Other modes of a posterior: looked for from many starts, on a sample of the rows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize
+
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.sampling.laplace import LaplaceApproximation
+
+__all__ = ["LocalMode", "apart", "find_modes", "log_mass"]
+
+NOTICEABLE = 0.01  #: Share of the posterior's mass from which on a mode is reported.
+
+_STEPS = 100  # of a climb
+_SAME = 2.0  # standard deviations
+_NEAR, _BELOW = 2.0, 4.0  # standard deviations for each root of D, nats for each dimension
+_DIP = 3.0  # nats between two modes that chains cross
+_POINTS = 8  # of a path between two modes
+_RELAXING = 15  # steps for each of them
+_ERRORS = 4.0  # standard errors of a difference that is estimated from the sample
+_CURVATURES = 10.0  # nats by which the volumes of modes may differ
+_ON_RIDGES = 500  # gradients for each end of a climb
+_MOST = 12  # modes whose curvature is computed
+
+
+@dataclass(frozen=True, eq=False)
+class LocalMode:
+    """A mode of the posterior of a sample of rows, and how many starts ended there.
+
+    Parameters
+    ----------
+    around : LaplaceApproximation
+        Its mode and curvature.
+    height : float
+        The log-density there, in nats.
+    n_ended : int
+    """
+
+    around: LaplaceApproximation
+    height: float
+    n_ended: int
+
+
+def log_mass(height: float, factor: np.ndarray) -> float:
+    """Return the log of the mass of a mode by Laplace's approximation, up to a constant.
+
+    Parameters
+    ----------
+    height : float
+        The log-density at the mode.
+    factor : ndarray of shape (n_dims, n_dims)
+        Lower Cholesky factor of the negative Hessian there.
+
+    Examples
+    --------
+    >>> log_mass(0.0, np.diag([1.0, 2.0])) == -np.log(2.0)
+    True
+    """
+    return float(height - np.log(np.diag(factor)).sum())
+
+
+def find_modes(
+    first: LaplaceApproximation,
+    starts: np.ndarray,
+    *,
+    error: Callable[[np.ndarray, np.ndarray], float],
+) -> list[LocalMode]:
+    """Look for modes of a density from many starts.
+
+    Climbs in the coordinates of a mode that is known, and stops early near any mode that was found
+    already.  Modes between which the density hardly dips are one.
+
+    Parameters
+    ----------
+    first : LaplaceApproximation
+        A mode that is known, with the density of the sample.
+    starts : ndarray of shape (n_starts, n_dims)
+        Where the density is finite.
+    error : callable
+        Returns how far the difference of the log-densities at two points may be from that of all
+        rows, as a standard error in nats.
+
+    Returns
+    -------
+    list of LocalMode
+        First the one that was known, then others whose mass may be noticeable.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.unconstrained import Unconstrained
+    >>> with pm.Model() as model:
+    ...     pm.Mixture("m", [0.5, 0.5], pm.Normal.dist([-4.0, 4.0], 1.0))
+    <...
+    >>> space = Unconstrained(model)
+    >>> first = LaplaceApproximation.of(space, np.array([3.0]))
+    >>> found = find_modes(first, np.array([[-5.0], [2.0]]), error=lambda x, y: 0.0)
+    >>> [mode.around.mode.round(3) for mode in found]
+    [array([4.]), array([-4.])]
+    """
+    known = [LocalMode(first, first.space.logp_and_gradient(first.mode)[0], 0)]
+    ends: list[tuple[float, np.ndarray]] = []
+    for start in starts:
+        end = _climbed(first, start, known)
+        where = _arrived(known, *end)
+        if where is None:
+            ends.append(end)
+        else:
+            known = _counted(known, where)
+    lasting = [end for end in ends if np.isfinite(end[0])]
+    for height, x in sorted(lasting, key=lambda end: -end[0]):
+        known = _with_end(known, x, height, error)
+    return known
+
+
+def _with_end(
+    known: list[LocalMode],
+    x: np.ndarray,
+    height: float,
+    error: Callable[[np.ndarray, np.ndarray], float],
+) -> list[LocalMode]:
+    """Add the mode near the end of a climb, where it is another one of noticeable mass."""
+    where = _arrived(known, height, x)
+    if where is not None:
+        return _counted(known, where)
+    highest = max(known, key=lambda mode: mode.height)
+    behind = highest.height - height + np.log(NOTICEABLE) - _CURVATURES
+    if len(known) >= _MOST or (
+        behind > 0 and behind > _ERRORS * error(highest.around.mode, x)
+    ):
+        return known
+    try:
+        found = LaplaceApproximation.of(known[0].around.space, x, n_gradients=_ON_RIDGES)
+    except SamplingError:  # a point where the climb stopped
+        return known
+    height = found.space.logp_and_gradient(found.mode)[0]
+    for number, mode in enumerate(known):
+        if not apart(mode.around, found):
+            return _counted(known, number)
+    return [*known, LocalMode(found, height, 1)]
+
+
+def _counted(known: list[LocalMode], number: int) -> list[LocalMode]:
+    mode = known[number]
+    more = LocalMode(mode.around, mode.height, mode.n_ended + 1)
+    return [*known[:number], more, *known[number + 1 :]]
+
+
+def _arrived(known: Sequence[LocalMode], height: float, x: np.ndarray) -> int | None:
+    """Return the number of the mode that a point is close to, in distance and in height."""
+    for number, mode in enumerate(known):
+        z = mode.around.factor.T @ (x - mode.around.mode)
+        near = z @ z < _NEAR**2 * len(x)
+        if near and height > mode.height - _BELOW * len(x):
+            return number
+    return None
+
+
+def _climbed(
+    first: LaplaceApproximation, start: np.ndarray, known: Sequence[LocalMode]
+) -> tuple[float, np.ndarray]:
+    """Climb from a start until a known mode is near, or no step leads higher."""
+    last: dict[bytes, float] = {}
+
+    def negative(z: np.ndarray) -> tuple[float, np.ndarray]:
+        logp, gradient = first.space.logp_and_gradient(first.mode + first.offset(z))
+        if not (np.isfinite(logp) and np.isfinite(gradient).all()):
+            return np.inf, np.zeros_like(z)
+        last[z.tobytes()] = logp
+        return -logp, -solve_triangular(first.factor, gradient, lower=True)
+
+    def stop_near_known(z: np.ndarray) -> None:
+        logp = last.get(z.tobytes())
+        if logp is not None and _arrived(known, logp, first.mode + first.offset(z)) is not None:
+            raise StopIteration
+
+    found = minimize(
+        negative,
+        first.factor.T @ (start - first.mode),
+        jac=True,
+        method="L-BFGS-B",
+        callback=stop_near_known,
+        options={"maxiter": _STEPS, "maxfun": 2 * _STEPS},
+    )
+    return -float(found.fun), first.mode + first.offset(found.x)
+
+
+def apart(one: LaplaceApproximation, other: LaplaceApproximation) -> bool:
+    """Whether the density dips between two modes, on a path that keeps as high as it can.
+
+    Parameters
+    ----------
+    one, other : LaplaceApproximation
+        Modes of the same density, and their curvatures.
+    """
+    way = other.mode - one.mode
+    if min(np.linalg.norm(mode.factor.T @ way) for mode in (one, other)) < _SAME:
+        return False
+    density = one.space.logp_and_gradient
+    least = min(density(one.mode)[0], density(other.mode)[0]) - _DIP
+    between = [one.mode + t * way for t in np.linspace(0, 1, _POINTS + 2)[1:-1]]
+    if all(density(x)[0] > least for x in between):
+        return False
+    at = one.mode
+    for x in [*_relaxed(one, way), other.mode]:
+        if density(x)[0] <= least or density((at + x) / 2)[0] <= least:
+            return True
+        at = x
+    return False
+
+
+def _relaxed(one: LaplaceApproximation, way: np.ndarray) -> Sequence[np.ndarray]:
+    """Return points of a path, each as high as it can be across the straight way."""
+    direction = one.factor.T @ way
+    length = np.linalg.norm(direction)
+    direction = direction / length
+    aside = np.zeros_like(way)
+
+    def across(z: np.ndarray) -> np.ndarray:
+        straight: np.ndarray = z - direction * (direction @ z)
+        return straight
+
+    points = []
+    for t in np.linspace(0, 1, _POINTS + 2)[1:-1]:
+        along = t * length * direction
+
+        def negative(z: np.ndarray, along: np.ndarray = along) -> tuple[float, np.ndarray]:
+            logp, gradient = one.space.logp_and_gradient(
+                one.mode + one.offset(along + across(z))
+            )
+            if not (np.isfinite(logp) and np.isfinite(gradient).all()):
+                return np.inf, np.zeros_like(z)
+            return -logp, -across(solve_triangular(one.factor, gradient, lower=True))
+
+        options = {"maxiter": _RELAXING, "maxfun": 2 * _RELAXING}
+        found = minimize(negative, aside, jac=True, method="L-BFGS-B", options=options)
+        aside = across(found.x)
+        points.append(one.mode + one.offset(along + aside))
+    return points

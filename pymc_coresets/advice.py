@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from pymc_coresets.diagnostics.judging import Certificate
+from pymc_coresets.diagnostics.known_modes import Modes
 from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -56,6 +58,8 @@ def limitations(
             "rows may have been chosen in the wrong places: reparametrise the model (for "
             "hierarchies, non-centred)."
         )
+    if solution.modes is not None and len(solution.modes) > 1:
+        yield _of_modes(solution.modes)
     if n_obs < _FEW * observations.n_dims:
         yield (
             f"{n_obs} observations for {observations.n_dims} free dimensions are so "
@@ -119,6 +123,16 @@ def _of_rows(
         )
 
 
+def _of_modes(modes: Modes) -> str:
+    seen = modes.seen_by(None)
+    return (
+        f"The posterior has {len(modes)} modes: {seen.listed(range(len(modes)))}. NUTS hardly "
+        "moves from one to another. sample() begins chains in all of them; importance_draws() "
+        "draws from all. Where they are images of each other, a constraint such as an order of "
+        "the entries leaves one of them."
+    )
+
+
 def certificate_of(solution: Solution) -> Certificate | None:
     """Return what fresh draws say of a coreset; None where they were not made, or say nothing.
 
@@ -130,7 +144,11 @@ def certificate_of(solution: Solution) -> Certificate | None:
     """
     if solution.log_ratios is None or solution.says_nothing:
         return None
-    return Certificate.of(solution.log_ratios)
+    found = Certificate.of(solution.log_ratios)
+    if solution.modes is None:
+        return found
+    draws = None if solution.draws is None else solution.draws.values
+    return replace(found, modes=solution.modes.seen_by(draws))
 
 
 def wanted_tolerance(method: Method, *, asked: bool) -> float | None:

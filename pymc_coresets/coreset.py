@@ -1,6 +1,6 @@
 """The result: a few weighted rows, and the model in which they stand for all of them."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -11,6 +11,7 @@ import xarray as xr
 
 from pymc_coresets.diagnostics.datatree import reweight_draws
 from pymc_coresets.diagnostics.judging import Certificate, Check
+from pymc_coresets.diagnostics.known_modes import Modes
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
@@ -34,10 +35,10 @@ from pymc_coresets.sampling.metric import known_metric
 from pymc_coresets.sampling.stand_in import StandIn
 from pymc_coresets.storage import (
     GROUP,
-    ROWS,
     Settings,
     stored_coreset,
     stored_dataset,
+    stored_tree,
     write_netcdf,
 )
 from pymc_coresets.updates.parts import required_likelihood
@@ -82,6 +83,8 @@ class Coreset(Updatable, Readable, StandIn[Check]):
     certificate : Certificate, optional
         What the last pass over the data in the construction said of the coreset, at fresh draws
         of its posterior that chose nothing; None for methods other than ``"auto"``.
+    modes : Modes, optional
+        Those of the full posterior that a search found; None where they were not looked for.
     data : xarray.Dataset, optional
         The chosen rows with their data, where they come from ``rows=...``, see `rows`.
 
@@ -140,6 +143,7 @@ class Coreset(Updatable, Readable, StandIn[Check]):
     built_from: Fingerprints | None = None
     proposal: Proposal[Draws] | None = None
     certificate: Certificate | None = None
+    modes: Modes | None = None
     data: xr.Dataset | None = None
 
     @property
@@ -189,8 +193,8 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         own: np.ndarray = self.weights @ self._whole().matrix(idata, self._rows())
         return own
 
-    def _judged(self, idata: xr.DataTree, check: Check) -> Check:  # noqa: ARG002
-        return check
+    def _judged(self, idata: xr.DataTree, check: Check) -> Check:
+        return check if self.modes is None else replace(check, modes=self.modes.seen_in(idata))
 
     def _start(self, options: dict[str, Any]) -> dict[str, Any]:
         if self.loglikelihood is not None and self.loglikelihood.backend is not None:
@@ -269,7 +273,8 @@ class Coreset(Updatable, Readable, StandIn[Check]):
     def to_datatree(self) -> xr.DataTree:
         """Return rows, weights, history and settings as a DataTree, without the model.
 
-        It has the groups ``coreset`` and ``history``, and ``rows`` for those of ``rows=...``.
+        It has the groups ``coreset`` and ``history``; ``rows`` for those of ``rows=...``; and
+        ``modes`` and ``modes_sds`` where modes were looked for.
 
         Examples
         --------
@@ -282,12 +287,7 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         ['coreset', 'history']
         """
         known = self.loglikelihood is not None and self.built_from is None
-        prints = self._fingerprints if known else self.built_from
-        dataset = stored_dataset(vars(self)).assign_attrs({} if prints is None else asdict(prints))
-        kept = {} if self.data is None else {ROWS: self.data}
-        tree = xr.DataTree.from_dict({GROUP: dataset, "history": self.history} | kept)
-        tree.attrs["n_observations"] = self.n_observations
-        return tree
+        return stored_tree(vars(self), self._fingerprints if known else self.built_from)
 
     def to_netcdf(self, path: str | Path) -> None:
         """Write the coreset to a NetCDF file, without the model.

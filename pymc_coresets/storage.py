@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_coresets.diagnostics.judging import Certificate
+from pymc_coresets.diagnostics.known_modes import Modes, SeenModes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import flag, names_of
 from pymc_coresets.potentials.identity import Fingerprints
@@ -29,11 +30,13 @@ __all__ = [
     "stored_coreset",
     "stored_dataset",
     "stored_fields",
+    "stored_tree",
     "write_netcdf",
 ]
 
 #: Groups of a file: the coreset, and the data of its rows where the model does not hold them.
 GROUP, ROWS = "coreset", "rows"
+_MODES, _SDS = "modes", "modes_sds"  # where they are, and how far they extend
 
 _MARK = b"\npymc_coresets 1 blake2b "  # and the digest of all before it: the end of every file
 _COUNTS = ("n_observations", "n_distinct")
@@ -215,6 +218,28 @@ def stored_dataset(fields: Mapping[str, Any]) -> xr.Dataset:
     )
 
 
+def stored_tree(fields: Mapping[str, Any], prints: Fingerprints | None) -> xr.DataTree:
+    """Return a `Coreset` as the tree that is written to its file.
+
+    Parameters
+    ----------
+    fields : mapping of str
+        By name.
+    prints : Fingerprints, optional
+        Of the data.
+    """
+    dataset = stored_dataset(fields).assign_attrs({} if prints is None else asdict(prints))
+    groups = {GROUP: dataset, "history": fields["history"]}
+    modes: Modes | None = fields["modes"]
+    if fields["data"] is not None:
+        groups[ROWS] = fields["data"]
+    if modes is not None:
+        groups |= {_MODES: modes.positions.assign_attrs(modes.attrs), _SDS: modes.sds}
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs["n_observations"] = fields["n_observations"]
+    return tree
+
+
 def stored_coreset(path: str | Path) -> dict[str, Any]:
     """Return the arguments of `Coreset` from a file, apart from the potentials.
 
@@ -226,9 +251,10 @@ def stored_coreset(path: str | Path) -> dict[str, Any]:
     groups = read_netcdf(path)
     try:
         stored = stored_fields(groups[GROUP], groups["history"])
+        modes = Modes.stored(groups[_MODES], groups[_SDS]) if _MODES in groups else None
     except (KeyError, ValueError, TypeError) as error:
         raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
-    return stored | {"data": groups.get(ROWS)}
+    return stored | {"data": groups.get(ROWS), "modes": modes}
 
 
 def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
@@ -272,10 +298,11 @@ def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
 def _stored_certificate(text: str) -> Certificate | None:
     if not text:
         return None
-    found = Certificate(**json.loads(text))
-    if not all(isinstance(value, int | float) for value in asdict(found).values()):
+    numbers = json.loads(text)
+    modes = numbers.pop("modes", None)
+    if not all(isinstance(value, int | float) for value in numbers.values()):
         raise TypeError("its certificate has entries that are no numbers")
-    return found
+    return Certificate(**numbers, modes=None if modes is None else SeenModes(**modes))
 
 
 def _check_rows(indices: np.ndarray, weights: np.ndarray) -> None:

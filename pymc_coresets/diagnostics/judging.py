@@ -14,6 +14,7 @@ from pymc_coresets.diagnostics.importance import (
     khat_threshold,
     pareto_smooth,
 )
+from pymc_coresets.diagnostics.known_modes import SeenModes
 from pymc_coresets.diagnostics.opinion import SecondOpinion
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html
@@ -27,6 +28,14 @@ mean of a Gaussian by no more than 0.14 standard deviations.
 
 RHAT_CONVERGED, RHAT_HOPELESS = 1.01, 1.05
 """R-hat above which chains that are long enough disagree, and any (Vehtari et al. 2021)."""
+
+_OTHER_MODES = "importance_draws() draws from all, and sample() begins chains in all of them."
+
+_BETWEEN_MODES = (
+    "Not to be used as they are: the full posterior has {} modes, and chains that stay in one each "
+    "never agree. importance_draws() draws from all. Where modes are images of each other, a "
+    "constraint such as an order of the entries leaves one of them."
+)
 
 _RHAT_NOISE = 16.0  # over the bulk ESS: what R-hat, largest of a hundred, exceeds 1 by at rest
 
@@ -52,10 +61,13 @@ class Certificate:
         KL(coreset || full) in nats and its Monte Carlo standard error.
     symmetrised_kl, symmetrised_kl_mcse : float
         Variance of the log-ratios, to first order KL(coreset || full) + KL(full || coreset).
+    modes : SeenModes, optional
+        The modes of the full posterior that a search found, and which of them the draws visited;
+        None where they were not looked for.
 
     Notes
     -----
-    No number here can see a mode that the coreset posterior misses altogether.
+    None of the other numbers can see a mode that the coreset posterior misses altogether.
 
     Examples
     --------
@@ -70,6 +82,7 @@ class Certificate:
     kl_mcse: float
     symmetrised_kl: float
     symmetrised_kl_mcse: float
+    modes: SeenModes | None = None
 
     _title: ClassVar[str] = "Certificate of a coreset"
     #: What the draws come from, for short and in full, and what would be closer to the posterior.
@@ -113,7 +126,11 @@ class Certificate:
     def reliable(self) -> bool:
         """Whether draws can stand for the full posterior, re-weighted if necessary."""
         weights_serve = self.pareto_khat < khat_threshold(self.n_draws) and self.ess >= MIN_ESS
-        return self.negligible or weights_serve
+        return (self.negligible or weights_serve) and not self._unseen
+
+    @property
+    def _unseen(self) -> list[int]:
+        return [] if self.modes is None else self.modes.unseen
 
     @property
     def verdict(self) -> str:
@@ -125,6 +142,11 @@ class Certificate:
             return (
                 "Not to be used: a few draws carry all the weight, so neither the draws nor the "
                 f"estimates of KL can be trusted. {self._remedy}"
+            )
+        if self.modes is not None and self._unseen:
+            return (
+                f"Doubtful: the full posterior has {self.modes.n_modes} modes. These draws know "
+                f"nothing of the one {self.modes.listed(self._unseen)}. {_OTHER_MODES}"
             )
         if self.negligible:
             return (
@@ -153,6 +175,7 @@ class Certificate:
             "symmetrised KL": f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats",
             "Pareto k-hat": f"{self.pareto_khat:.2f} (reliable below {limit:.2g})",
             "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
+            "modes": "not looked for" if self.modes is None else self.modes.words,
         }
 
     def __repr__(self) -> str:
@@ -219,6 +242,8 @@ class Check(Certificate):
         compares between chains, too.
     second_opinion : SecondOpinion or None
         What PyMC's own log-densities say of the divergence, where they were asked.
+    modes : SeenModes, optional
+        As of a `Certificate`.
 
     Notes
     -----
@@ -226,7 +251,8 @@ class Check(Certificate):
     A KL divergence that is negligible by both estimates makes the draws reliable *as they are*,
     whatever the tail: a heavy tail of ratios that are all close to one does no harm (rounding
     errors have heavy tails). Otherwise Pareto k-hat decides whether *re-weighting* reaches the
-    full posterior. No number here can see a mode that the coreset posterior misses altogether.
+    full posterior. Draws that know nothing of a mode that a search found are doubtful whatever the
+    numbers say, none of which can see it.
 
     Examples
     --------
@@ -290,6 +316,8 @@ class Check(Certificate):
         hopeless = self.pareto_khat >= KHAT_USELESS and not self.negligible
         if self.converged or hopeless:
             return super()._judgement()
+        if self.modes is not None and self.modes.n_modes > 1:
+            return _BETWEEN_MODES.format(self.modes.n_modes)
         return self._not_converged
 
     def _rows(self) -> dict[str, str]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from pymc_coresets.diagnostics.importance import Floats
+from pymc_coresets.diagnostics.known_modes import Modes
 
 __all__ = ["Proposal"]
 
@@ -23,6 +24,8 @@ class Proposal[D]:
         log-likelihood of all rows they are the importance ratios of the full posterior.
     around : object, optional
         That distribution.
+    modes : Modes, optional
+        Around which it is, where others were looked for.
 
     Examples
     --------
@@ -34,6 +37,7 @@ class Proposal[D]:
     draws: D
     log_ratios: Floats
     around: Any = None
+    modes: Modes | None = None
 
     def weighed(self, loglik: Floats) -> "Proposal[D] | None":
         """Add the log-likelihood of all rows at the draws; None where it is not finite."""

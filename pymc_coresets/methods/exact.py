@@ -42,6 +42,7 @@ class Exact:
         n_draws = draws_around_mode(posterior.n_dims, n_rows)
         with posterior.drawing():
             proposal = job.propose(n_draws, start_size=n_rows, rng=job.rng)
+        modes = None if proposal is None else proposal.modes
         if proposal is not None:
             proposal = proposal.weighed(posterior.look(proposal.draws).total)
         step = Progress(
@@ -60,4 +61,5 @@ class Exact:
             status=Status.EXACT,
             objective=0.0,
             proposal=proposal,
+            modes=modes,
         )

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
+from pymc_coresets.diagnostics.known_modes import Modes
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.methods.adaptive import judge
@@ -199,6 +200,8 @@ class RiemannianPursuit:
             objective=best.objective if math.isfinite(best.objective) else math.nan,
             proposal=run.proposed,
             log_ratios=best.log_ratios,
+            draws=best.draws,
+            modes=run.modes,
         )
 
 
@@ -224,6 +227,7 @@ class _Run[D]:
         self.start_size = options.start_size or rows_to_start(n_dims)
         self.steps: list[Progress] = []
         self.proposed: Proposal[D] | None = None
+        self.modes: Modes | None = None
         self.best, self.start = self._uniform(size), self._uniform(self.start_size)
 
     def _uniform(self, size: int) -> Round:
@@ -300,7 +304,7 @@ class _Run[D]:
         if proposal is None:
             return None
         look = self._all_rows(proposal.draws, self.start, len(proposal.log_ratios))
-        self.proposed = proposal.weighed(look.total)
+        self.proposed, self.modes = proposal.weighed(look.total), proposal.modes
         if self.proposed is None:
             return None
         smoothed = pareto_smooth(self.proposed.log_ratios[None])
@@ -346,7 +350,7 @@ class _Run[D]:
         log_ratios = look.total - own
         finite = log_ratios if np.isfinite(log_ratios).all() else None
         objective = self._record(coreset, predicted, finite)
-        measured = replace(coreset, objective=objective, log_ratios=finite)
+        measured = replace(coreset, objective=objective, log_ratios=finite, draws=draws)
         return View(coreset=measured, draws=draws, own=own, look=look)
 
     def _all_rows(self, draws: D, some: Round, n_choosing: int) -> Look:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.rows.source import Look
@@ -28,6 +29,8 @@ class Round:
         ``Var(log r)`` in nats over draws of its own posterior, which chose nothing.
     log_ratios : ndarray of shape (n_draws,), optional
         ``log r`` at these draws, where it was measured and is finite.
+    draws : object, optional
+        These draws, where they were measured.
 
     Examples
     --------
@@ -40,6 +43,7 @@ class Round:
     weights: Vector
     objective: float = math.inf
     log_ratios: Vector | None = None
+    draws: Any = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

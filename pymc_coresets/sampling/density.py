@@ -92,6 +92,10 @@ class FullDensity:
         """Return the gradients at points (n_points, n_dims) in one reading."""
         return self._at(points).gradients
 
+    def values(self, points: np.ndarray) -> np.ndarray:
+        """Return the log-densities at points (n_points, n_dims) in one reading."""
+        return self._at(points).values
+
     def _at(self, points: np.ndarray) -> Slopes:
         self.n_gradients += len(points)
         return self._add_up(points)

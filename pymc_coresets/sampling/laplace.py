@@ -9,7 +9,6 @@ import pymc as pm
 from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh, solve_triangular
 from scipy.optimize import minimize
 
-from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
@@ -18,7 +17,6 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 __all__ = ["LaplaceApproximation", "laplace_draws"]
 
 _REMEDY = "use weighting='subsample', which samples instead."
-_PROPOSALS = 2  # for each draw by importance sampling
 _POLISHING_STEPS = 50
 _NEGLIGIBLE = 1e-10  # nats that a Newton step still promises
 _MOVED = 1e-2  # posterior standard deviations
@@ -137,28 +135,14 @@ class LaplaceApproximation:
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Draw from the approximation itself."""
-        return self.space.constrain(self._positions(rng.standard_normal((len(self.mode), n_draws))))
+        z = rng.standard_normal((len(self.mode), n_draws))
+        return self.space.constrain(self.mode + self.offset(z).T)
 
-    def corrected(self, n_draws: int, *, rng: np.random.Generator) -> Draws | None:
-        """Draw from the posterior, by importance sampling; None where that is not sound.
-
-        Evaluates the density at twice as many points.  Sound means a Pareto k-hat of at most 0.7,
-        and an effective sample size of at least half the draws (Vehtari et al. 2024).
-        """
-        z = rng.standard_normal((len(self.mode), _PROPOSALS * n_draws))
-        x = self._positions(z)
-        densities = np.array([self.space.logp_and_gradient(point)[0] for point in x])
-        if not np.isfinite(densities).all():
-            return None
-        smoothed = pareto_smooth(densities[None] + np.square(z).sum(axis=0) / 2)
-        if not smoothed.sound:
-            return None
-        return self.space.constrain(x[systematic_resample(smoothed.weights[0], n_draws, rng=rng)])
-
-    def _positions(self, z: np.ndarray) -> np.ndarray:
-        """Turn standard normal draws (n_dims, n_draws) into positions (n_draws, n_dims)."""
-        positions: np.ndarray = self.mode + self.offset(z).T
-        return positions
+    def log_density(self, x: np.ndarray) -> np.ndarray:
+        """Return its log-density at points (n_points, n_dims), up to a constant of D alone."""
+        z = (x - self.mode) @ self.factor
+        logq: np.ndarray = np.log(np.diag(self.factor)).sum() - np.square(z).sum(axis=1) / 2
+        return logq
 
 
 def _negative(space: Unconstrained) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:

@@ -49,7 +49,8 @@ def known_metric(
         All its free variables are continuous.
     known : Proposal
         Near the posterior, in the model's unconstrained space: its covariance, or the variances
-        alone, give the metric, and some of its draws the starting points of the chains.
+        alone, give the metric, and some of its draws the starting points of the chains, of which
+        each mode has some as far as there are enough of them.
     options : mapping of str
         What `pm.sample` would be passed, with ``chains`` and ``compile_kwargs``.  It comes back
         unchanged where it says itself how NUTS is to begin, or the importance weights of the
@@ -86,8 +87,7 @@ def known_metric(
         **{"target_accept": _TARGET_ACCEPT} | {name: options[name] for name in of_nuts},
     )
     n_chains = options["chains"]
-    n_draws = known.draws.n_draws
-    chosen = known.draws.take(rng.choice(n_draws, n_chains, replace=n_chains > n_draws))
+    chosen = known.draws.take(_beginnings(known, n_chains, rng))
     return {"tune": _TUNE} | {
         **{name: value for name, value in options.items() if name not in of_nuts},
         "step": step,
@@ -96,3 +96,14 @@ def known_metric(
             for chain in range(n_chains)
         ],
     }
+
+
+def _beginnings(known: Proposal[Draws], n_chains: int, rng: np.random.Generator) -> np.ndarray:
+    """Choose draws at which chains begin: next to one mode after another."""
+    n_draws = known.draws.n_draws
+    if known.modes is None or len(known.modes) == 1:
+        return rng.choice(n_draws, n_chains, replace=n_chains > n_draws)
+    nearest = known.modes.nearest(known.draws.values)
+    which = [np.flatnonzero(nearest == mode) for mode in range(len(known.modes))]
+    which = [draws for draws in which if len(draws)]
+    return np.array([rng.choice(which[chain % len(which)]) for chain in range(n_chains)])

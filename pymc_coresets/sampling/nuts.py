@@ -67,8 +67,12 @@ class Nuts(Protocol):
         tune: int,
         last: Run | None,
         rng: np.random.Generator,
+        starts: np.ndarray | None = None,
     ) -> Run:
-        """Draw with the given values of the model's shared variables."""
+        """Draw with the given values of the model's shared variables.
+
+        The first run begins at `starts` (n_chains, n_dims), or at the model's initial point.
+        """
 
 
 class NutpieNuts:
@@ -96,12 +100,18 @@ class NutpieNuts:
         tune: int,
         last: Run | None,
         rng: np.random.Generator,
+        starts: np.ndarray | None = None,
     ) -> Run:
-        """Draw with the given values of the model's shared variables."""
+        """Draw with the given values of the model's shared variables.
+
+        The first run begins at `starts` (n_chains, n_dims), or at the model's initial point.
+        """
         compiled = with_values(self._compiled, values)
         settings = {}
+        starts = starts if last is None else last.positions
+        if starts is not None:
+            compiled = with_starts(compiled, starts)
         if last is not None:
-            compiled = with_starts(compiled, last.positions)
             settings["initial_step"] = last.step_size
         idata = sample_model(
             compiled,
@@ -149,11 +159,16 @@ class PyMCNuts:
         tune: int,
         last: Run | None,
         rng: np.random.Generator,
+        starts: np.ndarray | None = None,
     ) -> Run:
-        """Draw with the given values of the model's shared variables."""
+        """Draw with the given values of the model's shared variables.
+
+        The first run begins at `starts` (n_chains, n_dims), or at the model's initial point.
+        """
         for name, variable in self._shared.items():
             variable.set_value(values[name])
-        starts = np.tile(self._space.start, (N_CHAINS, 1)) if last is None else last.starts(rng)
+        first = np.tile(self._space.start, (N_CHAINS, 1)) if starts is None else starts
+        starts = first if last is None else last.starts(rng)
         per_chain = -(-n_draws // N_CHAINS)
         # A trajectory that diverges may overflow, which is counted as a divergence.
         with np.errstate(over="ignore", invalid="ignore"):

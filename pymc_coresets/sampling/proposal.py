@@ -160,7 +160,17 @@ class HeavyTailed:
         n_dims = len(self.location)
         z = rng.standard_normal((n_draws, n_dims))
         z *= np.sqrt(_DEGREES_OF_FREEDOM / rng.chisquare(_DEGREES_OF_FREEDOM, (n_draws, 1)))
-        squares = np.square(z).sum(axis=1)
-        logq = -(_DEGREES_OF_FREEDOM + n_dims) / 2 * np.log1p(squares / _DEGREES_OF_FREEDOM)
         draws = self.location + solve_triangular(self.factor, z.T, lower=True, trans="T").T
-        return draws, logq
+        return draws, self._log_density(z)
+
+    def log_density(self, x: np.ndarray) -> np.ndarray:
+        """Return its log-density at points (n_points, n_dims), up to a constant of D alone."""
+        return self._log_density((x - self.location) @ self.factor)
+
+    def _log_density(self, z: np.ndarray) -> np.ndarray:
+        squares = np.square(z).sum(axis=1)
+        kernel = np.log1p(squares / _DEGREES_OF_FREEDOM)
+        logq: np.ndarray = (
+            np.log(np.diag(self.factor)).sum() - (_DEGREES_OF_FREEDOM + z.shape[1]) / 2 * kernel
+        )
+        return logq

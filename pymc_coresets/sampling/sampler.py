@@ -24,7 +24,7 @@ from pymc_coresets.reading.rewrite import (
     row_values,
 )
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.keyed import MANY_ROWS, ROWS_FOR_CURVATURE, random_key, rows_to_begin_with
+from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.source import Look, Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import (
@@ -36,16 +36,14 @@ from pymc_coresets.sampling.density import (
     block_by_block,
     gradient_kernel,
 )
-from pymc_coresets.sampling.laplace import LaplaceApproximation
-from pymc_coresets.sampling.nuts import NutpieNuts, Nuts, PyMCNuts, Run
-from pymc_coresets.sampling.proposal import HeavyTailed, improve
+from pymc_coresets.sampling.modes.mixtures import LaplaceMixture
+from pymc_coresets.sampling.modes.on_all_rows import around_modes
+from pymc_coresets.sampling.nuts import N_CHAINS, NutpieNuts, Nuts, PyMCNuts, Run
 
 __all__ = ["CoresetSampler", "InnerNuts", "Kind"]
 
 type Kind = Literal["auto", "nuts", "laplace"]
 type InnerNuts = Literal["pymc", "nutpie"]
-
-_LARGE = 150  # dimensions: all gradients together would cost more than the look that follows
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +101,7 @@ class CoresetSampler:
         self._kind, self._tune, self._nuts_sampler = kind, tune, nuts_sampler
         self._corrects = kind == "auto"
         self._last: Run | None = None
+        self._starts: list[np.ndarray] = []  # modes of the posterior of all rows, where known
         self.n_corrected = 0
         self.n_runs = self.n_draws = self.n_divergences = self.n_failed_starts = 0
         self.n_gradients = self.n_not_finite = 0
@@ -225,12 +224,12 @@ class CoresetSampler:
         rng: np.random.Generator,
         key: int | None = None,
     ) -> Proposal[Draws] | None:
-        """Draw from a t distribution around the mode of the posterior of all rows.
+        """Draw from t distributions around the modes of the posterior of all rows.
 
-        The mode is found from that of a few rows, with a few gradients of all; the curvature there
-        takes 2 D more, or 2 D of a sample of the rows where D is large.  Of more than two million
-        rows, that sample is larger, and the mode is looked for from there: each gradient of all
-        rows reads them once.
+        Others than the first are looked for from some tens of starts, see `Modes`.  A mode is found
+        from that of a few rows, with a few gradients of all; the curvature there takes 2 D more, or
+        2 D of a sample of the rows where D is large.  Of more than two million rows, that sample is
+        larger, and the mode is looked for from there: each gradient of all rows reads them once.
 
         Parameters
         ----------
@@ -248,35 +247,25 @@ class CoresetSampler:
         Proposal, or None
             None where the posterior has no mode, as in hierarchies, or discrete variables.
         """
+        key = random_key(rng) if key is None else key
         try:
-            found = self._around_mode(start_size, random_key(rng) if key is None else key)
+            found = around_modes(self, start_size, key=key, rng=rng.spawn(1)[0])
         except SamplingError as error:
             _log.info("No proposal for the full posterior: %s", error)
             return None
-        positions, logq = found.draw(n_draws, rng=rng)
+        self.n_gradients += found.n_gradients
+        self._starts = [part.location for part in found.mixture.parts]
+        positions, logq = found.mixture.draw(n_draws, rng=rng)
         prior = self._given(self.loglikelihood.some_row, np.zeros(1)).logp_and_gradient
         logp = np.array([prior(x)[0] for x in positions])
-        draws = self._space.constrain(positions)
-        return Proposal(draws=draws, log_ratios=logp - logq, around=found)
-
-    def _around_mode(self, start_size: int, key: int) -> HeavyTailed:
-        """Find the mode of the posterior of all rows, and the curvature there."""
-        n_rows, n_dims, n_curved = self.n_rows, self.n_dims, self.n_rows
-        if n_rows > MANY_ROWS:
-            start_size = n_curved = rows_to_begin_with(n_dims, n_rows)
-        elif n_dims > _LARGE:
-            n_curved = min(ROWS_FOR_CURVATURE * n_dims, n_rows)
-        start, full = LaplaceApproximation.of(self._given_some(start_size, key)), self.full_density
-        mode = improve(start, full) if start_size < n_rows else start.mode
-        if n_rows > MANY_ROWS:
-            found = HeavyTailed(mode, start.factor)
-        elif n_curved < n_rows:
-            some = self._given_some(n_curved, key)
-            found = HeavyTailed.around(mode, start, some, polish=False)
-        else:
-            found = HeavyTailed.around(mode, start, full, polish=True)
-        self.n_gradients += full.n_gradients
-        return found
+        return Proposal(
+            draws=self._space.constrain(positions),
+            log_ratios=logp - logq,
+            around=found.mixture,
+            modes=found.table(
+                self._space, self.loglikelihood.observations.model.named_vars_to_dims
+            ),
+        )
 
     @property
     def full_density(self) -> FullDensity:
@@ -297,7 +286,8 @@ class CoresetSampler:
         prior = self._given(self.loglikelihood.some_row, np.zeros(1))
         return likelihood.plus(Slopes.of(prior.logp_and_gradient, points))
 
-    def _given_some(self, size: int, key: int) -> Unconstrained:
+    def posterior_of_some(self, size: int, key: int) -> Unconstrained:
+        """Return the space of the model, whose density is now that of a sample of the rows."""
         if size >= self.n_rows:
             rows = self.loglikelihood.all_rows
             return self._given(rows, rows.base_weights)
@@ -314,9 +304,9 @@ class CoresetSampler:
         self.n_draws += n_draws
         return row_values(self.loglikelihood.observations, rows, weights)
 
-    def _approximation(self, values: dict[str, np.ndarray]) -> LaplaceApproximation:
+    def _approximation(self, values: dict[str, np.ndarray]) -> LaplaceMixture:
         self._set(values)
-        return LaplaceApproximation.of(self._space)
+        return LaplaceMixture.of(self._space, self._starts)
 
     def _set(self, values: dict[str, np.ndarray]) -> None:
         for name, shared in self._shared.items():
@@ -345,12 +335,20 @@ class CoresetSampler:
     ) -> Run:
         tune = self._tune if last is None else self._tune // 2
         try:
-            return self._nuts.run(values, n_draws, tune=tune, last=last, rng=rng)
+            return self._nuts.run(
+                values, n_draws, tune=tune, last=last, rng=rng, starts=self._first
+            )
         except (ValueError, RuntimeError, FloatingPointError, PyMCSamplingError) as error:
             self.n_failed_starts += 1
             if isinstance(error, SamplingError):
                 raise
             raise SamplingError(f"NUTS failed on the posterior of a coreset: {error}") from error
+
+    @property
+    def _first(self) -> np.ndarray | None:
+        """Where the first chains of NUTS begin: at one known mode after another."""
+        known = self._starts
+        return np.stack([known[i % len(known)] for i in range(N_CHAINS)]) if known else None
 
     @cached_property
     def _some_rows(self) -> dict[str, np.ndarray]:

@@ -199,6 +199,10 @@ class Solution:
     log_ratios : ndarray of shape (n_draws,), optional
         Of the full posterior over the coreset's, in nats, at draws of the latter that chose
         nothing, where a method measured them.
+    draws : object, optional
+        These draws.
+    modes : object, optional
+        Those of the full posterior, where they were looked for.
 
     Examples
     --------
@@ -214,6 +218,8 @@ class Solution:
     objective: float
     proposal: Any = None
     log_ratios: Vector | None = None
+    draws: Any = None
+    modes: Any = None
 
     @property
     def says_nothing(self) -> bool:

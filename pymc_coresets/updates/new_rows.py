@@ -104,6 +104,7 @@ def with_new_rows(
         "built_from": None,
         "proposal": solution.proposal,
         "certificate": certificate_of(solution),
+        "modes": solution.modes,
     }
 
 

@@ -76,6 +76,7 @@ def under_other_priors(coreset: WeightedRows, model: pm.Model) -> dict[str, Any]
         # What was measured or drawn at the old posterior says nothing of this one.
         "certificate": None,
         "proposal": None,
+        "modes": None,
         "built_from": None,
     }
 

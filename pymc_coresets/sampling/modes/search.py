@@ -10,12 +10,13 @@ from scipy.optimize import minimize
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 
-__all__ = ["LocalMode", "apart", "find_modes", "log_mass"]
+__all__ = ["NOTICEABLE", "SAME", "LocalMode", "apart", "find_modes", "log_mass"]
 
+SAME = 2.0  #: Standard deviations between points of the same mode.
 NOTICEABLE = 0.01  #: Share of the posterior's mass from which on a mode is reported.
 
 _STEPS = 100  # of a climb
-_SAME = 2.0  # standard deviations
+
 _NEAR, _BELOW = 2.0, 4.0  # standard deviations for each root of D, nats for each dimension
 _DIP = 3.0  # nats between two modes that chains cross
 _POINTS = 8  # of a path between two modes
@@ -128,9 +129,7 @@ def _with_end(
         return _counted(known, where)
     highest = max(known, key=lambda mode: mode.height)
     behind = highest.height - height + np.log(NOTICEABLE) - _CURVATURES
-    if len(known) >= _MOST or (
-        behind > 0 and behind > _ERRORS * error(highest.around.mode, x)
-    ):
+    if len(known) >= _MOST or (behind > 0 and behind > _ERRORS * error(highest.around.mode, x)):
         return known
     try:
         found = LaplaceApproximation.of(known[0].around.space, x, n_gradients=_ON_RIDGES)
@@ -197,7 +196,7 @@ def apart(one: LaplaceApproximation, other: LaplaceApproximation) -> bool:
         Modes of the same density, and their curvatures.
     """
     way = other.mode - one.mode
-    if min(np.linalg.norm(mode.factor.T @ way) for mode in (one, other)) < _SAME:
+    if min(np.linalg.norm(mode.factor.T @ way) for mode in (one, other)) < SAME:
         return False
     density = one.space.logp_and_gradient
     least = min(density(one.mode)[0], density(other.mode)[0]) - _DIP
@@ -228,9 +227,7 @@ def _relaxed(one: LaplaceApproximation, way: np.ndarray) -> Sequence[np.ndarray]
         along = t * length * direction
 
         def negative(z: np.ndarray, along: np.ndarray = along) -> tuple[float, np.ndarray]:
-            logp, gradient = one.space.logp_and_gradient(
-                one.mode + one.offset(along + across(z))
-            )
+            logp, gradient = one.space.logp_and_gradient(one.mode + one.offset(along + across(z)))
             if not (np.isfinite(logp) and np.isfinite(gradient).all()):
                 return np.inf, np.zeros_like(z)
             return -logp, -across(solve_triangular(one.factor, gradient, lower=True))

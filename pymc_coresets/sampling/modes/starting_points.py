@@ -1,7 +1,7 @@
 """Where to look for other modes: draws of the prior, and images of a mode that is known."""
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 import pymc as pm
@@ -9,20 +9,77 @@ import pymc as pm
 from pymc_coresets.compat.pytensor_api import Mode
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.laplace import LaplaceApproximation
 
-__all__ = ["images", "jittered", "prior_starts", "screened"]
+__all__ = ["image_points", "images", "prior_draws", "starting_points"]
 
-_MOST_IMAGES = 60
-_MOST_PAIRS = 6  # of variables whose signs change together, for each variable
+_DRAWS_OF_PRIOR, _BEST, _ANY = 48, 6, 6  # how many, and how many climbs begin there
+_JITTERED, _IMAGES = 4, 8  # climbs that begin near the initial point, and at images
+_MOST_IMAGES = 60  # that are evaluated
 
 
-def prior_starts(space: Unconstrained, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
-    """Return draws of the prior, (n_draws, n_dims), without those that are no numbers.
+def starting_points(first: LaplaceApproximation, *, rng: np.random.Generator) -> np.ndarray:
+    """Return points from which to look for other modes, (n_starts, n_dims).
 
-    None where a prior has no draws, as that of a flat one.
+    Draws of the prior, half of them those of highest density; the initial point with jitter; and
+    the highest images of a known mode under changes of sign and exchanges of entries.
+
+    Parameters
+    ----------
+    first : LaplaceApproximation
+        The mode that is known, with the density of a sample of the rows.
+    rng : numpy.random.Generator
+
+    Examples
+    --------
+    >>> from pymc_coresets.reading.unconstrained import Unconstrained
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 2.0, 0.5)
+    >>> first = LaplaceApproximation.of(Unconstrained(model))
+    >>> starting_points(first, rng=np.random.default_rng(1)).shape
+    (17, 1)
     """
+    space = first.space
+    logp = space.logp_and_gradient
+
+    def height(x: np.ndarray) -> float:
+        return logp(x)[0]
+
+    around = space.start + rng.uniform(-1.0, 1.0, (_JITTERED, space.n_dims))
+    return np.concatenate(
+        [
+            _highest(height, prior_draws(space, _DRAWS_OF_PRIOR, rng=rng), _BEST, _ANY),
+            _highest(height, around, 0, _JITTERED),
+            _highest(height, image_points(space, first.mode)[1], _IMAGES, 0),
+        ]
+    )
+
+
+def _highest(
+    height: Callable[[np.ndarray], float], points: np.ndarray, n_best: int, n_any: int
+) -> np.ndarray:
+    """Return the points of highest density, and the first of the others where it is finite."""
+    heights = np.array([height(x) for x in points])
+    points, heights = points[np.isfinite(heights)], heights[np.isfinite(heights)]
+    best = np.sort(np.argsort(-heights, kind="stable")[:n_best])
+    others = np.setdiff1d(np.arange(len(points)), best)[:n_any]
+    return points[np.concatenate([best, others]).astype(np.int64)]
+
+
+def image_points(space: Unconstrained, mode: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Return the names of a mode's images, and where they are, (n_images, n_dims)."""
+    values = {name: value[0] for name, value in space.constrain(mode[None]).values.items()}
+    found = list(islice(images(values), _MOST_IMAGES))
+    with np.errstate(all="ignore"):  # some images are outside of the support
+        points = space.free(Draws({n: np.stack([image[n] for _, image in found]) for n in values}))
+    inside = np.isfinite(points).all(axis=1)
+    return [name for (name, _), keep in zip(found, inside, strict=True) if keep], points[inside]
+
+
+def prior_draws(space: Unconstrained, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
+    """Return draws of the prior, (n_draws, n_dims), that are finite; none of a flat prior."""
     names = [rv.name for rv in space.model.free_RVs]
-    plain = Mode(linker="py", optimizer=None)
+    plain = Mode(linker="py", optimizer="minimum_compile")
     try:
         values = pm.draw(space.model.free_RVs, n_draws, random_seed=rng, mode=plain)
     except NotImplementedError:
@@ -30,22 +87,6 @@ def prior_starts(space: Unconstrained, n_draws: int, *, rng: np.random.Generator
     with np.errstate(all="ignore"):
         points = space.free(Draws(dict(zip(names, map(np.asarray, values), strict=True))))
     return points[np.isfinite(points).all(axis=1)]
-
-
-def jittered(space: Unconstrained, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
-    """Return the model's initial point with what chains of PyMC begin with added, U(-1, 1)."""
-    return space.start + rng.uniform(-1.0, 1.0, (n_draws, space.n_dims))
-
-
-def screened(
-    logp: Callable[[np.ndarray], float], points: np.ndarray, n_best: int, n_any: int
-) -> np.ndarray:
-    """Return the points of highest density, and the first of the others where it is finite."""
-    heights = np.array([logp(x) for x in points])
-    points, heights = points[np.isfinite(heights)], heights[np.isfinite(heights)]
-    best = np.sort(np.argsort(-heights)[:n_best])
-    others = np.setdiff1d(np.arange(len(points)), best)[:n_any]
-    return points[np.concatenate([best, others])]
 
 
 def images(values: Mapping[str, np.ndarray]) -> Iterator[tuple[str, Mapping[str, np.ndarray]]]:

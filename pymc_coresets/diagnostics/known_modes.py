@@ -1,0 +1,240 @@
+"""The modes of a posterior that a search found, and which of them some draws have visited."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from pymc_coresets.diagnostics.importance import Floats
+from pymc_coresets.display.facts import facts_text
+
+__all__ = ["Modes", "SeenModes"]
+
+_UNSEEN = 0.1  # of its mass: a mode with a smaller share of the draws is not known to them
+_SHOWN = 3  # entries that say where a mode is
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenModes:
+    """How many modes a posterior has, and how many of them draws know.
+
+    Parameters
+    ----------
+    n_starts : int
+        From how many points modes were looked for.
+    mass : sequence of float
+        Of each mode, as a share of the posterior's.
+    places : sequence of str
+        Where each is, in words.
+    images : sequence of str
+        Of which other mode each is an image; empty for all others.
+    shares : sequence of float, optional
+        Of the draws, by the mode that they are next to.
+
+    Examples
+    --------
+    >>> seen = SeenModes(
+    ...     n_starts=24, mass=[0.7, 0.3], places=["mu = 1", "mu = -1"], images=["", ""],
+    ...     shares=[1.0, 0.0],
+    ... )
+    >>> seen.words, seen.unseen
+    ('2 from 24 starts, 1 visited', [1])
+    """
+
+    n_starts: int
+    mass: Sequence[float]
+    places: Sequence[str]
+    images: Sequence[str]
+    shares: Sequence[float] | None = None
+
+    @property
+    def n_modes(self) -> int:
+        """Number of modes."""
+        return len(self.mass)
+
+    @property
+    def unseen(self) -> list[int]:
+        """Numbers of the modes that are not known to the draws."""
+        if self.shares is None:
+            return []
+        pairs = enumerate(zip(self.mass, self.shares, strict=True))
+        return [number for number, (mass, share) in pairs if share < _UNSEEN * mass]
+
+    @property
+    def words(self) -> str:
+        """Say how many modes there are, and how many of them the draws know."""
+        found = f"{self.n_modes} from {self.n_starts} starts"
+        if self.n_modes == 1 or self.shares is None:
+            return found
+        return f"{found}, {self.n_modes - len(self.unseen)} visited"
+
+    def listed(self, numbers: Sequence[int]) -> str:
+        """Say where some of the modes are, and how much of the mass they hold."""
+        entries = []
+        for i in numbers:
+            image = f"; {self.images[i]}" if self.images[i] else ""
+            entries.append(f"at {self.places[i]} ({self.mass[i]:.2g} of the mass{image})")
+        return " and ".join(entries)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Modes:
+    """Modes of the posterior of all rows that hold a noticeable share of its mass.
+
+    Looked for from some tens of points: draws of the prior, the model's initial point with jitter,
+    and images of a known mode under changes of sign and exchanges of entries.  A mode to which none
+    of them leads stays unknown.
+
+    Parameters
+    ----------
+    positions : xarray.Dataset
+        Of each free variable on its own scale, with the dimension ``mode`` first; the mode of
+        largest mass comes first.
+    sds : xarray.Dataset
+        Standard deviations around each mode, in the same form.
+    mass : ndarray of shape (n_modes,)
+        Shares of the mass of all, by Laplace's approximation; at least 0.01.
+    n_ended : ndarray of int64, of shape (n_modes,)
+        How many starts ended there.
+    n_starts : int
+        How many starts there were.  Those that are missing in `n_ended` led to modes of negligible
+        mass, or to no mode.
+    images : tuple of str
+        For each mode, of which earlier one it is an image under a symmetry of the posterior, and
+        under which; empty where it is none.
+
+    Examples
+    --------
+    >>> modes = Modes(
+    ...     positions=xr.Dataset({"a": ("mode", [1.0, -1.0])}),
+    ...     sds=xr.Dataset({"a": ("mode", [0.1, 0.1])}), mass=np.array([0.5, 0.5]),
+    ...     n_ended=np.array([14, 10]), n_starts=24, images=("", "image of mode 0: sign of a"),
+    ... )
+    >>> modes
+    Modes of a posterior, from 24 starts
+      mode 0  at a = 1 (0.5 of the mass), where 14 starts ended
+      mode 1  at a = -1 (0.5 of the mass; image of mode 0: sign of a), where 10
+              starts ended
+    >>> modes.nearest({"a": np.array([0.8, -1.1, -0.9])})
+    array([0, 1, 1])
+    """
+
+    positions: xr.Dataset
+    sds: xr.Dataset
+    mass: Floats
+    n_ended: NDArray[np.int64]
+    n_starts: int
+    images: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.mass)
+
+    def __repr__(self) -> str:
+        seen = self.seen_by(None)
+        facts = {
+            f"mode {i}": f"{seen.listed([i])}, where {n} starts ended"
+            for i, n in enumerate(self.n_ended)
+        }
+        return facts_text(f"Modes of a posterior, from {self.n_starts} starts", facts)
+
+    def nearest(self, draws: Mapping[str, Floats]) -> NDArray[np.int64]:
+        """Return the number of the mode that each draw is next to, in its standard deviations.
+
+        Parameters
+        ----------
+        draws : mapping of str to ndarray
+            Of free variables, (n_draws, *shape) each.
+        """
+        n_draws = len(next(iter(draws.values())))
+        logp = np.zeros((len(self), n_draws))
+        for name in draws:
+            centre, sd = self.positions[name].to_numpy(), self.sds[name].to_numpy()
+            for i in range(len(self)):
+                z = (draws[name] - centre[i]) / sd[i]
+                density = -0.5 * np.square(z) - np.log(sd[i])
+                logp[i] += density.reshape(n_draws, -1).sum(axis=1)
+        nearest: NDArray[np.int64] = logp.argmax(axis=0)
+        return nearest
+
+    def seen_by(self, draws: Mapping[str, Floats] | None) -> SeenModes:
+        """Say which of the modes some draws know; nothing of that without draws."""
+        shares = None
+        if draws is not None:
+            which = self.nearest(draws)
+            shares = tuple((np.bincount(which, minlength=len(self)) / len(which)).tolist())
+        return SeenModes(
+            n_starts=self.n_starts,
+            mass=tuple(self.mass.tolist()),
+            places=tuple(self._places()),
+            images=self.images,
+            shares=shares,
+        )
+
+    def seen_in(self, idata: xr.DataTree) -> SeenModes:
+        """Say which of the modes the draws of a tree know, in its group ``posterior``."""
+        posterior = idata["posterior"].to_dataset()
+        draws = {}
+        for name in map(str, self.positions.keys() & posterior.keys()):
+            values = posterior[name].transpose("chain", "draw", ...).to_numpy()
+            draws[name] = values.reshape(-1, *values.shape[2:])
+        return self.seen_by(draws)
+
+    def _places(self) -> Iterator[str]:
+        """Name the entries by which the modes differ most."""
+        entries, z = [], []
+        for name, positions in self.positions.items():
+            centre, sd = positions.to_numpy(), self.sds[name].to_numpy()
+            spread = np.ptp(centre, axis=0) / sd.mean(axis=0)
+            for index in np.ndindex(centre.shape[1:]):
+                entries.append((str(name), index))
+                z.append(spread[index])
+        shown = sorted(np.argsort(-np.array(z), kind="stable")[:_SHOWN])
+        for i in range(len(self)):
+            yield ", ".join(
+                f"{name}{list(index) if index else ''} = "
+                f"{float(self.positions[name].to_numpy()[(i, *index)]):.3g}"
+                for name, index in (entries[k] for k in shown)
+            )
+
+    @property
+    def attrs(self) -> dict[str, object]:
+        """All but positions and deviations, as attributes of a dataset."""
+        return {
+            "mass": self.mass,
+            "n_ended": self.n_ended,
+            "n_starts": self.n_starts,
+            "images": "\n".join(self.images),
+        }
+
+    @classmethod
+    def stored(cls, positions: xr.Dataset, sds: xr.Dataset) -> Self:
+        """Put modes together again from positions that have `attrs`.
+
+        Raises
+        ------
+        KeyError, ValueError, TypeError
+            If something is missing or malformed.
+        """
+        attrs = positions.attrs
+        found = cls(
+            positions=positions.drop_attrs(deep=False),
+            sds=sds,
+            mass=np.atleast_1d(np.asarray(attrs["mass"], dtype=float)),
+            n_ended=np.atleast_1d(np.asarray(attrs["n_ended"], dtype=np.int64)),
+            n_starts=int(attrs["n_starts"]),
+            images=tuple(str(attrs["images"]).split("\n")),
+        )
+        sizes = {
+            len(found.n_ended),
+            len(found.images),
+            *(d.sizes["mode"] for d in (positions, sds)),
+        }
+        if sizes != {len(found)} or set(positions) != set(sds):
+            raise ValueError("its modes do not match")
+        if not math.isclose(found.mass.sum(), 1.0, rel_tol=1e-6):
+            raise ValueError("the masses of its modes do not sum to 1")
+        return found

@@ -1,0 +1,162 @@
+"""Distributions around several modes: what draws come from, and their densities."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.sampling.modes.search import SAME, log_mass
+from pymc_coresets.sampling.proposal import HeavyTailed
+
+__all__ = ["LaplaceMixture", "Mixture"]
+
+_PROPOSALS = 2  # for each draw by importance sampling
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """t distributions around several modes; half of the draws are shared equally among them.
+
+    The equal half is for those who need to know a density around each of the modes, however small
+    its mass is.
+
+    Parameters
+    ----------
+    parts : sequence of HeavyTailed
+    masses : ndarray of shape (n_parts,)
+        Shares of the posterior's mass, which sum to one.
+
+    Examples
+    --------
+    >>> parts = [HeavyTailed(np.full(1, centre), np.eye(1)) for centre in (-10.0, 10.0)]
+    >>> mixture = Mixture(parts, np.array([0.9, 0.1]))
+    >>> draws, logq = mixture.draw(1_000, rng=np.random.default_rng(1))
+    >>> int((draws < 0).sum()), mixture.covariance
+    (700, array([[1.]]))
+    """
+
+    parts: Sequence[HeavyTailed]
+    masses: np.ndarray
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """That around a mode, the mean over all modes, (n_dims, n_dims)."""
+        covariances = np.stack([part.covariance for part in self.parts])
+        covariance: np.ndarray = np.tensordot(self.masses, covariances, axes=1)
+        return covariance
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
+        shares = (self.masses + 1 / len(self.masses)) / 2
+        counts = _counts(shares, n_draws)
+        found = [part.draw(n, rng=rng) for part, n in zip(self.parts, counts, strict=True)]
+        if len(found) == 1:
+            return found[0]
+        draws = np.concatenate([draws for draws, _ in found])[rng.permutation(n_draws)]
+        return draws, _log_mixture([part.log_density(draws) for part in self.parts], counts)
+
+
+@dataclass(frozen=True, eq=False)
+class LaplaceMixture:
+    """Normal distributions around modes of one density, by their masses.
+
+    Parameters
+    ----------
+    parts : sequence of LaplaceApproximation
+        Of the same space, at least one.
+    masses : ndarray of shape (n_parts,)
+        Which sum to one.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 2.0, 0.5)
+    >>> found = LaplaceMixture.of(Unconstrained(model))
+    >>> len(found.parts), found.draw(10, rng=np.random.default_rng(1)).n_draws
+    (1, 10)
+    """
+
+    parts: Sequence[LaplaceApproximation]
+    masses: np.ndarray
+
+    @classmethod
+    def of(cls, space: Unconstrained, starts: Sequence[np.ndarray] = ()) -> Self:
+        """Find the modes that some points lead to; the initial point where there are none.
+
+        Raises
+        ------
+        SamplingError
+            If none of them leads to a mode.
+        """
+        parts: list[LaplaceApproximation] = []
+        for start in starts or [space.start]:
+            try:
+                found = LaplaceApproximation.of(space, start)
+            except SamplingError:
+                if len(starts) < 2:
+                    raise
+                continue
+            if all(np.linalg.norm(p.factor.T @ (found.mode - p.mode)) > SAME for p in parts):
+                parts.append(found)
+        if not parts:
+            raise SamplingError("None of the modes of all rows is near one of the coreset's.")
+        if len(parts) == 1:
+            return cls(parts, np.ones(1))
+        logp = space.logp_and_gradient
+        return cls(parts, softmax([log_mass(logp(p.mode)[0], p.factor) for p in parts]))
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> Draws:
+        """Draw from the approximation itself."""
+        return self.parts[0].space.constrain(self._positions(n_draws, rng)[0])
+
+    def corrected(self, n_draws: int, *, rng: np.random.Generator) -> Draws | None:
+        """Draw from the posterior, by importance sampling; None where that is not sound.
+
+        Evaluates the density at twice as many points.  Sound means a Pareto k-hat of at most 0.7,
+        and an effective sample size of at least half the draws (Vehtari et al. 2024).
+        """
+        space = self.parts[0].space
+        x, logq = self._positions(_PROPOSALS * n_draws, rng)
+        densities = np.array([space.logp_and_gradient(point)[0] for point in x])
+        if not np.isfinite(densities).all():
+            return None
+        smoothed = pareto_smooth((densities - logq)[None])
+        if not smoothed.sound:
+            return None
+        return space.constrain(x[systematic_resample(smoothed.weights[0], n_draws, rng=rng)])
+
+    def _positions(self, n_draws: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
+        z = rng.standard_normal((len(self.parts[0].mode), n_draws))
+        if len(self.parts) == 1:
+            [part] = self.parts
+            return part.mode + part.offset(z).T, -np.square(z).sum(axis=0) / 2
+        counts = _counts(self.masses, n_draws)
+        which = rng.permutation(np.repeat(np.arange(len(counts)), counts))
+        x = np.empty(z.T.shape)
+        for i, part in enumerate(self.parts):
+            x[which == i] = part.mode + part.offset(z[:, which == i]).T
+        return x, _log_mixture([part.log_density(x) for part in self.parts], counts)
+
+
+def _counts(shares: np.ndarray, n_draws: int) -> np.ndarray:
+    """Return how many of the draws each part has: as its share, up to one."""
+    borders = np.round(np.cumsum(shares / shares.sum()) * n_draws).astype(np.int64)
+    return np.diff(borders, prepend=0)
+
+
+def _log_mixture(log_densities: Sequence[np.ndarray], counts: np.ndarray) -> np.ndarray:
+    """Return the log-density of a mixture of which each part has so many draws."""
+    used = [i for i, n in enumerate(counts) if n]
+    logq: np.ndarray = logsumexp(
+        np.stack([log_densities[i] for i in used]), axis=0, b=counts[used, None]
+    )
+    return logq

@@ -1,0 +1,269 @@
+"""The modes of the posterior of all rows: found on a sample, polished and weighed on all."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import xarray as xr
+from scipy.special import softmax
+
+from pymc_coresets.diagnostics.known_modes import Modes
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.keyed import MANY_ROWS, ROWS_FOR_CURVATURE, rows_to_begin_with
+from pymc_coresets.rows.source import Scan
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.density import FullDensity
+from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.sampling.modes.mixtures import Mixture
+from pymc_coresets.sampling.modes.search import NOTICEABLE, SAME, find_modes, log_mass
+from pymc_coresets.sampling.modes.starting_points import image_points, starting_points
+from pymc_coresets.sampling.proposal import HeavyTailed, improve
+
+__all__ = ["FoundModes", "around_modes"]
+
+_LARGE = 150  # dimensions: all gradients together would cost more than the look that follows
+_MOST_DIMENSIONS = 50  # of a search: climbs take more gradients, and there are more directions
+_FOR_SDS = 100  # draws around each mode
+_IMAGE = 0.5  # standard deviations between a mode and the image of another
+_AS_HIGH = 0.1  # nats for each dimension: what the search for a mode leaves of its height
+
+_log = logging.getLogger(__name__)
+
+
+class Posteriors(Protocol):
+    """What is needed of a sampler."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows N."""
+
+    @property
+    def n_dims(self) -> int:
+        """Number of free dimensions D."""
+
+    @property
+    def full_density(self) -> FullDensity:
+        """The log-density of the model with all rows."""
+
+    def posterior_of_some(self, size: int, key: int) -> Unconstrained:
+        """Return the space of the model, with the density of a sample of the rows."""
+
+    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
+        """Sample rows."""
+
+    def loglik(self, draws: Draws, rows: Rows) -> np.ndarray:
+        """Potentials of some rows, (n_rows, n_draws), in nats."""
+
+
+@dataclass(frozen=True, eq=False)
+class FoundModes:
+    """What a search found.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        Around the modes of noticeable mass, the largest first.
+    n_ended : ndarray of int64, of shape (n_modes,)
+        Starts that ended there.
+    n_starts : int
+        How many there were; 0 where none but the first mode was looked for.
+    images : sequence of str
+        For each mode, of which earlier one it is an image.
+    n_gradients : int
+        Of all rows.
+    """
+
+    mixture: Mixture
+    n_ended: np.ndarray
+    n_starts: int
+    images: Sequence[str]
+    n_gradients: int
+
+    def table(self, space: Unconstrained, dims: Mapping[str, Sequence[str | None]]) -> Modes | None:
+        """Return the modes on the variables' own scale; None where no others were looked for."""
+        if not self.n_starts:
+            return None
+        parts, rng = self.mixture.parts, np.random.default_rng(0)
+        positions = space.constrain(np.stack([part.location for part in parts])).values
+        draws = [space.constrain(part.draw(_FOR_SDS, rng=rng)[0]).values for part in parts]
+        sds = {name: np.stack([d[name].std(axis=0) for d in draws]) for name in positions}
+        return Modes(
+            positions=_along_modes(positions, dims),
+            sds=_along_modes(sds, dims),
+            mass=self.mixture.masses,
+            n_ended=self.n_ended,
+            n_starts=self.n_starts,
+            images=tuple(self.images),
+        )
+
+
+def _along_modes(
+    values: Mapping[str, np.ndarray], dims: Mapping[str, Sequence[str | None]]
+) -> xr.Dataset:
+    variables = {}
+    for name, value in values.items():
+        own = dims.get(name) or [None] * (value.ndim - 1)
+        names = [d or f"{name}_dim_{i}" for i, d in enumerate(own)]
+        variables[name] = (("mode", *names), value)
+    return xr.Dataset(variables)
+
+
+@dataclass(frozen=True, eq=False)
+class _Weighed:
+    """A mode of the posterior of all rows."""
+
+    around: HeavyTailed
+    height: float
+    n_ended: int
+
+    @property
+    def log_mass(self) -> float:
+        return log_mass(self.height, self.around.factor)
+
+    def is_near(self, other: "_Weighed") -> bool:
+        way = other.around.location - self.around.location
+        return bool(min(np.linalg.norm(m.around.factor.T @ way) for m in (self, other)) < SAME)
+
+
+def around_modes(
+    posteriors: Posteriors, start_size: int, *, key: int, rng: np.random.Generator
+) -> FoundModes:
+    """Find the modes of the posterior of all rows, and the curvature there.
+
+    One mode is found from that of a few rows, and others from many starts on the same rows.  Those
+    whose mass may be noticeable, as far as the few rows can tell, are polished on all rows.
+
+    Parameters
+    ----------
+    posteriors : Posteriors
+    start_size : int
+        Number of the few rows.
+    key : int
+        Of the sample that they are.
+    rng : numpy.random.Generator
+        For the starts.
+
+    Raises
+    ------
+    SamplingError
+        If there is no mode.
+    """
+    first = LaplaceApproximation.of(posteriors.posterior_of_some(start_size, key))
+    found, n_starts = [(first, 0)], 0
+    if posteriors.n_dims <= _MOST_DIMENSIONS:
+        starts = starting_points(first, rng=rng)
+        modes = find_modes(first, starts, error=_error_of_sample(posteriors, start_size, key))
+        found, n_starts = [(mode.around, mode.n_ended) for mode in modes], len(starts)
+    full = posteriors.full_density
+    polished = list(_polished(posteriors, found, start_size, key, full))
+    if len(polished) > 1:
+        heights = full.values(np.stack([mode.around.location for mode in polished]))
+        polished = _noticeable(
+            [replace(m, height=h) for m, h in zip(polished, heights, strict=True)]
+        )
+    return FoundModes(
+        mixture=Mixture(
+            [mode.around for mode in polished], softmax([mode.log_mass for mode in polished])
+        ),
+        n_ended=np.array([mode.n_ended for mode in polished], dtype=np.int64),
+        n_starts=n_starts,
+        images=_images(polished, first.space),
+        n_gradients=full.n_gradients,
+    )
+
+
+def _error_of_sample(
+    posteriors: Posteriors, size: int, key: int
+) -> Callable[[np.ndarray, np.ndarray], float]:
+    """Return the function that says how far a difference between two modes of a sample may be off.
+
+    The standard error of the difference of the log-likelihoods at two points, and what the mode of
+    a sample is higher by than that of all rows.
+    """
+    share = min(size / posteriors.n_rows, 1.0)
+    if share == 1.0:
+        return lambda one, other: 0.0  # noqa: ARG005
+    scan, space = posteriors.scan(size, key=key, distinct=True), posteriors.posterior_of_some
+
+    def error(one: np.ndarray, other: np.ndarray) -> float:
+        draws = space(size, key).constrain(np.stack([one, other]))
+        difference = np.diff(posteriors.loglik(draws, scan.rows), axis=1)[:, 0]
+        variance = np.square(scan.weights * (difference - difference.mean())).sum() * (1 - share)
+        return float(np.sqrt(variance)) + posteriors.n_dims / share / 2
+
+    return error
+
+
+def _polished(
+    posteriors: Posteriors,
+    found: Sequence[tuple[LaplaceApproximation, int]],
+    start_size: int,
+    key: int,
+    full: FullDensity,
+) -> Iterator[_Weighed]:
+    """Follow the modes of a sample to those of all rows; at least one, or none is there."""
+    refused = None
+    for start, n_ended in found:
+        try:
+            around = _on_all_rows(posteriors, start, start_size, key, full)
+        except SamplingError as error:
+            _log.info("No mode of all rows is near one of a sample: %s", error)
+            refused = error
+        else:
+            yield _Weighed(around, 0.0, n_ended)
+    if refused is not None and len(found) == 1:
+        raise refused
+
+
+def _on_all_rows(
+    posteriors: Posteriors,
+    start: LaplaceApproximation,
+    start_size: int,
+    key: int,
+    full: FullDensity,
+) -> HeavyTailed:
+    """Find the mode of the posterior of all rows near that of a sample, and the curvature there."""
+    n_rows, n_dims = posteriors.n_rows, posteriors.n_dims
+    if n_rows > MANY_ROWS:
+        sample = posteriors.posterior_of_some(rows_to_begin_with(n_dims, n_rows), key)
+        start = LaplaceApproximation.of(sample, start.mode)
+        return HeavyTailed(improve(start, full), start.factor)
+    mode = improve(start, full) if start_size < n_rows else start.mode
+    if n_dims > _LARGE and ROWS_FOR_CURVATURE * n_dims < n_rows:
+        some = posteriors.posterior_of_some(ROWS_FOR_CURVATURE * n_dims, key)
+        return HeavyTailed.around(mode, start, some, polish=False)
+    return HeavyTailed.around(mode, start, full, polish=True)
+
+
+def _noticeable(modes: Sequence[_Weighed]) -> list[_Weighed]:
+    """Return the modes that are different ones and hold a noticeable mass, the largest first."""
+    different: list[_Weighed] = []
+    for mode in sorted(modes, key=lambda mode: -mode.log_mass):
+        same = [i for i, other in enumerate(different) if other.is_near(mode)]
+        if same:
+            known = different[same[0]]
+            different[same[0]] = replace(known, n_ended=known.n_ended + mode.n_ended)
+        else:
+            different.append(mode)
+    masses = softmax([mode.log_mass for mode in different])
+    return [mode for mode, mass in zip(different, masses, strict=True) if mass >= NOTICEABLE]
+
+
+def _images(modes: Sequence[_Weighed], space: Unconstrained) -> list[str]:
+    """Say for each mode of which earlier one it is an image."""
+    found = [""] * len(modes)
+    for i, one in enumerate(modes[:-1]):
+        names, points = image_points(space, one.around.location)
+        for j, other in enumerate(modes):
+            close = abs(one.height - other.height) < _AS_HIGH * len(one.around.location)
+            if j > i and not found[j] and close:
+                distance = np.linalg.norm(
+                    (points - other.around.location) @ other.around.factor, axis=1
+                )
+                if len(distance) and distance.min() < _IMAGE:
+                    found[j] = f"image of mode {i}: {names[int(distance.argmin())]}"
+    return found

@@ -14,9 +14,20 @@ from typing import Any
 from uuid import uuid4
 
 import dask
+from dask.utils import parse_timedelta
 from distributed import Client, KilledWorker
+from distributed.scheduler import NoValidWorkerError
 
-__all__ = ["LOST", "KilledWorker", "is_client", "keep_freed_memory", "n_threads", "submitted"]
+__all__ = [
+    "LOST",
+    "UNMANNED",
+    "KilledWorker",
+    "is_client",
+    "keep_freed_memory",
+    "n_threads",
+    "no_workers_timeout",
+    "submitted",
+]
 
 _WARNING = "distributed.admin.large-graph-warning-threshold"
 _NEVER = "1000 PiB"
@@ -25,6 +36,8 @@ _OF_NANNIES = "65536"
 
 #: Errors of a future whose task lacks data that it needs, or whose client has closed.
 LOST: tuple[type[BaseException], ...] = (CancelledError,)
+#: Errors of a future whose task the scheduler gave up for want of workers.
+UNMANNED: tuple[type[BaseException], ...] = (NoValidWorkerError,)
 
 
 def is_client(value: object) -> bool:
@@ -33,9 +46,16 @@ def is_client(value: object) -> bool:
 
 
 def n_threads(client: Any) -> int:  # noqa: ANN401
-    """Return how many tasks the workers of a cluster can work on, which may change; 1 at least."""
+    """Return how many tasks the workers of a cluster can work on, which may change."""
     threads: dict[str, int] = client.nthreads()
-    return max(sum(threads.values()), 1)
+    return sum(threads.values())
+
+
+def no_workers_timeout() -> float | None:
+    """Return for how many seconds Dask is told to wait where there are no workers."""
+    found = dask.config.get("distributed.scheduler.no-workers-timeout", None)
+    seconds: float | None = parse_timedelta(found)
+    return seconds
 
 
 @cache

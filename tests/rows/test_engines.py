@@ -32,6 +32,7 @@ from dask.distributed import Client, LocalCluster
 from pymc_coresets import (
     Coreset,
     CoresetError,
+    CoresetWarning,
     InvalidDataError,
     InvalidOptionError,
     build_coreset,
@@ -351,7 +352,11 @@ def poisoned(rows, where, act):
 
 
 @pytest.mark.slow  # workers are started anew, one after the other
-def test_a_chunk_that_kills_its_workers_is_named(client, loglik, files, tmp_path):
+@pytest.mark.parametrize("task_rows", [1, N])
+def test_a_chunk_that_kills_its_workers_is_named(
+    client, loglik, files, tmp_path, monkeypatch, task_rows
+):
+    monkeypatch.setattr("pymc_coresets.rows.streamed.TASK_ROWS", task_rows)
     deaths = tmp_path / "deaths"
 
     def die():
@@ -361,10 +366,54 @@ def test_a_chunk_that_kills_its_workers_is_named(client, loglik, files, tmp_path
 
     source = poisoned(files, 3 * N_OF_FILE, die)
     rows = replace(loglik.source, source=source, engine=engine_of(client))
-    with pytest.raises(CoresetError, match=r"2 workers died.*part-3\.parquet.*want of memory"):
+    with pytest.raises(CoresetError, match=r"2 workers died.*evaluated \S*part-3\.parquet, row"):
         loglik.reading(rows).look(DRAWS)
     assert len(deaths.read_text()) <= 4  # twice, and then with nothing beside it
     settle(client)
+
+
+@pytest.fixture
+def unmanned(monkeypatch):
+    """A cluster that has no workers, and of which that is said soon."""
+    monkeypatch.setattr("pymc_coresets.rows.engines.clusters._SILENCE", 0.2)
+    for name in ("calls", "clusters"):
+        monkeypatch.setattr(f"pymc_coresets.rows.engines.{name}.LOOK_SECONDS", 0.1)
+    options = {"dashboard_address": ":0", "silence_logs": 50, "processes": False}
+    with (
+        LocalCluster(n_workers=0, threads_per_worker=1, **options) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_workers_that_do_not_come_are_said_and_awaited(unmanned, loglik, expected):
+    timer = threading.Timer(0.5, unmanned.cluster.scale, [1])
+    timer.start()
+    with pytest.warns(CoresetWarning, match=r"no workers: .*part-0\.parquet.* waiting for some"):
+        found = by(unmanned, loglik).look(DRAWS).total
+    timer.join()
+    np.testing.assert_array_equal(found, expected[0])
+
+
+def test_workers_are_awaited_where_partitions_are_counted(unmanned, data):
+    frame = dd.from_pandas(data.iloc[:10], npartitions=2)
+    timer = threading.Timer(0.5, unmanned.cluster.scale, [1])
+    timer.start()
+    with pytest.warns(CoresetWarning, match="a Dask collection is waiting"):
+        assert open_rows(frame, columns=COLUMNS).n_rows == 10
+    timer.join()
+
+
+def test_workers_that_never_come_are_given_up(unmanned, loglik):
+    with (
+        dask.config.set({"distributed.scheduler.no-workers-timeout": "400 ms"}),
+        pytest.warns(CoresetWarning, match="after 0 seconds there is an error"),
+        pytest.raises(
+            CoresetError, match=r"no workers for 0 seconds, .*part-0\.parquet.* start so"
+        ),
+    ):
+        by(unmanned, loglik).look(DRAWS)
+    assert not any(unmanned.futures.values())
 
 
 @pytest.mark.slow

@@ -2,13 +2,13 @@
 
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from platform import python_version_tuple
-from queue import SimpleQueue
-from typing import Any, Protocol
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, Self
 
 import cloudpickle
 
@@ -16,18 +16,51 @@ from pymc_coresets.exceptions import CoresetError, InvalidOptionError
 from pymc_coresets.rows.chunks import Chunk
 from pymc_coresets.rows.passes import one_blas_thread
 
-__all__ = ["Call", "Engine", "Failure", "Portions", "in_order", "packed", "perform", "versions"]
+__all__ = [
+    "LOOK_SECONDS",
+    "Call",
+    "Engine",
+    "Failure",
+    "Portions",
+    "in_order",
+    "packed",
+    "perform",
+    "versions",
+]
 
 _PACKAGES = ("pymc-coresets", "pymc", "pytensor", "numba", "numpy")
+LOOK_SECONDS = 1.0  #: After which whoever works is looked at.
 _N_TRIES = 3  # where an operating system or a network failed
 
 
 @dataclass(frozen=True)
 class Call:
-    """A task: some chunks, and the further arguments of the function that reads them."""
+    """A task: some chunks, and the further arguments of the function that reads them.
+
+    Parameters
+    ----------
+    chunks : sequence of Chunk
+    args : tuple
+        The same for all chunks.
+    given : sequence, optional
+        Something for each chunk: the first of the arguments.
+    """
 
     chunks: Sequence[Chunk]
     args: tuple[Any, ...] = ()
+    given: Sequence[Any] | None = None
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What the function is called with after the chunks."""
+        return self.args if self.given is None else (self.given, *self.args)
+
+    @property
+    def parts(self) -> list[Self]:
+        """A task for each chunk, where there are several."""
+        numbers = range(len(self.chunks) if len(self.chunks) > 1 else 0)
+        given = [None if self.given is None else [self.given[i]] for i in numbers]
+        return [replace(self, chunks=[self.chunks[i]], given=given[i]) for i in numbers]
 
     @property
     def where(self) -> str:
@@ -52,7 +85,7 @@ class Engine(Protocol):
     def map[R: Portions, T](
         self, function: Callable[..., T], rows: R, calls: Sequence[Call]
     ) -> Iterator[T]:
-        """Yield ``function(rows, call.chunks, *call.args)`` in the order of the calls.
+        """Yield ``function(rows, call.chunks, *call.arguments)`` in the order of the calls.
 
         `rows` may be a portion with no other chunks than those.  What is still waiting is cancelled
         when the iterator is closed, or fails.
@@ -126,8 +159,16 @@ def in_order[T](
     submit: Callable[[Call], Any],
     finished: Callable[[Any, Call], Any],
     n_ahead: Callable[[], int],
+    idle: Callable[[Call], None] = lambda _: None,
+    *,
+    alone: bool = False,
 ) -> Iterator[T]:
-    """Submit tasks, a few ahead, and yield their results in order; cancel the rest in the end."""
+    """Submit tasks, a few ahead, and yield their results in order; cancel the rest in the end.
+
+    `idle` is called with a task that is waited for, every second in which none has ended.  Where a
+    task kills workers, its chunks are worked on one by one, to name the one that does; so are those
+    of tasks that are `alone`.
+    """
     done: SimpleQueue[tuple[int, Any]] = SimpleQueue()
     waiting, tries = dict(enumerate(calls)), dict.fromkeys(range(len(calls)), 0)
     futures: dict[int, Any] = {}
@@ -136,23 +177,26 @@ def in_order[T](
     n_yielded = 0
     try:
         while n_yielded < len(calls):
-            limit = 1 if suspects else n_ahead()
+            limit = 1 if suspects or alone else n_ahead()
             for number in list(islice(waiting, max(limit - len(futures), 0))):
                 futures[number] = submit(waiting.pop(number))
                 futures[number].add_done_callback(lambda f, number=number: done.put((number, f)))
-            number, future = done.get()
+            number, future = _ended(done, lambda: idle(calls[next(iter(futures))]))
             if futures.get(number) is not future:
                 continue  # one that was taken back
             outcome = finished(futures.pop(number), calls[number])
             tries[number] += 1
             if isinstance(outcome, Failure):
-                if tries[number] >= _most_tries(outcome, len(calls)):
-                    raise outcome.error
-                waiting = {number: calls[number]} | waiting
                 if outcome.suspect:  # once more, with nothing beside it
-                    suspects.add(number)
                     waiting |= {n: calls[n] for n in futures}
                     _cancel(futures)
+                    parts = [] if alone or number in suspects else calls[number].parts
+                    suspects.add(number)
+                    for _ in in_order(parts, submit, finished, n_ahead, idle, alone=True):
+                        pass  # the one that kills them is an error
+                if tries[number] >= _most_tries(outcome, 1 if alone else len(calls)):
+                    raise outcome.error
+                waiting = {number: calls[number]} | waiting
                 continue
             suspects.discard(number)
             results[number] = outcome
@@ -161,6 +205,14 @@ def in_order[T](
                 n_yielded += 1
     finally:
         _cancel(futures)
+
+
+def _ended(done: "SimpleQueue[tuple[int, Any]]", idle: Callable[[], None]) -> tuple[int, Any]:
+    while True:
+        try:
+            return done.get(timeout=LOOK_SECONDS)
+        except Empty:
+            idle()
 
 
 def _most_tries(failure: Failure, n_tasks: int) -> int:

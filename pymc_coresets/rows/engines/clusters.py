@@ -1,19 +1,23 @@
 """The workers of a Dask cluster as an engine."""
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pymc_coresets.compat.dask_api import (
     LOST,
+    UNMANNED,
     KilledWorker,
     is_client,
     keep_freed_memory,
     n_threads,
+    no_workers_timeout,
     submitted,
 )
-from pymc_coresets.exceptions import CoresetError, InvalidOptionError
+from pymc_coresets.exceptions import CoresetError, InvalidOptionError, warn_user
 from pymc_coresets.rows.engines.calls import (
+    LOOK_SECONDS,
     Call,
     Failure,
     Portions,
@@ -25,6 +29,8 @@ from pymc_coresets.rows.engines.calls import (
 
 __all__ = ["Cluster", "cluster_of"]
 
+_SILENCE, _PATIENCE = 10.0, 1_800.0  # seconds without any worker: until a warning, and an error
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -32,7 +38,9 @@ class Cluster:
 
     A worker that dies is replaced, and its tasks are done again, because they are pure functions.
     There are no more tasks at a time than the workers have threads: Dask counts a death against
-    all tasks that a worker has been given, and gives up those that saw four.
+    all tasks that a worker has been given, and gives up those that saw four.  Where there is no
+    worker for ten seconds there is a warning; work goes on when some come.  After half an hour, or
+    Dask's own ``distributed.scheduler.no-workers-timeout``, there is an error.
     """
 
     client: Any
@@ -48,11 +56,50 @@ class Cluster:
         def submit(call: Call) -> Any:  # noqa: ANN401
             lacking = rows.collections(call.chunks)
             portion, found = (rows.portion(call.chunks), None) if lacking is None else lacking
-            task = packed((portion, call.chunks, call.args))
+            task = packed((portion, call.chunks, call.arguments))
             tables = None if found is None else self._computed(found)
             return submitted(self.client, name, _performed, versions(), work, task, tables)
 
-        return in_order(calls, submit, self._finished, self._n_threads)
+        return in_order(
+            calls,
+            submit,
+            self._finished,
+            lambda: max(self._n_threads(), 1),
+            lambda call: self.await_workers(call.where),
+        )
+
+    def await_workers(self, where: str) -> None:
+        """Wait until there are workers.
+
+        Parameters
+        ----------
+        where : str
+            Which rows wait for them, for messages.
+
+        Raises
+        ------
+        CoresetError
+            If none come.
+
+        Warns
+        -----
+        CoresetWarning
+            If none come for some seconds.
+        """
+        start, told = time.monotonic(), False
+        while not self._n_threads():
+            waited = time.monotonic() - start
+            if waited > (no_workers_timeout() or _PATIENCE):
+                raise _unmanned(where, f"for {waited:.0f} seconds")
+            if waited > _SILENCE and not told:
+                told = True
+                warn_user(
+                    f"The Dask cluster has no workers: {where} is waiting for some, and work goes "
+                    "on when they come. Start them, as by cluster.scale(4), or look into their "
+                    f"logs if they died; after {no_workers_timeout() or _PATIENCE:.0f} seconds "
+                    "there is an error."
+                )
+            time.sleep(LOOK_SECONDS)
 
     def _n_threads(self) -> int:
         try:
@@ -83,6 +130,8 @@ class Cluster:
                 "fewer threads; their logs say more."
             )
             return Failure(killed, suspect=True)
+        except UNMANNED as error:
+            raise _unmanned(call.where, "for as long as the scheduler waits") from error
         except LOST as error:
             self._require_open()
             raise CoresetError(
@@ -122,6 +171,15 @@ def cluster_of(client: Any) -> Cluster | None:  # noqa: ANN401
             "executor is an asynchronous Client: make it without asynchronous=True."
         )
     return Cluster(client)
+
+
+def _unmanned(where: str, how_long: str) -> CoresetError:
+    return CoresetError(
+        f"The Dask cluster had no workers {how_long}, while {where} was waiting: start some, as by "
+        "cluster.scale(4), look into the logs of those that died (for want of memory, perhaps), or "
+        "leave executor=... out. To wait longer, set distributed.scheduler.no-workers-timeout by "
+        "dask.config."
+    )
 
 
 def _performed(*args: Any) -> Any:  # noqa: ANN401

@@ -51,7 +51,7 @@ class Pool:
 
             def submit(call: Call) -> Any:  # noqa: ANN401
                 nonlocal n_bytes
-                task = packed((rows.portion(call.chunks), call.chunks, call.args))
+                task = packed((rows.portion(call.chunks), call.chunks, call.arguments))
                 n_bytes = len(work) + len(task)
                 return self.executor.submit(perform, versions(), work, task)
 
@@ -98,4 +98,4 @@ class Pool:
 
 def _here[T](function: Callable[..., T], rows: Any, call: Call) -> T:  # noqa: ANN401
     with one_blas_thread():
-        return function(rows, call.chunks, *call.args)
+        return function(rows, call.chunks, *call.arguments)

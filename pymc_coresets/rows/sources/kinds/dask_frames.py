@@ -17,6 +17,7 @@ from pymc_coresets.rows.sources.tabular import Field, Table
 
 __all__ = ["DaskFrameReader", "computed"]
 
+_OF_A_CLUSTER = "dask.distributed"  # the name of the scheduler of a Client
 _REMEDY = "Try to compute it without open_rows."
 
 
@@ -75,6 +76,11 @@ def computed(collection: Any) -> Any:  # noqa: ANN401
         with sys.modules["distributed"].worker_client() as client:
             return dask.base.compute(collection, scheduler=client)[0]
     scheduler = dask.config.get("scheduler", None) or "synchronous"
+    if scheduler == _OF_A_CLUSTER:
+        from pymc_coresets.rows.engines.clusters import Cluster  # noqa: PLC0415
+
+        client = sys.modules["distributed"].default_client()
+        Cluster(client).await_workers("a Dask collection")
     return dask.base.compute(collection, scheduler=scheduler)[0]
 
 

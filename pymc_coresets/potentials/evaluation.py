@@ -224,6 +224,15 @@ class LogLikelihood:
         given, size = self._parameter_arrays(draws), self.evaluator.look_rows(draws.n_draws)
         return self.source.reduce(_LookPass(self.evaluator, given, wanted, size))
 
+    def nowhere_finite(self, draws: DrawsLike) -> tuple[int, int]:
+        """Return how many rows have no finite potential at any draw, and the first one's position.
+
+        In one pass; -1 where there is none.
+        """
+        draws = self._draws(draws)
+        given, size = self._parameter_arrays(draws), self.evaluator.look_rows(draws.n_draws)
+        return self.source.reduce(_NowhereFinitePass(self.evaluator, given, size))
+
     def slopes(self, space: Unconstrained) -> SlopesOfRows | None:
         """Return the gradient of the potentials, see `Evaluator.slopes`.
 
@@ -364,3 +373,27 @@ class _LookPass:
 
     def joined(self, parts: Iterable[LookPart]) -> LookPart:
         return LookPart.joined(parts, self.wanted)
+
+
+@dataclass(frozen=True, eq=False)
+class _NowhereFinitePass:
+    """See `LogLikelihood.nowhere_finite`."""
+
+    evaluator: Evaluator
+    given: Sequence[np.ndarray]
+    size: int
+
+    def begin(self) -> Callable[[Rows], tuple[int, int]]:
+        values_of = self.evaluator.at(self.given).values
+
+        def found(rows: Rows) -> tuple[int, int]:
+            bad = np.flatnonzero(~np.isfinite(values_of(rows)).any(axis=0))
+            return bad.size, int(rows.positions[bad[0]]) if bad.size else -1
+
+        return found
+
+    def joined(self, parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
+        n_bad, first = 0, -1
+        for n, position in parts:
+            n_bad, first = n_bad + n, position if first < 0 else first
+        return n_bad, first

@@ -23,11 +23,22 @@ from pymc_coresets.reading.rewrite import POTENTIAL, coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["points_around", "reference_of", "verify", "verify_form", "verify_model"]
+__all__ = [
+    "points_around",
+    "reference_of",
+    "refuse_impossible_rows",
+    "verify",
+    "verify_form",
+    "verify_model",
+]
 
 _NEAR, _FAR = 0.5, 4.0  # on the unconstrained scale; PyMC jitters starting points by up to 1
 _N_TRIES = 30  # more points, where the log-likelihood is finite at none of the first
 _MAX_ROWS = 1_000
+_IMPOSSIBLE = (
+    "at the model's initial point and near it. Give a better one (initval=...), scale the "
+    "covariates, or correct observations that are impossible under the model."
+)
 _CANCELLED = -30.0  # nats: a probability of 1e-13, which 1 - (1 - p) has no digits of
 
 
@@ -214,9 +225,50 @@ def _refuse_bad_rows(loglik: LogLikelihood, draws: Draws) -> None:
     bad = np.flatnonzero(~finite.any(axis=1))
     if 0 < bad.size < loglik.n_rows:
         raise InvalidDataError(
-            f"The log-likelihood of {_named_rows(obs, bad)} is NaN or infinite at the model's "
-            "initial point and near it. Give a better one (initval=...), scale the covariates, or "
-            "correct observations that are impossible under the model."
+            f"The log-likelihood of {_named_rows(obs, bad)} is NaN or infinite {_IMPOSSIBLE}"
+        )
+
+
+def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
+    """Do the same for rows that lie elsewhere, in one reading of them.
+
+    It is for where the log-likelihood of all rows was not finite: `verify` sees a template of them.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+    space : Unconstrained
+        Of a model with the same free variables.
+
+    Raises
+    ------
+    InvalidDataError
+        If the log-likelihood of a row, but not of all, is not finite at any of four points.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.potentials.from_rows import template_of_rows
+    >>> from pymc_coresets.rows.memory import InMemoryRows
+    >>> with pm.Model() as model:
+    ...     y = pm.Data("y", np.array([0, 1]))
+    ...     likelihood = pm.Bernoulli("likelihood", pm.Beta("p", 1, 1), observed=y)
+    >>> rows = InMemoryRows([np.array([0, 2, 1])])
+    >>> loglik = template_of_rows(model, {"y": np.zeros((), int)}).reading(rows)
+    >>> refuse_impossible_rows(loglik, Unconstrained(model))
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidDataError: The log-likelihood of observation 1 is NaN or
+    infinite at the model's initial point and near it. Give a better one (initval=...), scale the
+    covariates, or correct observations that are impossible under the model.
+    (docs: troubleshooting#the-data-and-the-model)
+    """
+    near = space.constrain(points_around(space, np.random.default_rng(0))[0])
+    n_rows, first = loglik.nowhere_finite(near)
+    if 0 < n_rows < loglik.n_rows:
+        others = f" and of {n_rows - 1:,} more" if n_rows > 1 else ""
+        raise InvalidDataError(
+            f"The log-likelihood of {loglik.source.place(first)}{others} is NaN or infinite "
+            f"{_IMPOSSIBLE}"
         )
 
 

@@ -14,7 +14,7 @@ import xarray as xr
 
 from pymc_coresets.compat.arviz_api import dict_to_dataset
 from pymc_coresets.compat.pytensor_api import Variable
-from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+from pymc_coresets.exceptions import CoresetError, InvalidDataError, UnsupportedModelError
 from pymc_coresets.predictive.destinations import Destination, Region
 from pymc_coresets.predictive.filled_models import FilledModel
 from pymc_coresets.predictive.forward import Forward, ForwardCopies, is_random
@@ -264,6 +264,8 @@ class Predictions:
             raise UnsupportedModelError(
                 f"{list(self.graphs)!r} cannot be drawn: {error}"
             ) from error
+        except CoresetError:  # the rows are not what they were
+            raise
         except _MALFORMED as error:
             rows = "" if n_rows is None else f" for {n_rows} rows"
             raise InvalidDataError(

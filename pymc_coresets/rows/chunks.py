@@ -177,6 +177,9 @@ class DividedSource(RowSource, Protocol):
     def task_rows(self) -> int:
         """Number of rows that are worth a task of their own."""
 
+    def notice_new_files(self) -> None:
+        """Warn, once, of files that lie beside those of the source now, but are not among them."""
+
     def may_begin(self, chunk: Chunk) -> bool:
         """Whether a task may begin with a chunk: not inside of what is read from its start only."""
 

@@ -101,6 +101,7 @@ class StreamedRows:
         """
         if not isinstance(self.engine, Threads):
             return work.joined(part for _, part in self.of_tasks(partial(reduced, work)))
+        self._notice_new_files()
         sizes = [chunk.n_rows for chunk in self.source.chunks]
         with closing(self._in_advance()) as found:
             parts = self._watched(found, sizes)
@@ -216,9 +217,14 @@ class StreamedRows:
 
         With the number of rows of the task.
         """
+        self._notice_new_files()
         sizes = self._run_sizes
         parts = self.engine.map(function, self, [Call(chunks) for chunks in self._runs])
         return zip(sizes, self._watched(parts, sizes), strict=True)
+
+    def _notice_new_files(self) -> None:
+        if isinstance(self.source, DividedSource):
+            self.source.notice_new_files()
 
     def _watched[T](self, parts: Iterable[T], sizes: Iterable[int]) -> Iterator[T]:
         """Tell how many rows the parts are of that have come."""
@@ -236,7 +242,7 @@ class StreamedRows:
             [(c, some) for c, some in islice(pairs, len(run)) if some is not None]
             for run in self._runs
         ]
-        return [Call([c for c, _ in run], ([some for _, some in run],)) for run in used if run]
+        return [Call([c for c, _ in run], given=[g for _, g in run]) for run in used if run]
 
     def portion(self, chunks: Sequence[Chunk]) -> "StreamedRows":
         """Return the rows of some chunks, as they are sent to another process."""

@@ -15,6 +15,7 @@ from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
 from pymc_coresets.potentials.kernel import Kernel
+from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewrite import (
     POTENTIAL,
@@ -108,12 +109,8 @@ class CoresetSampler:
 
     def with_kind(self, kind: Kind, *, tune: int | None = None) -> "CoresetSampler":
         """Return a sampler of the same model that draws in another way."""
-        return CoresetSampler(
-            self.loglikelihood,
-            kind=kind,
-            tune=self._tune if tune is None else tune,
-            nuts_sampler=self._nuts_sampler,
-        )
+        steps, nuts = self._tune if tune is None else tune, self._nuts_sampler
+        return CoresetSampler(self.loglikelihood, kind=kind, tune=steps, nuts_sampler=nuts)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -161,7 +158,10 @@ class CoresetSampler:
     ) -> Look:
         """Evaluate all rows at the draws, see `Potentials.look`."""
         look = self.loglikelihood.look(draws, n_candidates=n_candidates, scale=scale, key=key)
-        self.n_not_finite += int(np.count_nonzero(~np.isfinite(look.total)))
+        n_finite = int(np.count_nonzero(np.isfinite(look.total)))
+        self.n_not_finite += len(look.total) - n_finite
+        if not n_finite:
+            refuse_impossible_rows(self.loglikelihood, self._space)
         return look
 
     def draw(
@@ -234,11 +234,9 @@ class CoresetSampler:
         Parameters
         ----------
         n_draws : int
-            Number of draws.
         start_size : int
             Number of the few rows.
         rng : numpy.random.Generator
-            Source of randomness.
         key : int, optional
             Of the sample that the few rows are; drawn by default.
 
@@ -252,6 +250,7 @@ class CoresetSampler:
             found = around_modes(self, start_size, key=key, rng=rng.spawn(1)[0])
         except SamplingError as error:
             _log.info("No proposal for the full posterior: %s", error)
+            refuse_impossible_rows(self.loglikelihood, self._space)
             return None
         self.n_gradients += found.n_gradients
         self._starts = [part.location for part in found.mixture.parts]

@@ -18,8 +18,9 @@ from pymc_coresets.options import generator, names_of, positive_number, whole_nu
 from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
 from pymc_coresets.potentials.of_model import full_model
-from pymc_coresets.potentials.verification import verify_form
+from pymc_coresets.potentials.verification import refuse_impossible_rows, verify_form
 from pymc_coresets.reading.context import given_model
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.storage import Settings
 from pymc_coresets.streams.arrivals import Arrivals, ArrivedRows, rows_given
@@ -163,6 +164,7 @@ class CoresetStream:
         )
         # The stream keeps nothing of the pilot but its sums and the rows that it may choose.
         rows = ArrivedRows(loglik.all_rows, loglik.n_rows, source.locate)
+        refuse_impossible_rows(loglik.reading(rows), Unconstrained(model))
         self._begin(Growth(loglik.reading(rows_gone()), options))
         digest = ChunkDigest()
         digest.add(rows.all)

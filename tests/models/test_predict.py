@@ -4,6 +4,8 @@ from itertools import pairwise
 
 import arviz as az
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pymc as pm
 import pytest
 import xarray as xr
@@ -382,6 +384,17 @@ def test_unusable_rows_are_refused(request, which, case, idata):
     rows, error, message = UNUSABLE[case]
     with pytest.raises(error, match=message):
         request.getfixturevalue(which).predict(idata, rows=rows, progressbar=False)
+
+
+def test_a_file_that_has_changed_is_said_to_have_changed(idata, tmp_path):
+    path = tmp_path / "rows.parquet"
+    columns = {"a": DATA["X"][:, 0], "b": DATA["X"][:, 1]} | {n: DATA[n] for n in ("group", "seen")}
+    pq.write_table(pa.table(columns), path)
+    names = {"X": ["a", "b"], "group": "group", "seen": "seen"}
+    found = uniform(poisson_model(30), rows=open_rows(path, columns=names))
+    pq.write_table(pa.table(columns).slice(0, 200), path)
+    with pytest.raises(InvalidDataError, match=r"^\S*rows\.parquet was replaced or changed"):
+        found.predict(idata, progressbar=False)
 
 
 @pytest.mark.parametrize(

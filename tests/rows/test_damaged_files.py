@@ -1,6 +1,7 @@
 """Files that are damaged, missing, replaced or of another kind."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,8 +12,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from pymc_coresets import InvalidDataError, InvalidOptionError, open_rows
+from pymc_coresets import CoresetWarning, InvalidDataError, InvalidOptionError, open_rows
 from pymc_coresets.rows.sources.failures import reading_errors
+from pymc_coresets.rows.streamed import StreamedRows
 
 
 @pytest.fixture
@@ -132,6 +134,52 @@ def test_other_formats_need_a_dataset(tmp_path):
         open_rows(tmp_path / "rows.csv")
     rows = open_rows(ds.dataset(tmp_path / "rows.csv", format="csv"))
     np.testing.assert_array_equal(rows.head(9)["y"], [2.5, 4.5])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("y.npy", r"numpy\.load.*mmap_mode"), ("y.npz", r"dict\(numpy"), ("y.h5", "h5py"),
+     ("y.sas", "a frame, or a mapping"), ("y.csv", r"pyarrow\.dataset.*format='csv'")],
+)  # fmt: skip
+def test_other_formats_have_remedies_of_their_own(tmp_path, name, words):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(InvalidOptionError, match=f"{name} is not of a kind.*Pass .*{words}"):
+        open_rows(tmp_path / name)
+
+
+def test_files_of_two_kinds(folder):
+    (folder / "part-9.arrow").write_bytes(b"")
+    with pytest.raises(
+        InvalidOptionError, match=r"one kind at a time\). Name the files of one kind"
+    ):
+        open_rows(folder)
+
+
+def test_the_remedies_for_files_of_numpy(tmp_path):
+    """What the messages say, carried out."""
+    said = []
+    for name, save in [("y.npy", np.save), ("y.npz", lambda path, y: np.savez(path, y=y))]:
+        save(tmp_path / name, np.arange(3.0))
+        with pytest.raises(InvalidOptionError) as caught:
+            open_rows(tmp_path / name)
+        said.append(re.search(r"Pass (.*\)\}?)", caught.value.message)[1])
+    for each in said:
+        rows = open_rows(eval(each, {"numpy": np}))
+        np.testing.assert_array_equal(rows.head(9)["y"], [0.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize("given", [lambda folder: folder, lambda folder: f"{folder}/*.parquet"])
+def test_files_that_are_added_are_noticed_once(folder, given):
+    rows = open_rows(given(folder))
+    rows.scan()
+    shutil.copy(folder / "part-0.parquet", folder / "part-9.parquet")
+    (folder / "notes.txt").write_text("no rows")
+    streamed = StreamedRows(rows, {"x": np.dtype(float)})
+    with pytest.warns(CoresetWarning, match=r"part-9\.parquet came after the files had been op"):
+        streamed.examine()
+    rows.scan()
+    (folder / "notes.txt").unlink()
+    assert open_rows(given(folder)).scan().n_rows > rows.n_rows
 
 
 LARGE = """

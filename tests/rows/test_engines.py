@@ -451,6 +451,18 @@ def test_broken_and_closed_executors(loglik):
         by(closed, loglik).look(DRAWS)
 
 
+@pytest.mark.slow  # a process imports PyMC
+def test_a_chunk_that_kills_a_process_is_named(loglik, files, monkeypatch):
+    monkeypatch.setattr("pymc_coresets.rows.streamed.TASK_ROWS", N)
+    source = poisoned(files, 2 * N_OF_FILE, lambda: os._exit(1))
+    rows = replace(loglik.source, source=source)
+    with (
+        ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool,
+        pytest.raises(CoresetError, match=r"at once, at \S*part-2\.parquet, row group 0\. It was"),
+    ):
+        by(pool, loglik.reading(rows)).source.at(np.array([0, N - 1, 2 * N_OF_FILE]))
+
+
 def test_a_closed_client(client, loglik):
     other = Client(client.scheduler.address, set_as_default=False)
     other.close()

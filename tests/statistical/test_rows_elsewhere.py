@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pymc_coresets import (
     Coreset,
     CoresetError,
+    CoresetStream,
     CoresetWarning,
     InvalidDataError,
     InvalidOptionError,
@@ -20,6 +21,7 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.rows.streamed import StreamedRows
 
 N = 6_000
 SETTINGS = {"random_seed": 3, "progressbar": False}
@@ -126,6 +128,34 @@ def test_whole_numbers_that_do_not_fit_are_refused(kind):
         InvalidDataError, match=r"2147483653, which does not fit into pm.Data\('n'\)"
     ):
         build_coreset(model, rows=rows, method="uniform", size=20, **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def impossible():
+    count = COLUMNS["count"].copy()
+    count[[4_217, 5_000]] = -1
+    return COLUMNS | {"count": count}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"method": "giga", "size": 10}, marks=pytest.mark.slow)]
+)
+def test_impossible_observations_are_found_by_the_first_look(impossible, options, monkeypatch):
+    readings, reduce = [], StreamedRows.reduce
+    monkeypatch.setattr(
+        StreamedRows, "reduce", lambda self, work: readings.append(1) or reduce(self, work)
+    )
+    chunks = [{n: c[:4_000] for n, c in impossible.items()},
+              {n: c[4_000:] for n, c in impossible.items()}]  # fmt: skip
+    words = "The log-likelihood of chunk 1, row 217 and of 1 more is NaN or infinite"
+    with pytest.raises(InvalidDataError, match=words):
+        build_coreset(regression(COLUMNS, 50), rows=open_rows(chunks), **options, **SETTINGS)
+    assert len(readings) <= 2  # that at which it was noticed, and one that finds the rows
+
+
+def test_impossible_observations_of_a_pilot_are_named(impossible):
+    with pytest.raises(InvalidDataError, match=r"row 4 217 and of 1 more is NaN or infinite"):
+        CoresetStream(regression(COLUMNS, 50), pilot=impossible, random_seed=1)
 
 
 def test_base_weights_count():

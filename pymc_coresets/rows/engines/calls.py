@@ -1,13 +1,17 @@
 """Tasks: pure functions of some chunks, how other processes carry them out, and in which order."""
 
+import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
+from pathlib import Path
 from platform import python_version_tuple
 from queue import Empty, SimpleQueue
+from threading import get_ident
 from typing import Any, Protocol, Self
 
 import cloudpickle
@@ -23,6 +27,7 @@ __all__ = [
     "Failure",
     "Portions",
     "in_order",
+    "noted_places",
     "packed",
     "perform",
     "versions",
@@ -105,7 +110,11 @@ class Failure:
 
 
 def perform(
-    expected: Mapping[str, str], work: bytes, task: bytes, tables: Sequence[Any] | None = None
+    expected: Mapping[str, str],
+    work: bytes,
+    task: bytes,
+    tables: Sequence[Any] | None = None,
+    notes: str = "",
 ) -> Any:  # noqa: ANN401
     """Work on a task, in another process.
 
@@ -119,6 +128,8 @@ def perform(
         The rows, the chunks, and further arguments.
     tables : sequence, optional
         Rows that a cluster holds.
+    notes : str, optional
+        A folder for notes, see `noted_places`.
 
     Returns
     -------
@@ -137,8 +148,8 @@ def perform(
     if tables is not None:
         rows = rows.with_tables(tables)
     try:
-        with one_blas_thread():
-            return _unpacked(work)(rows, chunks, *args)
+        with one_blas_thread(), _noting(chunks, notes) as noted:
+            return _unpacked(work)(rows, noted, *args)
     except CoresetError as error:
         cause = error.__cause__
         if isinstance(cause, FileNotFoundError | PermissionError):
@@ -152,6 +163,35 @@ def perform(
                 f"There is not enough memory for {where}: give each process more, or use fewer."
             )
         )
+
+
+@contextmanager
+def _noting(chunks: Sequence[Chunk], folder: str) -> Iterator[Sequence[Chunk]]:
+    """Yield the chunks; whoever iterates over them leaves a note of the one that is worked on."""
+    if not Path(folder).is_absolute() or not Path(folder).is_dir():  # on another machine, perhaps
+        yield chunks
+        return
+    note = Path(folder, f"{os.getpid()}-{get_ident()}")
+    try:
+        yield _Noted(chunks, note)
+    finally:
+        note.unlink(missing_ok=True)
+
+
+class _Noted(list[Chunk]):
+    def __init__(self, chunks: Sequence[Chunk], note: Path) -> None:
+        super().__init__(chunks)
+        self._note = note
+
+    def __iter__(self) -> Iterator[Chunk]:
+        for chunk in super().__iter__():
+            self._note.write_text(chunk.where, encoding="utf-8")
+            yield chunk
+
+
+def noted_places(folder: str) -> list[str]:
+    """Return the places of the chunks that processes worked on when they ended."""
+    return sorted(note.read_text(encoding="utf-8") for note in Path(folder).iterdir())
 
 
 def in_order[T](

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,7 @@ def open_rows(
         reader,
         recipes_of(reader.fields, columns, labels, weight),
         weight_recipe(reader.fields, weight),
+        files=_files_of(source) if reader.noun == "file" else None,
     )
 
 
@@ -165,6 +167,15 @@ def _of_paths(source: str | Path | Sequence[str | Path]) -> Reader:
     )
 
     return dataset_reader(dataset_at(source))
+
+
+def _files_of(source: Any) -> Callable[[], frozenset[str]] | None:  # noqa: ANN401
+    """Return what finds the files of paths again; None where they are not given by paths."""
+    if not isinstance(source, str | Path) and not _are_paths(source):
+        return None
+    from pymc_coresets.rows.sources.kinds.arrow_datasets import files_named  # noqa: PLC0415
+
+    return partial(files_named, source)
 
 
 def _is_dataset(source: Any) -> bool:  # noqa: ANN401

@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Never, cast
@@ -10,7 +10,7 @@ from typing import Any, Never, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.rows.chunks import Chunk, Column, Seed
 from pymc_coresets.rows.first_reading import (
@@ -44,6 +44,8 @@ class RowTable:
     weight : Recipe, optional
     chunks : sequence of Chunk, optional
         The rows of the reader; by default all, as `chunks_of` divides them.
+    files : callable, optional
+        Returns the files that there are where those of the reader lie.
 
     Raises
     ------
@@ -57,6 +59,7 @@ class RowTable:
         recipes: Mapping[str, Recipe],
         weight: Recipe | None = None,
         chunks: Sequence[Chunk] | None = None,
+        files: Callable[[], frozenset[str]] | None = None,
     ) -> None:
         self._reader, self._recipes, self._weight = reader, dict(recipes), weight
         self.columns: Mapping[str, Column] = {n: r.column for n, r in self._recipes.items()}
@@ -67,6 +70,7 @@ class RowTable:
         self.chunks: Sequence[Chunk] = chunks
         if not self.chunks:
             raise InvalidDataError("The source has no rows.")
+        self._files, self._known_files = files, files() if files else frozenset()
         self._starts = [chunk.start for chunk in self.chunks]
         self.n_rows = self.chunks[-1].start + self.chunks[-1].n_rows
 
@@ -175,8 +179,20 @@ class RowTable:
 
     def scan(self) -> SourceScan:
         """Read all rows once, see `RowSource.scan`."""
+        self.notice_new_files()
         dtypes = {name: column.dtype for name, column in self.columns.items()}
         return SourceScan.joined([self.examine(chunk)[1] for chunk in self.chunks], dtypes)
+
+    def notice_new_files(self) -> None:
+        """See `DividedSource.notice_new_files`."""
+        added = sorted(self._files() - self._known_files) if self._files else []
+        if added:
+            self._files = None  # once is enough
+            more = f" and {spaced(len(added) - 1)} more" if len(added) > 1 else ""
+            warn_user(
+                f"{added[0]}{more} came after the files had been opened: what came later is not "
+                "among the rows. Open them again with open_rows, or by a list of those you mean."
+            )
 
     @property
     def task_rows(self) -> int:

@@ -20,10 +20,16 @@ from pymc_coresets.rows.sources.kinds.parquet_files import (
 from pymc_coresets.rows.sources.reader import Reader, TableReader
 from pymc_coresets.rows.sources.tabular import Field
 
-__all__ = ["dataset_at", "dataset_reader"]
+__all__ = ["dataset_at", "dataset_reader", "files_named"]
 
 _FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc",
+}  # fmt: skip
+_REMEDIES = {
+    (".csv", ".json", ".orc"): "pyarrow.dataset.dataset({path!r}, format={format!r})",
+    (".npy",): "{{'y': numpy.load({path!r}, mmap_mode='r')}}, by its name in the model,",
+    (".npz",): "dict(numpy.load({path!r}))",
+    (".h5", ".hdf5"): "a mapping from names to the datasets of h5py.File({path!r})",
 }  # fmt: skip
 _SKIPPED = (".", "_")  # how the names of files begin that are no data
 
@@ -39,9 +45,8 @@ def dataset_at(source: str | Path | Sequence[str | Path]) -> Any:  # noqa: ANN40
     if isinstance(source, str) and "://" in source:
         with reading_errors(source):
             return ds.dataset(source, format="parquet", partitioning="hive")
-    given = [source] if isinstance(source, str | Path) else source
     try:
-        paths = [str(Path(path).expanduser()) for path in given]
+        paths = _paths(source)
     except RuntimeError as error:
         raise InvalidOptionError(f"{source!r} begins with a '~' of nobody's: {error}") from error
     root = paths[0] if len(paths) == 1 and Path(paths[0]).is_dir() else None
@@ -55,11 +60,19 @@ def dataset_at(source: str | Path | Sequence[str | Path]) -> Any:  # noqa: ANN40
     if "" in formats or len(formats) > 1:
         other = next((f for f in files if Path(f).suffix.lower() not in _FORMATS), files[-1])
         raise InvalidOptionError(
-            f"{other} is not of a kind that open_rows reads from a path (Parquet, Arrow IPC; one "
-            "kind at a time). Pass a pyarrow.dataset.dataset(..., format=...) instead."
+            f"{other} is not of a kind that open_rows reads from a path (Parquet, Arrow IPC, Zarr, "
+            f"NetCDF; one kind at a time). {_remedy(other)}"
         )
     with reading_errors(files[0]):
         return ds.dataset(files, format=formats.pop(), partitioning="hive", partition_base_dir=root)
+
+
+def files_named(source: str | Path | Sequence[str | Path]) -> frozenset[str]:
+    """Return the files that paths and patterns name now; none for an address with ``://``."""
+    if isinstance(source, str) and "://" in source:
+        return frozenset()
+    found = (file for path in _paths(source) for file in _files_at(path))
+    return frozenset(file for file in found if Path(file).suffix.lower() in _FORMATS)
 
 
 def dataset_reader(dataset: Any) -> Reader:  # noqa: ANN401
@@ -112,6 +125,11 @@ def _parquet_reader(fragments: Sequence[Any]) -> ParquetReader:
     return ParquetReader(files, filesystem, fields or found)
 
 
+def _paths(source: str | Path | Sequence[str | Path]) -> list[str]:
+    given = [source] if isinstance(source, str | Path) else source
+    return [str(Path(path).expanduser()) for path in given]
+
+
 def _files_at(path: str) -> Iterator[str]:
     """Yield the files of a folder, of a pattern, or the file itself, by name."""
     if Path(path).is_dir():
@@ -126,6 +144,16 @@ def _files_at(path: str) -> Iterator[str]:
             yield from _files_at(match)
     elif Path(path).exists():
         yield path
+
+
+def _remedy(path: str) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix in _FORMATS:
+        return "Name the files of one kind."
+    for suffixes, remedy in _REMEDIES.items():
+        if suffix in suffixes:
+            return f"Pass {remedy.format(path=path, format=suffix[1:])} instead."
+    return "Pass what another library reads from it: a frame, or a mapping from names to arrays."
 
 
 def _require_same_fields(

@@ -168,9 +168,12 @@ def test_the_remedies_for_files_of_numpy(tmp_path):
         np.testing.assert_array_equal(rows.head(9)["y"], [0.0, 1.0, 2.0])
 
 
-@pytest.mark.parametrize("given", [lambda folder: folder, lambda folder: f"{folder}/*.parquet"])
+@pytest.mark.parametrize(
+    "given", [lambda folder: folder, "{}/*.parquet".format, "{}/**/*.parquet".format]
+)
 def test_files_that_are_added_are_noticed_once(folder, given):
     rows = open_rows(given(folder))
+    named = open_rows([folder / "part-0.parquet"])
     rows.scan()
     shutil.copy(folder / "part-0.parquet", folder / "part-9.parquet")
     (folder / "notes.txt").write_text("no rows")
@@ -178,6 +181,7 @@ def test_files_that_are_added_are_noticed_once(folder, given):
     with pytest.warns(CoresetWarning, match=r"part-9\.parquet came after the files had been op"):
         streamed.examine()
     rows.scan()
+    named.scan()
     (folder / "notes.txt").unlink()
     assert open_rows(given(folder)).scan().n_rows > rows.n_rows
 

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.kinds.conversion import library_of, table_of
 from pymc_coresets.rows.sources.kinds.iterables import IterableReader
 from pymc_coresets.rows.sources.kinds.lazy_arrays import LazyArrays, dataset_arrays, is_lazy
+from pymc_coresets.rows.sources.kinds.named_files import NamedFiles
 from pymc_coresets.rows.sources.reader import Reader, TableReader
 from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
 from pymc_coresets.rows.sources.row_table import RowTable
@@ -169,13 +169,11 @@ def _of_paths(source: str | Path | Sequence[str | Path]) -> Reader:
     return dataset_reader(dataset_at(source))
 
 
-def _files_of(source: Any) -> Callable[[], frozenset[str]] | None:  # noqa: ANN401
-    """Return what finds the files of paths again; None where they are not given by paths."""
-    if not isinstance(source, str | Path) and not _are_paths(source):
+def _files_of(source: Any) -> NamedFiles | None:  # noqa: ANN401
+    """Return the files of paths; None where they are not given by paths of this machine."""
+    if isinstance(source, str) and "://" in source:
         return None
-    from pymc_coresets.rows.sources.kinds.arrow_datasets import files_named  # noqa: PLC0415
-
-    return partial(files_named, source)
+    return NamedFiles(source) if isinstance(source, str | Path) or _are_paths(source) else None
 
 
 def _is_dataset(source: Any) -> bool:  # noqa: ANN401

@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Never, cast
@@ -24,6 +24,7 @@ from pymc_coresets.rows.first_reading import (
 from pymc_coresets.rows.passes import TASK_ROWS
 from pymc_coresets.rows.sources.decoding import Fault, Recipe, decode, not_finite
 from pymc_coresets.rows.sources.kinds.conversion import table_of
+from pymc_coresets.rows.sources.kinds.named_files import NamedFiles
 from pymc_coresets.rows.sources.layout import Piece, chunks_of, segment_at
 from pymc_coresets.rows.sources.reader import DaskReader, Key, Lies, Reader, SentRows
 
@@ -44,8 +45,8 @@ class RowTable:
     weight : Recipe, optional
     chunks : sequence of Chunk, optional
         The rows of the reader; by default all, as `chunks_of` divides them.
-    files : callable, optional
-        Returns the files that there are where those of the reader lie.
+    files : NamedFiles, optional
+        Those of the reader, where others may be added.
 
     Raises
     ------
@@ -59,7 +60,7 @@ class RowTable:
         recipes: Mapping[str, Recipe],
         weight: Recipe | None = None,
         chunks: Sequence[Chunk] | None = None,
-        files: Callable[[], frozenset[str]] | None = None,
+        files: NamedFiles | None = None,
     ) -> None:
         self._reader, self._recipes, self._weight = reader, dict(recipes), weight
         self.columns: Mapping[str, Column] = {n: r.column for n, r in self._recipes.items()}
@@ -70,7 +71,7 @@ class RowTable:
         self.chunks: Sequence[Chunk] = chunks
         if not self.chunks:
             raise InvalidDataError("The source has no rows.")
-        self._files, self._known_files = files, files() if files else frozenset()
+        self._files = files
         self._starts = [chunk.start for chunk in self.chunks]
         self.n_rows = self.chunks[-1].start + self.chunks[-1].n_rows
 
@@ -185,9 +186,8 @@ class RowTable:
 
     def notice_new_files(self) -> None:
         """See `DividedSource.notice_new_files`."""
-        added = sorted(self._files() - self._known_files) if self._files else []
+        added = self._files.added() if self._files else []
         if added:
-            self._files = None  # once is enough
             more = f" and {spaced(len(added) - 1)} more" if len(added) > 1 else ""
             warn_user(
                 f"{added[0]}{more} came after the files had been opened: what came later is not "

@@ -1,7 +1,6 @@
 """Paths and Arrow datasets: which files there are, and whether they fit each other."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from glob import glob, has_magic
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.kinds.arrow_scans import ScanReader
 from pymc_coresets.rows.sources.kinds.arrow_tables import ArrowTable
+from pymc_coresets.rows.sources.kinds.named_files import files_at, paths_of
 from pymc_coresets.rows.sources.kinds.parquet_files import (
     ParquetFile,
     ParquetReader,
@@ -20,7 +20,7 @@ from pymc_coresets.rows.sources.kinds.parquet_files import (
 from pymc_coresets.rows.sources.reader import Reader, TableReader
 from pymc_coresets.rows.sources.tabular import Field
 
-__all__ = ["dataset_at", "dataset_reader", "files_named"]
+__all__ = ["dataset_at", "dataset_reader"]
 
 _FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc",
@@ -31,7 +31,6 @@ _REMEDIES = {
     (".npz",): "dict(numpy.load({path!r}))",
     (".h5", ".hdf5"): "a mapping from names to the datasets of h5py.File({path!r})",
 }  # fmt: skip
-_SKIPPED = (".", "_")  # how the names of files begin that are no data
 
 
 def dataset_at(source: str | Path | Sequence[str | Path]) -> Any:  # noqa: ANN401
@@ -46,11 +45,11 @@ def dataset_at(source: str | Path | Sequence[str | Path]) -> Any:  # noqa: ANN40
         with reading_errors(source):
             return ds.dataset(source, format="parquet", partitioning="hive")
     try:
-        paths = _paths(source)
+        paths = paths_of(source)
     except RuntimeError as error:
         raise InvalidOptionError(f"{source!r} begins with a '~' of nobody's: {error}") from error
     root = paths[0] if len(paths) == 1 and Path(paths[0]).is_dir() else None
-    files = [file for path in paths for file in _files_at(path)]
+    files = [file for path in paths for file in files_at(path)]
     if not files:
         raise InvalidOptionError(
             f"There is no file at {', '.join(paths) or '[]'}: give a file, a folder of "
@@ -65,14 +64,6 @@ def dataset_at(source: str | Path | Sequence[str | Path]) -> Any:  # noqa: ANN40
         )
     with reading_errors(files[0]):
         return ds.dataset(files, format=formats.pop(), partitioning="hive", partition_base_dir=root)
-
-
-def files_named(source: str | Path | Sequence[str | Path]) -> frozenset[str]:
-    """Return the files that paths and patterns name now; none for an address with ``://``."""
-    if isinstance(source, str) and "://" in source:
-        return frozenset()
-    found = (file for path in _paths(source) for file in _files_at(path))
-    return frozenset(file for file in found if Path(file).suffix.lower() in _FORMATS)
 
 
 def dataset_reader(dataset: Any) -> Reader:  # noqa: ANN401
@@ -123,27 +114,6 @@ def _parquet_reader(fragments: Sequence[Any]) -> ParquetReader:
             fields, first = found, fragment.path
         _require_same_fields(fields, found, first, fragment.path)
     return ParquetReader(files, filesystem, fields or found)
-
-
-def _paths(source: str | Path | Sequence[str | Path]) -> list[str]:
-    given = [source] if isinstance(source, str | Path) else source
-    return [str(Path(path).expanduser()) for path in given]
-
-
-def _files_at(path: str) -> Iterator[str]:
-    """Yield the files of a folder, of a pattern, or the file itself, by name."""
-    if Path(path).is_dir():
-        found = [p for p in Path(path).rglob("*") if p.is_file()]
-        yield from sorted(
-            str(p)
-            for p in found
-            if not any(part.startswith(_SKIPPED) for part in p.relative_to(path).parts)
-        )
-    elif has_magic(path) and not Path(path).exists():
-        for match in sorted(glob(path, recursive=True)):  # noqa: PTH207 - absolute ones too
-            yield from _files_at(match)
-    elif Path(path).exists():
-        yield path
 
 
 def _remedy(path: str) -> str:

@@ -97,7 +97,7 @@ def _reading(fragment: Any, path: str, fields: Mapping[str, Field]) -> Iterator[
     except InvalidDataError as error:
         with reading_errors(path):
             found = schema_fields(fragment.physical_schema)
-        for name in fields.keys() & found.keys():
+        for name in [name for name in fields if name in found]:
             if (fields[name].dtype is None) != (found[name].dtype is None):
                 raise InvalidDataError(
                     f"{path} has {name!r} as {found[name]}, and the dataset as {fields[name]}: "

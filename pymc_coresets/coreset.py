@@ -17,11 +17,7 @@ from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.identity import (
-    Fingerprints,
-    compare_fingerprints,
-    fingerprints,
-)
+from pymc_coresets.potentials.identity import Fingerprints, compare_fingerprints, fingerprints
 from pymc_coresets.potentials.kept_rows import likelihood_of_stored, rows_of_dataset
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model

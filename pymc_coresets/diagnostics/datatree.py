@@ -1,6 +1,6 @@
 """Check and re-weight the draws of a coreset posterior that a DataTree holds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import arviz_stats
 import numpy as np
@@ -25,6 +25,7 @@ from pymc_coresets.diagnostics.judging import (
 from pymc_coresets.diagnostics.posterior_draws import (
     RESAMPLED,
     SAMPLE_DIMS,
+    diagnosed,
     posterior_dataset,
     thinned,
 )
@@ -129,6 +130,7 @@ def reweight_draws(
     draws: int | None = None,
     independent: bool = False,
     remedy: str = _REMEDY,
+    free: Collection[str] | None = None,
 ) -> xr.DataTree:
     """Turn draws of the coreset posterior into draws of the full posterior by resampling.
 
@@ -149,6 +151,8 @@ def reweight_draws(
         Whether the draws are independent ones, which need not converge.
     remedy : str
         What to do where the weights cannot be relied on: the end of the warning.
+    free : collection of str, optional
+        The free variables, to judge the convergence by: see `diagnosed`.
 
     Returns
     -------
@@ -196,7 +200,7 @@ def reweight_draws(
     check = (
         Certificate(**importance_figures(log_r, smoothed))
         if independent
-        else _check(idata, posterior, log_r, smoothed)
+        else _check(idata, diagnosed(posterior, free), log_r, smoothed)
     )
     _warn_of_weights(check, remedy)
     shape = (sizes["chain"], draws)

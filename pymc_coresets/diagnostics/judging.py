@@ -148,6 +148,11 @@ class Certificate:
                 f"Doubtful: the full posterior has {self.modes.n_modes} modes. These draws know "
                 f"nothing of the one {self.modes.listed(self._unseen)}. {_OTHER_MODES}"
             )
+        if self.symmetrised_kl == 0:  # to the last digit
+            return (
+                f"Reliable: exact. The {self._posterior} is that of all rows, and the draws can be "
+                "used as they are."
+            )
         if self.negligible:
             return (
                 "Reliable: the draws can be used as they are; their posterior differs from the "

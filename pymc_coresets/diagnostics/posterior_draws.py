@@ -1,6 +1,6 @@
 """The draws of a posterior in a DataTree: which there are, and what they may be used for."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import xarray as xr
@@ -9,8 +9,11 @@ from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.exceptions import InvalidDataError
 
 __all__ = [
+    "MOST_ENTRIES",
     "RESAMPLED",
     "SAMPLE_DIMS",
+    "diagnosed",
+    "draws_tree",
     "posterior_dataset",
     "ratios_by_chain",
     "require_own",
@@ -21,6 +24,10 @@ SAMPLE_DIMS = ("chain", "draw")
 RESAMPLED = "resampling"
 """Attribute of draws that were resampled by their importance weights."""
 
+MOST_ENTRIES = 100
+"""Of a deterministic whose convergence is judged beside that of the free variables."""
+
+_GROUP = "posterior"
 _OF_ROWS = ("indices", "weights")  # in the group that `Coreset.sample` adds
 
 
@@ -71,9 +78,55 @@ def posterior_dataset(data: xr.DataTree | xr.Dataset, name: str) -> xr.Dataset:
     return dataset
 
 
+def draws_tree(data: xr.DataTree | xr.Dataset) -> xr.DataTree:
+    """Return a DataTree with the draws of a posterior, which may be given as a Dataset.
+
+    Raises
+    ------
+    InvalidDataError
+        As `posterior_dataset`.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> list(draws_tree(xr.Dataset({"mu": (("chain", "draw"), [[0.0, 1.0]])})).children)
+    ['posterior']
+    """
+    posterior = posterior_dataset(data, "idata")
+    return data if isinstance(data, xr.DataTree) else xr.DataTree.from_dict({_GROUP: posterior})
+
+
+def diagnosed(posterior: xr.Dataset, free: Collection[str] | None) -> xr.Dataset:
+    """Return the free variables, and deterministics of at most `MOST_ENTRIES` entries.
+
+    Larger deterministics, as those of the rows, are functions of the free variables too, and take
+    milliseconds for each entry.
+
+    Parameters
+    ----------
+    posterior : xarray.Dataset
+        With dims chain and draw.
+    free : collection of str or None
+        Names of the free variables; None where they are not known, so that all count.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> draws = xr.Dataset({"mu": (("chain", "draw"), np.zeros((2, 3)))})
+    >>> wide = draws.assign(fit=(("chain", "draw", "row"), np.zeros((2, 3, 101))))
+    >>> list(diagnosed(wide, ["mu"])), list(diagnosed(wide, ["mu", "fit"]))
+    (['mu'], ['mu', 'fit'])
+    """
+    if free is None:
+        return posterior
+    most = MOST_ENTRIES * posterior.sizes["chain"] * posterior.sizes["draw"]
+    large = (n for n, v in posterior.data_vars.items() if n not in free and v.size > most)
+    return posterior.drop_vars(list(large))
+
+
 def require_own(
     idata: xr.DataTree | xr.Dataset, call: str, groups: Mapping[str, xr.Dataset] | None = None
-) -> None:
+) -> xr.DataTree:
     """Refuse draws that are not those of the approximate posterior.
 
     Some were resampled by their importance weights: they repeat themselves, so that the ratios of
@@ -90,6 +143,11 @@ def require_own(
     groups : mapping from str to xarray.Dataset, optional
         What `sample` adds to its draws: row numbers and weights.
 
+    Returns
+    -------
+    xarray.DataTree
+        The same draws.
+
     Raises
     ------
     InvalidDataError
@@ -99,10 +157,11 @@ def require_own(
     --------
     >>> import xarray as xr
     >>> draws = xr.Dataset({"mu": (("chain", "draw"), [[0.0, 1.0]])})
-    >>> require_own(xr.DataTree.from_dict({"posterior": draws}), "check()")
+    >>> list(require_own(xr.DataTree.from_dict({"posterior": draws}), "check()").children)
+    ['posterior']
     """
-    attributes = posterior_dataset(idata, "idata").attrs
-    if RESAMPLED in attributes:
+    idata = draws_tree(idata)
+    if RESAMPLED in idata[_GROUP].attrs:
         raise InvalidDataError(
             "These draws were resampled by their importance weights: they are corrected already, "
             f"and repeat themselves. {call} takes those of sample(). What resampled draws are "
@@ -118,6 +177,7 @@ def require_own(
                 f"holds the rows and weights that they were sampled with. {call} takes the draws "
                 "of the coreset itself: sample it again."
             )
+    return idata
 
 
 def thinned(idata: xr.DataTree, draws: int) -> xr.DataTree:

@@ -197,7 +197,7 @@ class AllRows(ABC):
             observations = whole_number("observations", observations, least=2)
         key = random_key(generator(random_seed))
         self._require_all_rows()
-        require_own(idata, "loo()", self._groups())
+        idata = require_own(idata, "loo()", self._groups())
         full, own = self._log_densities(idata)
         draws = Draws.of(idata, self._logliks[0].observations.shapes)
         found = CorrectedDraws(draws, full, own)

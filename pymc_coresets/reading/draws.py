@@ -1,16 +1,20 @@
 """Draws of a model's free variables, in whatever form the user has them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import xarray as xr
 from numpy.typing import ArrayLike
 
+from pymc_coresets.compat.pymc_api import resolve_shapes
+from pymc_coresets.compat.pytensor_api import XTensorVariable
 from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.reading.folding import evaluate
 
-__all__ = ["Draws", "DrawsLike"]
+__all__ = ["Draws", "DrawsLike", "drawn_names"]
 
 #: Whatever `Draws.of` reads.
 type DrawsLike = Draws | xr.DataTree | xr.Dataset | Mapping[str, ArrayLike]
@@ -154,3 +158,37 @@ def _flat(name: str, found: Mapping[str, np.ndarray], shape: tuple[int, ...]) ->
     if not np.isfinite(flat).all():
         raise InvalidDataError(f"The draws of {name!r} contain NaN or infinite values.")
     return flat
+
+
+def drawn_names(model: pm.Model, lengths: Collection[int], *, more_than: int) -> list[str] | None:
+    """Return which variables of a coreset's model to keep the draws of; None for all.
+
+    Left out are deterministics along many rows: those of observed variables and of vectors of
+    potentials that the model has whole, or as many as `lengths` says.
+
+    Parameters
+    ----------
+    model : pm.Model
+    lengths : collection of int
+        Numbers of rows that the model does not show.
+    more_than : int
+        So many rows and fewer do not matter.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    ...     fit = pm.Deterministic("fit", mu * np.ones(5))
+    >>> drawn_names(model, [5], more_than=4), drawn_names(model, [5], more_than=5)
+    (['mu'], None)
+    """
+    found = model.deterministics
+    if not found:
+        return None
+    whole = [*(model.rvs_to_values[rv] for rv in model.observed_RVs), *model.potentials]
+    tensors = [v.values if isinstance(v, XTensorVariable) else v for v in (*whole, *found)]
+    shapes = evaluate(resolve_shapes([tensor.shape for tensor in tensors]))
+    of_whole, of_found = shapes[: len(whole)], shapes[len(whole) :]
+    rows = {int(n) for n in (*lengths, *(n for s in of_whole for n in s[:1])) if n > more_than}
+    along = {v.name for v, shape in zip(found, of_found, strict=True) if rows & set(shape.tolist())}
+    return [v.name for v in model.unobserved_RVs if v.name not in along] if along else None

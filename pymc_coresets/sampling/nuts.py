@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from importlib.util import find_spec
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import pymc as pm
@@ -15,16 +16,33 @@ from pymc_coresets.compat.pymc_api import (
     QuadPotentialDiagAdapt,
 )
 from pymc_coresets.compat.pytensor_api import SharedVariable
+from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = ["N_CHAINS", "NutpieNuts", "Nuts", "NutsSampler", "PyMCNuts", "Run"]
+__all__ = [
+    "N_CHAINS",
+    "ON_JAX",
+    "NutpieNuts",
+    "Nuts",
+    "NutsSampler",
+    "PyMCNuts",
+    "Run",
+    "sampling_options",
+]
 
 #: NUTS as `pm.sample` offers it.
 type NutsSampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
 
 N_CHAINS = 2
 
+#: Samplers that need JAX.
+ON_JAX = {"numpyro", "blackjax"}
+
+_LEAST = {"draws": 1, "tune": 0, "chains": 1, "cores": 1}  # of what `pm.sample` is passed
+_OPTIONAL = {"tune", "chains", "cores"}
+_CHAINS = 4  # enough for R-hat (Vehtari et al. 2021)
 _TARGET_ACCEPT = 0.8
 _METRIC_WEIGHT = 10  # draws that the initial variances of the metric count for
 
@@ -215,3 +233,41 @@ class PyMCNuts:
     @cached_property
     def _step(self) -> Any:  # noqa: ANN401
         return pm.NUTS(model=self._space.model, logp_dlogp_func=self._space.density)
+
+
+def sampling_options(nuts_sampler: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `pm.sample`, four chains among them, after a look at the common ones.
+
+    Raises
+    ------
+    InvalidOptionError
+        If one is out of range, the sampler's package is not installed, or the options would leave
+        its own model or a DataTree.
+
+    Examples
+    --------
+    >>> sampling_options("pymc", {"draws": 100, "tune": None})
+    {'chains': 4, 'draws': 100}
+    """
+    if "model" in options:
+        raise InvalidOptionError(
+            "sample() samples its own model: leave model=... out, or call pm.sample."
+        )
+    one_of("nuts_sampler", nuts_sampler, get_args(NutsSampler.__value__))
+    if find_spec(nuts_sampler) is None:
+        extra = "jax" if nuts_sampler in ON_JAX else nuts_sampler
+        raise InvalidOptionError(
+            f"nuts_sampler={nuts_sampler!r} needs the package {nuts_sampler}: "
+            f'pip install "pymc-coresets[{extra}]".'
+        )
+    options = {n: v for n, v in options.items() if v is not None or n not in _OPTIONAL}
+    for name, least in _LEAST.items():
+        if name in options:
+            whole_number(name, options[name], least=least)
+    generator(options.get("random_seed"))
+    if not flag("return_inferencedata", options.get("return_inferencedata", True)):
+        raise InvalidOptionError(
+            "return_inferencedata=False: draws outside a DataTree can be neither checked nor "
+            "re-weighted. Leave it out, or call pm.sample(model=....model)."
+        )
+    return {"chains": _CHAINS} | options

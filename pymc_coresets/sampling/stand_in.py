@@ -2,10 +2,9 @@
 
 import pickle
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from importlib.util import find_spec
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self
 
 import cloudpickle
 import numpy as np
@@ -15,24 +14,27 @@ import xarray as xr
 from pymc_coresets.diagnostics.datatree import check_some_draws, reweight_draws
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.diagnostics.posterior_draws import ratios_by_chain, require_own
+from pymc_coresets.diagnostics.posterior_draws import (
+    SAMPLE_DIMS,
+    diagnosed,
+    draws_tree,
+    ratios_by_chain,
+    require_own,
+)
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html
-from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.options import flag, generator, one_of, whole_number
+from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.fused_loops import density_mode
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.predictive.all_rows import AllRows
 from pymc_coresets.predictive.log_densities import densities_at_draws
-from pymc_coresets.sampling.nuts import NutsSampler
+from pymc_coresets.reading.draws import Draws, drawn_names
+from pymc_coresets.sampling.nuts import ON_JAX, NutsSampler, sampling_options
 
 __all__ = ["StandIn"]
 
-_LEAST = {"draws": 1, "tune": 0, "chains": 1, "cores": 1}  # of what `pm.sample` is passed
-_OPTIONAL = {"tune", "chains", "cores"}
-_ON_JAX = {"numpyro", "blackjax"}
 _MOST_ROWS, _FEW_DRAWS = 1_000_000, 8  # that a second opinion is asked for by itself
-_CHAINS = 4  # enough for R-hat (Vehtari et al. 2021)
+_MANY_ROWS = 1_000  # whose deterministics are drawn only if they are named
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -83,10 +85,12 @@ class StandIn[Verdict](AllRows):
             a process of its own: where Python spawns processes (on Windows, and from Python 3.14
             on) a script needs ``if __name__ == "__main__":``, or ``cores=1``.
         **kwargs
-            Passed on to `pm.sample`, with four chains by default.  Where the construction of a
-            coreset found the covariance of the posterior, PyMC's NUTS moves in its coordinates: its
-            chains begin at draws from around the mode, and tune their step size for 300 steps.  For
-            models of many groups it has the variances alone.
+            Passed on to `pm.sample`, with four chains by default, and with ``var_names`` that leave
+            out deterministics along more than 1 000 rows, which `predict` computes where they are
+            needed.  Where the construction of a coreset found the covariance of the posterior,
+            PyMC's NUTS moves in its coordinates: its chains begin at draws from around the mode,
+            and tune their step size for 300 steps.  For models of many groups it has the variances
+            alone.
             With ``init="jitter+adapt_diag"`` they begin as they do in PyMC, and may find other
             modes, for which no coreset was certified.
 
@@ -115,25 +119,18 @@ class StandIn[Verdict](AllRows):
         >>> idata["posterior"].sizes["draw"], idata["coreset"].sizes["row"]
         (50, 5)
         """
-        if "model" in kwargs:
-            raise InvalidOptionError(
-                "sample() samples its own model: leave model=... out, or call pm.sample."
-            )
-        _check_sampling(nuts_sampler, kwargs)
-        kwargs = {n: v for n, v in kwargs.items() if v is not None or n not in _OPTIONAL}
-        kwargs.setdefault("chains", _CHAINS)
-        if not kwargs.get("return_inferencedata", True):
-            raise InvalidOptionError(
-                "return_inferencedata=False: draws outside a DataTree can be neither checked nor "
-                "re-weighted. Leave it out, or call pm.sample(model=....model)."
-            )
+        kwargs = sampling_options(nuts_sampler, kwargs)
         if nuts_sampler == "pymc" and kwargs.get("backend") is None:
             given = kwargs.get("compile_kwargs") or {}
             kwargs["compile_kwargs"] = {"mode": density_mode()} | given
             kwargs = self._start(kwargs)
-        if nuts_sampler in _ON_JAX:
+        if nuts_sampler in ON_JAX:
             given = kwargs.pop("nuts_sampler_kwargs", None) or kwargs.get("nuts") or {}
             kwargs["nuts"] = {"chain_method": "vectorized"} | dict(given)
+        if kwargs.get("var_names") is None:
+            lengths = {part.observations.n_obs for part in self._logliks}
+            lengths |= {group.sizes["row"] for group in self._groups().values()}
+            kwargs["var_names"] = drawn_names(self.model, lengths, more_than=_MANY_ROWS)
         idata: xr.DataTree = pm.sample(model=self.model, nuts_sampler=nuts_sampler, **kwargs)
         for name, dataset in self._groups().items():
             idata[name] = dataset
@@ -144,7 +141,8 @@ class StandIn[Verdict](AllRows):
     def log_ratios(self, idata: xr.DataTree) -> np.ndarray:
         """Log of the full over the approximate posterior density at draws, up to a constant.
 
-        Costs one pass over the data for all draws; memory O(n_draws).
+        Costs one pass over the data for all draws, and none where the coreset has all rows; memory
+        O(n_draws).
 
         Parameters
         ----------
@@ -173,9 +171,23 @@ class StandIn[Verdict](AllRows):
         >>> coreset.log_ratios(idata).shape
         (2, 50)
         """
+        idata = draws_tree(idata)
+        if self._has_all_rows:
+            Draws.of(idata, self._free)  # which names what the draws lack
+            return np.zeros([idata["posterior"].sizes[dim] for dim in SAMPLE_DIMS])
         full, own = self._log_densities(idata)
         ratios: np.ndarray = full - own
         return ratios
+
+    @property
+    def _has_all_rows(self) -> bool:
+        """Whether the approximate posterior is the full one."""
+        return False
+
+    @property
+    def _free(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the free variables."""
+        return self._logliks[0].observations.shapes
 
     def _log_densities(self, idata: xr.DataTree) -> tuple[np.ndarray, np.ndarray]:
         """Log-likelihood of all rows, and what stands for it, by chain."""
@@ -189,7 +201,8 @@ class StandIn[Verdict](AllRows):
         """Say how far draws can be trusted, without sampling the full posterior.
 
         Costs one pass over the data for 400 draws; for all of them where these do not show clearly
-        that the posteriors hardly differ.
+        that the posteriors hardly differ; none where the coreset has all rows.  The convergence is
+        that of the free variables, and of deterministics with at most 100 entries.
 
         Parameters
         ----------
@@ -231,8 +244,9 @@ class StandIn[Verdict](AllRows):
         """
         if draws is not None:
             draws = whole_number("draws", draws, least=MIN_DRAWS)
-        require_own(idata, "check()", self._groups())
-        found = check_some_draws(idata, self.log_ratios, draws=draws)
+        idata = require_own(idata, "check()", self._groups())
+        few = xr.DataTree(diagnosed(idata["posterior"].to_dataset(), self._free))
+        found = check_some_draws(idata.assign(posterior=few), self.log_ratios, draws=draws)
         if self._n_in_memory and self._n_in_memory <= _MOST_ROWS:
             found = replace(found, second_opinion=self.verify(idata, draws=_FEW_DRAWS))
         return self._judged(idata, found)
@@ -297,9 +311,10 @@ class StandIn[Verdict](AllRows):
         """
         rng = generator(random_seed)
         draws = None if draws is None else whole_number("draws", draws, least=1)
-        require_own(idata, "reweight()", self._groups())
+        idata = require_own(idata, "reweight()", self._groups())
+        ratios = self.log_ratios(idata)
         return reweight_draws(
-            idata, self.log_ratios(idata), rng=rng, draws=draws, remedy=self._remedy
+            idata, ratios, rng=rng, draws=draws, remedy=self._remedy, free=self._free
         )
 
     def with_log_densities(self, idata: xr.DataTree) -> xr.DataTree:
@@ -353,6 +368,7 @@ class StandIn[Verdict](AllRows):
         """
         for part in self._logliks:
             refuse_unweighted(part.observations)
+        idata = draws_tree(idata)
         groups = densities_at_draws(self.model, idata, self._own_loglik(idata))
         result: xr.DataTree = idata.assign({n: xr.DataTree(group) for n, group in groups.items()})
         return result
@@ -373,22 +389,6 @@ class StandIn[Verdict](AllRows):
 
     def __copy__(self) -> Self:
         return replace(self)
-
-
-def _check_sampling(nuts_sampler: str, options: Mapping[str, Any]) -> None:
-    """Check the options of `pm.sample` that nearly everyone passes."""
-    one_of("nuts_sampler", nuts_sampler, get_args(NutsSampler.__value__))
-    if find_spec(nuts_sampler) is None:
-        extra = "jax" if nuts_sampler in _ON_JAX else nuts_sampler
-        raise InvalidOptionError(
-            f"nuts_sampler={nuts_sampler!r} needs the package {nuts_sampler}: "
-            f'pip install "pymc-coresets[{extra}]".'
-        )
-    for name, least in _LEAST.items():
-        if name in options and not (name in _OPTIONAL and options[name] is None):
-            whole_number(name, options[name], least=least)
-    generator(options.get("random_seed"))
-    flag("return_inferencedata", options.get("return_inferencedata", True))
 
 
 def _restored[T](kind: type[T], state: bytes) -> T:

@@ -1,12 +1,14 @@
 """What can be done with a coreset when its model or its data change."""
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Self, cast
 
 import numpy as np
 import pymc as pm
 
 from pymc_coresets.methods.riemannian import RiemannianPursuit
+from pymc_coresets.potentials.kept_rows import rows_of_dataset
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.updates.ancestry import Ancestry
 from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
@@ -149,6 +151,19 @@ class Updatable:
     @property
     def _own(self) -> WeightedRows:
         return cast(WeightedRows, self)
+
+    @cached_property
+    def _has_all_rows(self) -> bool:
+        own, loglik = self._own, required_likelihood(self._own)
+        gone = isinstance(loglik.source, ExtendedRows | AppendedRows)
+        if gone or loglik.n_rows != len(own.indices):
+            return False
+        every = loglik.all_rows
+        pairs = [(every.positions, own.indices), (every.base_weights, own.weights)]
+        if own.data is not None:
+            kept = rows_of_dataset(loglik.observations, own.data)
+            pairs += zip(every.arrays, kept.arrays, strict=True)
+        return all(np.array_equal(one, other) for one, other in pairs)
 
     def _require_all_rows(self) -> None:
         source = required_likelihood(self._own).source

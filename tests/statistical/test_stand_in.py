@@ -4,7 +4,8 @@ import copy
 import pickle
 import subprocess
 import sys
-from dataclasses import fields
+from contextlib import nullcontext
+from dataclasses import fields, replace
 
 import arviz_stats
 import numpy as np
@@ -12,12 +13,13 @@ import pymc as pm
 import pytest
 import xarray as xr
 
-from pymc_coresets import CoresetWarning, build_coreset, build_pass_glm
+from pymc_coresets import CoresetWarning, build_coreset, build_pass_glm, open_rows
 from pymc_coresets.exceptions import (
     InvalidDataError,
     InvalidOptionError,
     UnsupportedModelError,
 )
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
 
 N = 200
@@ -25,9 +27,9 @@ X = np.random.default_rng(1).normal(size=N)
 Y = np.random.default_rng(2).binomial(1, 1 / (1 + np.exp(-X)))
 
 
-def make_model():
+def make_model(prior_sd=3.0):
     with pm.Model() as model:
-        pm.Bernoulli("y", logit_p=pm.Normal("b", 0, 3) * X, observed=Y)
+        pm.Bernoulli("y", logit_p=pm.Normal("b", 0, prior_sd) * X, observed=Y)
     return model
 
 
@@ -353,3 +355,115 @@ def test_where_pymc_has_no_finite_density_nothing_is_claimed():
 def test_number_of_draws_of_a_second_opinion(stand_in, draws):
     with pytest.raises(InvalidOptionError, match="draws"):
         stand_in.verify(draws_from(1.0), draws=draws)
+
+
+# -- what is kept of draws, and judged -------------------------------------------------------------
+
+N_WHOLE = 1_200  # rows of a term that is left whole
+
+
+@pytest.fixture(scope="module")
+def with_fits():
+    """A coreset beside a term that is left whole, whose fit is a deterministic."""
+    with pm.Model(coords={"whole": range(N_WHOLE), "group": range(1_100)}) as model:
+        b = pm.Normal("b", 0, 3)
+        pm.Bernoulli("y", logit_p=b * X, observed=Y)
+        fit = pm.Deterministic("fit", b * np.ones(N_WHOLE), dims="whole")
+        pm.Deterministic("table", b * np.ones((2, N_WHOLE)))
+        pm.Deterministic("odds", pm.math.exp(b * X))
+        pm.Deterministic("by_group", b * np.ones(1_100), dims="group")
+        pm.Normal("z", fit, 1.0, observed=np.zeros(N_WHOLE), dims="whole")
+    options = {"method": "uniform", "random_seed": 1, "progressbar": False}
+    return build_coreset(model, observed="y", size=20, **options)
+
+
+def test_deterministics_of_many_rows_are_drawn_only_if_they_are_named(with_fits, monkeypatch):
+    named = []
+    monkeypatch.setattr(
+        pm, "sample", lambda **given: named.append(given["var_names"]) or draws_from(0)
+    )
+    with_fits.sample()
+    with_fits.sample(var_names=["b", "fit"])
+    assert sorted(named[0]) == ["b", "by_group", "odds"]
+    assert named[1] == ["b", "fit"]
+
+
+def test_all_variables_are_drawn_where_none_is_large(stand_in, monkeypatch):
+    named = []
+    monkeypatch.setattr(
+        pm, "sample", lambda **given: named.append(given["var_names"]) or draws_from(0)
+    )
+    stand_in.sample()
+    assert named == [None]
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return build_coreset(make_model(), size=N, random_seed=1, progressbar=False)
+
+
+@pytest.mark.parametrize(("n_entries", "converged"), [(101, True), (100, False)])
+def test_large_deterministics_are_not_judged(exact, n_entries, converged):
+    """They are functions of the free variables, and cost milliseconds for each entry."""
+    posterior = draws_from(0.5, n_chains=4)["posterior"].to_dataset()
+    apart = posterior["b"] + xr.DataArray(np.arange(4.0), dims="chain")  # chains that disagree
+    idata = posterior.assign(fit=apart * xr.DataArray(np.ones(n_entries), dims="row"))
+    assert exact.check(idata).converged == converged
+    with nullcontext() if converged else pytest.warns(CoresetWarning, match="not converged"):
+        again = exact.reweight(idata, random_seed=1)
+    assert again["posterior"]["fit"].sizes["row"] == n_entries
+
+
+@pytest.mark.parametrize("how", ["auto", "files", "other priors"])
+def test_exact_coresets_are_checked_without_any_row(how, exact, monkeypatch):
+    options = {"random_seed": 1, "progressbar": False}
+    if how == "files":
+        with pm.Model() as model:
+            x, y = (pm.Data(name, values[:10]) for name, values in (("x", X), ("y", Y)))
+            pm.Bernoulli("z", logit_p=pm.Normal("b", 0, 3) * x, observed=y)
+        exact = build_coreset(model, rows=open_rows({"x": X, "y": Y}), size=N, **options)
+    elif how == "other priors":
+        exact = exact.with_model(make_model(prior_sd=1.0))
+
+    def look(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(LogLikelihood, "look", look)
+    check = exact.check(draws_from(0.5))
+    assert check.verdict.startswith("Reliable: exact. The coreset posterior is that of all rows")
+    assert (check.kl, check.symmetrised_kl) == (0.0, 0.0)
+    assert exact.reweight(draws_from(0.5), random_seed=1)["posterior"].sizes["draw"] == 200
+    with pytest.raises(InvalidDataError, match="lack the free variable 'b'"):
+        exact.check(draws_from(0.5)["posterior"].to_dataset().rename(b="c"))
+
+
+def test_all_rows_with_other_weights_are_not_exact(exact):
+    doubled = replace(exact, weights=2 * exact.weights)
+    assert doubled.check(draws_from(0.5)).kl > 0
+
+
+@pytest.mark.filterwarnings("ignore::pymc_coresets.CoresetWarning")  # five rows are few
+@pytest.mark.parametrize("call", ["check", "reweight", "log_ratios", "loo", "with_log_densities"])
+def test_a_dataset_of_draws_is_as_good_as_a_tree(stand_in, call):
+    tree = draws_from(0.5)
+    options = {"random_seed": 1} if call in ("reweight", "loo") else {}
+    one, other = (
+        getattr(stand_in, call)(draws, **options)
+        for draws in (tree, tree["posterior"].to_dataset())
+    )
+    if isinstance(one, np.ndarray):
+        np.testing.assert_array_equal(one, other)
+    elif isinstance(one, xr.DataTree):
+        xr.testing.assert_allclose(one, other)
+    else:
+        assert repr(one) == repr(other)
+
+
+@pytest.mark.parametrize("draws", [{"b": np.zeros((2, 100))}, [1.0], None, "b", xr.DataTree()])
+@pytest.mark.parametrize(
+    "call", ["check", "reweight", "log_ratios", "loo", "with_log_densities", "predict"]
+)
+def test_what_are_no_draws_is_named(stand_in, call, draws):
+    draws = 1.0 if draws is None and call == "check" else draws  # polynomials have their own
+    with pytest.raises(InvalidDataError, match=r"idata .*pass what pm\.sample returns"):
+        getattr(stand_in, call)(draws)

@@ -18,9 +18,9 @@ from pymc_coresets.rows.source import Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import FullDensity
 from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.sampling.modes.beginnings import image_points, starting_points
 from pymc_coresets.sampling.modes.mixtures import Mixture
 from pymc_coresets.sampling.modes.search import NOTICEABLE, SAME, find_modes, log_mass
-from pymc_coresets.sampling.modes.beginnings import image_points, starting_points
 from pymc_coresets.sampling.proposal import HeavyTailed, improve
 
 __all__ = ["FoundModes", "around_modes"]

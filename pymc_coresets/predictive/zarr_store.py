@@ -12,6 +12,7 @@ import xarray as xr
 import zarr
 
 from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.predictive.destinations import refused_if_unwritable
 
 __all__ = ["ZarrStore"]
 
@@ -42,8 +43,9 @@ class ZarrStore:
 
     def __enter__(self) -> Self:
         # Not one of `tempfile`, which none but the user may read.
-        self._part = self._path.with_name(f".{self._path.name}.{token_hex(8)}")
-        self._part.mkdir()
+        self._part = self._path.with_name(f".{token_hex(16)}")
+        with refused_if_unwritable(self._path):
+            self._part.mkdir()
         return self
 
     def __exit__(
@@ -60,10 +62,14 @@ class ZarrStore:
                 )
             self._part.rename(self._path)
         else:
-            shutil.rmtree(self._part)
+            shutil.rmtree(self._part, ignore_errors=True)  # the error says more
 
     def create(self, group: str, layout: xr.Dataset, chunks: Mapping[str, Sequence[int]]) -> None:
         """Write the coordinates of a group, and make arrays of its variables."""
+        with refused_if_unwritable(self._path):
+            self._create(group, layout, chunks)
+
+    def _create(self, group: str, layout: xr.Dataset, chunks: Mapping[str, Sequence[int]]) -> None:
         labels = layout.drop_vars(list(layout.data_vars))
         labels.to_zarr(self._part, group=group, mode="a", consolidated=False)
         folder = zarr.open_group(self._part, path=group, mode="r+")
@@ -81,8 +87,9 @@ class ZarrStore:
         self, group: str, name: str, region: tuple[int | slice, ...], values: np.ndarray
     ) -> None:
         """Write a part of a variable."""
-        array: Any = zarr.open_group(self._part, path=group, mode="r+")[name]
-        array[region] = values
+        with refused_if_unwritable(self._path):
+            array: Any = zarr.open_group(self._part, path=group, mode="r+")[name]
+            array[region] = values
 
     def finished(self) -> xr.DataTree:
         """Open the store; its arrays are read when they are used."""

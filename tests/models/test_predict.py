@@ -422,6 +422,39 @@ def test_draws_of_another_model_are_refused(coreset, idata):
         coreset.predict(draws_of(slope=[0.0, 0.0], level=[0.0]), progressbar=False)
 
 
+@pytest.mark.parametrize("name", ["n" * 300, "y\0.zarr", "file/y.zarr", "file/in/y.zarr"])
+def test_names_that_cannot_be_written_are_named(coreset, idata, tmp_path, name):
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidOptionError, match=r"cannot be written|There is no folder"):
+        coreset.predict(idata, to=tmp_path / name, draws=4, progressbar=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("kind", ["draws", "mean"])
+def test_a_full_disk_is_named_and_leaves_nothing(coreset, idata, tmp_path, kind):
+    resource = pytest.importorskip("resource", reason="limits of processes are those of Unix")
+    options = {"kind": kind, "draws": 40, "progressbar": False}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
+    try:
+        with pytest.raises(InvalidOptionError, match=r"y\.zarr, which cannot be written: File"):
+            coreset.predict(idata, to=tmp_path / "y.zarr", **options)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_takes_no_files_is_named(coreset, idata, tmp_path, monkeypatch):
+    """As `root` may write anywhere, the system's refusal is played."""
+
+    def mkdir(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.mkdir", mkdir)
+    with pytest.raises(InvalidOptionError, match=r"cannot be written: Permission denied"):
+        coreset.predict(idata, to=tmp_path / "y.zarr", draws=4, progressbar=False)
+
+
 def test_zarr_is_named_where_it_is_missing(coreset, idata, tmp_path, monkeypatch):
     monkeypatch.setattr(destinations, "find_spec", lambda name: None)
     with pytest.raises(InvalidOptionError, match=r"pymc-coresets\[zarr\]"):

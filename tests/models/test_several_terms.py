@@ -179,6 +179,17 @@ def test_terms_of_many_rows_of_data_are_summarised(add, names, whole):
     assert found.whole == (("'z' (computed from 600 rows)",) if whole else ())
 
 
+@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
+def test_covariates_with_imputed_values_stay_whole():
+    x = np.ma.masked_array(np.linspace(0, 1, MANY), np.arange(MANY) % 100 == 3)
+    with pm.Model() as model:
+        covariate = pm.Normal("x", pm.Normal("m"), 1.0, observed=x)
+        pm.Normal("y", pm.Normal("b") * covariate, 1.0, observed=np.ones(MANY))
+    found = find_observations(model)
+    assert [term.name for term in found.terms] == ["y"]
+    assert found.whole == (f"'x_observed' (computed from {x.count()} rows)",)
+
+
 def test_a_term_that_is_left_whole_is_named():
     with pm.Model() as model:
         rate = pm.Gamma("rate", 1, 1)

@@ -85,11 +85,15 @@ def by_default(
     no_rows = [observed_length(model, name, 0) for name in observed if terms[name] is None]
     if max((n or 1 for n in no_rows), default=0) > longest:
         return TermChoice(tuple(names))  # what is no sum of rows is the likelihood, and refused
+    outcomes = [n for n in names if (t := terms[n]) is not None and t.length == longest]
+    covariates = set(ancestors([model[n] for n in outcomes])) - {model[n] for n in outcomes}
     chosen, whole = [], []
     for name in every:
         term, graph = terms[name], graphs[name]
-        is_longest = name in names and term is not None and term.length == longest
-        if is_longest or _is_worth_it(term, graph, sums, parameters, is_data=name in observed):
+        if name in outcomes or (
+            model[name] not in covariates  # whose missing values PyMC imputes
+            and _is_worth_it(term, graph, sums, parameters, is_data=name in observed)
+        ):
             chosen.append(name)
         elif (length := _length_of_data(graph)) >= _FEW:
             whole.append(f"{name!r} (computed from {length:,} rows)")

@@ -63,6 +63,10 @@ class AllRows(ABC):
     def _log_densities(self, idata: xr.DataTree) -> tuple[np.ndarray, np.ndarray]:
         """Log-likelihood of all rows, and what stands for it, both (n_chains, n_draws)."""
 
+    @abstractmethod
+    def log_ratios(self, idata: xr.DataTree) -> np.ndarray:
+        """Log of the full over the approximate posterior density at draws, up to a constant."""
+
     def _groups(self) -> Mapping[str, xr.Dataset]:
         """Groups that `sample` adds to its result."""
         return {}
@@ -122,9 +126,9 @@ class AllRows(ABC):
         True
         """
         draws = whole_number("draws", draws, least=2)
-        require_own(idata, "verify()", self._groups())
+        idata = require_own(idata, "verify()", self._groups())
         some = thinned(idata, draws)
-        full, own = self._log_densities(some)
+        ratios = self.log_ratios(some).ravel()
         base = self._logliks[0].observations
         space = Unconstrained(base.model)
         with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to a border
@@ -137,7 +141,7 @@ class AllRows(ABC):
             names = [term.name for term in base.terms]
             of_full = log_densities_of_all_rows(filled, points, names)
         of_own, slack = log_densities_at(self.model, points), self._logliks[0].slack
-        return second_opinion(of_full, of_own, (full - own).ravel(), slack=slack)
+        return second_opinion(of_full, of_own, ratios, slack=slack)
 
     def loo(
         self,

@@ -35,7 +35,7 @@ def said(  # noqa: PLR0913 - each is what one message depends on
         objective=objective,
         log_ratios=log_ratios,
     )
-    observations = SimpleNamespace(n_dims=n_dims, local=(), unselected=())
+    observations = SimpleNamespace(n_dims=n_dims, local=(), unselected=(), whole=())
     return " ".join(
         limitations(
             solution,

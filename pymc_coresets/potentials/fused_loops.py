@@ -45,7 +45,7 @@ from pymc_coresets.potentials.vectormath import (
     pull_function_out_of_switch,
     vectorise,
 )
-from pymc_coresets.reading.folding import inline_graphs
+from pymc_coresets.reading.folding import MOST_OPERANDS, inline_graphs
 
 __all__ = ["Program", "density_mode", "loop_mode"]
 
@@ -243,7 +243,8 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
             perform = _performed(core)
             return lambda *inputs: perform(*inputs[: len(core.inputs)])
         return _compiled(node)
-    is_ufunc = isinstance(op, Elemwise) and op.nfunc_spec is not None
+    few = len(node.inputs) < MOST_OPERANDS
+    is_ufunc = few and isinstance(op, Elemwise) and op.nfunc_spec is not None
     if isinstance(op, (Elemwise, HasInnerGraph, NoPythonOp)) and not is_ufunc:
         return _compiled(node)
     return _performed(node)

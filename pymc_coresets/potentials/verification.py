@@ -7,7 +7,6 @@ import pymc as pm
 
 from pymc_coresets.compat.pymc_api import ParameterValueError
 from pymc_coresets.compat.pytensor_api import (
-    Mode,
     TensorConstant,
     Variable,
     ancestors,
@@ -16,7 +15,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import PLAIN_MODE, numpy_function
+from pymc_coresets.reading.folding import PLAIN_MODE, numpy_function, plain_mode
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED
 from pymc_coresets.reading.rewrite import POTENTIAL, coreset_model
@@ -308,7 +307,7 @@ def _nowhere_finite(obs: Observations, space: Unconstrained) -> UnsupportedModel
     function = numpy_function(
         [*obs.parameters.values(), *([] if obs.template is None else obs.template.inputs.values())],
         [obs.reference],
-        Mode(linker="py", optimizer="None"),
+        plain_mode("None"),
     )
     [start] = _each(space.constrain(space.start[None]), obs)
     reason = ""

@@ -8,6 +8,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_coresets.compat.pytensor_api import (
+    Add,
     Apply,
     Blockwise,
     Constant,
@@ -15,6 +16,7 @@ from pymc_coresets.compat.pytensor_api import (
     FunctionGraph,
     Log1mexp,
     Mode,
+    Mul,
     OpFromGraph,
     RewriteDatabaseQuery,
     Softplus,
@@ -31,6 +33,7 @@ from pymc_coresets.compat.pytensor_api import (
 )
 
 __all__ = [
+    "MOST_OPERANDS",
     "PLAIN_MODE",
     "Known",
     "Step",
@@ -39,8 +42,12 @@ __all__ = [
     "evaluate",
     "inline_graphs",
     "numpy_function",
+    "plain_mode",
     "vectorised_loop",
 ]
+
+#: Of an elementwise operation, its result included, that NumPy evaluates.
+MOST_OPERANDS = 32
 
 
 @node_rewriter([Elemwise])
@@ -53,6 +60,18 @@ def _as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # 
         near_zero = pt.log(-pt.expm1(pt.maximum(x, -1)))
         return [pt.switch(x > -np.log(2), near_zero, pt.log1p(-pt.exp(x)))]
     return None
+
+
+@node_rewriter([Elemwise])
+def _in_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
+    """Write sums and products of many arrays, which PyTensor makes of nested ones, in parts."""
+    size, parts = MOST_OPERANDS - 1, list(node.inputs)
+    if len(parts) <= size or not isinstance(node.op.scalar_op, Add | Mul):
+        return None
+    while len(parts) > 1:
+        groups = [parts[i : i + size] for i in range(0, len(parts), size)]
+        parts = [node.op(*group) if len(group) > 1 else group[0] for group in groups]
+    return parts
 
 
 @node_rewriter([OpFromGraph, Blockwise])
@@ -104,10 +123,29 @@ def vectorised_loop(node: Apply) -> list[Variable] | None:
     return outputs if has_steps else None
 
 
+def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
+    """Return a mode that evaluates a graph with NumPy, operation by operation.
+
+    Parameters
+    ----------
+    rewrites : str or RewriteDatabaseQuery
+        What PyTensor does to the graph before.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> pytensor.function([x], pt.add(*[x] * 40), mode=plain_mode("None"))([1.0])
+    array([40.])
+    """
+    mode: Mode = Mode(linker="py", optimizer=rewrites).register((dfs_rewriter(_in_parts), 48.1))
+    return mode
+
+
 def _numpy_mode() -> Mode:
     rewrites = RewriteDatabaseQuery(include=["canonicalize", "stabilize", "specialize"])
-    plain = Mode(linker="py", optimizer=rewrites)
-    mode: Mode = plain.including("local_check_parameter_to_ninf_switch").register(
+    plain = plain_mode(rewrites).including("local_check_parameter_to_ninf_switch")
+    mode: Mode = plain.register(
         (dfs_rewriter(inline_graphs), 47.9),  # after the rewrites that stabilise
         (dfs_rewriter(_as_ufuncs), 48.0),  # and after those that would undo it
     )
@@ -177,7 +215,7 @@ def evaluate(variables: Sequence[Variable]) -> list[np.ndarray]:
     if computed:
         # Positions, lengths and masks have nothing to stabilise.
         exact = all(v.type.dtype not in ("float64", "float32") for v in computed)
-        mode = Mode(linker="py", optimizer="None") if exact else None
+        mode = plain_mode("None") if exact else None
         values |= dict(zip(computed, numpy_function([], computed, mode)(), strict=True))
     return [np.asarray(values[v]) for v in variables]
 

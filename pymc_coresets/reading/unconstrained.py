@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 from pymc_coresets.compat.pymc_api import DictToArrayBijection, RaveledVars
 from pymc_coresets.compat.pytensor_api import Mode, TensorVariable, Variable, clone_replace
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.folding import plain_mode
 
 __all__ = ["Unconstrained"]
 
@@ -159,8 +160,7 @@ def _uncompiled(
     inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> Callable[..., Sequence[np.ndarray]]:
     """Make a function of a few small operations for each draw: not worth compiling."""
-    plain = Mode(linker="py", optimizer="minimum_compile")
     function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
-        inputs, outputs, mode=plain, on_unused_input="ignore"
+        inputs, outputs, mode=plain_mode("minimum_compile"), on_unused_input="ignore"
     )
     return function

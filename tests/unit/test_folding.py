@@ -6,7 +6,8 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets.compat.pytensor_api import Elemwise
-from pymc_coresets.reading.folding import PLAIN_MODE, numpy_function
+from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.reading.folding import PLAIN_MODE, numpy_function, plain_mode
 
 X = np.array([-800.0, -40.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 40.0, 800.0])
 FUNCTIONS = {
@@ -30,3 +31,15 @@ def test_values_are_stable_and_come_from_ufuncs(name):
     for node in compiled.maker.fgraph.apply_nodes:
         if isinstance(node.op, Elemwise):
             assert node.op.nfunc_spec is not None or node.op.scalar_op.nfunc_spec, node
+
+
+@pytest.mark.parametrize("function", [pt.add, pt.mul], ids=["sum", "product"])
+@pytest.mark.parametrize(
+    ("mode", "n_arrays"), [(PLAIN_MODE, 1_000), (plain_mode("None"), 1_000), (loop_mode(), 40)]
+)
+def test_more_arrays_than_numpy_takes_at_once(function, mode, n_arrays):
+    arrays = np.random.default_rng(1).normal(size=(n_arrays, 3))
+    inputs = pt.dvectors(len(arrays))
+    compiled = pytensor.function(inputs, function(*inputs), mode=mode)
+    expected = arrays.sum(axis=0) if function is pt.add else arrays.prod(axis=0)
+    np.testing.assert_allclose(compiled(*arrays), expected, rtol=1e-12)

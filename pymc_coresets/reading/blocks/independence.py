@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.compat.pymc_api import ParameterValueError
-from pymc_coresets.compat.pytensor_api import Mode, Variable, clone_replace
+from pymc_coresets.compat.pytensor_api import Variable, clone_replace
 from pymc_coresets.reading.blocks.parting import Parting
-from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.folding import numpy_function, plain_mode
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
@@ -115,8 +115,7 @@ def _evaluation(
     free: dict[Variable, Variable] = {p: graphs.variables[n] for n, p in obs.parameters.items()}
     [loglik] = clone_replace([obs.loglik], free, rebuild_strict=False)
     inputs = [*graphs.inputs.values(), obs.n_rows, *(r.placeholder for r in obs.rows)]
-    plain = Mode(linker="py", optimizer="fast_compile")
-    function = numpy_function(inputs, [loglik, *graphs.terms.values()], plain)
+    function = numpy_function(inputs, [loglik, *graphs.terms.values()], plain_mode("fast_compile"))
     given = [np.asarray(len(rows))]
     given += [np.moveaxis(a, 0, r.axis) for a, r in zip(rows.arrays, obs.rows, strict=True)]
 

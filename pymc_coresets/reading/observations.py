@@ -13,6 +13,7 @@ from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.graphs import parameter_inputs, plain_graphs
+from pymc_coresets.reading.joined_columns import join_columns
 from pymc_coresets.reading.likelihood.layouts import (
     Layout,
     RowSet,
@@ -258,7 +259,10 @@ def _select(
     if local and not allow_local:
         refuse_local(model, layout.terms, local)
     unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]
-    views = _selected_views(layout, pushdown)
+    views, rows = _selected_views(layout, pushdown), pushdown.row_arrays()
+    if template is None:
+        (loglik, *selected), rows = join_columns([loglik, *views.values()], rows)
+        views = dict(zip(views, selected, strict=True))
     return Observations(
         held=HeldModel.of(model, () if template is None else template.values),
         terms=tuple(layout.terms),
@@ -268,7 +272,7 @@ def _select(
         loglik=loglik,
         n_rows=pushdown.n_rows,
         views=views,
-        rows=tuple(pushdown.row_arrays()),
+        rows=tuple(rows),
         positions=layout.positions,
         unselected=tuple(dict.fromkeys(unselected)),
         local=local,

@@ -8,17 +8,16 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pytensor.compile.mode import Mode
 from pytensor.graph.rewriting.utils import rewrite_graph
 
 from pymc_coresets.compat.pytensor_api import dfs_rewriter
-from pymc_coresets.reading.folding import PLAIN_MODE, inline_graphs
+from pymc_coresets.reading.folding import PLAIN_MODE, inline_graphs, plain_mode
 from tests.models.zoo import Case
 
 __all__ = ["PLAIN", "Point", "Reference", "density", "logp_without"]
 
 #: NumPy, operation by operation: nothing to compile.
-PLAIN = Mode(linker="py", optimizer="minimum_compile").register(
+PLAIN = plain_mode("minimum_compile").register(
     (dfs_rewriter(inline_graphs), 47.9)  # or PyTensor compiles their inner functions
 )
 

@@ -221,6 +221,12 @@ def _() -> None:
     normal(pt.concatenate([X[:20] @ b, X[20:] @ -b]))
 
 
+@case("many terms of a coefficient and a column each")
+def _() -> None:
+    waves = [np.sin(j * REAL) for j in range(40)]
+    normal(pm.Normal("a") + sum(pm.Normal(f"b{j}") * wave for j, wave in enumerate(waves)))
+
+
 @case("trend summed up", unselected="each row needs all rows before it")
 def _() -> None:
     normal(pt.cumsum(predictor()))

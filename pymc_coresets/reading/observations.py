@@ -13,7 +13,6 @@ from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.graphs import parameter_inputs, plain_graphs
-from pymc_coresets.reading.joined_columns import join_columns
 from pymc_coresets.reading.likelihood.layouts import (
     Layout,
     RowSet,
@@ -32,6 +31,7 @@ from pymc_coresets.reading.likelihood.terms import (
     refuse_local,
     term_names,
 )
+from pymc_coresets.reading.linear.joined_columns import join_columns
 from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
 from pymc_coresets.reading.sums.splitting import refuse_elsewhere, refuse_entangled, total_of
 from pymc_coresets.reading.template.held_model import HeldModel

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets.reading.folding import numpy_function
-from pymc_coresets.reading.joined_columns import join_columns
+from pymc_coresets.reading.linear.joined_columns import join_columns
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.pushdown import Pushdown
 
@@ -17,6 +17,10 @@ COUNTS = RNG.integers(0, 5, size=(N, K))
 B = pt.tensor("b", shape=(K,), dtype="float64")
 S = pt.dscalar("s")
 X = [pt.constant(column) for column in DATA.T]
+
+
+def equation(i):
+    return sum(B[(i + j) % K] * X[j] for j in range(K))
 
 
 def terms(n=K):
@@ -30,6 +34,7 @@ GRAPHS = {
     "products of coefficients": (lambda: sum(S * B[j] * X[j] for j in range(K)), [(N, K)]),
     "whole numbers": (lambda: sum(B[j] * COUNTS[:, j] for j in range(K)), [(N, K)]),
     "a column twice": (lambda: terms() + S * X[3], [(N, K)]),
+    "several equations": (lambda: pt.stack([equation(i) for i in range(3)], axis=1), [(N, K)]),
     "powers": (lambda: sum(B[j] * X[j] ** 2 for j in range(K)), [(N, K)]),
     "products of columns": (lambda: terms() + S * X[12] * X[13], [(N, K)]),
     "a matrix": (lambda: terms() + DATA[:, :K] @ B, [(N, K)]),

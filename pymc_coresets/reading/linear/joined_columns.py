@@ -55,8 +55,9 @@ def join_columns(
     >>> [row.values.shape for row in found]
     [(5, 12)]
     """
-    unnamed = (row for row in rows if row.values.ndim == 1 and row.source.name is None)
-    columns = {row.placeholder: row for row in unnamed}
+    columns = {
+        r.placeholder: r for r in rows if r.source.name is None and _is_column(r.placeholder)
+    }
     fgraph = FunctionGraph(outputs=list(graphs), clone=False)
     joined: dict[tuple[Variable, ...], RowArray] = {}
     for total in _sums(fgraph.outputs):
@@ -66,7 +67,8 @@ def join_columns(
             joined[key] = joined.get(key) or _matrix([columns[v] for v in key], total.type.dtype)
             coefficients = pt.stack([pt.add(*c) if len(c) > 1 else c[0] for c in terms.values()])
             product = joined[key].placeholder @ coefficients
-            found = pt.add(product, *others) if others else product
+            column = product.dimshuffle(0, *["x"] * (total.type.ndim - 1))
+            found = pt.add(column, *others) if others else column
             fgraph.replace(total, found, import_missing=True)
     gone = {v for key in joined for v in key}.difference(graph_inputs(fgraph.outputs))
     return list(fgraph.outputs), [*(r for r in rows if r.placeholder not in gone), *joined.values()]
@@ -77,7 +79,12 @@ def _sums(graphs: Sequence[Variable]) -> list[Variable]:
     nodes = io_toposort([], list(graphs))
     sums = [node.outputs[0] for node in nodes if _is(node.outputs[0], Add)]
     parts = {v for total in sums for v in total.owner.inputs if v.type == total.type}
-    return [total for total in sums if total.type.ndim == 1 and total not in parts]
+    return [total for total in sums if _is_column(total) and total not in parts]
+
+
+def _is_column(variable: Variable) -> bool:
+    """Whether a variable has just one number for each row."""
+    return variable.type.ndim > 0 and variable.type.shape == (None, *[1] * (variable.type.ndim - 1))
 
 
 def _terms_of(
@@ -90,7 +97,7 @@ def _terms_of(
         inputs = part.owner.inputs if _is(part, Mul) else []
         known = [v for v in inputs if v in columns]
         scalars = [v for v in inputs if v not in columns]
-        plain = all(v.type.broadcastable[0] and v.type.dtype == total.type.dtype for v in scalars)
+        plain = all(all(v.type.broadcastable) and v.type.dtype == total.type.dtype for v in scalars)
         if len(known) == 1 and plain:
             factors = [_number(v) for v in scalars]
             coefficient = pt.mul(*factors) if len(factors) > 1 else factors[0]
@@ -127,6 +134,6 @@ def _is(variable: Variable, operation: type) -> bool:
 
 def _matrix(columns: Sequence[RowArray], dtype: str) -> RowArray:
     placeholder = pt.tensor(dtype=dtype, shape=(None, len(columns)))
-    values = np.stack([row.values for row in columns], axis=1, dtype=dtype)
-    source = pt.stack([row.source for row in columns], axis=1)
+    values = np.stack([row.values.ravel() for row in columns], axis=1, dtype=dtype)
+    source = pt.stack([pt.flatten(row.source) for row in columns], axis=1)
     return RowArray(placeholder, source, values, 0, columns[0].own)

@@ -59,6 +59,7 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.rewriting.elemwise import local_dimshuffle_lift
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.signal.conv import Convolve1d
 from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.subtensor import (
@@ -95,6 +96,7 @@ __all__ = [
     "CheckAndRaise",
     "Composite",
     "Constant",
+    "Convolve1d",
     "CumOp",
     "DimShuffle",
     "Dot",

@@ -7,6 +7,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
+from pymc_coresets.compat.pymc_api import resolve_shapes
 from pymc_coresets.compat.pytensor_api import (
     Add,
     Apply,
@@ -41,6 +42,7 @@ __all__ = [
     "describe",
     "evaluate",
     "inline_graphs",
+    "known_length",
     "numpy_function",
     "plain_mode",
     "vectorised_loop",
@@ -218,6 +220,26 @@ def evaluate(variables: Sequence[Variable]) -> list[np.ndarray]:
         mode = plain_mode("None") if exact else None
         values |= dict(zip(computed, numpy_function([], computed, mode)(), strict=True))
     return [np.asarray(values[v]) for v in variables]
+
+
+def known_length(variable: TensorVariable, axis: int) -> int | None:
+    """Return the length of an axis; None where the values of parameters may determine it.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> w = pt.vector("w", shape=(2,))
+    >>> known_length(pt.signal.convolve1d(np.ones(5), w), 0)
+    6
+    """
+    length: int | None = variable.type.shape[axis]
+    if length is not None:
+        return length
+    [shape] = resolve_shapes([variable.shape])
+    if any(v.owner is None and not isinstance(v, Constant) for v in graph_inputs([shape])):
+        return None
+    [lengths] = evaluate([shape])
+    return int(lengths[axis])
 
 
 class Step[K](NamedTuple):

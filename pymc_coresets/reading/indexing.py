@@ -16,7 +16,7 @@ from pymc_coresets.compat.pytensor_api import (
     Variable,
     unflatten_index_variables,
 )
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import evaluate, known_length
 from pymc_coresets.reading.selection_rules import axis_before_integers
 
 __all__ = [
@@ -115,8 +115,10 @@ def _sliced_axis(
 ) -> IndexedAxis | None:
     x_axis = axis_before_integers(entries, axis)
     entry = entries[x_axis] if x_axis < len(entries) else slice(None)
-    length = x.type.shape[x_axis]
-    if not isinstance(entry, slice) or entry == slice(None) or length is None:
+    if not isinstance(entry, slice) or entry == slice(None):
+        return None
+    length = known_length(x, x_axis)
+    if length is None:
         return None
     bounds = [
         None if bound is None else int(evaluate([pt.as_tensor(bound)])[0])

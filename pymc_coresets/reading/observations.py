@@ -33,6 +33,7 @@ from pymc_coresets.reading.likelihood.terms import (
 )
 from pymc_coresets.reading.linear.joined_columns import join_columns
 from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
+from pymc_coresets.reading.sums.recursions import refuse_recursion
 from pymc_coresets.reading.sums.splitting import refuse_elsewhere, refuse_entangled, total_of
 from pymc_coresets.reading.template.held_model import HeldModel
 from pymc_coresets.reading.template.inputs import ColumnLike, Template
@@ -310,10 +311,11 @@ def _of_terms(
 
 
 def _selected(term: Term, layout: Layout, pushdown: Pushdown, rows: RowMap) -> TensorVariable:
-    n_before = len(pushdown.unselected)
+    n_before = len(pushdown.stops)
     selected = pushdown.select(layout.graphs[term.name], term.axis, rows)
     if term.name in layout.sums:
         refuse_entangled(layout.sums[term.name], pushdown.unselected[n_before:])
+    refuse_recursion(term.name, pushdown.stops[n_before:], term.length, pushdown.depends)
     return selected
 
 

@@ -39,7 +39,9 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading import checks
 from pymc_coresets.reading.folding import Known, Step, build_planned, describe, vectorised_loop
 from pymc_coresets.reading.indexing import aligned_index, indexed_axis, joined_piece
+from pymc_coresets.reading.linear.convolutions import lagged_product
 from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
+from pymc_coresets.reading.sums.recursions import Stop
 from pymc_coresets.reading.template.refusals import constant_of_rows, not_by_row, taken_over_rows
 
 __all__ = ["ALL_ROWS", "UNNAMED", "Pushdown", "RowArray", "RowMap"]
@@ -141,6 +143,8 @@ class Pushdown(Known):
         Scalar input of the selected graphs: how many rows they are evaluated for.
     unselected : list of str
         Places where the selection could not be pushed further, by name.
+    stops : list of (Variable, int)
+        The same places, and their axes that have the rows.
     local : set of Variable
         Parameters that have an observation axis themselves (local latent variables).
     """
@@ -157,6 +161,7 @@ class Pushdown(Known):
         self.n_obs, self._lengths = n_obs, {n_obs}
         self.n_rows = pt.lscalar("n_rows")
         self.unselected: list[str] = []
+        self.stops: list[Stop] = []
         self.local: set[Variable] = set()
         self._folded: dict[Variable, Variable] = {}
         self._memo: dict[_Key, TensorVariable] = {}
@@ -228,11 +233,14 @@ class Pushdown(Known):
         axes = input_axes(node.op, node, axis)
         if axes is not None:
             return self._descend(key, node, axes)
-        inlined = _without_inner_graph(node)
+        inlined = self._written_otherwise(node)
         if inlined is not None:
             inner = _key(inlined[node.outputs.index(variable)], axis, rows)
             return Step((inner,), lambda built: built[0])
         self.unselected.append(describe(variable))
+        self.stops.append((variable, axis))
+        below = self.parameters.difference(self.row_inputs).intersection(ancestors([variable]))
+        self.local.update(v for v in below if self._lengths.intersection(v.type.shape))  # of steps
         return self._take_here(key)
 
     def _refuse_all_but_rows(self, key: _Key) -> None:
@@ -336,8 +344,17 @@ class Pushdown(Known):
         axes = input_axes(node.op, node, axis)
         if axes is not None:
             return [(v, a) for v, a in zip(node.inputs, axes, strict=True) if a is not None]
-        inlined = _without_inner_graph(node)
+        inlined = self._written_otherwise(node)
         return [] if inlined is None else [(inlined[node.outputs.index(variable)], axis)]
+
+    def _written_otherwise(self, node: Apply) -> list[Variable] | None:
+        """Write an operation without a rule by others that have one."""
+        if isinstance(node.op, Scan):
+            return vectorised_loop(node)
+        if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
+            inlined: list[Variable] = inline_ofg_node(node)
+            return inlined
+        return lagged_product(node, self.depends)
 
     def _plan_aligned(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow ``x[arange(n), k]``: row n of the result needs row n of x."""
@@ -392,16 +409,6 @@ class Pushdown(Known):
         if variable not in self._folded:
             self._folded[variable] = pt.as_tensor(self.value(variable), dtype=_computable(variable))
         return cast(V, self._folded[variable])
-
-
-def _without_inner_graph(node: Apply) -> list[Variable] | None:
-    """Write an operation that holds a graph by that graph, if there is no rule for it."""
-    if isinstance(node.op, Scan):
-        return vectorised_loop(node)
-    if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
-        inlined: list[Variable] = inline_ofg_node(node)
-        return inlined
-    return None
 
 
 def _computable(variable: Variable) -> str:

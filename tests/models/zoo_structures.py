@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pymc.dims as pmd
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
@@ -225,6 +226,35 @@ def _() -> None:
 def _() -> None:
     waves = [np.sin(j * REAL) for j in range(40)]
     normal(pm.Normal("a") + sum(pm.Normal(f"b{j}") * wave for j, wave in enumerate(waves)))
+
+
+def decay(*shape: int) -> Any:
+    weights = pm.Beta("rate", 2, 2, shape=shape)[..., None] ** np.arange(4.0)
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+@case("finite convolution of several columns")
+def _() -> None:
+    padded = pt.join(-1, pt.zeros((3, 3)), pm.Data("spent", X**2).T)
+    effect = pt.signal.convolve1d(padded, decay(3), mode="valid")
+    normal(effect.T @ coefficients())
+
+
+@case("finite convolution, its end left out")
+def _() -> None:
+    normal(pm.Normal("a") + pt.signal.convolve1d(POSITIVE, decay(), mode="full")[:N])
+
+
+@case("loop over data alone")
+def _() -> None:
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        stock = pytensor.scan(
+            lambda new, old: new + 0.5 * old,
+            sequences=[pm.Data("spent", POSITIVE)],
+            outputs_info=[pt.zeros(())],
+            return_updates=False,
+        )
+    normal(pm.Normal("a") * stock)
 
 
 @case("trend summed up", unselected="each row needs all rows before it")

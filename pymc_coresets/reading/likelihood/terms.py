@@ -6,10 +6,9 @@ from typing import NoReturn
 
 import pymc as pm
 
-from pymc_coresets.compat.pymc_api import resolve_shapes
-from pymc_coresets.compat.pytensor_api import Constant, TensorVariable, graph_inputs
+from pymc_coresets.compat.pytensor_api import TensorVariable, graph_inputs
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import evaluate, known_length
 from pymc_coresets.reading.likelihood.missing import dims_of_data
 
 __all__ = [
@@ -222,17 +221,13 @@ def row_term(model: pm.Model, name: str, graph: TensorVariable, dim: str | None)
 
 
 def _length(name: str, graph: TensorVariable, axis: int) -> int:
-    length: int | None = graph.type.shape[axis]
-    if length is not None:
-        return length
-    [shape] = resolve_shapes([graph.shape])
-    if any(v.owner is None and not isinstance(v, Constant) for v in graph_inputs([shape])):
+    length = known_length(graph, axis)
+    if length is None:
         raise UnsupportedModelError(
             f"The number of observations of {name!r} depends on the values of free variables: "
             "there are no rows to choose from. Give the data a fixed length."
         )
-    [lengths] = evaluate([shape])
-    return int(lengths[axis])
+    return length
 
 
 def refuse_single(terms: Sequence[Term], n_obs: int) -> int:

@@ -1,0 +1,111 @@
+"""Refuse recursions over the rows: each term of such a log-likelihood needs all rows before it."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from pymc_coresets.compat.pytensor_api import (
+    IncSubtensor,
+    Join,
+    Scan,
+    Subtensor,
+    Variable,
+    unflatten_index_variables,
+)
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.reading.folding import describe
+from pymc_coresets.reading.selection_rules import axis_before_integers, input_axes
+
+__all__ = ["Stop", "refuse_recursion"]
+
+#: A variable that rows could not be selected below, and its axis that has them.
+type Stop = tuple[Variable, int]
+
+#: Whether a variable is computed from any parameter.
+type _Depends = Callable[[Variable], bool]
+
+
+def refuse_recursion(name: str, stops: Iterable[Stop], n_obs: int, depends: _Depends) -> None:
+    """Refuse a term of which each row needs the others, through a loop or a matrix of all rows.
+
+    Parameters
+    ----------
+    name : str
+        Of the term.
+    stops : iterable of Stop
+        Where the selection of rows ended.
+    n_obs : int
+    depends : callable
+        Whether a variable depends on the parameters.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If there is such a loop or matrix that depends on free variables.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> x, rate = pt.vector("x", shape=(5,)), pt.scalar("rate")
+    >>> stock = pytensor.scan(
+    ...     lambda new, old, rate: new + rate * old,
+    ...     sequences=[x], outputs_info=[pt.zeros(())], non_sequences=[rate], return_updates=False,
+    ... )
+    >>> refuse_recursion("y", [(stock, 0)], 5, lambda v: True)
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.UnsupportedModelError: The log-likelihood of 'y' is a recursion over
+    the rows: through Scan{scan_fn, while_loop=False, inplace=none} (in 'the log-likelihood'), each
+    row needs all rows before it, and a few rows cost as much as all. If effects last for a limited
+    time, write a finite convolution (pt.signal.convolve1d, or lagged data times weights);
+    otherwise sample the model itself. (docs: troubleshooting#no-sum-over-rows)
+    """
+    for variable, axis in stops:
+        loop = _loop_along(variable, axis, depends)
+        if loop is not None:
+            raise UnsupportedModelError(
+                f"The log-likelihood of {name!r} is a recursion over the rows: through "
+                f"{describe(loop)}, each row needs all rows before it, and a few rows cost as much "
+                "as all. If effects last for a limited time, write a finite convolution "
+                "(pt.signal.convolve1d, or lagged data times weights); otherwise sample the model "
+                "itself."
+            )
+        if variable.type.shape.count(n_obs) > 1:
+            raise UnsupportedModelError(
+                f"In the log-likelihood of {name!r}, each row needs all others through "
+                f"{describe(variable)}, a matrix of {n_obs} x {n_obs} that depends on free "
+                "variables, as for a Gaussian process: a coreset cannot be chosen from it. Take an "
+                "approximation with few coefficients, such as pm.gp.HSGP."
+            )
+
+
+def _loop_along(variable: Variable, axis: int, depends: _Depends) -> Variable | None:
+    """Find a loop whose steps are rows; where rows have loops of their own, there is none."""
+    seen: set[tuple[Variable, int | None]] = set()
+    stack: list[tuple[Variable, int | None]] = [(variable, axis)]
+    while stack:
+        place = stack.pop()
+        v, along = place
+        if place in seen or v.owner is None or not depends(v):
+            continue
+        seen.add(place)
+        if not isinstance(v.owner.op, Scan):
+            stack.extend(_below(v, along))
+        elif not along:
+            return v
+    return None
+
+
+def _below(variable: Variable, axis: int | None) -> Iterator[tuple[Variable, int | None]]:
+    """List what a variable is computed from, with the axes of the rows; None if it is not known."""
+    node = variable.owner
+    if axis is None:
+        yield from ((v, None) for v in node.inputs)
+    elif isinstance(node.op, Subtensor):
+        entries = unflatten_index_variables(node.inputs[1:], node.op.idx_list)
+        yield node.inputs[0], axis_before_integers(entries, axis)
+    elif isinstance(node.op, Join | IncSubtensor):
+        yield from ((v, axis) for v in node.inputs)
+    else:
+        axes = input_axes(node.op, node, axis) or [None] * len(node.inputs)
+        known = any(a is not None for a in axes)
+        yield from (
+            (v, a) for v, a in zip(node.inputs, axes, strict=True) if a is not None or not known
+        )

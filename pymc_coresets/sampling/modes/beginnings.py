@@ -11,7 +11,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 
-__all__ = ["image_points", "images", "prior_draws", "starting_points"]
+__all__ = ["image_points", "images", "prior_draws", "starting_points", "starts_at_images"]
 
 _DRAWS_OF_PRIOR, _BEST, _ANY = 48, 6, 6  # how many, and how many climbs begin there
 _JITTERED, _IMAGES = 4, 8  # climbs that begin near the initial point, and at images
@@ -50,9 +50,15 @@ def starting_points(first: LaplaceApproximation, *, rng: np.random.Generator) ->
         [
             _highest(height, prior_draws(space, _DRAWS_OF_PRIOR, rng=rng), _BEST, _ANY),
             _highest(height, around, 0, _JITTERED),
-            _highest(height, image_points(space, first.mode)[1], _IMAGES, 0),
+            starts_at_images(first),
         ]
     )
+
+
+def starts_at_images(of: LaplaceApproximation) -> np.ndarray:
+    """Return the highest images of a mode, (n_starts, n_dims)."""
+    points = image_points(of.space, of.mode)[1]
+    return _highest(lambda x: of.space.logp_and_gradient(x)[0], points, _IMAGES, 0)
 
 
 def _highest(

@@ -18,15 +18,15 @@ from pymc_coresets.rows.source import Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import FullDensity
 from pymc_coresets.sampling.laplace import LaplaceApproximation
-from pymc_coresets.sampling.modes.beginnings import image_points, starting_points
+from pymc_coresets.sampling.modes.beginnings import image_points, starting_points, starts_at_images
 from pymc_coresets.sampling.modes.mixtures import Mixture
-from pymc_coresets.sampling.modes.search import NOTICEABLE, SAME, find_modes, log_mass
+from pymc_coresets.sampling.modes.search import NOTICEABLE, SAME, LocalMode, find_modes, log_mass
 from pymc_coresets.sampling.proposal import HeavyTailed, improve
 
 __all__ = ["FoundModes", "around_modes"]
 
-_LARGE = 150  # dimensions: all gradients together would cost more than the look that follows
-_MOST_DIMENSIONS = 50  # of a search: climbs take more gradients, and there are more directions
+_LARGE = 150  # dimensions: climbs and gradients of all rows would cost more than what follows
+_MOST_IMAGES = 24  # of other modes, where climbs begin
 _FOR_SDS = 100  # draws around each mode
 _IMAGE = 0.5  # standard deviations between a mode and the image of another
 _AS_HIGH = 0.1  # nats for each dimension: what the search for a mode leaves of its height
@@ -153,11 +153,10 @@ def around_modes(
         If there is no mode.
     """
     first = LaplaceApproximation.of(posteriors.posterior_of_some(start_size, key))
-    found, n_starts = [(first, 0)], 0
-    if posteriors.n_dims <= _MOST_DIMENSIONS:
-        starts = starting_points(first, rng=rng)
-        modes = find_modes(first, starts, error=_error_of_sample(posteriors, start_size, key))
-        found, n_starts = [(mode.around, mode.n_ended) for mode in modes], len(starts)
+    found, n_starts = [LocalMode.of(first)], 0
+    if posteriors.n_dims <= _LARGE:
+        error = _error_of_sample(posteriors, start_size, key)
+        found, n_starts = _search(found, starting_points(first, rng=rng), error)
     full = posteriors.full_density
     polished = list(_polished(posteriors, found, start_size, key, full))
     if len(polished) > 1:
@@ -174,6 +173,20 @@ def around_modes(
         images=_images(polished, first.space),
         n_gradients=full.n_gradients,
     )
+
+
+def _search(
+    known: Sequence[LocalMode],
+    starts: np.ndarray,
+    error: Callable[[np.ndarray, np.ndarray], float],
+) -> tuple[list[LocalMode], int]:
+    """Look for modes of a sample, and for images of those that were found."""
+    found = find_modes(known, starts, error=error)
+    if len(found) == len(known):
+        return found, len(starts)
+    others = [starts_at_images(mode.around) for mode in found[len(known) :]]
+    more = np.concatenate(others)[:_MOST_IMAGES]
+    return find_modes(found, more, error=error), len(starts) + len(more)
 
 
 def _error_of_sample(
@@ -200,21 +213,21 @@ def _error_of_sample(
 
 def _polished(
     posteriors: Posteriors,
-    found: Sequence[tuple[LaplaceApproximation, int]],
+    found: Sequence[LocalMode],
     start_size: int,
     key: int,
     full: FullDensity,
 ) -> Iterator[_Weighed]:
     """Follow the modes of a sample to those of all rows; at least one, or none is there."""
     refused = None
-    for start, n_ended in found:
+    for local in found:
         try:
-            around = _on_all_rows(posteriors, start, start_size, key, full)
+            around = _on_all_rows(posteriors, local.around, start_size, key, full)
         except SamplingError as error:
             _log.info("No mode of all rows is near one of a sample: %s", error)
             refused = error
         else:
-            yield _Weighed(around, 0.0, n_ended)
+            yield _Weighed(around, 0.0, local.n_ended)
     if refused is not None and len(found) == 1:
         raise refused
 

@@ -1,7 +1,8 @@
 """Other modes of a posterior: looked for from many starts, on a sample of the rows."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -16,8 +17,7 @@ SAME = 2.0  #: Standard deviations between points of the same mode.
 NOTICEABLE = 0.01  #: Share of the posterior's mass from which on a mode is reported.
 
 _STEPS = 100  # of a climb
-
-_NEAR, _BELOW = 2.0, 4.0  # standard deviations for each root of D, nats for each dimension
+_BELOW = 4.0  # nats below a mode where a climb has come close to it
 _DIP = 3.0  # nats between two modes that chains cross
 _POINTS = 8  # of a path between two modes
 _RELAXING = 15  # steps for each of them
@@ -44,6 +44,11 @@ class LocalMode:
     height: float
     n_ended: int
 
+    @classmethod
+    def of(cls, around: LaplaceApproximation, n_ended: int = 0) -> Self:
+        """Add the log-density to a mode."""
+        return cls(around, around.space.logp_and_gradient(around.mode)[0], n_ended)
+
 
 def log_mass(height: float, factor: np.ndarray) -> float:
     """Return the log of the mass of a mode by Laplace's approximation, up to a constant.
@@ -64,20 +69,20 @@ def log_mass(height: float, factor: np.ndarray) -> float:
 
 
 def find_modes(
-    first: LaplaceApproximation,
+    known: Sequence[LocalMode],
     starts: np.ndarray,
     *,
     error: Callable[[np.ndarray, np.ndarray], float],
 ) -> list[LocalMode]:
     """Look for modes of a density from many starts.
 
-    Climbs in the coordinates of a mode that is known, and stops early near any mode that was found
-    already.  Modes between which the density hardly dips are one.
+    Climbs in the coordinates of the first mode that is known, and stops early near any of them.
+    Modes between which the density hardly dips are one.
 
     Parameters
     ----------
-    first : LaplaceApproximation
-        A mode that is known, with the density of the sample.
+    known : sequence of LocalMode
+        Modes of the density of a sample, at least one.
     starts : ndarray of shape (n_starts, n_dims)
         Where the density is finite.
     error : callable
@@ -87,7 +92,7 @@ def find_modes(
     Returns
     -------
     list of LocalMode
-        First the one that was known, then others whose mass may be noticeable.
+        First those that were known, then others whose mass may be noticeable.
 
     Examples
     --------
@@ -96,12 +101,12 @@ def find_modes(
     >>> with pm.Model() as model:
     ...     m = pm.Mixture("m", [0.5, 0.5], pm.Normal.dist([-4.0, 4.0], 1.0))
     >>> space = Unconstrained(model)
-    >>> first = LaplaceApproximation.of(space, np.array([3.0]))
-    >>> found = find_modes(first, np.array([[-5.0], [2.0]]), error=lambda x, y: 0.0)
+    >>> first = LocalMode.of(LaplaceApproximation.of(space, np.array([3.0])))
+    >>> found = find_modes([first], np.array([[-5.0], [2.0]]), error=lambda x, y: 0.0)
     >>> [mode.around.mode.round(3) for mode in found]
     [array([4.]), array([-4.])]
     """
-    known = [LocalMode(first, first.space.logp_and_gradient(first.mode)[0], 0)]
+    known, first = list(known), known[0].around
     ends: list[tuple[float, np.ndarray]] = []
     for start in starts:
         end = _climbed(first, start, known)
@@ -134,25 +139,23 @@ def _with_end(
         found = LaplaceApproximation.of(known[0].around.space, x, n_gradients=_ON_RIDGES)
     except SamplingError:  # a point where the climb stopped
         return known
-    height = found.space.logp_and_gradient(found.mode)[0]
     for number, mode in enumerate(known):
         if not apart(mode.around, found):
             return _counted(known, number)
-    return [*known, LocalMode(found, height, 1)]
+    return [*known, LocalMode.of(found, 1)]
 
 
 def _counted(known: list[LocalMode], number: int) -> list[LocalMode]:
     mode = known[number]
-    more = LocalMode(mode.around, mode.height, mode.n_ended + 1)
+    more = replace(mode, n_ended=mode.n_ended + 1)
     return [*known[:number], more, *known[number + 1 :]]
 
 
 def _arrived(known: Sequence[LocalMode], height: float, x: np.ndarray) -> int | None:
     """Return the number of the mode that a point is close to, in distance and in height."""
     for number, mode in enumerate(known):
-        z = mode.around.factor.T @ (x - mode.around.mode)
-        near = z @ z < _NEAR**2 * len(x)
-        if near and height > mode.height - _BELOW * len(x):
+        distance = np.linalg.norm(mode.around.factor.T @ (x - mode.around.mode))
+        if distance < SAME and height > mode.height - _BELOW:
             return number
     return None
 

@@ -302,7 +302,7 @@ def _stored_certificate(text: str) -> Certificate | None:
     modes = numbers.pop("modes", None)
     if not all(isinstance(value, int | float) for value in numbers.values()):
         raise TypeError("its certificate has entries that are no numbers")
-    return Certificate(**numbers, modes=None if modes is None else SeenModes(**modes))
+    return Certificate(**numbers, modes=None if modes is None else SeenModes.stored(modes))
 
 
 def _check_rows(indices: np.ndarray, weights: np.ndarray) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import xarray as xr
@@ -71,6 +71,27 @@ class SeenModes:
         if self.n_modes == 1 or self.shares is None:
             return found
         return f"{found}, {self.n_modes - len(self.unseen)} visited"
+
+    @classmethod
+    def stored(cls, fields: Mapping[str, Any]) -> Self:
+        """Put together again what was written as JSON.
+
+        Raises
+        ------
+        KeyError, ValueError, TypeError
+            If something is missing or malformed.
+        """
+        shares = fields["shares"]
+        found = cls(
+            n_starts=int(fields["n_starts"]),
+            mass=tuple(map(float, fields["mass"])),
+            places=tuple(map(str, fields["places"])),
+            images=tuple(map(str, fields["images"])),
+            shares=None if shares is None else tuple(map(float, shares)),
+        )
+        if {len(found.places), len(found.images), len(shares or found.mass)} != {found.n_modes}:
+            raise ValueError("the modes of its certificate do not match")
+        return found
 
     def listed(self, numbers: Sequence[int]) -> str:
         """Say where some of the modes are, and how much of the mass they hold."""

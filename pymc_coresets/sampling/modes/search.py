@@ -136,18 +136,23 @@ def _with_end(
     if len(known) >= _MOST or (behind > 0 and behind > _ERRORS * error(highest.around.mode, x)):
         return known
     try:
-        found = LaplaceApproximation.of(known[0].around.space, x, n_gradients=_ON_RIDGES)
+        around = LaplaceApproximation.of(known[0].around.space, x, n_gradients=_ON_RIDGES)
     except SamplingError:  # a point where the climb stopped
         return known
+    found = LocalMode.of(around, 1)
     for number, mode in enumerate(known):
-        if not apart(mode.around, found):
-            return _counted(known, number)
-    return [*known, LocalMode.of(found, 1)]
+        if not apart(mode.around, around):
+            return _counted(known, number, found)
+    return [*known, found]
 
 
-def _counted(known: list[LocalMode], number: int) -> list[LocalMode]:
+def _counted(
+    known: list[LocalMode], number: int, found: LocalMode | None = None
+) -> list[LocalMode]:
+    """Count one more start that ended at a mode, whose highest point may be `found`."""
     mode = known[number]
-    more = replace(mode, n_ended=mode.n_ended + 1)
+    higher = mode if found is None or found.height <= mode.height else found
+    more = replace(higher, n_ended=mode.n_ended + 1)
     return [*known[:number], more, *known[number + 1 :]]
 
 

@@ -1,0 +1,264 @@
+"""The search for other modes, mixtures around them, and what checks say of them."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from scipy import stats
+from scipy.special import softmax
+
+from pymc_coresets import Coreset, CoresetWarning, build_coreset
+from pymc_coresets.diagnostics.judging import Certificate, Check
+from pymc_coresets.diagnostics.known_modes import Modes
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.sampling.modes.beginnings import images
+from pymc_coresets.sampling.modes.mixtures import LaplaceMixture, Mixture
+from pymc_coresets.sampling.modes.search import LocalMode, apart, find_modes, log_mass
+from pymc_coresets.sampling.proposal import HeavyTailed
+
+
+def space_of(logp_and_gradient, n_dims):
+    """A density without any model."""
+    return SimpleNamespace(
+        model=SimpleNamespace(discrete_value_vars=[]),
+        start=np.zeros(n_dims),
+        n_dims=n_dims,
+        logp_and_gradient=lambda x: tuple(map(np.asarray, logp_and_gradient(np.asarray(x)))),
+    )
+
+
+def normals(weights, centres, sds):
+    """A mixture of normal distributions in one dimension."""
+
+    def logp_and_gradient(x):
+        z = (x[0] - centres) / sds
+        logs = np.log(weights / sds) - z**2 / 2
+        return np.logaddexp.reduce(logs), -np.sum(softmax(logs) * z / sds, keepdims=True)
+
+    return space_of(logp_and_gradient, 1)
+
+
+def looked_for(space, begin, starts, error=0.0):
+    first = LocalMode.of(LaplaceApproximation.of(space, np.atleast_1d(begin)))
+    return find_modes([first], np.array(starts, dtype=float), error=lambda one, other: error)
+
+
+TWO = normals(np.array([0.8, 0.2]), np.array([-5.0, 6.0]), np.array([1.0, 0.3]))
+
+
+def test_both_modes_are_found_with_their_masses_and_the_starts_that_ended_there():
+    found = looked_for(TWO, -4.0, [[-7.0], [-3.0], [5.0], [7.5], [-30.0], [6.2]])
+    np.testing.assert_allclose([m.around.mode[0] for m in found], [-5.0, 6.0], atol=1e-3)
+    assert [m.n_ended for m in found] == [3, 3]
+    masses = softmax([log_mass(m.height, m.around.factor) for m in found])
+    np.testing.assert_allclose(masses, [0.8, 0.2], atol=1e-3)
+
+
+@pytest.mark.parametrize(("error", "kept"), [(0.0, 1), (3.0, 1), (10.0, 2)])
+def test_a_much_lower_mode_is_kept_only_where_the_sample_cannot_tell(error, kept):
+    low = normals(np.array([1.0, np.exp(-40.0)]), np.array([-5.0, 15.0]), np.ones(2))
+    assert len(looked_for(low, -5.0, [[15.1]], error)) == kept
+
+
+def test_a_higher_mode_than_the_first_is_found():
+    high = normals(np.array([np.exp(-40.0), 1.0]), np.array([-5.0, 15.0]), np.ones(2))
+    assert [m.height.round() for m in looked_for(high, -5.0, [[15.1]])] == [-40, 0]
+
+
+def test_of_two_modes_that_are_one_the_higher_is_kept():
+    shoulder = normals(np.array([np.exp(-40.0), 1.0]), np.array([-5.0, 6.0]), np.ones(2))
+    [found] = looked_for(shoulder, -5.0, [[6.1]])
+    assert found.around.mode.round(3) == 6.0
+
+
+def ridge(x):
+    """A ridge along xy = 1, on which log x has a standard deviation of 1 around 0."""
+    a, b = x
+    off, along = 300 * (a * b - 1), np.log(a)
+    if not a > 0:
+        return -np.inf, np.zeros(2)
+    return -((a * b - 1) ** 2) * 150 - along**2 / 2, np.array([-off * b - along / a, -off * a])
+
+
+def test_points_along_a_curved_ridge_are_one_mode():
+    """The straight way between them dips by some ninety nats."""
+    space = space_of(ridge, 2)
+    stopped = [LaplaceApproximation(space, np.array(x), 10 * np.eye(2)) for x in
+               ([0.5, 2.0], [2.5, 0.4])]  # fmt: skip
+    middle = (stopped[0].mode + stopped[1].mode) / 2
+    assert space.logp_and_gradient(middle)[0] < -90
+    assert not apart(*stopped)
+    assert len(looked_for(space, [1.1, 0.9], [[0.3, 3.0], [4.0, 0.2], [2.0, 1.0]])) == 1
+
+
+def test_the_two_branches_of_a_hyperbola_are_two_modes():
+    def both(x):
+        off = 100 * (x[0] * x[1] - 1.5)
+        return -(off**2) / 200 - x @ x / 2, -off * x[::-1] - x
+
+    found = looked_for(space_of(both, 2), [1.0, 1.3], [[-1.0, -1.0], [2.0, 1.0], [-3.0, 0.5]])
+    np.testing.assert_allclose(found[0].around.mode, -found[1].around.mode, atol=1e-3)
+    assert len(found) == 2
+
+
+def test_climbs_survive_where_the_density_is_no_number():
+    def half(x):
+        return (-(x[0] ** 2), -2 * x) if abs(x[0]) < 50 else (np.nan, x * np.nan)
+
+    assert [m.n_ended for m in looked_for(space_of(half, 1), 1.0, [[3.0], [49.9]])] == [2]
+
+
+def test_the_search_for_a_mode_goes_on_from_a_saddle():
+    """At the initial point of this model, the gradient is exactly zero."""
+    with pm.Model() as model:
+        a, b = pm.Normal("a"), pm.Normal("b")
+        pm.Potential("product", -50 * (a * b - 1.5) ** 2)
+    found = LaplaceApproximation.of(Unconstrained(model))
+    # The gradient vanishes at a = b = sqrt(1.5 - 1 / 100), or both negative.
+    np.testing.assert_allclose(found.mode**2, 1.49, rtol=1e-4)
+
+
+def test_images_of_matrices_and_vectors_of_the_same_axis():
+    values = {"w": np.arange(6.0).reshape(2, 3), "b": np.array([7.0, 8.0, 9.0])}
+    found = dict(images(values))
+    both = found["entries 0 and 2 of w, b exchanged"]
+    np.testing.assert_array_equal(both["w"], [[2, 1, 0], [5, 4, 3]])
+    np.testing.assert_array_equal(both["b"], [9, 8, 7])
+    flipped = found["sign of entry 1 of w, b"]
+    np.testing.assert_array_equal(flipped["w"], [[0, -1, 2], [3, -4, 5]])
+    np.testing.assert_array_equal(flipped["b"], [7, -8, 9])
+    np.testing.assert_array_equal(values["b"], [7, 8, 9])
+
+
+CENTRES, FACTORS = np.array([[-3.0, 0.0], [4.0, 1.0]]), np.array([np.eye(2), [[2, 0], [1, 3.0]]])
+
+
+def test_density_of_a_mixture_of_t_distributions():
+    parts = [HeavyTailed(c, f) for c, f in zip(CENTRES, FACTORS, strict=True)]
+    draws, logq = Mixture(parts, np.array([0.8, 0.2])).draw(1_000, rng=np.random.default_rng(1))
+    shares = [0.65, 0.35]  # half of it equally
+    exact = np.log(sum(
+        share * stats.multivariate_t(c, np.linalg.inv(f @ f.T), df=30).pdf(draws)
+        for share, c, f in zip(shares, CENTRES, FACTORS, strict=True)
+    ))  # fmt: skip
+    np.testing.assert_allclose(logq - logq[0], exact - exact[0], atol=1e-8)
+    assert np.count_nonzero(draws[:, 0] < 0.5) == pytest.approx(650, abs=5)
+    first = draws[:100, 0] < 0.5
+    assert 0 < first.sum() < 100  # in random order
+
+
+def test_a_mixture_of_laplace_approximations_is_that_of_the_density():
+    mixture = LaplaceMixture.of(TWO, [np.array([-4.0]), np.array([6.1]), np.array([5.9])])
+    np.testing.assert_allclose(mixture.masses, [0.8, 0.2], atol=1e-3)
+    x, logq = mixture._positions(500, np.random.default_rng(1))
+    exact = [TWO.logp_and_gradient(point)[0] for point in x]
+    np.testing.assert_allclose(logq - logq[0], exact - exact[0], atol=0.01)
+    assert np.count_nonzero(x > 0) == 100
+
+
+# -- what checks say -------------------------------------------------------------------------------
+
+
+def known(*centres, mass):
+    positions = xr.Dataset({"mu": ("mode", list(centres))})
+    sds = xr.full_like(positions, 0.5)
+    n_ended = np.ones(len(mass), dtype=np.int64)
+    images = ("",) * len(mass)
+    return Modes(positions=positions, sds=sds, mass=np.array(mass), n_ended=n_ended, n_starts=24,
+                 images=images)  # fmt: skip
+
+
+def certified(modes, draws):
+    return replace(Certificate.of(np.zeros(400)), modes=modes.seen_by({"mu": np.array(draws)}))
+
+
+def test_draws_that_miss_a_mode_are_doubtful():
+    missed = certified(known(1.0, -1.0, mass=[0.7, 0.3]), [0.9, 1.4, 0.5])
+    assert not missed.reliable
+    assert missed.verdict.startswith("Doubtful: the full posterior has 2 modes. These draws know ")
+    assert "at mu = -1 (0.3 of the mass)" in missed.verdict
+    assert "modes                2 from 24 starts, 1 visited" in repr(missed)
+
+
+@pytest.mark.parametrize("modes", [known(1.0, mass=[1.0]), known(1.0, -1.0, mass=[0.7, 0.3])])
+def test_draws_of_all_modes_are_reliable(modes):
+    found = certified(modes, [0.9, 1.4, -0.5] if len(modes) == 2 else [0.9])
+    assert found.reliable
+    assert found.verdict.startswith("Reliable: ")
+
+
+def test_modes_that_were_not_looked_for_are_said_to_be_unknown():
+    assert "not looked for" in repr(Certificate.of(np.zeros(400)))
+
+
+def test_chains_that_stay_in_one_mode_each_are_not_told_to_run_longer():
+    seen = known(1.0, -1.0, mass=[0.5, 0.5]).seen_by({"mu": np.array([1.0, -1.0])})
+    check = Check(**vars(Certificate.of(np.zeros(400))) | {"modes": seen}, rhat=2.0, ess_bulk=6.0,
+                  n_divergences=0)  # fmt: skip
+    assert not check.reliable
+    assert "2 modes" in check.verdict
+    assert "Sample longer" not in check.verdict
+
+
+# -- builds ----------------------------------------------------------------------------------------
+
+N = 3_000
+Y = np.random.default_rng(5).normal(2.0, 40.0, N)
+SHARES = np.array([0.4, 0.6])
+QUIET = {"progressbar": False, "quiet": True}
+
+
+@pytest.fixture(scope="module")
+def built():
+    """A mean with a prior of two modes, and data that decide between them only half."""
+    with pm.Model() as model:
+        mu = pm.Mixture("mu", SHARES, pm.Normal.dist([-3.0, 3.0], 0.3))
+        pm.Normal("y", mu, 400.0, observed=Y)
+    with pytest.warns(CoresetWarning, match="has 2 modes: at mu = "):
+        return build_coreset(model, random_seed=1, progressbar=False)
+
+
+def right_share():
+    """The exact probability of a positive mean, by integration."""
+    grid = np.linspace(-8, 8, 4_001)
+    prior = (SHARES * stats.norm.pdf(grid[:, None], [-3.0, 3.0], 0.3)).sum(axis=1)
+    posterior = prior * np.exp(-((grid - Y.mean()) ** 2) * N / 2 / 400.0**2)
+    return posterior[grid > 0].sum() / posterior.sum()
+
+
+def test_a_build_finds_both_modes_and_their_masses(built):
+    order = np.argsort(built.modes.positions["mu"].to_numpy())
+    assert len(built.modes) == 2
+    assert built.modes.mass[order[1]] == pytest.approx(right_share(), abs=0.01)
+    np.testing.assert_allclose(built.modes.sds["mu"], 0.3, rtol=0.3)  # of 100 draws
+    assert built.modes.n_ended.sum() <= built.modes.n_starts
+
+
+def test_the_coreset_and_the_importance_draws_know_both(built):
+    assert built.certificate.reliable
+    assert built.certificate.modes.words.endswith(", 2 visited")
+    draws = built.importance_draws(random_seed=1)["posterior"]["mu"].to_numpy().ravel()
+    error = 4 * np.sqrt(0.25 / 500)  # at least 500 effective draws of 1 000
+    assert (draws > 0).mean() == pytest.approx(right_share(), abs=error)
+
+
+def test_chains_begin_in_both_and_a_check_says_what_they_know(built):
+    idata = built.sample(draws=60, tune=60, chains=2, cores=1, random_seed=1, **QUIET)
+    both = built.check(idata, draws=60)
+    assert both.modes.unseen == []
+    assert not both.converged
+    one = idata["posterior"].isel(chain=[0]).to_dataset()
+    tree = xr.DataTree.from_dict({"posterior": xr.concat([one, one], "chain")})
+    assert len(built.check(tree, draws=60).modes.unseen) == 1
+
+
+def test_files_keep_the_modes(built, tmp_path):
+    built.to_netcdf(tmp_path / "coreset.nc")
+    read = Coreset.from_netcdf(tmp_path / "coreset.nc", built.full_model)
+    assert repr(read.modes) == repr(built.modes)
+    xr.testing.assert_identical(read.modes.sds, built.modes.sds)
+    assert read.certificate == built.certificate

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pymc_coresets.coreset import Coreset
     from pymc_coresets.diagnostics.comparison import Comparison, compare
     from pymc_coresets.diagnostics.judging import ApproximationCheck, Certificate, Check
+    from pymc_coresets.diagnostics.known_modes import Modes, SeenModes
     from pymc_coresets.diagnostics.opinion import SecondOpinion
     from pymc_coresets.diagnostics.plots import plot_comparison, plot_history, plot_weights
     from pymc_coresets.exceptions import (
@@ -70,6 +71,7 @@ __all__ = [
     "InvalidOptionError",
     "Jax",
     "Laplace",
+    "Modes",
     "NoBlocks",
     "Pathfinder",
     "PolynomialCheck",
@@ -81,6 +83,7 @@ __all__ = [
     "RowSource",
     "SamplingError",
     "SecondOpinion",
+    "SeenModes",
     "Sensitivity",
     "SparseVI",
     "Subsample",
@@ -123,6 +126,7 @@ _HOMES = {
     "InvalidOptionError": "exceptions",
     "Jax": "potentials.backends.choice",
     "Laplace": "sampling.weighting",
+    "Modes": "diagnostics.known_modes",
     "NoBlocks": "reading.blocks.structure",
     "Pathfinder": "sampling.weighting",
     "PolynomialCheck": "glm.polynomial.judgement",
@@ -133,6 +137,7 @@ _HOMES = {
     "RiemannianPursuit": "methods.riemannian",
     "RowSource": "rows.chunks",
     "SamplingError": "exceptions",
+    "SeenModes": "diagnostics.known_modes",
     "SecondOpinion": "diagnostics.opinion",
     "Sensitivity": "glm.logistic.sensitivity",
     "SparseVI": "methods.sparse_vi",

@@ -1,0 +1,114 @@
+"""Posteriors of several modes, where they are known; and no false alarm where there is one."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+from benchmarks.reliability import MODELS
+from pymc_coresets import CoresetWarning, build_coreset, open_rows
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.sampling.sampler import CoresetSampler
+
+pytestmark = pytest.mark.slow
+
+RNG = np.random.default_rng(17)
+X, TIMES = RNG.normal(size=5_000), RNG.uniform(0, 10, 5_000)
+PRODUCT = 1.5 * X + RNG.normal(size=5_000)
+WAVE = np.sin(3.3 * TIMES) + 0.5 * RNG.normal(size=5_000)
+RIGHT = 10.0 + 0.5 * RNG.normal(size=2_000)
+CLUSTERS = np.concatenate([-RIGHT, RIGHT])  # which say nothing of the sign
+QUIET = {"random_seed": 1, "progressbar": False}
+
+
+def grouped(centres):
+    rng = np.random.default_rng(18)
+    return rng.normal(rng.choice(centres, size=9_000), 1.0)
+
+
+def components(n_components):
+    y = grouped([-2.0, 2.0, 6.0][:n_components])
+    with pm.Model() as model:
+        begin = np.linspace(-1.0, 1.0, n_components)
+        mu = pm.Normal("mu", 0, 5, shape=n_components, initval=begin)
+        w = pm.Dirichlet("w", np.ones(n_components))
+        pm.Mixture("y", w, pm.Normal.dist(mu, 1.0, shape=(n_components,)), observed=y)
+    return model
+
+
+def built(model, **options):
+    with pytest.warns(CoresetWarning, match="modes: at"):
+        return build_coreset(model, **QUIET | options)
+
+
+@pytest.mark.filterwarnings("ignore:1 rows for 2 free dimensions")
+def test_a_product_may_change_both_signs():
+    with pm.Model() as model:
+        a, b = pm.Normal("a"), pm.Normal("b")
+        pm.Normal("y", a * b * X, 1.0, observed=PRODUCT)
+    coreset = built(model)
+    np.testing.assert_allclose(coreset.modes.mass, 0.5, atol=0.01)
+    assert coreset.modes.images[0] == ""
+    assert set(coreset.modes.images[1].rpartition("sign of ")[2].split(", ")) == {"a", "b"}
+    assert coreset.certificate.modes.unseen == []
+    draws = coreset.importance_draws(random_seed=1)["posterior"]
+    error = 4 * 0.5 / draws.attrs["psis_ess"] ** 0.5
+    assert (draws["a"] > 0).mean() == pytest.approx(0.5, abs=error)
+
+
+@pytest.mark.parametrize(("n_components", "n_modes"), [(2, 2), (3, 6)])
+def test_components_change_places(n_components, n_modes):
+    coreset = built(components(n_components))
+    assert len(coreset.modes) == n_modes
+    np.testing.assert_allclose(coreset.modes.mass, 1 / n_modes, atol=0.01)
+    assert all("of mu, w exchanged" in image for image in coreset.modes.images[1:])
+    assert coreset.certificate.reliable
+
+
+def test_components_change_places_in_rows_of_chunks():
+    y = grouped([-2.0, 2.0])
+    with pm.Model() as model:
+        seen = pm.Data("seen", y[:100])
+        mu = pm.Normal("mu", 0, 5, shape=2, initval=[-1.0, 1.0])
+        w = pm.Dirichlet("w", np.ones(2))
+        pm.Mixture("y", w, pm.Normal.dist(mu, 1.0, shape=(2,)), observed=seen)
+    coreset = built(model, rows=open_rows({"seen": y}))
+    np.testing.assert_allclose(coreset.modes.mass, 0.5, atol=0.01)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_frequency_is_found_from_an_initial_point_that_leads_elsewhere(seed):
+    with pm.Model() as model:
+        w, s = pm.Uniform("w", 0, 10), pm.HalfNormal("s")
+        pm.Normal("y", pm.math.sin(w * TIMES), s, observed=WAVE)
+    coreset = build_coreset(model, **QUIET | {"random_seed": seed})
+    assert coreset.modes.positions["w"].values == pytest.approx([3.3], abs=0.01)
+    assert coreset.certificate.reliable
+
+
+def test_two_clusters_far_from_each_other():
+    """The mass on either side, by integration: Cauchy errors leave a mode at each cluster."""
+    with pm.Model() as model:
+        pm.StudentT("y", nu=1, mu=pm.Normal("mu", 10, 20), sigma=1.0, observed=CLUSTERS)
+    grid = np.concatenate([np.linspace(-11, -9, 2_001), np.linspace(9, 11, 2_001)])
+    logp = stats.norm.logpdf(grid, 10, 20)
+    logp += [stats.cauchy.logpdf(CLUSTERS, at, 1.0).sum() for at in grid]
+    density = np.exp(logp - logp.max())
+    right = density[grid > 0].sum() / density.sum()
+    assert 0.6 < right < 0.65
+    modes = built(model).modes
+    found = modes.mass[modes.positions["mu"].to_numpy() > 0].sum()
+    assert found == pytest.approx(right, abs=0.01)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_false_alarm(name):
+    with pm.Model() as model:
+        MODELS[name](np.random.default_rng(3), 20_000)
+    sampler = CoresetSampler(LogLikelihood(find_observations(model)))
+    size = max(1_000, 50 * sampler.n_dims)
+    found = sampler.proposal(100, start_size=size, rng=np.random.default_rng(1))
+    # Kinks leave no curvature to begin with, and a funnel has no mode.
+    assert (found is None) == (name in {"quantiles", "a funnel"})
+    assert found is None or len(found.modes) == 1

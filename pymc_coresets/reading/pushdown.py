@@ -38,7 +38,12 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading import checks
 from pymc_coresets.reading.folding import Known, Step, build_planned, describe, vectorised_loop
-from pymc_coresets.reading.indexing import aligned_index, indexed_axis, joined_piece
+from pymc_coresets.reading.indexing import (
+    aligned_index,
+    indexed_axis,
+    joined_piece,
+    without_merged_axes,
+)
 from pymc_coresets.reading.linear.convolutions import lagged_product
 from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
 from pymc_coresets.reading.sums.recursions import Stop
@@ -233,9 +238,9 @@ class Pushdown(Known):
         axes = input_axes(node.op, node, axis)
         if axes is not None:
             return self._descend(key, node, axes)
-        inlined = self._written_otherwise(node)
-        if inlined is not None:
-            inner = _key(inlined[node.outputs.index(variable)], axis, rows)
+        other = self._written_otherwise(node)
+        if other is not None:
+            inner = _key(other[node.outputs.index(variable)], axis, rows)
             return Step((inner,), lambda built: built[0])
         self.unselected.append(describe(variable))
         self.stops.append((variable, axis))
@@ -344,8 +349,8 @@ class Pushdown(Known):
         axes = input_axes(node.op, node, axis)
         if axes is not None:
             return [(v, a) for v, a in zip(node.inputs, axes, strict=True) if a is not None]
-        inlined = self._written_otherwise(node)
-        return [] if inlined is None else [(inlined[node.outputs.index(variable)], axis)]
+        other = self._written_otherwise(node)
+        return [] if other is None else [(other[node.outputs.index(variable)], axis)]
 
     def _written_otherwise(self, node: Apply) -> list[Variable] | None:
         """Write an operation without a rule by others that have one."""
@@ -354,7 +359,8 @@ class Pushdown(Known):
         if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
             inlined: list[Variable] = inline_ofg_node(node)
             return inlined
-        return lagged_product(node, self.depends)
+        product = without_merged_axes(node, self.depends)
+        return lagged_product(node, self.depends) if product is None else [product]
 
     def _plan_aligned(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow ``x[arange(n), k]``: row n of the result needs row n of x."""

@@ -43,7 +43,7 @@ from pytensor.scalar import (
     Sub,
     TrueDiv,
 )
-from pytensor.scalar.basic import Composite, ScalarOp, upgrade_to_float
+from pytensor.scalar.basic import Cast, Composite, ScalarOp, upgrade_to_float
 from pytensor.scalar.math import Log1mexp
 from pytensor.scan.op import Scan
 from pytensor.sparse.math import Dot as SparseDot
@@ -93,6 +93,7 @@ __all__ = [
     "Blockwise",
     "BlockwiseWithCoreShape",
     "CAReduce",
+    "Cast",
     "CheckAndRaise",
     "Composite",
     "Constant",

@@ -30,7 +30,7 @@ from pymc_coresets.compat.pytensor_api import (
     rewrite_graph,
 )
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import evaluate, widened
 from pymc_coresets.reading.selection_rules import rebuild
 
 _FEW = 10  # entries: more than an array has dimensions
@@ -47,6 +47,9 @@ __all__ = [
 def parameter_inputs(model: pm.Model) -> dict[str, TensorVariable]:
     """Create an input of known shape for each free variable, on its constrained scale.
 
+    Those of real variables are float64, whatever PyTensor's ``floatX`` was for the model: sums over
+    rows and differences of gradients need the digits.
+
     Examples
     --------
     >>> import pymc as pm
@@ -59,8 +62,13 @@ def parameter_inputs(model: pm.Model) -> dict[str, TensorVariable]:
     parameters = {}
     for rv in model.free_RVs:
         shape = tuple(int(n) for n in shapes[rv.name])
-        parameters[rv.name] = TensorType(rv.type.dtype, shape=shape)(name=rv.name)
+        parameters[rv.name] = TensorType(_in_double(rv), shape=shape)(name=rv.name)
     return parameters
+
+
+def _in_double(variable: Variable) -> str:
+    dtype: str = variable.type.dtype
+    return "float64" if dtype.startswith("float") else dtype
 
 
 def plain_graphs(
@@ -178,7 +186,7 @@ def unconstrained_graphs(model: pm.Model, summarised: Collection[str]) -> Uncons
     for value in model.value_vars:
         name = model.values_to_rvs[value].name
         shape = tuple(int(n) for n in shapes[value.name])
-        inputs[name] = TensorType(value.type.dtype, shape=shape)(name=name)
+        inputs[name] = TensorType(_in_double(value), shape=shape)(name=name)
         replaced[value] = _like(value, inputs[name])
     kept = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in summarised]
     graphs = [*model.replace_rvs_by_values(model.free_RVs), *model.logp(vars=kept, sum=False)]
@@ -230,8 +238,10 @@ def _with_constant_data(
         _as_tensor_in(graphs, v): row_inputs[str(v.name)] for v in shared if v not in constants
     }
     known_types: dict[Variable, Variable] = inputs | constants | of_rows
+    wider = any(new.type.dtype != old.type.dtype for old, new in inputs.items())
     try:
-        known = clone_replace(list(graphs), known_types, rebuild_strict=False)
+        wide = widened(graphs, inputs) if wider else list(graphs)
+        known = clone_replace(wide, known_types, rebuild_strict=False)
     except ValueError as error:
         shapes = {v.name: tuple(constant.type.shape) for v, constant in known_types.items()}
         raise InvalidDataError(

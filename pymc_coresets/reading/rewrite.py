@@ -348,7 +348,8 @@ class _Rewrite:
         replacements: dict[Variable, Variable] = {self.obs.n_rows: self.weights.shape[0]}
         for name, variable in self.obs.parameters.items():
             free = self.by_name[name]
-            replacements[variable] = free.values if isinstance(free, XTensorVariable) else free
+            plain = free.values if isinstance(free, XTensorVariable) else free
+            replacements[variable] = plain.astype(variable.type.dtype)
         linked = {number: name for name, number in self.containers.items()}
         for i, row in enumerate(self.obs.rows):
             shared = selected_data.get(linked.get(i, ""))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pymc as pm
@@ -11,9 +11,16 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_coresets.compat.pymc_api import DictToArrayBijection, RaveledVars
-from pymc_coresets.compat.pytensor_api import Mode, TensorVariable, Variable, clone_replace
+from pymc_coresets.compat.pytensor_api import (
+    Mode,
+    TensorVariable,
+    Variable,
+    XTensorVariable,
+    as_xtensor,
+    clone_replace,
+)
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import plain_mode
+from pymc_coresets.reading.folding import plain_mode, widened
 
 __all__ = ["Unconstrained"]
 
@@ -73,23 +80,29 @@ class Unconstrained:
         return values
 
     def parts(self, x: TensorVariable) -> dict[Variable, Variable]:
-        """Return the graph of each value variable as a function of that of a vector `x`, (D,)."""
+        """Return the graph of each value variable as a function of that of a vector `x`, (D,).
+
+        Real ones stay float64, whatever they are in the model.
+        """
         parts: dict[Variable, Variable] = {}
         start = 0
         pairs = zip(self.model.value_vars, self._start.point_map_info, strict=True)
         for variable, (_, shape, size, dtype) in pairs:
-            parts[variable] = x[start : start + size].reshape(shape).astype(dtype)
+            part = x[start : start + size].reshape(shape)
+            part = part if dtype.kind == "f" else part.astype(dtype)
+            labelled = isinstance(variable, XTensorVariable)
+            parts[variable] = as_xtensor(part, dims=variable.type.dims) if labelled else part
             start += size
         return parts
 
     def raveled(self, x: np.ndarray) -> RaveledVars:
         """Return the vector `x`, of shape (D,), in the form that PyMC's step methods take."""
-        return self._start._replace(data=x)
+        return self._start._replace(data=x.astype(self._start.data.dtype, copy=False))
 
     @cached_property
     def logp_and_gradient(self) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         """The log-density of the model (Jacobian included) and its gradient at a vector x."""
-        density = self.density
+        density = self.density if self._is_double else self._density_in_double
 
         def logp_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
             logp, gradient = density(x)
@@ -105,13 +118,36 @@ class Unconstrained:
         other.__dict__["logp_and_gradient"] = logp_and_gradient
         return other
 
+    def starting_at(self, x: np.ndarray) -> "Unconstrained":
+        """Return the same space with the point `x`, of shape (D,), as its start."""
+        other = copy(self)
+        other.__dict__["_start"] = self.raveled(x)
+        return other
+
     def gradients(self, points: np.ndarray) -> np.ndarray:
         """Return the gradients at points (n_points, D), in the same shape."""
         return np.stack([self.logp_and_gradient(x)[1] for x in points])
 
+    @property
+    def _is_double(self) -> bool:
+        return all(v.type.dtype != "float32" for v in self.model.value_vars)
+
+    @cached_property
+    def _density_in_double(self) -> Callable[..., Sequence[np.ndarray]]:
+        """The density at a vector of float64 where PyTensor's `floatX` makes that of PyMC float32.
+
+        What a search for a mode or differences of gradients need is lost in single precision.
+        """
+        x = pt.vector("x", dtype="float64")
+        [logp] = widened([self.model.logp()], self.parts(x))
+        function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
+            [x], [logp, cast(Variable, pt.grad(logp, x))], mode=self._mode
+        )
+        return function
+
     @cached_property
     def density(self) -> Any:  # noqa: ANN401
-        """The same function, compiled, in the form that PyMC's step methods take."""
+        """That of PyMC, compiled, in the form that PyMC's step methods take."""
         function = self.model.logp_dlogp_function(ravel_inputs=True, mode=self._mode)
         function.set_extra_values({})
         function.trust_input = True

@@ -7,9 +7,10 @@ from typing import NamedTuple, Protocol, Self, cast
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_coresets.compat.pytensor_api import Variable, clone_replace
+from pymc_coresets.compat.pytensor_api import Variable
 from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.kernel import Kernel
+from pymc_coresets.reading.folding import widened
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
@@ -168,9 +169,9 @@ def gradient_kernel(
     rows : sequence of (int, int, Variable)
         The arrays of rows in it: their numbers, and along which axis they have the rows.
     """
-    x = pt.vector("x")
+    x = pt.vector("x", dtype="float64")
     inputs = {v: v.type() for v in (weights, *(v for _, _, v in rows))}
-    [logp] = clone_replace([potential], space.parts(x) | inputs)
+    [logp] = widened([potential], space.parts(x) | inputs)
     gradient = cast(Variable, pt.grad(logp, x))
     axes = {number: axis for number, axis, _ in rows}
     return Kernel([x], list(inputs.values()), [logp, gradient], axes)

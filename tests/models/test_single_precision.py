@@ -1,0 +1,68 @@
+"""Models that were written while PyTensor's `floatX` was float32: a process of their own each."""
+
+import os
+import subprocess
+import sys
+
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose
+
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.reading.folding import widened
+
+_PROGRAM = """
+import numpy as np, pymc as pm, pytensor
+from pymc_coresets import build_coreset
+
+assert pytensor.config.floatX == "float32"
+rng = np.random.default_rng(1)
+x = rng.normal(size=4_000)
+y = rng.normal(1_000 + 2 * x)
+with pm.Model() as model:
+    slope, intercept = pm.Normal("slope", 0, 5), pm.Normal("intercept", 0, 1_000)
+    sigma = pm.HalfNormal("sigma")
+    pm.Normal("y", intercept + slope * pm.Data("x", x), sigma, observed=y)
+coreset = build_coreset(model, random_seed=1, progressbar=False)
+assert coreset.model["slope"].dtype == "float32"
+assert coreset.objective < 0.01, coreset
+options = {"draws": 100, "tune": 200, "chains": 2, "cores": 1, "progressbar": False}
+idata = coreset.sample(random_seed=1, compute_convergence_checks=False, **options)
+check = coreset.check(idata)
+assert check.kl < 0.02, check
+exact = coreset.importance_draws(random_seed=1)["posterior"]["slope"]
+sd, [slope, _] = 1 / np.sqrt(np.square(x - x.mean()).sum()), np.polyfit(x, y, 1)
+assert abs(exact.mean() - slope) < 0.3 * sd
+assert 0.8 < exact.std() / sd < 1.25
+assert abs(idata["posterior"]["slope"].mean() - slope) < sd
+assert coreset.loo(idata, random_seed=1).elpd < -4_000
+assert coreset.predict(idata, random_seed=1, progressbar=False)["posterior_predictive"]["y"].size
+coreset.reweight(idata, random_seed=1)
+"""
+
+
+@pytest.mark.slow
+def test_everything_is_computed_in_double_precision():
+    """In single precision the sum over rows alone is off by a tenth of a nat."""
+    environment = {**os.environ, "PYTENSOR_FLAGS": "floatX=float32"}
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", _PROGRAM]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3_000:]
+
+
+def test_graphs_are_made_anew_with_casts_and_symbolic_operations():
+    single, double = pt.vector("x", dtype="float32"), pt.vector("x", dtype="float64")
+    log_sum = pt.logsumexp(pt.cast(single**2, "float32"))
+    first = pt.set_subtensor(pt.zeros(2, dtype="float32")[0], single.sum())
+    parts = pt.stack([log_sum, first.sum(), pt.cast(single.shape[0], "float32")])
+    [wide] = widened([parts], {single: double})
+    found = pytensor.function([double], wide, mode="FAST_COMPILE")([1e-9, 1.0])
+    assert_allclose(found, [1.3132616875182228, 1 + 1e-9, 2], rtol=1e-14)
+
+
+def test_a_loop_of_single_precision_is_refused():
+    x = pt.vector("x", dtype="float32")
+    total = pytensor.scan(lambda a, b: a + b, x, x[0], return_updates=False)[-1]
+    with pytest.raises(UnsupportedModelError, match="floatX = 'float64' before you write"):
+        widened([total], {x: pt.vector("x", dtype="float64")})

@@ -118,12 +118,6 @@ class Unconstrained:
         other.__dict__["logp_and_gradient"] = logp_and_gradient
         return other
 
-    def starting_at(self, x: np.ndarray) -> "Unconstrained":
-        """Return the same space with the point `x`, of shape (D,), as its start."""
-        other = copy(self)
-        other.__dict__["_start"] = self.raveled(x)
-        return other
-
     def gradients(self, points: np.ndarray) -> np.ndarray:
         """Return the gradients at points (n_points, D), in the same shape."""
         return np.stack([self.logp_and_gradient(x)[1] for x in points])

@@ -7,14 +7,14 @@ from typing import Self
 import numpy as np
 import pymc as pm
 from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh, solve_triangular
-from scipy.optimize import minimize
+from scipy.optimize import OptimizeResult, minimize
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = ["LaplaceApproximation", "laplace_draws"]
+__all__ = ["Guarded", "LaplaceApproximation", "descend", "laplace_draws"]
 
 _REMEDY = "use weighting='subsample', which samples instead."
 _POLISHING_STEPS = 50
@@ -26,6 +26,10 @@ _ROUGH_STEP = 1e-4  # in units of the unconstrained space, for a first guess of 
 _MOST_KINKS, _KINK = 20, 0.25  # a scale further, a smooth curvature is no such part of itself
 _MOST_SHRINKINGS = 5  # of it, to a hundredth each time
 _STEEPEST = 1e100  # curvature: no scale is 1e-50, and the search multiplies and squares it
+_OPTIONS = {"maxiter": 2_000, "maxfun": 10_000}
+_MOST_RESTARTS = 100
+_SHRINK, _GROW = 0.1, 4.0
+_OTHER_STARTS, _JITTER = 10, 1.0  # around a start that is not finite, as PyMC's
 
 
 def laplace_draws(
@@ -145,17 +149,104 @@ class LaplaceApproximation:
         return logq
 
 
-def _negative(space: Unconstrained) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+class Guarded:
+    """A function with its gradient, infinite where either of them is not finite.
+
+    So a search shortens a step that led there, where it would go on with NaN.
+
+    Parameters
+    ----------
+    function : callable
+        Returns the value at a point (n_dims,), and the gradient there.
+
+    Attributes
+    ----------
+    x : ndarray of shape (n_dims,), or None
+        Where the lowest value was.
+    n_barred : int
+        Points so far at which it was infinite.
+
+    Examples
+    --------
+    >>> guarded = Guarded(lambda x: (float(x @ x), np.full(1, np.nan)))
+    >>> guarded(np.ones(1)), guarded.n_barred
+    ((inf, array([0.])), 1)
+    """
+
+    def __init__(self, function: Callable[[np.ndarray], tuple[float, np.ndarray]]) -> None:
+        self._function = function
+        self.x: np.ndarray | None = None
+        self._lowest = np.inf
+        self.n_barred = 0
+
+    def __call__(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the value and the gradient at a point (n_dims,)."""
+        value, slope = self._function(x)
+        if not (np.isfinite(value) and np.isfinite(slope).all()):
+            self.n_barred += 1
+            return np.inf, np.zeros_like(x)
+        if value < self._lowest:
+            self.x, self._lowest = x.copy(), value
+        return value, slope
+
+
+def descend(guarded: Guarded, start: np.ndarray) -> OptimizeResult:
+    """Minimise by L-BFGS; within a box that shrinks where steps led to where it is not finite.
+
+    L-BFGS itself gives up there.
+
+    Parameters
+    ----------
+    guarded : Guarded
+    start : ndarray of shape (n_dims,)
+        Where that is not finite, some points nearby are tried.
+
+    Returns
+    -------
+    OptimizeResult
+        Of the last search; infinite, if the function is so at the start.
+
+    Examples
+    --------
+    >>> def function(x):
+    ...     return (float(x[0] - np.log(x[0])), 1 - 1 / x) if x[0] > 0 else (np.nan, x)
+    >>> descend(Guarded(function), np.array([100.0])).x.round(3)
+    array([1.])
+    """
+    x, radius = _finite_start(guarded, start), np.inf
+    for _ in range(_MOST_RESTARTS):
+        n_barred = guarded.n_barred
+        bounds = None if np.isinf(radius) else list(zip(x - radius, x + radius, strict=True))
+        found = minimize(guarded, x, jac=True, method="L-BFGS-B", bounds=bounds, options=_OPTIONS)
+        at_border = bounds is not None and np.abs(found.x - x).max() > 0.99 * radius
+        barred = guarded.n_barred > n_barred  # even where it says that it has converged
+        if guarded.x is None or not (barred or at_border):
+            break
+        moved = float(np.abs(guarded.x - x).max())
+        radius = _SHRINK * min(radius, moved or 1.0) if barred else _GROW * radius
+        x = guarded.x
+    return found
+
+
+def _finite_start(guarded: Guarded, start: np.ndarray) -> np.ndarray:
+    rng, x = np.random.default_rng(0), start
+    for _ in range(_OTHER_STARTS):
+        if np.isfinite(guarded(x)[0]):
+            break
+        x = start + rng.uniform(-_JITTER, _JITTER, len(start))
+    return x
+
+
+def _negative(space: Unconstrained) -> Guarded:
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
         logp, gradient = space.logp_and_gradient(x)
         return -logp, -gradient
 
-    return negative
+    return Guarded(negative)
 
 
 def _climb(space: Unconstrained, start: np.ndarray) -> np.ndarray:
-    options = {"maxiter": 2_000, "maxfun": 10_000}
-    result = minimize(_negative(space), start, jac=True, method="L-BFGS-B", options=options)
+    result = descend(_negative(space), start)
     if not (np.isfinite(result.fun) and np.isfinite(result.x).all()):
         raise SamplingError(f"The posterior has no mode ({result.message}): {_REMEDY}")
     return np.asarray(result.x)
@@ -200,16 +291,17 @@ def _settled(space: Unconstrained, x: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _polish(space: Unconstrained, x: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """Newton steps with a fixed Hessian: L-BFGS stops where the function no longer changes."""
+    negative = _negative(space)
+    value, slope = negative(x)
     for _ in range(_POLISHING_STEPS):
-        logp, gradient = space.logp_and_gradient(x)
-        step = cho_solve((factor, True), gradient)
-        if gradient @ step < _NEGLIGIBLE:
+        step = cho_solve((factor, True), slope)
+        if np.isfinite(value) and slope @ step < _NEGLIGIBLE:
             return x
-        if not space.logp_and_gradient(x + step)[0] >= logp - _NEGLIGIBLE:
+        tried = negative(x - step)
+        if not tried[0] <= value + _NEGLIGIBLE:
             break
-        x = x + step
-    logp, gradient = space.logp_and_gradient(x)
-    if gradient @ cho_solve((factor, True), gradient) > _MOVED:
+        x, (value, slope) = x - step, tried
+    if not (np.isfinite(value) and slope @ cho_solve((factor, True), slope) <= _MOVED):
         raise SamplingError(f"The search for the posterior's mode did not converge: {_REMEDY}")
     return x
 

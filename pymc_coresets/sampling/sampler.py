@@ -351,15 +351,12 @@ class CoresetSampler:
 
     @cached_property
     def _some_rows(self) -> dict[str, np.ndarray]:
-        observations, one = self.loglikelihood.observations, np.ones(1)
-        return row_values(observations, self.loglikelihood.some_row, one)
+        return row_values(self.loglikelihood.observations, self.loglikelihood.some_row, np.ones(1))
 
     @cached_property
     def _model(self) -> pm.Model:
-        one = np.array([1.0])
-        return coreset_model(
-            self.loglikelihood.observations, self.loglikelihood.some_row, one, lean=True
-        )
+        loglik = self.loglikelihood
+        return coreset_model(loglik.observations, loglik.some_row, np.ones(1), lean=True)
 
     @cached_property
     def _shared(self) -> dict[str, SharedVariable]:

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from numpy.polynomial.hermite_e import hermegauss
+from numpy.testing import assert_allclose
 from pytensor.compile.maker import FunctionMaker
 from scipy.integrate import cumulative_trapezoid
 from scipy.special import logsumexp
@@ -17,6 +18,7 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling import nuts
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.nuts import NutpieNuts, PyMCNuts
@@ -270,3 +272,38 @@ def test_a_look_is_at_all_rows(loglik):
     assert look.norm_total == pytest.approx(values.std(axis=1).sum())
     assert not len(sampler.look(draws).candidates)  # unless they are asked for
     np.testing.assert_array_equal(look.candidates.positions, np.arange(N))
+
+
+def test_the_mode_of_a_coreset_is_looked_for_near_that_of_all_rows():
+    """Two rows with heavy tails have two modes, and the model's start is next to the other one."""
+    y = np.append(np.random.default_rng(1).normal(20, 1, 400), 0.0)
+    with pm.Model() as model:
+        pm.Cauchy("y", pm.Normal("mu", 0, 100), 1.0, observed=y)
+    loglik = LogLikelihood(find_observations(model))
+    sampler = CoresetSampler(loglik, kind="laplace")
+    rows, rng = loglik.source.take(np.array([0, 400])), np.random.default_rng(1)
+
+    def mean():
+        return sampler.draw(rows, np.full(2, 200.0), 100, rng=rng).values["mu"].mean()
+
+    assert abs(mean()) < 1
+    assert sampler.proposal(100, start_size=200, rng=rng) is not None
+    assert abs(mean() - y[0]) < 1
+
+
+@pytest.mark.parametrize("nowhere", [0.0, 0.9999])
+def test_a_gradient_that_is_not_finite_ends_no_search(nowhere):
+    """From 100, where the curvature is small, L-BFGS takes steps to where there is no density."""
+    with pm.Model() as model:
+        pm.Flat("x", initval=100.0)
+
+    def density(x):
+        slope = 100 / x - 100 if x[0] > nowhere else np.full(1, np.nan)
+        return 100 * float(np.log(np.abs(x[0])) - x[0]), slope
+
+    space = Unconstrained(model).with_density(density)
+    if nowhere:  # the curvature at the mode cannot be known
+        with pytest.raises(SamplingError):
+            LaplaceApproximation.of(space)
+    else:
+        assert_allclose(LaplaceApproximation.of(space).mode, 1, rtol=1e-5)

@@ -230,7 +230,7 @@ class LogLikelihood:
         In one pass; -1 where there is none.
         """
         draws = self._draws(draws)
-        given, size = self._parameter_arrays(draws), self.evaluator.look_rows(draws.n_draws)
+        given, size = self._parameter_arrays(draws), self.evaluator.matrix_rows(draws.n_draws)
         return self.source.reduce(_NowhereFinitePass(self.evaluator, given, size))
 
     def slopes(self, space: Unconstrained) -> SlopesOfRows | None:

@@ -238,7 +238,7 @@ def changed(name, row, value):
         ("X", np.nan, "chunk 1, row 200, column 'X': NaN"),
         ("exposure", 0.0, "offset .* -inf in chunk 1, row 200"),
         ("group", 3, "chunk 1, row 200: 'group' asks for entry 3"),
-        ("count", -1, "chunk 1, row 200"),
+        ("count", -1, "chunk 1, row 200 is -inf at every linear predictor: correct"),
     ],
 )
 def test_rows_that_cannot_be_used_are_named(name, value, words):

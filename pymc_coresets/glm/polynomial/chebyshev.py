@@ -180,6 +180,12 @@ class RowPolynomials:
         if not np.isfinite(values).all():
             row, node = np.argwhere(~np.isfinite(values))[0]
             position = row + rows.start if isinstance(rows, slice) else rows[row]
+            if not np.isfinite(values[row]).any():
+                raise InvalidDataError(
+                    f"The log-likelihood of {self._place(int(position))} is {values[row, node]} at "
+                    "every linear predictor: correct an observation that is impossible under the "
+                    "model, or leave it out."
+                )
             raise InvalidDataError(
                 f"The log-likelihood of {self._place(int(position))} is {values[row, node]} where "
                 f"the linear predictor is {self._nodes[node]:.3g}: no polynomial stands for it on "

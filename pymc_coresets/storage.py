@@ -14,6 +14,7 @@ from uuid import uuid4
 import numpy as np
 import xarray as xr
 
+from pymc_coresets.compat.xarray_api import netcdf_content
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_modes import Modes, SeenModes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
@@ -86,7 +87,7 @@ def write_netcdf(tree: xr.DataTree, path: str | Path) -> None:
     _need_h5netcdf()
     given = _path(path)
     # In memory: the HDF5 library ends the process where it cannot finish a file on a full disk.
-    content = bytes(tree.to_netcdf(engine="h5netcdf"))
+    content = netcdf_content(tree)
     try:
         _replace(given, content + _MARK + _file_digest(content))
     except (OSError, ValueError, RuntimeError) as error:

@@ -47,6 +47,7 @@ from pymc_coresets.rows.engines.executors import Threads
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.sampling.density import GradientPass, KernelSlopes
 from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.storage import read_netcdf, write_netcdf
 
 N_FILES, N_OF_FILE = 4, 70_000  # too many for two of them to be one chunk
 N = N_FILES * N_OF_FILE
@@ -263,6 +264,13 @@ def test_a_coreset_and_its_check(client, files, tmp_path):
 
 
 # -- what is sent ----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("client")
+def test_files_are_written_where_there_is_a_cluster(tmp_path):
+    tree = xr.DataTree.from_dict({"coreset": xr.Dataset({"weights": ("row", [2.0, 3.0])})})
+    write_netcdf(tree, tmp_path / "coreset.nc")
+    assert read_netcdf(tmp_path / "coreset.nc")["coreset"]["weights"].sum() == 5
 
 
 def test_kernels_are_small_and_compiled_once_in_a_process(loglik, gradient):

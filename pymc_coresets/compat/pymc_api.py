@@ -26,6 +26,7 @@ from pymc.model.fgraph import (
 from pymc.pytensorf import compile as compile_function
 from pymc.pytensorf import gradient, reseed_rngs, resolve_shapes
 from pymc.sampling.forward import observed_dependent_deterministics
+from pymc.sampling.parallel import ParallelSamplingError
 from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator
 from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
 from pymc.step_methods.step_sizes import DualAverageAdaptation
@@ -40,6 +41,7 @@ __all__ = [
     "DualAverageAdaptation",
     "ModelDeterministic",
     "ModelNamed",
+    "ParallelSamplingError",
     "ParameterValueError",
     "PartialObservedRV",
     "PyMCSamplingError",

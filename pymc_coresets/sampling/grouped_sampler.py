@@ -205,7 +205,7 @@ class GroupedSampler:
             yield
         except SamplingError as error:
             names = ", ".join(map(repr, self.shared)) or "none"
-            raise SamplingError(f"{error} The shared variables: {names}.") from error
+            raise SamplingError(f"{error.message} The shared variables: {names}.") from error
 
     @cached_property
     def _space(self) -> Unconstrained:

@@ -8,15 +8,18 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import pymc as pm
+import xarray as xr
 
 from pymc_coresets.compat.nutpie_api import compiled_model, sample_model, with_starts, with_values
 from pymc_coresets.compat.pymc_api import (
     CpuLeapfrogIntegrator,
     DualAverageAdaptation,
+    ParallelSamplingError,
+    PyMCSamplingError,
     QuadPotentialDiagAdapt,
 )
 from pymc_coresets.compat.pytensor_api import SharedVariable
-from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -29,6 +32,8 @@ __all__ = [
     "NutsSampler",
     "PyMCNuts",
     "Run",
+    "nuts_failure",
+    "sample_by_pymc",
     "sampling_options",
 ]
 
@@ -91,6 +96,62 @@ class Nuts(Protocol):
 
         The first run begins at `starts` (n_chains, n_dims), or at the model's initial point.
         """
+
+
+def nuts_failure(error: Exception, model: pm.Model | None) -> SamplingError:
+    """Return what to raise where NUTS fails on an internal model.
+
+    Parameters
+    ----------
+    error : Exception
+        Of PyMC, or of another sampler.
+    model : pm.Model or None
+        With the user's names for all but the rows, if it was started at its initial point.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    ...     limit = pm.Potential("limit", pm.math.log(mu - 1.0))
+    >>> nuts_failure(PyMCSamplingError("Bad initial energy"), model).message.partition(". ")[0]
+    "NUTS failed on the posterior of a coreset: at the model's initial point, 'limit' is nan"
+    """
+    failed = "NUTS failed on the posterior of a coreset"
+    if model is None or not isinstance(error, PyMCSamplingError):
+        return SamplingError(f"{failed}: {_text_of(error)}.")
+    values = {name: value for name, value in model.point_logps().items() if not np.isfinite(value)}
+    wrong = ", ".join(f"{name!r} is {value}" for name, value in values.items())
+    return SamplingError(
+        f"{failed}: at the model's initial point, {wrong or 'the gradient is not finite'}. Give "
+        "the variables an initval=... where their log-density is finite. The debug() of your own "
+        "model says more."
+    )
+
+
+def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN401 - of pm.sample
+    """Call `pm.sample`, and name the model where a chain cannot start.
+
+    Raises
+    ------
+    SamplingError
+    """
+    try:
+        idata: xr.DataTree = pm.sample(model=model, **options)
+    except (PyMCSamplingError, ParallelSamplingError) as error:
+        raise SamplingError(
+            f"pm.sample failed: {_text_of(error)}. Give initvals=... where the log-density is "
+            "finite. What it sampled is the attribute .model, and not your own model: "
+            ".model.debug() says more."
+        ) from error
+    return idata
+
+
+def _text_of(error: Exception) -> str:
+    """Return what another package says, without its advice, which is about an unnamed model."""
+    text = str(error)
+    for more in (": SamplerWarning(", "You can call `model.debug()`", "Stack backtrace:"):
+        text = text.partition(more)[0]
+    return " ".join(text.split()).rstrip(".")
 
 
 class NutpieNuts:

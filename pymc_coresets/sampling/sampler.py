@@ -39,7 +39,7 @@ from pymc_coresets.sampling.density import (
 )
 from pymc_coresets.sampling.modes.mixtures import LaplaceMixture
 from pymc_coresets.sampling.modes.on_all_rows import around_modes
-from pymc_coresets.sampling.nuts import N_CHAINS, NutpieNuts, Nuts, PyMCNuts, Run
+from pymc_coresets.sampling.nuts import N_CHAINS, NutpieNuts, Nuts, PyMCNuts, Run, nuts_failure
 
 __all__ = ["CoresetSampler", "InnerNuts", "Kind"]
 
@@ -341,7 +341,7 @@ class CoresetSampler:
             self.n_failed_starts += 1
             if isinstance(error, SamplingError):
                 raise
-            raise SamplingError(f"NUTS failed on the posterior of a coreset: {error}") from error
+            raise nuts_failure(error, self._model if last is None else None) from error
 
     @property
     def _first(self) -> np.ndarray | None:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 
 import cloudpickle
 import numpy as np
-import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.datatree import check_some_draws, reweight_draws
@@ -29,7 +28,7 @@ from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.predictive.all_rows import AllRows
 from pymc_coresets.predictive.log_densities import densities_at_draws
 from pymc_coresets.reading.draws import Draws, drawn_names
-from pymc_coresets.sampling.nuts import ON_JAX, NutsSampler, sampling_options
+from pymc_coresets.sampling.nuts import ON_JAX, NutsSampler, sample_by_pymc, sampling_options
 
 __all__ = ["StandIn"]
 
@@ -106,6 +105,8 @@ class StandIn[Verdict](AllRows):
             If ``return_inferencedata=False``, a ``model`` is passed, or `nuts_sampler`, ``draws``,
             ``tune``, ``chains``, ``cores`` or ``random_seed`` is out of range; or the package of
             the sampler is not installed.
+        SamplingError
+            If a chain cannot start.
 
         Examples
         --------
@@ -131,7 +132,7 @@ class StandIn[Verdict](AllRows):
             lengths = {part.observations.n_obs for part in self._logliks}
             lengths |= {group.sizes["row"] for group in self._groups().values()}
             kwargs["var_names"] = drawn_names(self.model, lengths, more_than=_MANY_ROWS)
-        idata: xr.DataTree = pm.sample(model=self.model, nuts_sampler=nuts_sampler, **kwargs)
+        idata = sample_by_pymc(self.model, nuts_sampler=nuts_sampler, **kwargs)
         for name, dataset in self._groups().items():
             idata[name] = dataset
         return idata

@@ -1,5 +1,6 @@
 """Draws of changing coresets: right by closed forms, and compiled once."""
 
+import re
 import time
 from functools import cache, partial
 from threading import Timer
@@ -130,6 +131,24 @@ def test_a_failed_warm_start_is_counted_and_begun_anew(loglik):
     sampler._last = broken
     assert_right(draw(sampler, *CORESETS[1], 1_000), *CORESETS[1])
     assert sampler.counts["n_failed_starts"] == 1
+
+
+def test_where_nuts_cannot_start_the_variable_is_named_once():
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.Potential("limit", pm.math.log(mu - 50.0))
+        pm.Normal("y", mu, observed=np.zeros(20))
+    sampler = CoresetSampler(LogLikelihood(find_observations(model)), kind="nuts")
+    with pytest.raises(SamplingError, match=r"initial point, 'limit' is nan\.") as caught:
+        draw(sampler, np.arange(3), np.ones(3), 100)
+    assert not re.search(r"SamplerWarning|Try model\.debug|\n", caught.value.message)
+
+
+def test_of_another_samplers_failure_the_backtrace_is_left_out():
+    error = RuntimeError(
+        "All points failed\n\nCaused by:\n  code 3\n\nStack backtrace:\n 0: <unknown>"
+    )
+    assert nuts.nuts_failure(error, None).message.endswith("All points failed Caused by: code 3.")
 
 
 def test_discrete_variables_are_named():

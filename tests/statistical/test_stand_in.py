@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -17,6 +18,7 @@ from pymc_coresets import CoresetWarning, build_coreset, build_pass_glm, open_ro
 from pymc_coresets.exceptions import (
     InvalidDataError,
     InvalidOptionError,
+    SamplingError,
     UnsupportedModelError,
 )
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -96,6 +98,13 @@ def test_the_defaults_of_pm_sample_may_be_given(stand_in):
 def test_options_that_would_leave_its_model_or_a_datatree_are_refused(stand_in, option):
     with pytest.raises(InvalidOptionError, match=next(iter(option))):
         stand_in.sample(**option)
+
+
+def test_where_a_chain_cannot_start_the_model_is_named(exact):
+    starts = {"initvals": {"b": np.nan}, "nuts_sampler": "pymc"}
+    with pytest.raises(SamplingError, match=r"pm\.sample failed: .*\.model\.debug\(\)") as caught:
+        exact.sample(draws=5, tune=5, **starts, **CHEAPLY)
+    assert not re.search(r"SamplerWarning|`model\.debug|\n", caught.value.message)
 
 
 def test_log_ratios_are_those_of_the_two_densities(stand_in, idata):

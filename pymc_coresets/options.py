@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 from numbers import Real
 from operator import index
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = [
     "names_of",
     "one_of",
     "positive_number",
+    "unwritable",
     "whole_number",
 ]
 
@@ -251,4 +253,18 @@ def generator(
     raise InvalidOptionError(
         f"random_seed={random_seed!r} must be a whole number that is not negative, a sequence of "
         "them, a numpy.random.Generator, or None."
+    )
+
+
+def unwritable(path: str | Path, error: Exception) -> InvalidOptionError:
+    """Return what to raise where the system refuses to write a file.
+
+    Examples
+    --------
+    >>> unwritable("y.zarr", OSError(28, "No space left on device")).message
+    'y.zarr cannot be written: No space left on device. Name another place, or make room there.'
+    """
+    reason = getattr(error, "strerror", None) or error
+    return InvalidOptionError(
+        f"{path} cannot be written: {reason}. Name another place, or make room there."
     )

@@ -18,7 +18,7 @@ from pymc_coresets.compat.xarray_api import netcdf_content
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_modes import Modes, SeenModes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.options import flag, names_of
+from pymc_coresets.options import flag, names_of, unwritable
 from pymc_coresets.potentials.identity import Fingerprints
 from pymc_coresets.solving.solution import Trace
 
@@ -91,10 +91,7 @@ def write_netcdf(tree: xr.DataTree, path: str | Path) -> None:
     try:
         _replace(given, content + _MARK + _file_digest(content))
     except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InvalidOptionError(
-            f"{path} cannot be written: {reason}. Nothing has changed there."
-        ) from error
+        raise unwritable(path, error) from error
 
 
 def _replace(path: Path, content: bytes) -> None:

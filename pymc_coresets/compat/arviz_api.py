@@ -4,10 +4,14 @@
 `tests/unit/test_compat.py` says what broke.
 """
 
+import sys
+
+import numpy as np
 from arviz_base import dict_to_dataset, xarray_sel_iter
 from arviz_base.labels import BaseLabeller
 from arviz_stats.base import array_stats
 from arviz_stats.utils import ELPDDataLOOSubsample
+from scipy.special import logsumexp
 
 __all__ = [
     "BaseLabeller",
@@ -16,3 +20,21 @@ __all__ = [
     "dict_to_dataset",
     "xarray_sel_iter",
 ]
+
+
+def _remember_without_jax() -> None:
+    """Let SciPy learn that arrays of NumPy are none of JAX, which it remembers.
+
+    It asks only where JAX was imported.  But ArviZ leaves a module in its place that is loaded at
+    the first question: 140 MB of memory, and an ImportError where the address space is limited.
+    """
+    lazy = type(sys.modules.get("jax")).__name__ == "_LazyModule"
+    stand_in = sys.modules.pop("jax") if lazy else None
+    try:
+        logsumexp(np.zeros(2))
+    finally:
+        if stand_in is not None:
+            sys.modules["jax"] = stand_in
+
+
+_remember_without_jax()

@@ -1,7 +1,6 @@
 """Where predictions go: into memory, or part by part into a Zarr store."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -11,9 +10,10 @@ import numpy as np
 import xarray as xr
 
 from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.options import unwritable
 from pymc_coresets.rows.first_reading import spaced
 
-__all__ = ["Destination", "InMemory", "Region", "destination_of", "refused_if_unwritable"]
+__all__ = ["Destination", "InMemory", "Region", "destination_of"]
 
 type Region = tuple[int | slice, ...]
 
@@ -70,7 +70,7 @@ def destination_of(to: str | Path | None) -> Destination:
     except (FileNotFoundError, NotADirectoryError):
         pass
     except (OSError, ValueError) as error:  # no name that a file could have, or no access
-        raise _unwritable(path, error) from error
+        raise unwritable(path, error) from error
     else:
         raise InvalidOptionError(f"There is something at {path} already: name a new store.")
     if not path.parent.is_dir():
@@ -79,33 +79,6 @@ def destination_of(to: str | Path | None) -> Destination:
     from pymc_coresets.predictive.zarr_store import ZarrStore  # noqa: PLC0415
 
     return ZarrStore(path)
-
-
-@contextmanager
-def refused_if_unwritable(path: Path) -> Iterator[None]:
-    """Name the path where the system refuses to write.
-
-    Raises
-    ------
-    InvalidOptionError
-
-    Examples
-    --------
-    >>> with refused_if_unwritable(Path("y.zarr")):
-    ...     raise OSError(28, "No space left on device")
-    Traceback (most recent call last):
-    pymc_coresets.exceptions.InvalidOptionError: to=... names y.zarr, which cannot be written: No
-    space left on device. (docs: troubleshooting#arguments)
-    """
-    try:
-        yield
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError | ValueError) -> InvalidOptionError:
-    reason = getattr(error, "strerror", None) or error
-    return InvalidOptionError(f"to=... names {path}, which cannot be written: {reason}.")
 
 
 class InMemory:

@@ -1,7 +1,8 @@
 """Predictions in Zarr's format, written part by part."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
@@ -12,7 +13,7 @@ import xarray as xr
 import zarr
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.predictive.destinations import refused_if_unwritable
+from pymc_coresets.options import unwritable
 
 __all__ = ["ZarrStore"]
 
@@ -44,7 +45,7 @@ class ZarrStore:
     def __enter__(self) -> Self:
         # Not one of `tempfile`, which none but the user may read.
         self._part = self._path.with_name(f".{token_hex(16)}")
-        with refused_if_unwritable(self._path):
+        with _refused_if_unwritable(self._path):
             self._part.mkdir()
         return self
 
@@ -66,7 +67,7 @@ class ZarrStore:
 
     def create(self, group: str, layout: xr.Dataset, chunks: Mapping[str, Sequence[int]]) -> None:
         """Write the coordinates of a group, and make arrays of its variables."""
-        with refused_if_unwritable(self._path):
+        with _refused_if_unwritable(self._path):
             self._create(group, layout, chunks)
 
     def _create(self, group: str, layout: xr.Dataset, chunks: Mapping[str, Sequence[int]]) -> None:
@@ -87,10 +88,18 @@ class ZarrStore:
         self, group: str, name: str, region: tuple[int | slice, ...], values: np.ndarray
     ) -> None:
         """Write a part of a variable."""
-        with refused_if_unwritable(self._path):
+        with _refused_if_unwritable(self._path):
             array: Any = zarr.open_group(self._part, path=group, mode="r+")[name]
             array[region] = values
 
     def finished(self) -> xr.DataTree:
         """Open the store; its arrays are read when they are used."""
         return xr.open_datatree(self._path, engine="zarr", consolidated=False, chunks=None)
+
+
+@contextmanager
+def _refused_if_unwritable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error) from error

@@ -437,7 +437,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(coreset, idata, tmp_path, kind)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
     try:
-        with pytest.raises(InvalidOptionError, match=r"y\.zarr, which cannot be written: File"):
+        with pytest.raises(InvalidOptionError, match=r"y\.zarr cannot be written: File"):
             coreset.predict(idata, to=tmp_path / "y.zarr", **options)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

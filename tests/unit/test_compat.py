@@ -1,9 +1,12 @@
 """What the package needs of other libraries beyond their promises: each test says what broke."""
 
 import ast
+import subprocess
+import sys
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from textwrap import dedent
 
 import numpy as np
 import pymc as pm
@@ -198,3 +201,20 @@ def test_ctrl_c_ends_nutpie_s_threads(monkeypatch):
     assert not undisturbed.options["progress_bar"]
     assert not undisturbed.options["save_warmup"]
     assert undisturbed.options["draws"] == 1
+
+
+def test_numbers_of_numpy_do_not_load_jax():
+    """ArviZ leaves a module in its place that is loaded when SciPy asks for its arrays."""
+    pytest.importorskip("jax", reason="needs the extra 'jax'")
+    code = """
+        import sys
+        import arviz_base
+        import numpy as np
+        from pymc_coresets.diagnostics.importance import pareto_smooth
+        assert "jax" in sys.modules  # what the others are about
+        stand_in = sys.modules["jax"]
+        pareto_smooth(np.random.default_rng(1).normal(size=(2, 200)))
+        assert sys.modules["jax"] is stand_in
+        assert "jaxlib" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", dedent(code)], check=True, timeout=60)

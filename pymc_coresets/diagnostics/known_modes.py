@@ -15,6 +15,7 @@ from pymc_coresets.display.facts import facts_text
 __all__ = ["Modes", "SeenModes"]
 
 _UNSEEN = 0.1  # of its mass: a mode with a smaller share of the draws is not known to them
+_LISTED = 4  # modes in a sentence
 _SHOWN = 3  # entries that say where a mode is
 
 
@@ -99,7 +100,8 @@ class SeenModes:
         for i in numbers:
             image = f"; {self.images[i]}" if self.images[i] else ""
             entries.append(f"at {self.places[i]} ({self.mass[i]:.2g} of the mass{image})")
-        return " and ".join(entries)
+        more = len(entries) - _LISTED
+        return " and ".join([*entries[:_LISTED], *([f"{more} more"] if more > 0 else [])])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -15,7 +15,7 @@ from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.known_modes import Modes
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import LaplaceApproximation
-from pymc_coresets.sampling.modes.beginnings import images
+from pymc_coresets.sampling.modes.beginnings import images, prior_draws, starting_points
 from pymc_coresets.sampling.modes.mixtures import LaplaceMixture, Mixture
 from pymc_coresets.sampling.modes.search import LocalMode, apart, find_modes, log_mass
 from pymc_coresets.sampling.proposal import HeavyTailed
@@ -110,6 +110,24 @@ def test_climbs_survive_where_the_density_is_no_number():
         return (-(x[0] ** 2), -2 * x) if abs(x[0]) < 50 else (np.nan, x * np.nan)
 
     assert [m.n_ended for m in looked_for(space_of(half, 1), 1.0, [[3.0], [49.9]])] == [2]
+
+
+def test_climbs_survive_steps_along_enormous_gradients():
+    def count(x):
+        return 3 * x[0] - np.exp(x[0]), 3 - np.exp(x)
+
+    with np.errstate(over="ignore"):
+        [found] = looked_for(space_of(count, 1), 1.0, [[300.0], [600.0], [-600.0]])
+    assert found.around.mode == pytest.approx(np.log(3))
+
+
+def test_a_flat_prior_has_no_draws():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Flat("a"), 1.0, observed=[0.5, 1.5])
+    first = LaplaceApproximation.of(Unconstrained(model))
+    rng = np.random.default_rng(1)
+    assert prior_draws(first.space, 10, rng=rng).shape == (0, 1)
+    assert starting_points(first, rng=rng).shape == (5, 1)  # with jitter, and one of other sign
 
 
 def test_the_search_for_a_mode_goes_on_from_a_saddle():

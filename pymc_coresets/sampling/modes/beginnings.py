@@ -1,5 +1,6 @@
 """Where to look for other modes: draws of the prior, and images of a mode that is known."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations, islice
 
@@ -15,7 +16,11 @@ __all__ = ["image_points", "images", "prior_draws", "starting_points", "starts_a
 
 _DRAWS_OF_PRIOR, _BEST, _ANY = 48, 6, 6  # how many, and how many climbs begin there
 _JITTERED, _IMAGES = 4, 8  # climbs that begin near the initial point, and at images
+# What flat priors raise, and distributions at parameters out of range.
+_NO_DRAWS = (NotImplementedError, ValueError, ArithmeticError, RuntimeError)
 _MOST_IMAGES = 60  # that are evaluated
+
+_log = logging.getLogger(__name__)
 
 
 def starting_points(first: LaplaceApproximation, *, rng: np.random.Generator) -> np.ndarray:
@@ -83,14 +88,15 @@ def image_points(space: Unconstrained, mode: np.ndarray) -> tuple[list[str], np.
 
 
 def prior_draws(space: Unconstrained, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
-    """Return draws of the prior, (n_draws, n_dims), that are finite; none of a flat prior."""
+    """Return draws of the prior, (n_draws, n_dims), that are finite; none where it has none."""
     names = [rv.name for rv in space.model.free_RVs]
     plain = Mode(linker="py", optimizer="minimum_compile")
-    try:
-        values = pm.draw(space.model.free_RVs, n_draws, random_seed=rng, mode=plain)
-    except NotImplementedError:
-        return np.empty((0, space.n_dims))
     with np.errstate(all="ignore"):
+        try:
+            values = pm.draw(space.model.free_RVs, n_draws, random_seed=rng, mode=plain)
+        except _NO_DRAWS as error:
+            _log.info("The prior cannot be drawn from: %s", error)
+            return np.empty((0, space.n_dims))
         points = space.free(Draws(dict(zip(names, map(np.asarray, values), strict=True))))
     return points[np.isfinite(points).all(axis=1)]
 

@@ -155,8 +155,9 @@ def around_modes(
     first = LaplaceApproximation.of(posteriors.posterior_of_some(start_size, key))
     found, n_starts = [LocalMode.of(first)], 0
     if posteriors.n_dims <= _LARGE:
-        error = _error_of_sample(posteriors, start_size, key)
-        found, n_starts = _search(found, starting_points(first, rng=rng), error)
+        error = _error_of_sample(posteriors, first.space, start_size, key)
+        with np.errstate(all="ignore"):  # some starts are far out
+            found, n_starts = _search(found, starting_points(first, rng=rng), error)
     full = posteriors.full_density
     polished = list(_polished(posteriors, found, start_size, key, full))
     if len(polished) > 1:
@@ -190,7 +191,7 @@ def _search(
 
 
 def _error_of_sample(
-    posteriors: Posteriors, size: int, key: int
+    posteriors: Posteriors, space: Unconstrained, size: int, key: int
 ) -> Callable[[np.ndarray, np.ndarray], float]:
     """Return the function that says how far a difference between two modes of a sample may be off.
 
@@ -200,10 +201,10 @@ def _error_of_sample(
     share = min(size / posteriors.n_rows, 1.0)
     if share == 1.0:
         return lambda one, other: 0.0  # noqa: ARG005
-    scan, space = posteriors.scan(size, key=key, distinct=True), posteriors.posterior_of_some
+    scan = posteriors.scan(size, key=key, distinct=True)
 
     def error(one: np.ndarray, other: np.ndarray) -> float:
-        draws = space(size, key).constrain(np.stack([one, other]))
+        draws = space.constrain(np.stack([one, other]))
         difference = np.diff(posteriors.loglik(draws, scan.rows), axis=1)[:, 0]
         variance = np.square(scan.weights * (difference - difference.mean())).sum() * (1 - share)
         return float(np.sqrt(variance)) + posteriors.n_dims / share / 2
@@ -255,6 +256,9 @@ def _on_all_rows(
 def _noticeable(modes: Sequence[_Weighed]) -> list[_Weighed]:
     """Return the modes that are different ones and hold a noticeable mass, the largest first."""
     different: list[_Weighed] = []
+    modes = [mode for mode in modes if np.isfinite(mode.height)]
+    if not modes:
+        raise SamplingError("The log-density of all rows is not finite at any mode of a sample.")
     for mode in sorted(modes, key=lambda mode: -mode.log_mass):
         same = [i for i, other in enumerate(different) if other.is_near(mode)]
         if same:

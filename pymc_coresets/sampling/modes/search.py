@@ -24,7 +24,7 @@ _RELAXING = 15  # steps for each of them
 _ERRORS = 4.0  # standard errors of a difference that is estimated from the sample
 _CURVATURES = 10.0  # nats by which the volumes of modes may differ
 _ON_RIDGES = 500  # gradients for each end of a climb
-_MOST = 12  # modes whose curvature is computed
+_MOST = 8  # modes whose curvature is computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +137,7 @@ def _with_end(
         return known
     try:
         around = LaplaceApproximation.of(known[0].around.space, x, n_gradients=_ON_RIDGES)
-    except SamplingError:  # a point where the climb stopped
+    except (SamplingError, ValueError):  # a point where the climb stopped, or no number is near
         return known
     found = LocalMode.of(around, 1)
     for number, mode in enumerate(known):
@@ -169,29 +169,47 @@ def _climbed(
     first: LaplaceApproximation, start: np.ndarray, known: Sequence[LocalMode]
 ) -> tuple[float, np.ndarray]:
     """Climb from a start until a known mode is near, or no step leads higher."""
-    last: dict[bytes, float] = {}
-
-    def negative(z: np.ndarray) -> tuple[float, np.ndarray]:
-        logp, gradient = first.space.logp_and_gradient(first.mode + first.offset(z))
-        if not (np.isfinite(logp) and np.isfinite(gradient).all()):
-            return np.inf, np.zeros_like(z)
-        last[z.tobytes()] = logp
-        return -logp, -solve_triangular(first.factor, gradient, lower=True)
+    density = _whitened(first)
 
     def stop_near_known(z: np.ndarray) -> None:
-        logp = last.get(z.tobytes())
-        if logp is not None and _arrived(known, logp, first.mode + first.offset(z)) is not None:
+        value = density(z)[0]
+        if np.isfinite(value) and _arrived(known, -value, first.mode + first.offset(z)) is not None:
             raise StopIteration
 
-    found = minimize(
-        negative,
-        first.factor.T @ (start - first.mode),
-        jac=True,
-        method="L-BFGS-B",
-        callback=stop_near_known,
-        options={"maxiter": _STEPS, "maxfun": 2 * _STEPS},
-    )
-    return -float(found.fun), first.mode + first.offset(found.x)
+    begin = first.factor.T @ (start - first.mode)
+    z = _descended(density, begin, steps=_STEPS, callback=stop_near_known)
+    return -density(z)[0], first.mode + first.offset(z)
+
+
+def _whitened(first: LaplaceApproximation) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+    """Return the negative density and its gradient in coordinates in which a mode is round."""
+    known: dict[bytes, tuple[float, np.ndarray]] = {}
+
+    def negative(z: np.ndarray) -> tuple[float, np.ndarray]:
+        if not np.isfinite(z).all():  # a step along a gradient of 1e200
+            return np.inf, np.zeros_like(z)
+        if z.tobytes() not in known:
+            logp, gradient = first.space.logp_and_gradient(first.mode + first.offset(z))
+            if not (np.isfinite(logp) and np.isfinite(gradient).all()):
+                return np.inf, np.zeros_like(z)
+            slope = solve_triangular(first.factor, gradient, lower=True)
+            known[z.tobytes()] = (-float(logp), -slope)
+        return known[z.tobytes()]
+
+    return negative
+
+
+def _descended(
+    negative: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    z: np.ndarray,
+    *,
+    steps: int,
+    callback: Callable[[np.ndarray], None] | None = None,
+) -> np.ndarray:
+    """Return where L-BFGS ends."""
+    options = {"maxiter": steps, "maxfun": 2 * steps}
+    found = minimize(negative, z, jac=True, method="L-BFGS-B", callback=callback, options=options)
+    return np.asarray(found.x) if np.isfinite(found.x).all() else z
 
 
 def apart(one: LaplaceApproximation, other: LaplaceApproximation) -> bool:
@@ -223,7 +241,7 @@ def _relaxed(one: LaplaceApproximation, way: np.ndarray) -> Sequence[np.ndarray]
     direction = one.factor.T @ way
     length = np.linalg.norm(direction)
     direction = direction / length
-    aside = np.zeros_like(way)
+    density, aside = _whitened(one), np.zeros_like(way)
 
     def across(z: np.ndarray) -> np.ndarray:
         straight: np.ndarray = z - direction * (direction @ z)
@@ -234,13 +252,9 @@ def _relaxed(one: LaplaceApproximation, way: np.ndarray) -> Sequence[np.ndarray]
         along = t * length * direction
 
         def negative(z: np.ndarray, along: np.ndarray = along) -> tuple[float, np.ndarray]:
-            logp, gradient = one.space.logp_and_gradient(one.mode + one.offset(along + across(z)))
-            if not (np.isfinite(logp) and np.isfinite(gradient).all()):
-                return np.inf, np.zeros_like(z)
-            return -logp, -across(solve_triangular(one.factor, gradient, lower=True))
+            value, slope = density(along + across(z))
+            return value, across(slope)
 
-        options = {"maxiter": _RELAXING, "maxfun": 2 * _RELAXING}
-        found = minimize(negative, aside, jac=True, method="L-BFGS-B", options=options)
-        aside = across(found.x)
+        aside = across(_descended(negative, aside, steps=_RELAXING))
         points.append(one.mode + one.offset(along + aside))
     return points

@@ -55,7 +55,9 @@ class Slopes(NamedTuple):
 
     def plus(self, other: "Slopes", times: float = 1.0) -> "Slopes":
         """Add multiples of other densities."""
-        return Slopes(self.values + times * other.values, self.gradients + times * other.gradients)
+        with np.errstate(invalid="ignore", over="ignore"):  # searches step back from there
+            values = self.values + times * other.values
+            return Slopes(values, self.gradients + times * other.gradients)
 
 
 class FullDensity:

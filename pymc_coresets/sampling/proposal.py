@@ -15,6 +15,8 @@ __all__ = ["HeavyTailed", "improve"]
 _DEGREES_OF_FREEDOM = 30
 _CLOSE = 0.1  # of a posterior standard deviation: the largest gradient at the mode
 _STEP = 0.1  # the same, for differences of gradients
+_STEEPER = 25.0  # times the curvature that steps are made for: they are half a scale long
+_MOST_SCALES = 5
 _MOST_STEPS = 200
 _MOST_HALVINGS = 20
 
@@ -112,6 +114,9 @@ class HeavyTailed:
     ) -> "HeavyTailed":
         """Take the curvature of a density near its mode, by 2 D gradients.
 
+        By 2 D more where it is much steeper than the other one, as if that lacked the few rows that
+        determine a coefficient: differences are then taken again, within its own scale.
+
         Parameters
         ----------
         mode : ndarray of shape (n_dims,)
@@ -128,26 +133,22 @@ class HeavyTailed:
         SamplingError
             If the curvature is not negative definite.
         """
-        steps = _STEP * np.eye(len(mode))
-        points = mode + like.offset(np.concatenate([steps, -steps]).T).T
-        gradients = space.gradients(points)
-        if not np.isfinite(gradients).all():
-            raise SamplingError("The gradient is infinite near the mode of the posterior.")
-        slopes = solve_triangular(like.factor, gradients.T, lower=True).T
-        pairs = list(zip(slopes[: len(mode)], slopes[len(mode) :], strict=True))
-        curvature = np.stack([below - above for above, below in pairs]) / (2 * _STEP)
-        middle = np.mean([(above + below) / 2 for above, below in pairs], axis=0)
-        try:
-            root = cholesky((curvature + curvature.T) / 2, lower=True)
-        except (LinAlgError, ValueError) as error:
-            raise SamplingError(
-                "The posterior of all rows has no proper mode: its curvature is not negative "
-                "definite where the search ended."
-            ) from error
-        if not polish:
-            return cls(mode, like.factor @ root)
-        moved = mode + like.offset(cho_solve((root, True), middle))
-        return cls(moved, like.factor @ root)
+        factor = like.factor
+        for _ in range(_MOST_SCALES):
+            curvature, middle = _curvature(mode, factor, space)
+            try:
+                root = cholesky(curvature, lower=True)
+            except (LinAlgError, ValueError) as error:
+                raise SamplingError(
+                    "The posterior of all rows has no proper mode: its curvature is not negative "
+                    "definite where the search ended."
+                ) from error
+            like_factor, factor = factor, factor @ root
+            if curvature.diagonal().max() < _STEEPER:
+                break
+        if polish:
+            mode = mode + _offset(like_factor, cho_solve((root, True), middle))
+        return cls(mode, factor)
 
     @property
     def covariance(self) -> np.ndarray:
@@ -174,3 +175,21 @@ class HeavyTailed:
             np.log(np.diag(self.factor)).sum() - (_DEGREES_OF_FREEDOM + z.shape[1]) / 2 * kernel
         )
         return logq
+
+
+def _curvature(
+    mode: np.ndarray, factor: np.ndarray, space: Density
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the negative Hessian in the coordinates of a factor, and the mean gradient nearby."""
+    steps = _STEP * np.eye(len(mode))
+    gradients = space.gradients(mode + _offset(factor, np.concatenate([steps, -steps]).T).T)
+    if not np.isfinite(gradients).all():
+        raise SamplingError("The gradient is infinite near the mode of the posterior.")
+    above, below = np.split(solve_triangular(factor, gradients.T, lower=True).T, 2)
+    curvature = (below - above) / (2 * _STEP)
+    return (curvature + curvature.T) / 2, ((above + below) / 2).mean(axis=0)
+
+
+def _offset(factor: np.ndarray, z: np.ndarray) -> np.ndarray:
+    offset: np.ndarray = solve_triangular(factor, z, lower=True, trans="T")
+    return offset

@@ -92,6 +92,21 @@ def test_a_row_far_from_all_others_is_no_obstacle():
     assert found is not None
 
 
+def test_rows_that_determine_a_coefficient_alone_may_be_missing_at_the_start():
+    """A step that some rows call small is a million times as long for all of them."""
+    x = RNG.normal(size=20_000)
+    y = RNG.normal(2 * x)
+    x[:3] = 1e6
+    with pm.Model() as model:
+        slope, scale = pm.Normal("slope", 0, 10), pm.HalfNormal("scale", 10)
+        pm.Normal("y", slope * x, scale, observed=y)
+    sampler = CoresetSampler(LogLikelihood(find_observations(model)))
+    found = proposed(sampler, start_size=1_000)
+    smoothed = pareto_smooth((found.log_ratios + sampler.look(found.draws).total)[None])
+    assert smoothed.pareto_khat < 0.7
+    assert smoothed.ess > 0.8 * found.draws.n_draws
+
+
 def test_a_funnel_has_no_mode():
     group = np.arange(200) % 20
     with pm.Model() as model:

@@ -44,13 +44,13 @@ class RiemannianPursuit:
     """Pursuit at draws from around the full posterior's mode, then at the coreset's own.
 
     Every Hilbert coreset is limited by its weighting distribution: rows are matched only where the
-    draws are.  The first come from a t distribution with the mode and curvature of the posterior of
-    all rows, which some tens of gradients find.  One pass over the data at these draws is enough to
-    choose the rows, and one more, at fresh draws of the coreset's own posterior (400, or 200 where
-    there are more than two million rows), to say how good they are.  Where that is not good enough,
-    or the posterior has no mode (as in many hierarchies), rounds follow: draws from the coreset's
-    own posterior, which comes closer to the full one with every round, one pass over the data, and
-    one pursuit.
+    draws are.  The first come from a normal distribution, a tenth of them from a t distribution,
+    with the mode and curvature of the posterior of all rows, which some tens of gradients find.
+    One pass over the data at these draws is enough to choose the rows, and one more, at fresh draws
+    of the coreset's own posterior (400, or 200 where there are more than two million rows), to say
+    how good they are.  Where that is not good enough, or the posterior has no mode (as in many
+    hierarchies), rounds follow: draws from the coreset's own posterior, which comes closer to the
+    full one with every round, one pass over the data, and one pursuit.
 
     Parameters
     ----------

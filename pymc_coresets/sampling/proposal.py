@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
+from scipy.special import gammaln
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.sampling.density import Density
@@ -12,7 +13,7 @@ from pymc_coresets.sampling.laplace import LaplaceApproximation
 
 __all__ = ["HeavyTailed", "improve"]
 
-_DEGREES_OF_FREEDOM = 30
+_DEGREES, _SHARE = 30, 0.1  # of freedom of the t distribution, and its share of the draws
 _CLOSE = 0.1  # of a posterior standard deviation: the largest gradient at the mode
 _STEP = 0.1  # the same, for differences of gradients
 _STEEPER = 25.0  # times the curvature that steps are made for: they are half a scale long
@@ -87,9 +88,12 @@ def improve(start: LaplaceApproximation, space: Density) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class HeavyTailed:
-    """A multivariate t distribution with the mode and curvature of a posterior.
+    """A normal distribution with the mode and curvature of a posterior, and a tenth of a t.
 
-    Its tails are heavier than the posterior's, so that importance weights have a variance.
+    Its tails are heavier than the posterior's, so that importance weights have a variance: beside
+    those of a t distribution alone, they are ten times as large at most.  Where the posterior is
+    close to normal, nearly all draws count, also in many dimensions, in which hardly any draw of a
+    t distribution is as near to the mode as those of a normal one.
 
     Parameters
     ----------
@@ -101,7 +105,8 @@ class HeavyTailed:
     --------
     >>> found = HeavyTailed(np.zeros(1), np.eye(1))
     >>> draws, logq = found.draw(1_000, rng=np.random.default_rng(1))
-    >>> bool(abs(draws.std() - (30 / 28) ** 0.5) < 0.1)
+    >>> weights = np.exp(-draws[:, 0] ** 2 / 2 - logq)  # of a normal posterior
+    >>> bool(weights.sum() ** 2 / (weights**2).sum() > 990)
     True
     """
 
@@ -158,9 +163,9 @@ class HeavyTailed:
 
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
-        n_dims = len(self.location)
-        z = rng.standard_normal((n_draws, n_dims))
-        z *= np.sqrt(_DEGREES_OF_FREEDOM / rng.chisquare(_DEGREES_OF_FREEDOM, (n_draws, 1)))
+        z = rng.standard_normal((n_draws, len(self.location)))
+        wide = rng.permutation(n_draws)[: round(_SHARE * n_draws)]
+        z[wide] *= np.sqrt(_DEGREES / rng.chisquare(_DEGREES, (len(wide), 1)))
         draws = self.location + solve_triangular(self.factor, z.T, lower=True, trans="T").T
         return draws, self._log_density(z)
 
@@ -169,11 +174,13 @@ class HeavyTailed:
         return self._log_density((x - self.location) @ self.factor)
 
     def _log_density(self, z: np.ndarray) -> np.ndarray:
-        squares = np.square(z).sum(axis=1)
-        kernel = np.log1p(squares / _DEGREES_OF_FREEDOM)
-        logq: np.ndarray = (
-            np.log(np.diag(self.factor)).sum() - (_DEGREES_OF_FREEDOM + z.shape[1]) / 2 * kernel
-        )
+        squares, n_dims = np.square(z).sum(axis=1), z.shape[1]
+        normal = -(squares + n_dims * np.log(2 * np.pi)) / 2
+        wide = gammaln((_DEGREES + n_dims) / 2) - gammaln(_DEGREES / 2)
+        wide = wide - n_dims / 2 * np.log(_DEGREES * np.pi)
+        wide = wide - (_DEGREES + n_dims) / 2 * np.log1p(squares / _DEGREES)
+        both = np.logaddexp(np.log1p(-_SHARE) + normal, np.log(_SHARE) + wide)
+        logq: np.ndarray = both + np.log(np.diag(self.factor)).sum()
         return logq
 
 

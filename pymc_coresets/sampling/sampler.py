@@ -224,7 +224,7 @@ class CoresetSampler:
         rng: np.random.Generator,
         key: int | None = None,
     ) -> Proposal[Draws] | None:
-        """Draw from t distributions around the modes of the posterior of all rows.
+        """Draw from around the modes of the posterior of all rows.
 
         Others than the first are looked for from some tens of starts, see `Modes`.  A mode is found
         from that of a few rows, with a few gradients of all; the curvature there takes 2 D more, or

@@ -384,11 +384,12 @@ PLANTED = [
     ),
     *plant(
         "sampling/proposal.py",
-        ("squares / _DEGREES_OF_FREEDOM)", "squares)"),
-        ("_DEGREES_OF_FREEDOM + n_dims) / 2", "_DEGREES_OF_FREEDOM + 1) / 2"),
-        ("below - above for above, below", "above - below for above, below"),
-        ("cls(moved, like.factor @ root)", "cls(moved, root)"),
-        ("moved = mode + like", "moved = mode - like"),
+        ("squares / _DEGREES)", "squares)"),
+        ("(_DEGREES + n_dims) / 2 * np.log1p", "(_DEGREES + 1) / 2 * np.log1p"),
+        ("np.log1p(-_SHARE) + normal", "normal"),
+        ("(below - above)", "(above - below)"),
+        ("= factor, factor @ root", "= factor, root"),
+        ("mode = mode + _offset", "mode = mode - _offset"),
         ("start.mode + start.offset(found.x)", "start.mode"),
     ),
     *plant(

@@ -72,7 +72,7 @@ TESTS = {
     "reading/blocks/": (BLOCKS, LEVEL_PRIOR),
     "reading/cells/": (*unit("long_format"), "tests/models/test_cells.py"),
     "reading/draws": unit("draws"),
-    "reading/missing": (OBSERVATIONS, ERRORS),
+    "reading/likelihood/": (OBSERVATIONS, ERRORS, "tests/models/test_several_terms.py"),
     "reading/observations": (OBSERVATIONS, ERRORS, POTENTIALS),
     "reading/context": (OBSERVATIONS,),
     "reading/unconstrained": (*unit("weighting"), SAMPLER),

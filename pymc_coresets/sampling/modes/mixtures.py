@@ -22,7 +22,7 @@ _PROPOSALS = 2  # for each draw by importance sampling
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """t distributions around several modes; half of the draws are shared equally among them.
+    """Distributions around several modes; half of the draws are shared equally among them.
 
     The equal half is for those who need to know a density around each of the modes, however small
     its mass is.

@@ -31,7 +31,7 @@ from pymc_coresets.reading.likelihood.terms import (
     refuse_local,
     term_names,
 )
-from pymc_coresets.reading.linear.joined_columns import join_columns
+from pymc_coresets.reading.products.joined_columns import join_columns
 from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
 from pymc_coresets.reading.sums.recursions import refuse_recursion
 from pymc_coresets.reading.sums.splitting import refuse_elsewhere, refuse_entangled, total_of

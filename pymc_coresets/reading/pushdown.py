@@ -44,7 +44,7 @@ from pymc_coresets.reading.indexing import (
     joined_piece,
     without_merged_axes,
 )
-from pymc_coresets.reading.linear.convolutions import lagged_product
+from pymc_coresets.reading.products.convolutions import lagged_product
 from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
 from pymc_coresets.reading.sums.recursions import Stop
 from pymc_coresets.reading.template.refusals import constant_of_rows, not_by_row, taken_over_rows

@@ -120,7 +120,7 @@ REFUSED = {
     exponential_smoothing: "recursion over the rows",
     volatility: "recursion over the rows",
     kalman_filter: "recursion over the rows",
-    kalman_filter_summed_up: "'y' is one number.*It is a recursion over the rows",
+    kalman_filter_summed_up: "'y' is one number",
     differential_equation: "recursion over the rows",
     hidden_markov_chain: "'y' is one number",
     latent_gaussian_process: "matrix of 47 x 47 that depends on free variables.*HSGP",

@@ -52,10 +52,10 @@ def refuse_recursion(name: str, stops: Iterable[Stop], n_obs: int, depends: _Dep
     >>> refuse_recursion("y", [(stock, 0)], 5, lambda v: True)
     Traceback (most recent call last):
     pymc_coresets.exceptions.UnsupportedModelError: The log-likelihood of 'y' is a recursion over
-    the rows: through Scan{scan_fn, while_loop=False, inplace=none} (in 'the log-likelihood'), each
-    row needs all rows before it, and a few rows cost as much as all. If effects last for a limited
-    time, write a finite convolution (pt.signal.convolve1d, or lagged data times weights);
-    otherwise sample the model itself. (docs: troubleshooting#no-sum-over-rows)
+    the rows: through Scan{scan_fn, while_loop=False, inplace=none} (in 'x[0:]'), each row needs all
+    rows before it, and a few rows cost as much as all. If effects last for a limited time, write a
+    finite convolution (pt.signal.convolve1d, or lagged data times weights); otherwise sample the
+    model itself. (docs: troubleshooting#no-sum-over-rows)
     """
     for variable, axis in stops:
         loop = _loop_along(variable, axis, depends)

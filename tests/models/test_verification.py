@@ -79,9 +79,15 @@ def infinite_bounds():
     pm.Truncated("y", pm.Normal.dist(pm.Normal("m"), 1.0), upper=upper, observed=REAL)
 
 
+def large_terms_that_cancel():
+    size = pm.math.exp(20.0 * pm.Normal("log_size")) * POSITIVE
+    pm.BetaBinomial("y", size, 2.5, n=20, observed=BINARY)
+
+
 @pytest.mark.parametrize(
     "build",
     [
+        large_terms_that_cancel,
         power_of_any_sign,
         probability_of_large_logits,
         probability_that_is_data,
@@ -202,6 +208,7 @@ def test_what_is_taken_for_equal(found, expected, accepted):
         matrix=lambda draws, rows, finite: np.array([[found, -1.0]]),
         in_memory=SimpleNamespace(take=lambda rows: rows),
         slack=0.0,
+        observations=SimpleNamespace(reference=pt.zeros(1), n_obs=1),
     )
     draws, reference = Draws({"a": np.zeros(2)}), np.array([[expected, -1.0]])
     with nullcontext() if accepted else pytest.raises(UnsupportedModelError, match="PyMC gives"):

@@ -55,7 +55,7 @@ def join_columns(
     >>> [row.values.shape for row in found]
     [(5, 12)]
     """
-    columns = {
+    columns: dict[Variable, RowArray] = {
         r.placeholder: r for r in rows if r.source.name is None and _is_column(r.placeholder)
     }
     fgraph = FunctionGraph(outputs=list(graphs), clone=False)
@@ -71,7 +71,8 @@ def join_columns(
             found = pt.add(column, *others) if others else column
             fgraph.replace(total, found, import_missing=True)
     gone = {v for key in joined for v in key}.difference(graph_inputs(fgraph.outputs))
-    return list(fgraph.outputs), [*(r for r in rows if r.placeholder not in gone), *joined.values()]
+    outputs = cast(list[TensorVariable], list(fgraph.outputs))
+    return outputs, [*(r for r in rows if r.placeholder not in gone), *joined.values()]
 
 
 def _sums(graphs: Sequence[Variable]) -> list[Variable]:
@@ -84,7 +85,8 @@ def _sums(graphs: Sequence[Variable]) -> list[Variable]:
 
 def _is_column(variable: Variable) -> bool:
     """Whether a variable has just one number for each row."""
-    return variable.type.ndim > 0 and variable.type.shape == (None, *[1] * (variable.type.ndim - 1))
+    shape: tuple[int | None, ...] = variable.type.shape
+    return shape[:1] == (None,) and all(n == 1 for n in shape[1:])
 
 
 def _terms_of(

@@ -169,7 +169,8 @@ def build_coreset(  # noqa: PLR0913
     Warns
     -----
     CoresetWarning
-        If the tolerance was not met, or the data are so few that a coreset hardly helps.
+        If the tolerance was not met, the posterior has several modes, or the data are so few that a
+        coreset hardly helps.
 
     References
     ----------

@@ -87,7 +87,7 @@ class StandIn[Verdict](AllRows):
             Passed on to `pm.sample`, with four chains by default, and with ``var_names`` that leave
             out deterministics along more than 1 000 rows, which `predict` computes where they are
             needed.  Where the construction of a coreset found the covariance of the posterior,
-            PyMC's NUTS moves in its coordinates: its chains begin at draws from around the mode,
+            PyMC's NUTS moves in its coordinates: its chains begin at draws from around the modes,
             and tune their step size for 300 steps.  For models of many groups it has the variances
             alone.
             With ``init="jitter+adapt_diag"`` they begin as they do in PyMC, and may find other

@@ -393,6 +393,22 @@ PLANTED = [
         ("start.mode + start.offset(found.x)", "start.mode"),
     ),
     *plant(
+        "sampling/modes/search.py",
+        ("height - np.log(np.diag(factor)).sum()", "height + np.log(np.diag(factor)).sum()"),
+        ("found.height <= mode.height else found", "found.height > mode.height else found"),
+        ("_ERRORS * error(highest.around.mode, x)", "0.0"),
+    ),
+    *plant(
+        "sampling/modes/mixtures.py",
+        ("shares = (self.masses + 1 / len(self.masses)) / 2", "shares = self.masses"),
+        ("axis=0, b=counts[used, None]", "axis=0"),
+    ),
+    *plant(
+        "diagnostics/known_modes.py",
+        ("share < _UNSEEN * mass", "share > _UNSEEN * mass"),
+        ("(draws[name] - centre[i]) / sd[i]", "draws[name] - centre[i]"),
+    ),
+    *plant(
         "potentials/fused_loops.py",
         ("values = known.copy()", "values = known"),
         ("np.broadcast_shapes(*(a.shape[:n] for a in arrays))", "arrays[0].shape[:n]"),

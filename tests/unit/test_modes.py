@@ -202,6 +202,12 @@ def test_draws_that_miss_a_mode_are_doubtful():
     assert "modes                2 from 24 starts, 1 visited" in repr(missed)
 
 
+def test_the_nearest_mode_is_so_in_standard_deviations():
+    modes = known(0.0, 4.0, mass=[0.5, 0.5])
+    unequal = replace(modes, sds=xr.Dataset({"mu": ("mode", [0.1, 2.0])}))
+    assert unequal.nearest({"mu": np.array([0.2, 1.5, 4.0])}).tolist() == [0, 1, 1]
+
+
 @pytest.mark.parametrize("modes", [known(1.0, mass=[1.0]), known(1.0, -1.0, mass=[0.7, 0.3])])
 def test_draws_of_all_modes_are_reliable(modes):
     found = certified(modes, [0.9, 1.4, -0.5] if len(modes) == 2 else [0.9])

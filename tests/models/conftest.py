@@ -11,7 +11,14 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.values import Rows
-from tests.models import zoo_cells, zoo_families, zoo_likelihoods, zoo_series, zoo_structures
+from tests.models import (
+    zoo_cells,
+    zoo_families,
+    zoo_industry,
+    zoo_likelihoods,
+    zoo_series,
+    zoo_structures,
+)
 from tests.models.reference import Reference
 from tests.models.zoo import CASES, Case
 
@@ -20,7 +27,14 @@ pytensor.config.blas__ldflags = ""
 
 assert all(
     module.__name__
-    for module in (zoo_cells, zoo_families, zoo_likelihoods, zoo_series, zoo_structures)
+    for module in (
+        zoo_cells,
+        zoo_families,
+        zoo_industry,
+        zoo_likelihoods,
+        zoo_series,
+        zoo_structures,
+    )
 )
 
 
@@ -54,10 +68,14 @@ SLOW = {
     "censoring by a mask, the seen rows",
     "censoring by a potential with masks",
     "change point in a covariate",
+    "change point in time, a continuous one",
+    "choices, some of the alternatives on offer, with tastes of each person",
     "column flattened",
     "container of mutable shape",
     "crossed groups (item response)",
     "custom distribution with a sum over the columns, transposed",
+    "customers, Pareto/NBD",
+    "customers, gamma-gamma",
     "dirichlet rows",
     "dirichlet-multinomial rows",
     "discrete free index",
@@ -111,6 +129,10 @@ SLOW = {
     "softmax with a reference category",
     "spline basis",
     "student vectors",
+    "survival, piecewise exponential by counts of deaths",
+    "survival, piecewise exponential by persons and intervals",
+    "survival, two observed parts of one predictor",
+    "tests, graded response by cutpoints of each item",
     "time series in each row",
     "trend summed up",
     "triangular",

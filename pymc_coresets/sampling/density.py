@@ -27,6 +27,7 @@ __all__ = [
 
 #: Rows of a block, of which the temporary arrays stay in the cache.
 BLOCK_ROWS = 2**14
+_BLOCK_BYTES = 2**22  # of their data: a second time, they are read from the cache
 
 
 class Density(Protocol):
@@ -105,9 +106,11 @@ class FullDensity:
 
 
 def block_by_block(
-    given: Callable[[Rows, np.ndarray], Unconstrained], blocks: Iterable[Rows], some_row: Rows
+    given: Callable[[Rows, np.ndarray], Unconstrained], rows: Rows, some_row: Rows
 ) -> Callable[[np.ndarray], Slopes]:
     """Return the function that adds up densities of blocks, and takes off the prior but once.
+
+    Where there are many points, a block stays in the cache for all of them.
 
     For rows in memory: `given` compiled what it needs for other rows already.
 
@@ -115,8 +118,8 @@ def block_by_block(
     ----------
     given : callable
         Returns the space of the model with the density of some weighted rows.
-    blocks : iterable of Rows
-        All rows; it is iterated over repeatedly.
+    rows : Rows
+        All rows.
     some_row : Rows
         Any row: with weight 0, it leaves the prior.
 
@@ -133,20 +136,22 @@ def block_by_block(
     ...     total.set_value(float(weights @ rows.arrays[0]))
     ...     return space
     >>> rows = Rows(np.arange(3), np.ones(3), (np.array([1.0, 2.0, 3.0]),))
-    >>> add_up = block_by_block(given, list(rows.blocks(2)), rows.take(slice(0, 1)))
+    >>> add_up = block_by_block(given, rows, rows.take(slice(0, 1)))
     >>> add_up(np.array([[0.0], [1.0]])).gradients
     array([[6.],
            [5.]])
     """
+    row_bytes = sum(array[:1].nbytes for array in rows.arrays)
+    blocks = list(rows.blocks(max(_BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // BLOCK_ROWS), 1)))
 
     def add_up(points: np.ndarray) -> Slopes:
-        total, n_blocks = Slopes(np.zeros(len(points)), np.zeros_like(points)), 0
+        total = Slopes(np.zeros(len(points)), np.zeros_like(points))
         for block in blocks:
             density = given(block, block.base_weights).logp_and_gradient
-            total, n_blocks = total.plus(Slopes.of(density, points)), n_blocks + 1
-        if n_blocks > 1:
+            total = total.plus(Slopes.of(density, points))
+        if len(blocks) > 1:
             prior = given(some_row, np.zeros(1)).logp_and_gradient
-            total = total.plus(Slopes.of(prior, points), 1 - n_blocks)
+            total = total.plus(Slopes.of(prior, points), 1 - len(blocks))
         return total
 
     return add_up

@@ -1,6 +1,7 @@
 """Draws from the posteriors of many coresets of one model, whose density is compiled once."""
 
 import logging
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
@@ -29,7 +30,6 @@ from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.source import Look, Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import (
-    BLOCK_ROWS,
     FullDensity,
     GradientPass,
     KernelSlopes,
@@ -271,8 +271,7 @@ class CoresetSampler:
         """The log-density of the model with all rows."""
         loglik = self.loglikelihood
         if loglik.source is loglik.in_memory and self._slopes is None:
-            blocks = list(loglik.in_memory.blocks(BLOCK_ROWS))
-            return FullDensity(block_by_block(self._given, blocks, loglik.some_row))
+            return FullDensity(block_by_block(self._given, loglik.all_rows, loglik.some_row))
         return FullDensity(self._add_up_in_one_pass)
 
     @cached_property
@@ -287,11 +286,19 @@ class CoresetSampler:
 
     def posterior_of_some(self, size: int, key: int) -> Unconstrained:
         """Return the space of the model, whose density is now that of a sample of the rows."""
+        rows = self._sample(size, key)
+        return self._given(rows, rows.base_weights)
+
+    def density_of_some(self, size: int, key: int) -> FullDensity:
+        """Return the density of a sample of the rows, for many points at once."""
+        some_row = self.loglikelihood.some_row
+        return FullDensity(block_by_block(self._given, self._sample(size, key), some_row))
+
+    def _sample(self, size: int, key: int) -> Rows:
         if size >= self.n_rows:
-            rows = self.loglikelihood.all_rows
-            return self._given(rows, rows.base_weights)
+            return self.loglikelihood.all_rows
         scan = self.scan(size, key=key, distinct=True)
-        return self._given(scan.rows, scan.weights)
+        return replace(scan.rows, base_weights=scan.weights)
 
     def _given(self, rows: Rows, weights: np.ndarray) -> Unconstrained:
         """Return the space of the model, whose density is now that of some weighted rows."""

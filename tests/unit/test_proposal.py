@@ -11,6 +11,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling import density as density_module
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.modes import on_all_rows
 from pymc_coresets.sampling.proposal import HeavyTailed, improve
@@ -71,6 +72,13 @@ def test_where_gradients_are_many_the_curvature_is_that_of_some_rows(sampler, mo
     found = proposed(sampler)
     log_ratios = found.log_ratios + sampler.look(found.draws).total
     assert pareto_smooth(log_ratios[None]).ess > 0.8 * len(log_ratios)
+
+
+def test_blocks_of_rows_add_up_to_the_density_of_all(sampler, monkeypatch):
+    points = RNG.normal(size=(2, P))
+    whole = sampler.full_density.gradients(points)
+    monkeypatch.setattr(density_module, "_BLOCK_BYTES", 700 * 8 * (P + 1))
+    np.testing.assert_allclose(sampler.full_density.gradients(points), whole, rtol=1e-10)
 
 
 def test_gradients_of_all_rows_are_counted(sampler, monkeypatch):

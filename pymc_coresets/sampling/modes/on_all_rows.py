@@ -52,6 +52,9 @@ class Posteriors(Protocol):
     def posterior_of_some(self, size: int, key: int) -> Unconstrained:
         """Return the space of the model, with the density of a sample of the rows."""
 
+    def density_of_some(self, size: int, key: int) -> FullDensity:
+        """Return the density of a sample of the rows, for many points at once."""
+
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows."""
 
@@ -248,7 +251,7 @@ def _on_all_rows(
         return HeavyTailed(improve(start, full), start.factor)
     mode = improve(start, full) if start_size < n_rows else start.mode
     if n_dims > _LARGE and ROWS_FOR_CURVATURE * n_dims < n_rows:
-        some = posteriors.posterior_of_some(ROWS_FOR_CURVATURE * n_dims, key)
+        some = posteriors.density_of_some(ROWS_FOR_CURVATURE * n_dims, key)
         return HeavyTailed.around(mode, start, some, polish=False)
     return HeavyTailed.around(mode, start, full, polish=True)
 

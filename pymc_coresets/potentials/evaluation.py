@@ -16,7 +16,7 @@ from pymc_coresets.potentials.backends.evaluator import Evaluator, NumbaEvaluato
 from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.row_arrays import RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.grouped import GroupedRows

@@ -14,7 +14,7 @@ from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.potentials.sameness import Probe
-from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.row_arrays import RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 

@@ -30,7 +30,8 @@ from pymc_coresets.compat.pytensor_api import (
     rewrite_graph,
 )
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.reading.folding import evaluate, widened
+from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.precision import widened
 from pymc_coresets.reading.selection_rules import rebuild
 
 _FEW = 10  # entries: more than an array has dimensions

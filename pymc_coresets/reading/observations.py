@@ -32,7 +32,8 @@ from pymc_coresets.reading.likelihood.terms import (
     term_names,
 )
 from pymc_coresets.reading.products.joined_columns import join_columns
-from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
+from pymc_coresets.reading.pushdown import Pushdown
+from pymc_coresets.reading.row_arrays import ALL_ROWS, RowArray, RowMap
 from pymc_coresets.reading.sums.recursions import refuse_recursion
 from pymc_coresets.reading.sums.splitting import refuse_elsewhere, refuse_entangled, total_of
 from pymc_coresets.reading.template.held_model import HeldModel

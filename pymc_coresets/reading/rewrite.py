@@ -273,13 +273,12 @@ class _Rewrite:
 
     def _kept_outputs(self) -> list[Variable]:
         """All that stays unchanged: neither the terms nor the deterministics along the rows."""
-        terms = {t.name for t in self.obs.terms}
+        terms, along_rows = {t.name for t in self.obs.terms}, {*self.obs.views, *self.obs.left_out}
         removed = {v for v in self.fgraph.outputs if v.owner.op.name in terms}
         kept = [
             v
             for v in self.fgraph.outputs
-            if v.owner.op.name not in {*self.obs.views, *self.obs.left_out}
-            and not self._uses(v, removed)
+            if v.owner.op.name not in along_rows and not self._uses(v, removed)
         ]
         others = [v for v in kept if not isinstance(v.owner.op, ModelNamed)]
         needed = set(ancestors(others))
@@ -319,8 +318,7 @@ class _Rewrite:
         return f"{name}{_SUFFIX}" if in_use or len(self.obs.dims) > 1 else name
 
     def _selected_data(self, kept: Iterable[Variable]) -> dict[str, SharedVariable]:
-        kept_names = {v.owner.op.name for v in kept}
-        selected = {}
+        kept_names, selected = {v.owner.op.name for v in kept}, dict[str, SharedVariable]()
         for variable in self.obs.model.data_vars:
             name = variable.name
             if name in kept_names or not self._is_row_data(self.by_name[name]) or self.obs.sets:

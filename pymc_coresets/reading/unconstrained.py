@@ -20,7 +20,8 @@ from pymc_coresets.compat.pytensor_api import (
     clone_replace,
 )
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import plain_mode, widened
+from pymc_coresets.reading.folding import plain_mode
+from pymc_coresets.reading.precision import widened
 
 __all__ = ["Unconstrained"]
 

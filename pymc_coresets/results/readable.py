@@ -14,7 +14,7 @@ from pymc_coresets.display.sketches import curve_sketch, weights_sketch
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import generator, names_of
 from pymc_coresets.potentials.kept_rows import rows_of_dataset
-from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.row_arrays import RowArray
 from pymc_coresets.results.columns import Levels, RowColumns
 from pymc_coresets.results.groups import level_labels, levels_of_rows, own_values
 from pymc_coresets.results.kept_columns import columns_of_kept

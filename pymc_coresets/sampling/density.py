@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 from pymc_coresets.compat.pytensor_api import Variable
 from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.kernel import Kernel
-from pymc_coresets.reading.folding import widened
+from pymc_coresets.reading.precision import widened
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 

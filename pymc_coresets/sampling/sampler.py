@@ -341,9 +341,8 @@ class CoresetSampler:
     ) -> Run:
         tune = self._tune if last is None else self._tune // 2
         try:
-            return self._nuts.run(
-                values, n_draws, tune=tune, last=last, rng=rng, starts=self._first
-            )
+            starts = self._first
+            return self._nuts.run(values, n_draws, tune=tune, last=last, rng=rng, starts=starts)
         except (ValueError, RuntimeError, FloatingPointError, PyMCSamplingError) as error:
             self.n_failed_starts += 1
             if isinstance(error, SamplingError):

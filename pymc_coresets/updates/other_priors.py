@@ -14,7 +14,8 @@ from pymc_coresets.potentials.kept_rows import columns_of_dataset, for_other_pri
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
-from pymc_coresets.potentials.verification import verify, verify_form
+from pymc_coresets.potentials.verification import verify
+from pymc_coresets.potentials.verified_models import verify_form
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.source import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows

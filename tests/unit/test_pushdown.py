@@ -18,7 +18,8 @@ from pytensor.tensor.special import log_softmax, softmax
 from pymc_coresets.compat.pytensor_api import dfs_rewriter
 from pymc_coresets.reading.folding import evaluate, inline_graphs
 from pymc_coresets.reading.graphs import _with_constant_shapes
-from pymc_coresets.reading.pushdown import Pushdown, RowArray
+from pymc_coresets.reading.pushdown import Pushdown
+from pymc_coresets.reading.row_arrays import RowArray
 
 N = 6
 VALUES = np.random.default_rng(1).normal(size=1000)

@@ -19,7 +19,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.row_arrays import RowArray
 
 __all__ = ["Link"]
 

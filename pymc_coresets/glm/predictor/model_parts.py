@@ -21,7 +21,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.row_arrays import RowArray
 
 __all__ = [
     "BlockWork",

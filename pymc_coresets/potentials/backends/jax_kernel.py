@@ -10,8 +10,9 @@ import pytensor.tensor as pt
 from pymc_coresets.compat.jax_api import in_double, in_single, jax, jnp, translated
 from pymc_coresets.compat.pytensor_api import Variable, clone_replace
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.folding import inline_graphs, widened
-from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.folding import inline_graphs
+from pymc_coresets.reading.precision import widened
+from pymc_coresets.reading.row_arrays import RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 __all__ = ["JaxKernel"]

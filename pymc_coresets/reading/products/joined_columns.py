@@ -17,7 +17,7 @@ from pymc_coresets.compat.pytensor_api import (
     graph_inputs,
     io_toposort,
 )
-from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.row_arrays import RowArray
 
 __all__ = ["join_columns"]
 

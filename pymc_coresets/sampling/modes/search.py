@@ -137,7 +137,7 @@ def _with_end(
         return known
     try:
         around = LaplaceApproximation.of(known[0].around.space, x, n_gradients=_ON_RIDGES)
-    except (SamplingError, ValueError):  # a point where the climb stopped, or no number is near
+    except SamplingError:  # a point where the climb stopped
         return known
     found = LocalMode.of(around, 1)
     for number, mode in enumerate(known):

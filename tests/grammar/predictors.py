@@ -331,9 +331,7 @@ def through_shapes(p: Program) -> str:
         f"pt.tile({b}[0], N) * {x}[:, 1]",
         f"(pt.ones((N,)) * {b}[0] + {x}[:, 1])",
         f"pt.full((N,), {b}[1])",
-        f"pt.linalg.norm({x} - {b}, axis=1)"
-        if p.chance(0.3)
-        else f"pt.sqrt((({x} - {b}) ** 2).sum(axis=1))",
+        f"pt.sqrt((({x} - {b}) ** 2).sum(axis=1))",
         f"(({x} @ (np.eye(2) + 0.1) * {x}).sum(axis=1) * {b}[0])",
         f"pt.diff(pt.concatenate([[0.0], {eta}]))",
         f"pt.clip({eta}, -2.0, 2.0)",

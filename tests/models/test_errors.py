@@ -54,6 +54,11 @@ def moving_average():
     pm.Potential("total", -0.5 * (shocks**2).sum())
 
 
+def cox_partial_likelihood():
+    eta = X @ pm.Normal("b", shape=3)  # of persons in the order of their times, the last one first
+    pm.Potential("cox", (eta - pt.log(pt.cumsum(pt.exp(eta)))).sum())
+
+
 def scale_of_each_step():
     walk = {"sigma": pm.HalfNormal("s", shape=N - 1), "init_dist": pm.Normal.dist(0, 1)}
     pm.GaussianRandomWalk("y", observed=REAL, **walk)
@@ -106,6 +111,7 @@ UNSUPPORTED = [
     (series_with_a_gap, {}, "PyMC imputes the missing values of 'y' together"),
     (moving_average, {}, r"no likelihood.*'total'.* sum over data, name it: observed="),
     (moving_average, {"observed": "total"}, "'total' is one number: a sum of 47 .*Cum"),
+    (cox_partial_likelihood, {"observed": "cox"}, "'cox' is one number: .*other rows too.*Cumsum"),
     (scale_of_each_step, {}, "'s'.*one value per observation"),
     (no_observed, {"observed": "scalar"}, "depends on no free variable"),
     (normal_over_all_rows, {}, "'y' is one number and.* no sum"),

@@ -55,6 +55,7 @@ REFUSED = {
     "lag of numpy",
     "lag sliced out of a container",
     "lag sliced out of the predictor",
+    "marketing mix, adstock and saturation",
     "masked predictor",
     "missing values imputed",
     "missing values imputed, with dims",
@@ -63,6 +64,8 @@ REFUSED = {
     "predictor centred",
     "reversed twice",
     "rows repeated",
+    "survival, piecewise exponential by counts of deaths",
+    "survival, two observed parts of one predictor",
     "transposed design",
     "trend summed up",
 }

@@ -256,7 +256,7 @@ def _() -> None:
 @case("change point in time, a continuous one")
 def _() -> None:
     week = np.arange(N, dtype=float)
-    at, low, high = pm.Uniform("at", 0, N), pm.Normal("low"), pm.Normal("high")
+    at, low, high = pm.Uniform("at", 0, 45), pm.Normal("low"), pm.Normal("high")
     step = pm.math.sigmoid((week - at) / 3.0)
-    trend = pm.Normal("k") * week / N + pm.math.switch(week >= at, pm.Normal("change"), 0.0)
+    trend = pm.Normal("k") * (week / N) + pm.math.switch(week >= at, pm.Normal("change"), 0.0)
     pm.Normal("y", low + (high - low) * step + trend, scale(), observed=REAL)

@@ -84,10 +84,17 @@ def large_terms_that_cancel():
     pm.BetaBinomial("y", size, 2.5, n=20, observed=BINARY)
 
 
+def truncation_of_what_has_no_parameters():
+    """Where a rate is not positive, PyMC subtracts infinite values, and gives 0 for every row."""
+    shape = REAL * pm.Normal("b", 0.5)
+    pm.Truncated("y", pm.Gamma.dist(shape, shape), upper=20.0, observed=POSITIVE)
+
+
 @pytest.mark.parametrize(
     "build",
     [
         large_terms_that_cancel,
+        truncation_of_what_has_no_parameters,
         power_of_any_sign,
         probability_of_large_logits,
         probability_that_is_data,
@@ -208,7 +215,9 @@ def test_what_is_taken_for_equal(found, expected, accepted):
         matrix=lambda draws, rows, finite: np.array([[found, -1.0]]),
         in_memory=SimpleNamespace(take=lambda rows: rows),
         slack=0.0,
-        observations=SimpleNamespace(reference=pt.zeros(1), n_obs=1),
+        observations=SimpleNamespace(
+            reference=pt.zeros(1), n_obs=1, parameters={"a": pt.dscalar()}, template=None
+        ),
     )
     draws, reference = Draws({"a": np.zeros(2)}), np.array([[expected, -1.0]])
     with nullcontext() if accepted else pytest.raises(UnsupportedModelError, match="PyMC gives"):

@@ -90,6 +90,7 @@ def points_around(space: Unconstrained, rng: np.random.Generator) -> tuple[np.nd
 
     Examples
     --------
+    >>> import pymc as pm
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu")
     >>> [x.shape for x in points_around(Unconstrained(model), np.random.default_rng(1))]

@@ -329,7 +329,7 @@ def _negative_hessian(space: Unconstrained, x: np.ndarray, *, kinks: bool) -> np
     if kinks:
         steps = _steps_beyond_kinks(space, x, diagonal, steps)
     hessian = _differences(space, x, steps, np.arange(space.n_dims))
-    symmetric: np.ndarray = (hessian + hessian.T) / 2
+    symmetric: np.ndarray = hessian / 2 + hessian.T / 2  # whose sum may be infinite
     return symmetric
 
 

@@ -110,8 +110,9 @@ def test_streams_by_jax_have_the_sums_of_numba():
     whole = LogLikelihood(find_observations(poisson(data))).look(state.epoch.draws)
     assert_allclose(state.seen.total, whole.total, rtol=1e-9, atol=1e-7)
     restored = CoresetStream.restore(template, stream.state(), backend="jax")
-    restored.update(chunk)
-    stream.update(chunk)
+    backwards = {name: column[::-1] for name, column in chunk.items()}
+    restored.update(backwards)
+    stream.update(backwards)
     np.testing.assert_array_equal(restored._state.seen.total, stream._state.seen.total)
     coreset = restored.coreset()
     assert coreset.loglikelihood.backend == Jax()

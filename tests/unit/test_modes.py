@@ -155,12 +155,13 @@ def test_images_of_matrices_and_vectors_of_the_same_axis():
 CENTRES, FACTORS = np.array([[-3.0, 0.0], [4.0, 1.0]]), np.array([np.eye(2), [[2, 0], [1, 3.0]]])
 
 
-def test_density_of_a_mixture_of_t_distributions():
+def test_density_of_a_mixture_around_several_modes():
     parts = [HeavyTailed(c, f) for c, f in zip(CENTRES, FACTORS, strict=True)]
     draws, logq = Mixture(parts, np.array([0.8, 0.2])).draw(1_000, rng=np.random.default_rng(1))
     shares = [0.65, 0.35]  # half of it equally
     exact = np.log(sum(
-        share * stats.multivariate_t(c, np.linalg.inv(f @ f.T), df=30).pdf(draws)
+        share * (0.9 * stats.multivariate_normal(c, np.linalg.inv(f @ f.T)).pdf(draws)
+                 + 0.1 * stats.multivariate_t(c, np.linalg.inv(f @ f.T), df=30).pdf(draws))
         for share, c, f in zip(shares, CENTRES, FACTORS, strict=True)
     ))  # fmt: skip
     np.testing.assert_allclose(logq - logq[0], exact - exact[0], atol=1e-8)

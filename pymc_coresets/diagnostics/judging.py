@@ -135,7 +135,12 @@ class Certificate:
     @property
     def verdict(self) -> str:
         """What the numbers mean and what to do, in words."""
-        return self._judgement()
+        n_modes = 0 if self.modes is None else self.modes.n_modes
+        several = (
+            f" The posterior has {n_modes} modes, between which NUTS hardly moves: check() says "
+            "which of them its draws know."
+        )
+        return self._judgement() + (several if n_modes > 1 else "")
 
     def _judgement(self) -> str:
         if self.pareto_khat >= KHAT_USELESS and not self.negligible:

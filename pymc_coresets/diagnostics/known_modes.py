@@ -99,7 +99,7 @@ class SeenModes:
         entries = []
         for i in numbers:
             image = f"; {self.images[i]}" if self.images[i] else ""
-            entries.append(f"at {self.places[i]} ({self.mass[i]:.2g} of the mass{image})")
+            entries.append(f"at {self.places[i]} ({self.mass[i]:.2g} of the mass found{image})")
         more = len(entries) - _LISTED
         return " and ".join([*entries[:_LISTED], *([f"{more} more"] if more > 0 else [])])
 

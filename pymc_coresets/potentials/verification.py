@@ -1,5 +1,6 @@
 """Check what is derived from a model against PyMC, before anything relies on it."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -144,10 +145,26 @@ def reference_of(obs: Observations) -> Callable[[Draws], np.ndarray]:
                 [values] = function(*point, *given)
             except np.linalg.LinAlgError:  # a matrix that is singular far out
                 values = np.array(np.nan)
+            except IndexError as error:
+                raise _out_of_range(obs, error) from error
             columns.append(np.broadcast_to(values, obs.n_obs))
         return np.stack(columns, axis=1)
 
     return reference
+
+
+def _out_of_range(obs: Observations, error: IndexError) -> InvalidDataError:
+    """Name the rows whose codes ask for an entry that there is none of."""
+    reason = str(error).splitlines()[0]
+    codes = [int(number) for number in re.findall(r"index (-?\d+) is out of bounds", reason)]
+    whole = [row for row in obs.rows if row.values.dtype.kind in "iu" and row.values.ndim == 1]
+    found = [np.flatnonzero(np.isin(row.values, codes)) for row in whole]
+    bad = next((rows for rows in found if rows.size), None)
+    where = "" if bad is None else f" of {_named_rows(obs, bad)}"
+    return InvalidDataError(
+        f"A code{where} asks for an entry that a variable does not have: {reason}. Codes count "
+        "from 0: correct them, or give the variable more entries."
+    )
 
 
 def _each(draws: Draws, obs: Observations) -> list[list[np.ndarray]]:

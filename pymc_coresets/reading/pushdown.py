@@ -342,7 +342,10 @@ class Pushdown(Known):
 
     def _whole[V: Variable](self, variable: V) -> V:
         """Turn a part that is taken whole and depends on no parameter into a constant."""
-        if isinstance(variable, Constant) and variable.type.dtype != "float16":
+        dtype = getattr(
+            variable.type, "dtype", None
+        )  # of None, as in an unknown shape, there is none
+        if isinstance(variable, Constant) and dtype != "float16":
             return variable
         if self._from_rows.depends(variable):
             raise taken_over_rows(variable, self.row_inputs)

@@ -186,6 +186,9 @@ class Readable:
         unmeasured = np.isnan(own.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0))
         if np.isfinite(own.objective) and not unmeasured:
             facts["divergence"] = f"about {own.objective:.3g} nats"
+        modes = None if own.certificate is None else own.certificate.modes
+        if modes is not None and modes.n_modes > 1:
+            facts["modes"] = modes.words
         return facts | {"status": own.status}
 
     def __repr__(self) -> str:

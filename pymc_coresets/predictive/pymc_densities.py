@@ -6,10 +6,12 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 
+from pymc_coresets.compat.pytensor_api import Variable
 from pymc_coresets.diagnostics.opinion import SecondOpinion
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.predictive.filled_models import FilledModel
 from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.precision import widened
 
 __all__ = ["Point", "log_densities_at", "log_densities_of_all_rows", "second_opinion"]
 
@@ -124,13 +126,20 @@ def log_densities_of_all_rows(
 def _function(model: pm.Model, names: Sequence[str] | None) -> Callable[[Point], float]:
     variables = model.value_vars
     terms = None if names is None else [model[name] for name in names]
-    function = numpy_function(variables, [model.logp(vars=terms)])
+    # In float32, where the model was written so, there were no digits to compare.
+    wide = {v: v.type.clone(dtype="float64")(v.name) for v in variables if _is_single(v)}
+    [logp] = widened([model.logp(vars=terms)], wide)
+    function = numpy_function([wide.get(v, v) for v in variables], [logp])
 
     def at(point: Point) -> float:
         [value] = function(*(point[v.name] for v in variables))
         return float(value)
 
     return at
+
+
+def _is_single(variable: Variable) -> bool:
+    return bool(variable.type.dtype == "float32")
 
 
 def _at(points: Sequence[Point], density: Callable[[Point], float]) -> Floats:

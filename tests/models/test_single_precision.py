@@ -41,12 +41,31 @@ assert coreset.predict(idata, random_seed=1, progressbar=False)["posterior_predi
 coreset.reweight(idata, random_seed=1)
 """
 
+_LARGE_LOG_DENSITY = """
+import numpy as np, pymc as pm
+from pymc_coresets.predictive.pymc_densities import log_densities_at
+
+y = np.random.default_rng(1).normal(0, 30, size=4_000).astype("float32")
+with pm.Model() as model:
+    log_sd = pm.Normal("log_sd", dtype="float32")
+    pm.Normal("y", pm.HalfNormal("mu"), pm.math.exp(log_sd), observed=y)
+points = [{"log_sd": np.float32(x), "mu_log__": np.float32(x)} for x in (0, 1e-4)]
+found = np.diff(log_densities_at(model, points))
+assert model["mu"].dtype == "float32"
+log = np.array([0, np.float32(1e-4)], dtype=float)
+mu = sd = np.exp(log)
+of_rows = -np.square((y.astype(float)[:, None] - mu) / sd).sum(axis=0) / 2 - len(y) * log
+expected = of_rows - log**2 / 2 - mu**2 / 2 + log
+assert abs(found - np.diff(expected)) < 1e-6, (found, np.diff(expected))  # of millions of nats
+"""
+
 
 @pytest.mark.slow
-def test_everything_is_computed_in_double_precision():
+@pytest.mark.parametrize("program", [_PROGRAM, _LARGE_LOG_DENSITY])
+def test_everything_is_computed_in_double_precision(program):
     """In single precision the sum over rows alone is off by a tenth of a nat."""
     environment = {**os.environ, "PYTENSOR_FLAGS": "floatX=float32"}
-    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", _PROGRAM]
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3_000:]
 

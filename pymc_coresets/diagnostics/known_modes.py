@@ -15,6 +15,7 @@ from pymc_coresets.display.facts import facts_text
 __all__ = ["Modes", "SeenModes"]
 
 _UNSEEN = 0.1  # of its mass: a mode with a smaller share of the draws is not known to them
+_ROUNDING = 1e-12  # of an entry: what varies by less is constant
 _LISTED = 4  # modes in a sentence
 _SHOWN = 3  # entries that say where a mode is
 
@@ -174,12 +175,14 @@ class Modes:
         """
         n_draws = len(next(iter(draws.values())))
         logp = np.zeros((len(self), n_draws))
-        for name in draws:
-            centre, sd = self.positions[name].to_numpy(), self.sds[name].to_numpy()
+        for name, values in draws.items():
+            each = (self.positions[name].to_numpy(), self.sds[name].to_numpy())
+            centre, sd = (array.reshape(len(self), -1) for array in each)
+            moving = _vary(centre, sd).all(axis=0)
+            flat, centre, sd = (a[:, moving] for a in (values.reshape(n_draws, -1), centre, sd))
             for i in range(len(self)):
-                z = (draws[name] - centre[i]) / sd[i]
-                density = -0.5 * np.square(z) - np.log(sd[i])
-                logp[i] += density.reshape(n_draws, -1).sum(axis=1)
+                z = (flat - centre[i]) / sd[i]
+                logp[i] += (-0.5 * np.square(z) - np.log(sd[i])).sum(axis=1)
         nearest: NDArray[np.int64] = logp.argmax(axis=0)
         return nearest
 
@@ -211,7 +214,9 @@ class Modes:
         entries, z = [], []
         for name, positions in self.positions.items():
             centre, sd = positions.to_numpy(), self.sds[name].to_numpy()
-            spread = np.ptp(centre, axis=0) / sd.mean(axis=0)
+            moving = _vary(centre, sd).all(axis=0)
+            spread = np.where(moving, np.ptp(centre, axis=0), 0.0)
+            spread = spread / np.where(moving, sd.mean(axis=0), 1.0)
             for index in np.ndindex(centre.shape[1:]):
                 entries.append((str(name), index))
                 z.append(spread[index])
@@ -261,3 +266,9 @@ class Modes:
         if not math.isclose(found.mass.sum(), 1.0, rel_tol=1e-6):
             raise ValueError("the masses of its modes do not sum to 1")
         return found
+
+
+def _vary(centre: Floats, sd: Floats) -> NDArray[np.bool_]:
+    """Say which entries vary: not those above the diagonal of a Cholesky factor, which are zero."""
+    vary: NDArray[np.bool_] = sd > _ROUNDING * np.abs(centre)
+    return vary

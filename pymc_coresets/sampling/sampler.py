@@ -340,14 +340,15 @@ class CoresetSampler:
         rng: np.random.Generator,
     ) -> Run:
         tune = self._tune if last is None else self._tune // 2
+        starts = self._first
+        at_initial_point = last is None and starts is None
         try:
-            starts = self._first
             return self._nuts.run(values, n_draws, tune=tune, last=last, rng=rng, starts=starts)
         except (ValueError, RuntimeError, FloatingPointError, PyMCSamplingError) as error:
             self.n_failed_starts += 1
             if isinstance(error, SamplingError):
                 raise
-            raise nuts_failure(error, self._model if last is None else None) from error
+            raise nuts_failure(error, self._model if at_initial_point else None) from error
 
     @property
     def _first(self) -> np.ndarray | None:

@@ -4,12 +4,15 @@ import re
 import time
 from functools import cache, partial
 from threading import Timer
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pymc as pm
 import pytest
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.testing import assert_allclose
+from pymc.exceptions import SamplingError as PyMCSamplingError
 from pytensor.compile.maker import FunctionMaker
 from scipy.integrate import cumulative_trapezoid
 from scipy.special import logsumexp
@@ -142,6 +145,15 @@ def test_where_nuts_cannot_start_the_variable_is_named_once():
     with pytest.raises(SamplingError, match=r"initial point, 'limit' is nan\.") as caught:
         draw(sampler, np.arange(3), np.ones(3), 100)
     assert not re.search(r"SamplerWarning|Try model\.debug|\n", caught.value.message)
+
+
+def test_the_initial_point_is_not_blamed_where_nuts_begins_at_a_known_mode(loglik, monkeypatch):
+    sampler = nuts_sampler(loglik, PyMCNuts)
+    sampler._starts = [sampler._space.start]
+    broken = Mock(side_effect=PyMCSamplingError("Bad initial energy"))
+    monkeypatch.setitem(vars(sampler), "_nuts", SimpleNamespace(run=broken))
+    with pytest.raises(SamplingError, match=r"of a coreset: Bad initial energy\."):
+        draw(sampler, *CORESETS[0], 100)
 
 
 def test_of_another_samplers_failure_the_backtrace_is_left_out():

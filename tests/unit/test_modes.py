@@ -209,6 +209,16 @@ def test_the_nearest_mode_is_so_in_standard_deviations():
     assert unequal.nearest({"mu": np.array([0.2, 1.5, 4.0])}).tolist() == [0, 1, 1]
 
 
+def test_entries_that_never_vary_say_nothing_of_modes():
+    """Cholesky factors have zeros above their diagonals, and first entries of correlations ones."""
+    positions = xr.Dataset({"mu": (("mode", "i"), [[0.0, 1.0, 1.0], [0.0, 1.0, -1.0]])})
+    sds = xr.Dataset({"mu": (("mode", "i"), [[0.0, 1e-16, 0.5]] * 2)})
+    modes = replace(known(1.0, -1.0, mass=[0.5, 0.5]), positions=positions, sds=sds)
+    draws = np.array([[0.0, 1.0, 1.1], [0.0, 1.0 + 1e-15, -0.9], [0.0, 1.0, -1.2]])
+    assert modes.nearest({"mu": draws}).tolist() == [0, 1, 1]
+    assert "mu[2] = -1" in repr(modes)
+
+
 @pytest.mark.parametrize("modes", [known(1.0, mass=[1.0]), known(1.0, -1.0, mass=[0.7, 0.3])])
 def test_draws_of_all_modes_are_reliable(modes):
     found = certified(modes, [0.9, 1.4, -0.5] if len(modes) == 2 else [0.9])

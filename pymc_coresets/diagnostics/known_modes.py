@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.display.facts import facts_text
 
-__all__ = ["Modes", "SeenModes"]
+__all__ = ["MODE", "Modes", "SeenModes"]
+
+#: The dimension of modes; models of how people travel have a dimension ``mode``.
+MODE = "posterior_mode"
 
 _UNSEEN = 0.1  # of its mass: a mode with a smaller share of the draws is not known to them
 _ROUNDING = 1e-12  # of an entry: what varies by less is constant
@@ -116,8 +119,8 @@ class Modes:
     Parameters
     ----------
     positions : xarray.Dataset
-        Of each free variable on its own scale, with the dimension ``mode`` first; the mode of
-        largest mass comes first.
+        Of each free variable on its own scale, with the dimension ``posterior_mode`` first; the
+        mode of largest mass comes first.
     sds : xarray.Dataset
         Standard deviations around each mode, in the same form.
     mass : ndarray of shape (n_modes,)
@@ -134,8 +137,8 @@ class Modes:
     Examples
     --------
     >>> modes = Modes(
-    ...     positions=xr.Dataset({"a": ("mode", [1.0, -1.0])}),
-    ...     sds=xr.Dataset({"a": ("mode", [0.1, 0.1])}), mass=np.array([0.5, 0.5]),
+    ...     positions=xr.Dataset({"a": ("posterior_mode", [1.0, -1.0])}),
+    ...     sds=xr.Dataset({"a": ("posterior_mode", [0.1, 0.1])}), mass=np.array([0.5, 0.5]),
     ...     n_ended=np.array([14, 10]), n_starts=24, images=("", "image of mode 0: sign of a"),
     ... )
     >>> modes
@@ -259,7 +262,7 @@ class Modes:
         sizes = {
             len(found.n_ended),
             len(found.images),
-            *(d.sizes["mode"] for d in (positions, sds)),
+            *(d.sizes[MODE] for d in (positions, sds)),
         }
         if sizes != {len(found)} or set(positions) != set(sds):
             raise ValueError("its modes do not match")

@@ -12,11 +12,12 @@ from scipy.special import softmax
 
 from pymc_coresets import Coreset, CoresetWarning, build_coreset
 from pymc_coresets.diagnostics.judging import Certificate, Check
-from pymc_coresets.diagnostics.known_modes import Modes
+from pymc_coresets.diagnostics.known_modes import MODE, Modes
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.modes.beginnings import images, prior_draws, starting_points
 from pymc_coresets.sampling.modes.mixtures import LaplaceMixture, Mixture
+from pymc_coresets.sampling.modes.on_all_rows import FoundModes
 from pymc_coresets.sampling.modes.search import LocalMode, apart, find_modes, log_mass
 from pymc_coresets.sampling.proposal import HeavyTailed
 
@@ -183,7 +184,7 @@ def test_a_mixture_of_laplace_approximations_is_that_of_the_density():
 
 
 def known(*centres, mass):
-    positions = xr.Dataset({"mu": ("mode", list(centres))})
+    positions = xr.Dataset({"mu": (MODE, list(centres))})
     sds = xr.full_like(positions, 0.5)
     n_ended = np.ones(len(mass), dtype=np.int64)
     images = ("",) * len(mass)
@@ -205,14 +206,14 @@ def test_draws_that_miss_a_mode_are_doubtful():
 
 def test_the_nearest_mode_is_so_in_standard_deviations():
     modes = known(0.0, 4.0, mass=[0.5, 0.5])
-    unequal = replace(modes, sds=xr.Dataset({"mu": ("mode", [0.1, 2.0])}))
+    unequal = replace(modes, sds=xr.Dataset({"mu": (MODE, [0.1, 2.0])}))
     assert unequal.nearest({"mu": np.array([0.2, 1.5, 4.0])}).tolist() == [0, 1, 1]
 
 
 def test_entries_that_never_vary_say_nothing_of_modes():
     """Cholesky factors have zeros above their diagonals, and first entries of correlations ones."""
-    positions = xr.Dataset({"mu": (("mode", "i"), [[0.0, 1.0, 1.0], [0.0, 1.0, -1.0]])})
-    sds = xr.Dataset({"mu": (("mode", "i"), [[0.0, 1e-16, 0.5]] * 2)})
+    positions = xr.Dataset({"mu": ((MODE, "i"), [[0.0, 1.0, 1.0], [0.0, 1.0, -1.0]])})
+    sds = xr.Dataset({"mu": ((MODE, "i"), [[0.0, 1e-16, 0.5]] * 2)})
     modes = replace(known(1.0, -1.0, mass=[0.5, 0.5]), positions=positions, sds=sds)
     draws = np.array([[0.0, 1.0, 1.1], [0.0, 1.0 + 1e-15, -0.9], [0.0, 1.0, -1.2]])
     assert modes.nearest({"mu": draws}).tolist() == [0, 1, 1]
@@ -289,6 +290,20 @@ def test_chains_begin_in_both_and_a_check_says_what_they_know(built):
     one = idata["posterior"].isel(chain=[0]).to_dataset()
     tree = xr.DataTree.from_dict({"posterior": xr.concat([one, one], "chain")})
     assert len(built.check(tree, draws=60).modes.unseen) == 1
+
+
+def test_a_model_may_have_a_dimension_called_mode():
+    with pm.Model(coords={"mode": ["car", "bus"]}) as model:
+        pm.Normal("time")
+        pm.Normal("cost", dims="mode")
+    around = HeavyTailed(np.array([1.0, 2.0, 3.0]), np.eye(3))
+    one = np.ones(1, dtype=np.int64)
+    found = FoundModes(Mixture([around], np.ones(1)), one, 1, [""], 0)
+    table = found.table(Unconstrained(model), model.named_vars_to_dims)
+    assert table.positions["cost"].sizes == {"posterior_mode": 1, "mode": 2}
+    draws = {"time": np.array([1.1]), "cost": np.array([[2.0, 3.1]])}
+    assert table.seen_by(draws).unseen == []
+    assert "time = 1, cost[0] = 2, cost[1] = 3" in " ".join(repr(table).split())
 
 
 def test_files_keep_the_modes(built, tmp_path):

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from scipy.special import softmax
 
-from pymc_coresets.diagnostics.known_modes import Modes
+from pymc_coresets.diagnostics.known_modes import MODE, Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -111,7 +111,7 @@ def _along_modes(
     for name, value in values.items():
         own = dims.get(name) or [None] * (value.ndim - 1)
         names = [d or f"{name}_dim_{i}" for i, d in enumerate(own)]
-        variables[name] = (("mode", *names), value)
+        variables[name] = ((MODE, *names), value)
     return xr.Dataset(variables)
 
 

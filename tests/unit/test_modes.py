@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from scipy import stats
@@ -13,8 +14,10 @@ from scipy.special import softmax
 from pymc_coresets import Coreset, CoresetWarning, build_coreset
 from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.known_modes import MODE, Modes
+from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.sampling.modes import on_all_rows
 from pymc_coresets.sampling.modes.beginnings import images, prior_draws, starting_points
 from pymc_coresets.sampling.modes.mixtures import LaplaceMixture, Mixture
 from pymc_coresets.sampling.modes.on_all_rows import FoundModes
@@ -139,6 +142,23 @@ def test_the_search_for_a_mode_goes_on_from_a_saddle():
     found = LaplaceApproximation.of(Unconstrained(model))
     # The gradient vanishes at a = b = sqrt(1.5 - 1 / 100), or both negative.
     np.testing.assert_allclose(found.mode**2, 1.49, rtol=1e-4)
+
+
+def test_a_prior_that_adds_up_many_variables_can_be_drawn_from():
+    """NumPy takes 32 arrays at once."""
+    with pm.Model() as model:
+        pm.Normal("z", pt.add(*(pm.Normal(f"b{i}") for i in range(40))))
+    assert prior_draws(Unconstrained(model), 3, rng=np.random.default_rng(1)).shape == (3, 41)
+
+
+def test_where_no_mode_of_a_sample_leads_to_one_of_all_rows_that_is_said(monkeypatch):
+    def refused(*_):
+        raise SamplingError("No mode nearby.")
+
+    monkeypatch.setattr(on_all_rows, "_on_all_rows", refused)
+    two = [SimpleNamespace(around=None, n_ended=1)] * 2
+    with pytest.raises(SamplingError, match="nearby"):
+        list(on_all_rows._polished(None, two, 100, 1, None))
 
 
 def test_images_of_matrices_and_vectors_of_the_same_axis():

@@ -223,7 +223,7 @@ def _polished(
     full: FullDensity,
 ) -> Iterator[_Weighed]:
     """Follow the modes of a sample to those of all rows; at least one, or none is there."""
-    refused = None
+    refused, n_polished = None, 0
     for local in found:
         try:
             around = _on_all_rows(posteriors, local.around, start_size, key, full)
@@ -231,8 +231,9 @@ def _polished(
             _log.info("No mode of all rows is near one of a sample: %s", error)
             refused = error
         else:
+            n_polished += 1
             yield _Weighed(around, 0.0, local.n_ended)
-    if refused is not None and len(found) == 1:
+    if refused is not None and not n_polished:
         raise refused
 
 

@@ -7,8 +7,8 @@ from itertools import combinations, islice
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.compat.pytensor_api import Mode
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.folding import plain_mode
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 
@@ -19,6 +19,8 @@ _JITTERED, _IMAGES = 4, 8  # climbs that begin near the initial point, and at im
 # What flat priors raise, and distributions at parameters out of range.
 _NO_DRAWS = (NotImplementedError, ValueError, ArithmeticError, RuntimeError)
 _MOST_IMAGES = 60  # that are evaluated
+
+_PLAIN = plain_mode("minimum_compile")
 
 _log = logging.getLogger(__name__)
 
@@ -90,10 +92,9 @@ def image_points(space: Unconstrained, mode: np.ndarray) -> tuple[list[str], np.
 def prior_draws(space: Unconstrained, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
     """Return draws of the prior, (n_draws, n_dims), that are finite; none where it has none."""
     names = [rv.name for rv in space.model.free_RVs]
-    plain = Mode(linker="py", optimizer="minimum_compile")
     with np.errstate(all="ignore"):
         try:
-            values = pm.draw(space.model.free_RVs, n_draws, random_seed=rng, mode=plain)
+            values = pm.draw(space.model.free_RVs, n_draws, random_seed=rng, mode=_PLAIN)
         except _NO_DRAWS as error:
             _log.info("The prior cannot be drawn from: %s", error)
             return np.empty((0, space.n_dims))

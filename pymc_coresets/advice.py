@@ -127,9 +127,9 @@ def _of_modes(modes: Modes) -> str:
     seen = modes.seen_by(None)
     return (
         f"The posterior has {len(modes)} modes: {seen.listed(range(len(modes)))}. NUTS hardly "
-        "moves from one to another. sample() begins chains in all of them; importance_draws() "
-        "draws from all. Where they are images of each other, a constraint such as an order of "
-        "the entries leaves one of them."
+        "moves from one to another. sample() begins chains in all of them, where there are as "
+        "many; importance_draws() draws from all. Where they are images of each other, a "
+        "constraint such as an order of the entries leaves one of them."
     )
 
 

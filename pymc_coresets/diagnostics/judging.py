@@ -29,7 +29,10 @@ mean of a Gaussian by no more than 0.14 standard deviations.
 RHAT_CONVERGED, RHAT_HOPELESS = 1.01, 1.05
 """R-hat above which chains that are long enough disagree, and any (Vehtari et al. 2021)."""
 
-_OTHER_MODES = "importance_draws() draws from all, and sample() begins chains in all of them."
+_OTHER_MODES = (
+    "importance_draws() draws from all, and sample() begins chains in all of them, where there are "
+    "as many."
+)
 
 _BETWEEN_MODES = (
     "Not to be used as they are: the full posterior has {} modes, and chains that stay in one each "

@@ -172,8 +172,11 @@ def _marginal(ax: Axes, column: Column, found: RowColumns, limits: tuple[float, 
     edges = bins.tolist()
     outlines = {"histtype": "step", "density": True, "lw": 1.4}
     ax.hist(column.every, edges, weights=found.masses, density=True, color=GREY, alpha=0.45)
-    ax.hist(column.chosen, edges, color=BLUE, ls="--", **outlines)  # type: ignore[arg-type]
-    ax.hist(column.chosen, edges, weights=found.weights, color=ORANGE, **outlines)  # type: ignore[arg-type]
+    known = np.isfinite(column.chosen.astype(np.float64))
+    if known.any():  # rows of other likelihood terms have no value
+        chosen, weights = column.chosen[known], found.weights[known]
+        ax.hist(chosen, edges, color=BLUE, ls="--", **outlines)  # type: ignore[arg-type]
+        ax.hist(chosen, edges, weights=weights, color=ORANGE, **outlines)  # type: ignore[arg-type]
     ax.set(yticks=[], xlim=limits)
     ax.spines["left"].set_visible(False)
 

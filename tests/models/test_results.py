@@ -232,6 +232,20 @@ def test_covered_groups_are_counted(name, words, request):
 # -- plots -----------------------------------------------------------------------------------------
 
 
+def test_a_likelihood_term_of_which_no_row_was_chosen_is_shown_without():
+    rows = np.linspace(-1.0, 1.0, 600)
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.Normal("y", mu, 1.0, observed=rows)
+        pm.Normal("z", mu, 2.0, observed=rows[:550])
+    options = {"size": 3, "method": "uniform", "random_seed": 1, "progressbar": False}
+    of_both = build_coreset(model, **options)
+    of_one = replace(of_both, indices=np.array([2, 5]), weights=np.array([300.0, 400.0]))
+    assert np.isnan(of_one.summary().loc[("z", "mean"), "chosen"])
+    [first, pair, last] = plot_coreset(of_one).axes
+    assert [len(ax.patches) for ax in (first, pair, last)] == [32, 0, 30]
+
+
 def test_chosen_rows_are_drawn_where_they_are_with_areas_like_their_weights(elsewhere):
     figure = plot_coreset(elsewhere, ["x"], random_seed=1)
     figure.canvas.draw()

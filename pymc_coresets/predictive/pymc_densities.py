@@ -7,7 +7,7 @@ import pymc as pm
 from numpy.typing import NDArray
 
 from pymc_coresets.compat.pytensor_api import Variable
-from pymc_coresets.diagnostics.opinion import SecondOpinion
+from pymc_coresets.diagnostics.opinion import HARMLESS, SecondOpinion
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.predictive.filled_models import FilledModel
 from pymc_coresets.reading.folding import numpy_function
@@ -15,7 +15,6 @@ from pymc_coresets.reading.precision import widened
 
 __all__ = ["Point", "log_densities_at", "log_densities_of_all_rows", "second_opinion"]
 
-_HARMLESS = 0.005  # nats: changes a divergence at the limit of 0.01 by a tenth at most
 _DIGITS = 1e-9  # of a log-density: sums of many terms have fewer than single ones
 
 type Floats = NDArray[np.float64]
@@ -57,7 +56,7 @@ def second_opinion(
     differences = (theirs - theirs.mean()) - (ours - ours.mean())
     largest = float(np.abs(differences).max())
     size = float(np.abs([of_full[used], of_approximate[used]]).max())
-    if largest > _HARMLESS + (_DIGITS + slack) * size:
+    if largest > HARMLESS + (_DIGITS + slack) * size:
         raise UnsupportedModelError(
             f"The log-ratio of the full over the approximate posterior density differs by "
             f"{largest:.3g} nats from what PyMC's own log-densities of the two models give: the "

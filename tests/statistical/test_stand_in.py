@@ -22,6 +22,7 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
 )
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.predictive.pymc_densities import second_opinion
 from pymc_coresets.reading.folding import PLAIN_MODE
 
 N = 200
@@ -359,6 +360,13 @@ def test_where_pymc_has_no_finite_density_nothing_is_claimed():
     idata = draws_from(1.0, sd=0.001)
     assert coreset.verify(idata).n_draws == 0
     assert coreset.verify(idata).in_short == "not finite at any draw"
+
+
+def test_log_ratios_that_differ_noticeably_are_not_said_to_agree():
+    """Slack for float32 allows them to."""
+    of_full = np.linspace(-1e5, -1e5 + 1, 8)
+    found = second_opinion(of_full, of_full, np.linspace(-0.2, 0.2, 8), slack=1e-5)
+    assert found.in_short == "differ by up to 0.2 nats, at 8 draws"
 
 
 @pytest.mark.parametrize("draws", [1, 2.5, "all"])

@@ -143,9 +143,9 @@ class Modes:
     ... )
     >>> modes
     Modes of a posterior, from 24 starts
-      mode 0  at a = 1 (0.5 of the mass), where 14 starts ended
-      mode 1  at a = -1 (0.5 of the mass; image of mode 0: sign of a), where 10
-              starts ended
+      mode 0  at a = 1 (0.5 of the mass found), where 14 starts ended
+      mode 1  at a = -1 (0.5 of the mass found; image of mode 0: sign of a), where
+              10 starts ended
     >>> modes.nearest({"a": np.array([0.8, -1.1, -0.9])})
     array([0, 1, 1])
     """

@@ -170,7 +170,7 @@ def find_observations(
     observed : str or sequence of str, optional
         The observed variables and potentials to summarise.  By default the longest observed ones,
         and all others of 500 rows or more that can be taken apart; a potential only where its
-        rows hold floating-point data.  Terms of different lengths have rows of their own.
+        rows hold data, and not lookups alone.  Terms of different lengths have rows of their own.
     dim : str or sequence of str, optional
         Name of the observation dimension.  By default the leading axis of the observed variables.
         Several names make each cell of an observed matrix an observation, numbered in C order.
@@ -258,8 +258,12 @@ def _select(
     )
     rests = [split.rest for split in layout.sums.values() if split.rest is not None]
     local = tuple(sorted(str(v.name) for v in {*pushdown.local, *layout.local}))
-    if local and not allow_local:
-        refuse_local(model, layout.terms, local)
+    if not allow_local:
+        names = ", ".join(term.name for term in layout.terms)
+        for length in {term.length for term in layout.terms}:
+            refuse_recursion(names, pushdown.stops, length, pushdown.depends)
+        if local:
+            refuse_local(model, layout.terms, local)
     unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]
     views, rows = _selected_views(layout, pushdown), pushdown.row_arrays()
     if template is None:
@@ -312,11 +316,10 @@ def _of_terms(
 
 
 def _selected(term: Term, layout: Layout, pushdown: Pushdown, rows: RowMap) -> TensorVariable:
-    n_before = len(pushdown.stops)
+    n_before = len(pushdown.unselected)
     selected = pushdown.select(layout.graphs[term.name], term.axis, rows)
     if term.name in layout.sums:
         refuse_entangled(layout.sums[term.name], pushdown.unselected[n_before:])
-    refuse_recursion(term.name, pushdown.stops[n_before:], term.length, pushdown.depends)
     return selected
 
 

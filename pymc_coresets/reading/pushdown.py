@@ -120,9 +120,9 @@ class Pushdown(Known):
         return build_planned(_Key(variable, axis, rows), self._plan, self._memo)
 
     @property
-    def dtypes(self) -> set[str]:
-        """Types of the row arrays that the selections so far depend on."""
-        return {placeholder.type.dtype for placeholder in self._leaves.values()}
+    def placeholders(self) -> set[Variable]:
+        """Of the row arrays that the selections so far depend on."""
+        return set(self._leaves.values())
 
     def row_arrays(self) -> list[RowArray]:
         """Evaluate the row arrays that the selections so far depend on."""

@@ -14,6 +14,7 @@ from pymc_coresets.display.sketches import curve_sketch, weights_sketch
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import generator, names_of
 from pymc_coresets.potentials.kept_rows import rows_of_dataset
+from pymc_coresets.reading.observations import TERM_OF_ROW
 from pymc_coresets.reading.row_arrays import RowArray
 from pymc_coresets.results.columns import Levels, RowColumns
 from pymc_coresets.results.groups import level_labels, levels_of_rows, own_values
@@ -179,6 +180,9 @@ class Readable:
         facts = {"rows": rows}
         if len(own.weights):
             facts["weights"] = _weights_in_words(own)
+        terms = _terms_in_words(own)
+        if terms:
+            facts["terms"] = terms
         groups = _covered(own)
         if groups:
             facts["groups"] = ", ".join(groups)
@@ -252,6 +256,17 @@ def _row_labels(coreset: CoresetRows) -> list[str]:
     return [f"row {position}" for position in coreset.indices]
 
 
+def _terms_in_words(coreset: CoresetRows) -> str:
+    """Say how many rows each likelihood term has, and how many are chosen, where these differ."""
+    sets = () if coreset.loglikelihood is None else coreset.loglikelihood.observations.sets
+    chosen = [
+        np.count_nonzero((s.start <= coreset.indices) & (coreset.indices < s.stop)) for s in sets
+    ]
+    return ", ".join(
+        f"{n:,} of {s.stop - s.start:,} of {s.names}" for n, s in zip(chosen, sets, strict=True)
+    )
+
+
 def _covered(coreset: CoresetRows) -> list[str]:
     """Say how many levels have a chosen row, for each index by which variables are looked up."""
     loglik = coreset.loglikelihood
@@ -266,6 +281,7 @@ def _covered(coreset: CoresetRows) -> list[str]:
         f"{name} {_n_covered(observations.rows[i], rows.arrays[i], rows, levels):,} "
         f"of {len(levels):,}"
         for i, (name, levels) in levels_of_rows(observations).items()
+        if name != TERM_OF_ROW
     ]
     more = len(found) - _SHOWN_GROUPS
     return [*found[:_SHOWN_GROUPS], *([f"and {more} more"] if more > 0 else [])]

@@ -29,6 +29,12 @@ def normal(mu: Any, observed: Any = REAL) -> None:
     pm.Normal("y", mu, pm.HalfNormal("s"), observed=observed)
 
 
+def test_what_every_row_needs_may_stay_in_the_model() -> None:
+    with pm.Model() as model:
+        latent_gaussian_process()
+    assert find_observations(model, allow_local=True).unselected
+
+
 def adstock() -> None:
     rate = pm.Beta("rate", 2, 2)
     stock = loop(lambda new, old, r: new + r * old, [pt.zeros(())], POSITIVE, [rate])

@@ -154,6 +154,10 @@ def neighbours_on_a_map(rate):
     pm.Potential("z", -rate * ((phi[edges] - phi[edges + 1]) ** 2).sum())
 
 
+def counts_by_hand(rate):
+    pm.Potential("z", (np.arange(SOME) % 5 * pm.math.log(rate) - rate).sum())
+
+
 def no_sum_of_rows(rate):
     pm.Potential("z", -pm.math.log(1 + (rate * TIMES).sum()))
 
@@ -165,7 +169,8 @@ def no_sum_of_rows(rate):
         (a_sum_over_data, ["y", "z"], False),
         (one_value_for_each_row, ["y", "z"], False),
         (a_prior_on_many_parameters, ["y"], False),
-        (neighbours_on_a_map, ["y"], True),
+        (counts_by_hand, ["y", "z"], False),
+        (neighbours_on_a_map, ["y"], False),
         (no_sum_of_rows, ["y"], True),
     ],
     ids=lambda value: getattr(value, "__name__", None),
@@ -228,6 +233,17 @@ def test_both_terms_have_rows(survival):
     assert not of_event.all()
     labels = coreset.summary().loc["largest weights"].index
     assert all(" of 'event'" in label or " of 'censored'" in label for label in labels)
+
+
+def test_the_terms_are_printed(survival):
+    coreset, n_seen = survival
+    n = int((coreset.indices < n_seen).sum())
+    expected = (
+        f"terms       {n} of {n_seen:,} of 'event', {coreset.size - n} of {4_000 - n_seen:,} of"
+    )
+    assert expected in repr(coreset)
+    assert "groups" not in repr(coreset)
+    assert "terms with rows of their own" in repr(coreset.blocks)
 
 
 def test_the_divergence_is_that_of_pymcs_own_densities(survival):

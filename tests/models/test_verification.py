@@ -222,3 +222,11 @@ def test_what_is_taken_for_equal(found, expected, accepted):
     draws, reference = Draws({"a": np.zeros(2)}), np.array([[expected, -1.0]])
     with nullcontext() if accepted else pytest.raises(UnsupportedModelError, match="PyMC gives"):
         _compare(loglik, draws, reference, np.array([0]), rtol=1e-8, atol=1e-8)
+
+
+def test_a_code_without_an_entry_is_named():
+    codes = np.r_[np.arange(N - 1) % 4, 4]
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("effect", shape=4)[codes], 1.0, observed=REAL)
+    with pytest.raises(InvalidDataError, match=f"code of row {N - 1} asks.*index 4"):
+        verify(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))

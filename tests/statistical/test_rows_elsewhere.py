@@ -217,3 +217,16 @@ def test_pymcs_own_densities_of_rows_elsewhere():
     found = coreset.verify(idata, draws=20)
     assert found.n_draws == 20
     assert found.difference < 1e-7
+
+
+def test_a_matrix_of_one_column():
+    rng = np.random.default_rng(1)
+    columns = {"x": rng.normal(size=(300, 1)), "y": rng.binomial(1, 0.4, size=300)}
+    with pm.Model() as model:
+        x, y = (pm.Data(name, values[:50]) for name, values in columns.items())
+        pm.Bernoulli("z", logit_p=pm.Normal("a") + x @ pm.Normal("b", shape=1), observed=y)
+    rows = open_rows(columns)
+    coreset = build_coreset(
+        model, rows=rows, size=5, method="uniform", random_seed=1, progressbar=False
+    )
+    assert coreset.n_observations == 300

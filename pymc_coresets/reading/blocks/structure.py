@@ -168,6 +168,11 @@ def find_blocks(observations: Observations) -> Blocks | NoBlocks:
             f"The free variables {list(observations.local)!r} have one value per row. Marginalise "
             "them, or keep the default method."
         )
+    if observations.sets:
+        return NoBlocks(
+            "the likelihood has terms with rows of their own, and blocks of those are not looked "
+            "for. Keep the default method."
+        )
     names = [term.name for term in observations.terms]
     parting = Parting(observations, unconstrained_graphs(observations.model, names))
     inputs = parting.graphs.inputs

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.compat.pytensor_api import TensorConstant, TensorVariable, ancestors
+from pymc_coresets.compat.pytensor_api import (
+    AdvancedSubtensor,
+    TensorConstant,
+    TensorVariable,
+    Variable,
+    ancestors,
+    graph_inputs,
+    io_toposort,
+)
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.likelihood.terms import Term, row_term
 from pymc_coresets.reading.pushdown import Pushdown
@@ -54,7 +62,7 @@ def by_default(
     """Choose the terms: the longest ones, and others of many rows that can be taken apart.
 
     A potential is a part of the likelihood if it is a sum, or has one value, over many rows of
-    floating-point data: a potential of lookups alone, as of neighbours on a map, is a prior.
+    data: a potential of lookups alone, as of neighbours on a map, is a prior.
 
     Parameters
     ----------
@@ -121,13 +129,23 @@ def _is_worth_it(
         return False
     pushdown = Pushdown(parameters.values(), term.length)
     try:
-        pushdown.select(sums[term.name].rows if term.name in sums else graph, term.axis)
+        rows = pushdown.select(sums[term.name].rows if term.name in sums else graph, term.axis)
     except UnsupportedModelError:
         return False
-    found = pushdown.dtypes if is_data else {d for d in pushdown.dtypes if d.startswith("float")}
-    return bool(found) and not pushdown.local and not pushdown.unselected
+    by_value = is_data or not pushdown.placeholders.isdisjoint(_used_by_value(rows))
+    return by_value and not pushdown.local and not pushdown.unselected
 
 
 def _length_of_data(graph: TensorVariable) -> int:
-    constants = (v for v in ancestors([graph]) if isinstance(v, TensorConstant))
+    constants = (v for v in _used_by_value(graph) if isinstance(v, TensorConstant))
     return max((max(np.shape(v.data), default=0) for v in constants), default=0)
+
+
+def _used_by_value(graph: TensorVariable) -> set[Variable]:
+    """Return the inputs of a graph that are more than an index of something else."""
+    used: set[Variable] = {graph}
+    for node in reversed(list(io_toposort([], [graph]))):
+        if not used.isdisjoint(node.outputs):
+            is_lookup = isinstance(node.op, AdvancedSubtensor)
+            used.update(node.inputs[:1] if is_lookup else node.inputs)
+    return used.intersection(graph_inputs([graph]))

@@ -261,9 +261,7 @@ class CoresetSampler:
             draws=self._space.constrain(positions),
             log_ratios=logp - logq,
             around=found.mixture,
-            modes=found.table(
-                self._space, self.loglikelihood.observations.model.named_vars_to_dims
-            ),
+            modes=found.table(self._space, self._model.named_vars_to_dims),
         )
 
     @property

@@ -217,4 +217,5 @@ def test_numbers_of_numpy_do_not_load_jax():
         assert sys.modules["jax"] is stand_in
         assert "jaxlib" not in sys.modules
     """
-    subprocess.run([sys.executable, "-c", dedent(code)], check=True, timeout=60)
+    found = subprocess.run([sys.executable, "-c", dedent(code)], check=False, timeout=60)
+    assert found.returncode == 0

@@ -193,9 +193,11 @@ def _compare(
     near = np.isclose(values, expected, rtol=rtol + loglik.slack, atol=atol + loglik.slack)
     vanished = np.isneginf(values) & (expected < _CANCELLED)
     wrong = finite & ~near & ~vanished
+    with np.errstate(invalid="ignore"):  # infinite values
+        apart = np.abs(values - expected)
     if wrong.any():  # or do large terms cancel, so that no digit is right in either?
         rounding = _rounding(loglik.observations, draws.take(used))[rows]
-        wrong &= ~(np.abs(values - expected) <= rounding)
+        wrong &= ~(apart <= rounding)
     if wrong.any():  # or is PyMC's own value none, as infinite ones are subtracted?
         checks = _failing_checks(loglik.observations, draws.take(used))
         wrong[:, [bool(check) for check in checks]] = False
@@ -224,9 +226,10 @@ def _rounding(obs: Observations, draws: Draws) -> np.ndarray:
     ]
     if not terms:
         return np.zeros((obs.n_obs, draws.n_draws))
-    largest = pt.concatenate(terms, axis=1)
-    sizes = reference_of(replace(obs, reference=abs(largest).max(axis=1)))(draws)
-    error: np.ndarray = _ROUNDINGS * np.finfo(float).eps * np.where(np.isfinite(sizes), sizes, 0.0)
+    sizes = abs(pt.concatenate(terms, axis=1))
+    finite = pt.switch(pt.isinf(sizes) | pt.isnan(sizes), 0.0, sizes)  # others cancel, or are wrong
+    largest = reference_of(replace(obs, reference=finite.max(axis=1)))(draws)
+    error: np.ndarray = _ROUNDINGS * np.finfo(float).eps * largest
     return error
 
 

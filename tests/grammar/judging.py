@@ -184,10 +184,13 @@ def same_gradient(model: pm.Model, coreset: pm.Model, point: Point) -> None:
 
 def check(what: str, found: np.ndarray, expected: np.ndarray, terms: list[Any]) -> None:
     """Compare up to rounding: `terms` are numbers of the size of what was added up."""
-    size = 1.0 + max(float(np.max(np.abs(term), initial=0.0)) for term in terms)
+    size = 1.0 + max(float(np.max(np.nan_to_num(np.abs(term)), initial=0.0)) for term in terms)
+    # PyMC's own gradient has no number where a tail underflows: nor need the coreset's have one.
+    known = ~np.isnan(expected)
+    found, expected = np.asarray(found)[known], np.asarray(expected)[known]
     if not np.allclose(found, expected, rtol=1e-7, atol=1e-8 * size):
-        worst = int(np.nanargmax(np.abs(np.ravel(found - expected))))
-        pair = np.ravel(found)[worst], np.ravel(expected)[worst]
+        worst = int(np.argmax(np.nan_to_num(np.abs(found - expected), nan=np.inf)))
+        pair = found[worst], expected[worst]
         raise DisagreementError(f"{what}: {pair[0]} instead of {pair[1]}")
 
 

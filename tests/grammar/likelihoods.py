@@ -165,7 +165,7 @@ def fitted(p: Program, name: str, layout: Layout) -> str:
 def values(p: Program, kind: str, layout: Layout = PLAIN, *, wrap: str = "{}") -> str:
     array = wrap.format(VALUES[kind].format(size=layout.size))
     if p.chance(0.15):
-        array += ".astype('float32')" if kind in BOUNDS else ".astype('int32')"
+        array = f"({array})" + (".astype('float32')" if kind in BOUNDS else ".astype('int32')")
     elif p.chance(0.1) and layout is PLAIN:
         return p.data("y", p.pick(f"pd.Series({array})", f"list({array})", f"{array}[::-1]"))
     return (

@@ -240,6 +240,7 @@ def build_coreset(  # noqa: PLR0913
         data=None if rows is None else kept_dataset(loglik, solution.rows, solution.weights),
         certificate=certificate_of(solution),
         modes=solution.modes,
+        quadratic=solution.quadratic,
     )
 
 

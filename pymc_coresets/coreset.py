@@ -22,6 +22,7 @@ from pymc_coresets.potentials.kept_rows import likelihood_of_stored, rows_of_dat
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.template.held_model import PUT_BACK
 from pymc_coresets.results.readable import Readable
@@ -81,6 +82,8 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         of its posterior that chose nothing; None for methods other than ``"auto"``.
     modes : Modes, optional
         Those of the full posterior that a search found; None where they were not looked for.
+    quadratic : Quadratic, optional
+        What stands for all rows together with the weighted ones, from `ControlVariates`.
     data : xarray.Dataset, optional
         The chosen rows with their data, where they come from ``rows=...``, see `rows`.
 
@@ -140,6 +143,7 @@ class Coreset(Updatable, Readable, StandIn[Check]):
     proposal: Proposal[Draws] | None = None
     certificate: Certificate | None = None
     modes: Modes | None = None
+    quadratic: Quadratic | None = None
     data: xr.Dataset | None = None
 
     @property
@@ -164,7 +168,8 @@ class Coreset(Updatable, Readable, StandIn[Check]):
     @cached_property
     def model(self) -> pm.Model:
         """A plain PyMC model with a weighted `Potential` in place of the likelihood of all rows."""
-        return coreset_model(self._whole().observations, self._rows(), self.weights)
+        observations, quadratic = self._whole().observations, self.quadratic
+        return coreset_model(observations, self._rows(), self.weights, quadratic=quadratic)
 
     @cached_property
     def blocks(self) -> Blocks | NoBlocks:
@@ -186,7 +191,10 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         return (self._whole(),)
 
     def _own_loglik(self, idata: xr.DataTree) -> np.ndarray:
-        own: np.ndarray = self.weights @ self._whole().matrix(idata, self._rows())
+        loglik = self._whole()
+        own: np.ndarray = self.weights @ loglik.matrix(idata, self._rows())
+        if self.quadratic is not None:
+            own = own + self.quadratic.at_draws(loglik.observations, idata)
         return own
 
     def _judged(self, idata: xr.DataTree, check: Check) -> Check:

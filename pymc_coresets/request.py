@@ -5,6 +5,7 @@ from dataclasses import is_dataclass, replace
 from typing import Any, cast
 
 from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.exact import Exact
@@ -15,7 +16,11 @@ from pymc_coresets.reading.draws import Draws
 
 __all__ = ["asked_method", "configured", "named_option"]
 
-_METHODS: Mapping[str, type[Any]] = {**METHODS, Sensitivity.name: Sensitivity}
+_METHODS: Mapping[str, type[Any]] = {
+    **METHODS,
+    ControlVariates.name: ControlVariates,
+    Sensitivity.name: Sensitivity,
+}
 
 
 def asked_method(method: str | Method) -> Method:

@@ -30,11 +30,13 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.containers import chosen_rows, row_containers
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import convertible, data_of, initial_values
 from pymc_coresets.rows.values import Rows
 
 __all__ = [
     "POTENTIAL",
+    "QUADRATIC",
     "UNWEIGHTED",
     "WEIGHTS",
     "coreset_model",
@@ -47,12 +49,19 @@ __all__ = [
 POTENTIAL, WEIGHTS = "coreset_loglik", "coreset_weights"
 #: Name of the potential with what the rows of a log-density that is one number lack.
 UNWEIGHTED = "coreset_unweighted"
+#: Name of the potential with the quadratic that stands for all rows but the weighted ones.
+QUADRATIC = "coreset_quadratic"
 _SUFFIX = "_coreset"  # of deterministics that are as long as the coreset, and not as the data
 _ROW = "coreset_row_"  # and a number: shared variables with the selected rows
 
 
 def coreset_model(
-    observations: Observations, rows: Rows, weights: np.ndarray, *, lean: bool = False
+    observations: Observations,
+    rows: Rows,
+    weights: np.ndarray,
+    *,
+    quadratic: Quadratic | None = None,
+    lean: bool = False,
 ) -> pm.Model:
     """Replace the likelihood of all rows by the weighted likelihood of a few.
 
@@ -71,6 +80,8 @@ def coreset_model(
         The selected rows, with their data in the order of ``observations.rows``.
     weights : ndarray of shape (size,)
         What each row's log-likelihood is multiplied by.
+    quadratic : Quadratic, optional
+        What is added to the weighted rows, as a potential of its own.
     lean : bool, default False
         Leave out the data containers and the deterministics: for sampling inside a loop, where
         `set_rows` puts other rows in place.
@@ -110,7 +121,7 @@ def coreset_model(
             f"There must be one weight for each of the {len(rows)} rows; the weights have shape "
             f"{weights.shape}."
         )
-    rewrite = _Rewrite(observations, rows, weights)
+    rewrite = _Rewrite(observations, rows, weights, quadratic)
     return rewrite.lean_model() if lean else rewrite.model()
 
 
@@ -194,8 +205,14 @@ def replace_terms(observations: Observations, potential: TensorVariable, name: s
 class _Rewrite:
     """The fgraph of the user's model, and the models that it can be turned into."""
 
-    def __init__(self, obs: Observations, rows: Rows, weights: np.ndarray) -> None:
-        self.obs, self.rows = obs, rows
+    def __init__(
+        self,
+        obs: Observations,
+        rows: Rows,
+        weights: np.ndarray,
+        quadratic: Quadratic | None = None,
+    ) -> None:
+        self.obs, self.rows, self.quadratic = obs, rows, quadratic
         self.initial_values = initial_values(obs.model)
         self.dims = {n: tuple(d) for n, d in obs.model.named_vars_to_dims.items() if d}
         self.fgraph, memo = fgraph_from_model(convertible(obs.model))
@@ -220,6 +237,7 @@ class _Rewrite:
             ),
             model_named(self.weights, WEIGHTS, *([self.dim] if self.dim else [])),
             potential,
+            *self._quadratic(),
             *self._unweighted(),
         ]
         return self._with_unnamed_dims(self._converted(outputs, selected_data, *self._coords()))
@@ -244,8 +262,13 @@ class _Rewrite:
         ]
         [loglik] = _copies([self.obs.loglik])
         potential = model_potential((self.weights * loglik).sum(), POTENTIAL)
-        outputs = [*random, potential, *self._unweighted()]
+        outputs = [*random, potential, *self._quadratic(), *self._unweighted()]
         return self._converted(outputs, {}, *coords_of(self.fgraph))
+
+    def _quadratic(self) -> list[Variable]:
+        if self.quadratic is None:
+            return []
+        return [model_potential(_copies([self.quadratic.potential()])[0], QUADRATIC)]
 
     def _unweighted(self) -> list[Variable]:
         rest = self.obs.unweighted

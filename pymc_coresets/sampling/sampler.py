@@ -18,6 +18,7 @@ from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
 from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.rewrite import (
     POTENTIAL,
     WEIGHTS,
@@ -68,9 +69,13 @@ class CoresetSampler:
         Tuning steps of each of two NUTS chains.
     nuts_sampler : {"pymc", "nutpie"}
         Whose NUTS.  PyMC's compiles in a second; nutpie's takes ten or more, and runs faster.
+    quadratic : Quadratic, optional
+        What is added to the weighted rows.
 
     Attributes
     ----------
+    quadratic : Quadratic, or None
+        May be replaced by others of the same interface: nothing is compiled anew.
     n_runs, n_draws, n_corrected, n_divergences, n_failed_starts, n_gradients, n_not_finite : int
         Posteriors that were sampled, draws, how many of the runs were corrected draws of Laplace's,
         divergences among the draws, runs of NUTS that failed, gradients of all rows, and draws at
@@ -97,8 +102,9 @@ class CoresetSampler:
         kind: Kind = "auto",
         tune: int = 300,
         nuts_sampler: InnerNuts = "pymc",
+        quadratic: Quadratic | None = None,
     ) -> None:
-        self.loglikelihood = loglik
+        self.loglikelihood, self.quadratic = loglik, quadratic
         self._kind, self._tune, self._nuts_sampler = kind, tune, nuts_sampler
         self._corrects = kind == "auto"
         self._last: Run | None = None
@@ -264,6 +270,16 @@ class CoresetSampler:
             modes=found.table(self._space, self._model.named_vars_to_dims),
         )
 
+    def laplace(self, rows: Rows, weights: np.ndarray) -> LaplaceMixture:
+        """Return the Laplace approximation of the posterior of weighted rows.
+
+        Raises
+        ------
+        SamplingError
+            If there is no mode.
+        """
+        return self._approximation(self._values(rows, weights))
+
     @property
     def full_density(self) -> FullDensity:
         """The log-density of the model with all rows."""
@@ -300,13 +316,17 @@ class CoresetSampler:
 
     def _given(self, rows: Rows, weights: np.ndarray) -> Unconstrained:
         """Return the space of the model, whose density is now that of some weighted rows."""
-        self._set(row_values(self.loglikelihood.observations, rows, weights))
+        self._set(self._values(rows, weights))
         return self._space
 
     def _begin(self, rows: Rows, weights: np.ndarray, n_draws: int) -> dict[str, np.ndarray]:
         self.n_runs += 1
         self.n_draws += n_draws
-        return row_values(self.loglikelihood.observations, rows, weights)
+        return self._values(rows, weights)
+
+    def _values(self, rows: Rows, weights: np.ndarray) -> dict[str, np.ndarray]:
+        values = row_values(self.loglikelihood.observations, rows, weights)
+        return values if self.quadratic is None else values | self.quadratic.values
 
     def _approximation(self, values: dict[str, np.ndarray]) -> LaplaceMixture:
         self._set(values)
@@ -356,12 +376,13 @@ class CoresetSampler:
 
     @cached_property
     def _some_rows(self) -> dict[str, np.ndarray]:
-        return row_values(self.loglikelihood.observations, self.loglikelihood.some_row, np.ones(1))
+        return self._values(self.loglikelihood.some_row, np.ones(1))
 
     @cached_property
     def _model(self) -> pm.Model:
         loglik = self.loglikelihood
-        return coreset_model(loglik.observations, loglik.some_row, np.ones(1), lean=True)
+        some, of_one = loglik.some_row, np.ones(1)
+        return coreset_model(loglik.observations, some, of_one, quadratic=self.quadratic, lean=True)
 
     @cached_property
     def _shared(self) -> dict[str, SharedVariable]:

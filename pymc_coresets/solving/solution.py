@@ -203,6 +203,8 @@ class Solution:
         These draws.
     modes : object, optional
         Those of the full posterior, where they were looked for.
+    quadratic : object, optional
+        What stands for all rows together with these.
 
     Examples
     --------
@@ -220,6 +222,7 @@ class Solution:
     log_ratios: Vector | None = None
     draws: Any = None
     modes: Any = None
+    quadratic: Any = None
 
     @property
     def says_nothing(self) -> bool:

@@ -4,23 +4,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import pytensor
-import pytensor.tensor as pt
 
 from pymc_coresets.compat.pytensor_api import (
     TensorVariable,
     Variable,
-    graph_inputs,
-    vectorize_graph,
 )
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.predictor.affine import Matrix
 from pymc_coresets.glm.predictor.link import Link
 from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.reading.draws import Draws, DrawsLike
-from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.quadratic import interface_at
 from pymc_coresets.reading.row_arrays import RowArray
 
 __all__ = [
@@ -241,15 +237,4 @@ def coefficient_draws(found: LinearPredictor, draws: DrawsLike) -> np.ndarray:
     array([[1.],
            [2.]])
     """
-    used = set(graph_inputs([found.coefficients]))
-    parameters = {n: v for n, v in found.observations.parameters.items() if v in used}
-    values = Draws.of(draws, {n: v.type.shape for n, v in parameters.items()}).values
-    batched: dict[Variable, Variable] = {
-        v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in parameters.values()
-    }
-    graph = vectorize_graph(found.coefficients, batched)
-    function = pytensor.function(list(batched.values()), graph, mode=PLAIN_MODE)
-    result: np.ndarray = function(
-        *(np.asarray(values[n], v.type.dtype) for n, v in parameters.items())
-    )
-    return result
+    return interface_at(found.coefficients, found.observations, draws)

@@ -1,0 +1,361 @@
+"""The method: a quadratic for all rows, rows for what it leaves, and rounds at its own draws."""
+
+import math
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
+from pymc_coresets.glm.control_variates.averaged import AveragedRows, RowsInMemory, average, gram
+from pymc_coresets.glm.control_variates.residual_rows import (
+    calibrated,
+    inclusion,
+    largest_share,
+    systematic_sample,
+)
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.model_parts import LinearPredictor, coefficient_draws
+from pymc_coresets.methods.adaptive import judge
+from pymc_coresets.methods.job import Job, draws_to_certify
+from pymc_coresets.options import positive_number, whole_number
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.rows.keyed import rows_to_start
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.laplace import Guarded, descend
+from pymc_coresets.sampling.metric import Diagonal
+from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
+
+__all__ = ["ControlVariates"]
+
+_MOST_COEFFICIENTS = 3_000  # the curvature has their square
+_LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 20, 1_000, 10
+_SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
+_MARGIN = 0.5  # of the tolerance, for what is predicted
+_SHRINKINGS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlVariates:
+    """A quadratic in the coefficients for all rows, and weighted rows for what it leaves.
+
+    Weighted rows alone must reproduce a quadratic of ``D(D + 3)/2`` numbers before they can be
+    right.  But a quadratic needs no rows: its slope and curvature are sums over all of them.  What
+    it leaves is of third order and small where there are many rows for each dimension; a few rows,
+    or none, stand for that.  Made for generalised linear models, hierarchies and crossed factors of
+    50 to some thousand dimensions.
+
+    Parameters
+    ----------
+    tolerance : float, default 0.01
+        Stop when the symmetrised KL divergence is estimated below this many nats.
+    max_rounds : int, default 6
+        Largest number of quadratics, and of choices of rows.
+
+    Raises
+    ------
+    InvalidOptionError
+        If an option is not positive.
+
+    Notes
+    -----
+    The log-likelihood of row n is approximated as a function of its linear predictor, by the
+    quadratic that is closest to it on average over the posterior (its projection on Hermite
+    polynomials), not by Taylor's at the mode.  The coefficients may be any functions of the free
+    variables: prior, scales and transforms stay exact.  In every round the average is taken over
+    draws of the approximation of the round before.  Rows are then drawn by systematic sampling with
+    probabilities in proportion to what the quadratic leaves of them, and kept whole where that is
+    one; ridge regression at the draws brings their weighted sum closer to that of all rows.
+    Weights are small enough that the quadratic without the rows' part, together with the prior, is
+    concave.
+
+    A round costs O(N p (S + p)) for N rows of p coefficients and S draws where the design is dense,
+    and memory O(N + p^2).  Control variates are known from subsampling MCMC (Quiroz et al. 2019),
+    where a new subsample is drawn in each step; here it is chosen once.
+
+    References
+    ----------
+    Quiroz, Kohn, Villani, Tran (2019). Speeding up MCMC by efficient data subsampling. Journal of
+    the American Statistical Association 114(526). https://arxiv.org/abs/1404.4178
+
+    Examples
+    --------
+    >>> ControlVariates(tolerance=0.1).max_rounds
+    6
+    """
+
+    name: ClassVar[str] = "control_variates"
+    accepts: ClassVar[Collection[str]] = frozenset({"size", "tolerance", "time_budget"})
+    draws_from: ClassVar[str] = "the coreset's posterior"
+
+    tolerance: float = 0.01
+    max_rounds: int = 6
+
+    def __post_init__(self) -> None:
+        positive_number("tolerance", self.tolerance)
+        whole_number("max_rounds", self.max_rounds, least=1)
+
+    def default_size(self, n_dims: int, n_rows: int) -> int:
+        """Ten rows for each dimension, but 1 000 at least: as many are taken as are needed."""
+        return min(n_rows, max(_LEAST_SIZE, _ROWS_PER_DIM * n_dims))
+
+    def run(self, job: Job[Any]) -> Solution:
+        """Approximate all rows, and choose some of them."""
+        with job.report.part("linear predictor"):
+            rows = _rows_of(job.loglikelihood)
+        with job.report.part("control variates", total=2 * self.max_rounds) as show:
+            return _Run(self, job, rows, show).solution()
+
+
+def _rows_of(loglik: LogLikelihood) -> RowsInMemory:
+    if loglik.source is not loglik.in_memory:
+        raise UnsupportedModelError(
+            "method='control_variates' needs rows in memory: leave rows= out, or use method='auto'."
+        )
+    found = find_linear_predictor(loglik.observations)
+    if len(found.names) > _MOST_COEFFICIENTS:
+        raise UnsupportedModelError(
+            f"method='control_variates' keeps a matrix of all pairs of the {len(found.names):,} "
+            f"coefficients, and takes {_MOST_COEFFICIENTS:,} at most: use method='auto'."
+        )
+    every = loglik.in_memory.all
+    positions = loglik.observations.positions
+    at = every.positions
+    which = at if positions is None else np.searchsorted(positions, at)
+    return RowsInMemory(found, which, every.base_weights)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Approximation:
+    """What stands for all rows, and how far its posterior is from theirs."""
+
+    quadratic: Quadratic
+    rows: Rows
+    weights: np.ndarray
+    draws: Draws
+    log_ratios: np.ndarray
+    objective: float
+
+
+class _Run:
+    """One construction: quadratics until they settle, then rows."""
+
+    def __init__(
+        self,
+        options: ControlVariates,
+        job: Job[Any],
+        rows: RowsInMemory,
+        show: Callable[[Progress], None],
+    ) -> None:
+        self.options, self.job, self.rows, self.show = options, job, rows, show
+        self.found: LinearPredictor = rows.found
+        self.loglik: LogLikelihood = job.loglikelihood
+        self.n_draws = draws_to_certify(job.posterior.n_rows)
+        self.started, self.steps = time.perf_counter(), list[Progress]()
+        self.sampler: CoresetSampler | None = None
+        self.best: _Approximation | None = None
+
+    def solution(self) -> Solution:
+        status = self._rounds()
+        best = self.best
+        assert best is not None
+        return Solution(
+            rows=best.rows,
+            weights=best.weights,
+            history=Trace.of(self.steps),
+            status=status,
+            objective=best.objective,
+            proposal=self._proposal(best),
+            log_ratios=best.log_ratios,
+            draws=best.draws,
+            quadratic=best.quadratic,
+        )
+
+    def _rounds(self) -> Status:
+        coefficients, size = self._settled(), _LEAST_ROWS
+        for _ in range(self.options.max_rounds):
+            averaged, quadratic = self._average(coefficients)
+            size = max(self._wanted(averaged), min(2 * size, self.job.size))
+            tried = self._try(*self._chosen(averaged, quadratic, coefficients, size))
+            if self.best is None or tried.objective < self.best.objective:
+                self.best = tried
+            if self.best.objective <= self.options.tolerance:
+                return Status.TOLERANCE_REACHED
+            if time.perf_counter() > self.job.deadline:
+                return Status.OUT_OF_TIME
+            if size >= self.job.size and tried is not self.best:
+                return Status.NO_PROGRESS
+            coefficients = coefficient_draws(self.found, tried.draws)
+        return Status.ITERATION_LIMIT
+
+    # -- the quadratic ---------------------------------------------------------------------------
+
+    def _settled(self) -> np.ndarray:
+        """Return draws of the coefficients from the posterior of a quadratic that has settled."""
+        coefficients, before = self._first(), math.inf
+        _, quadratic = self._average(coefficients)
+        for _ in range(self.options.max_rounds):
+            draws = self._draw(quadratic, self.loglik.some_row, np.zeros(1))
+            coefficients = coefficient_draws(self.found, draws)
+            averaged, following = self._average(coefficients)
+            ratios = averaged.residual + following.at(coefficients) - quadratic.at(coefficients)
+            objective = self._note(ratios, 0)
+            late = time.perf_counter() > self.job.deadline
+            if objective <= self.options.tolerance or objective > _SETTLED * before or late:
+                break
+            quadratic, before = following, objective
+        return coefficients
+
+    def _first(self) -> np.ndarray:
+        """Return the coefficients at the mode of a sample of the rows, (1, p)."""
+        posterior = self.job.posterior
+        size = rows_to_start(posterior.n_dims)
+        space = posterior.posterior_of_some(size, self.job.sample_key)
+
+        def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
+            logp, gradient = space.logp_and_gradient(x)
+            return -logp, -gradient
+
+        mode = descend(Guarded(negative), space.start).x
+        return coefficient_draws(self.found, space.constrain(np.asarray(mode)[None]))
+
+    def _average(self, coefficients: np.ndarray) -> tuple[AveragedRows, Quadratic]:
+        center = coefficients.mean(axis=0)
+        averaged = average(self.rows, center, coefficients)
+        return averaged, Quadratic(
+            names=self.found.names,
+            center=center,
+            slope=averaged.slope,
+            curvature=averaged.curvature,
+            interface=self.found.coefficients,
+        )
+
+    # -- the rows --------------------------------------------------------------------------------
+
+    def _wanted(self, averaged: AveragedRows) -> int:
+        """Return how many rows are predicted to bring the divergence within the tolerance."""
+        enough = _MARGIN * self.options.tolerance
+        if np.var(averaged.residual) <= enough:
+            return min(_LEAST_ROWS, self.job.size)
+        size = _LEAST_ROWS
+        while size < self.job.size:
+            shares = inclusion(averaged.spread, size)
+            drawn = (shares > 0) & (shares < 1)
+            variance = averaged.spread[drawn] ** 2 * (1 / shares[drawn] - 1)
+            if variance.sum() <= enough:
+                break
+            size = math.ceil(1.2 * size)
+        return min(size, self.job.size)
+
+    def _chosen(
+        self, averaged: AveragedRows, quadratic: Quadratic, coefficients: np.ndarray, size: int
+    ) -> tuple[Quadratic, Rows, np.ndarray]:
+        shares = inclusion(averaged.spread, size)
+        chosen = systematic_sample(shares, rng=self.job.rng)
+        base_weights = self.rows.base_weights[chosen]
+        slopes, curvatures = averaged.slopes[chosen], averaged.curvatures[chosen]
+        design = self.rows.design(chosen)
+        moved = np.asarray((design @ (coefficients - quadratic.center).T).T)
+        middle = design @ quadratic.center + self.rows.offset(chosen)
+        left = self.rows.loglik(middle + moved, chosen) - slopes * moved - curvatures / 2 * moved**2
+        left = (left - left.mean(axis=0)) * base_weights / shares[chosen]
+        whole = shares[chosen] >= 1.0
+        factors = np.ones(len(chosen))
+        factors[~whole] = calibrated(
+            left[:, ~whole], averaged.residual - left[:, whole].sum(axis=1)
+        )
+        weights = factors * base_weights / shares[chosen]
+        weights = self._shrunk(weights, ~whole, design, curvatures, quadratic, coefficients)
+        kept = weights > 0
+        design, weights = design[kept], weights[kept]
+        of_rows = gram(design, weights * curvatures[kept])
+        without = quadratic.minus(np.asarray(design.T @ (weights * slopes[kept])).ravel(), of_rows)
+        return without, self.loglik.in_memory.all.take(chosen[kept]), weights
+
+    def _shrunk(
+        self,
+        weights: np.ndarray,
+        drawn: np.ndarray,
+        design: Any,  # noqa: ANN401 - dense or sparse
+        curvatures: np.ndarray,
+        quadratic: Quadratic,
+        coefficients: np.ndarray,
+    ) -> np.ndarray:
+        """Shrink the weights of rows that were drawn until the quadratic without them is concave.
+
+        With what the prior adds at least to its diagonal.
+        """
+        posterior = -quadratic.curvature
+        precision = 1 / np.maximum(coefficients.var(axis=0), np.finfo(float).tiny)
+        lacking = np.maximum(precision - posterior.diagonal(), 0.0)
+        posterior = posterior + np.diag(lacking + 1e-9 * precision)
+        for _ in range(_SHRINKINGS):
+            share = largest_share(-gram(design, weights * curvatures), posterior)
+            if share <= 1.0:
+                break
+            weights = np.where(
+                drawn, weights / max(share, 1.02) if share < np.inf else 0.0, weights
+            )
+        return weights
+
+    # -- draws -----------------------------------------------------------------------------------
+
+    def _draw(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray) -> Draws:
+        if self.sampler is None:
+            self.sampler = CoresetSampler(self.loglik, quadratic=quadratic)
+        self.sampler.quadratic = quadratic
+        return self.sampler.draw(rows, weights, self.n_draws, rng=self.job.rng)
+
+    def _try(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray) -> _Approximation:
+        """Draw from an approximation, and evaluate all rows at draws that chose nothing."""
+        draws = self._draw(quadratic, rows, weights)
+        own = weights @ self.job.posterior.loglik(draws, rows)
+        own = own + quadratic.at(coefficient_draws(self.found, draws))
+        ratios = self.job.posterior.look(draws).total - own
+        ratios = ratios - ratios.mean()
+        objective = self._note(ratios, len(rows))
+        return _Approximation(
+            quadratic=quadratic,
+            rows=rows,
+            weights=weights,
+            draws=draws,
+            log_ratios=ratios,
+            objective=objective,
+        )
+
+    def _note(self, log_ratios: np.ndarray, size: int) -> float:
+        objective = float(np.var(log_ratios)) if np.isfinite(log_ratios).all() else math.inf
+        judged = judge(log_ratios) if math.isfinite(objective) else {}
+        step = Progress(
+            size=size,
+            objective=math.nan,
+            heldout_objective=objective,
+            seconds=time.perf_counter() - self.started,
+            n_passes=len(self.steps) + 1.0,
+            **judged,
+        )
+        self.steps.append(step)
+        self.show(step)
+        return objective
+
+    def _proposal(self, best: _Approximation) -> Proposal[Draws] | None:
+        """Return its draws and the covariance from which NUTS begins."""
+        sampler = self.sampler
+        assert sampler is not None
+        if not np.isfinite(best.log_ratios).all():
+            return None
+        sampler.quadratic = best.quadratic
+        around: Any
+        try:
+            [part, *_] = sampler.laplace(best.rows, best.weights).parts
+            around = HeavyTailed(part.mode, part.factor)
+        except SamplingError:
+            around = Diagonal(sampler.space.free(best.draws).var(axis=0))
+        return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)

@@ -1,0 +1,108 @@
+"""A quadratic log-likelihood: what a sum over all rows comes to without any of them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from pymc_coresets.compat.pytensor_api import (
+    SharedVariable,
+    TensorVariable,
+    Variable,
+    graph_inputs,
+    vectorize_graph,
+)
+from pymc_coresets.reading.draws import Draws, DrawsLike
+from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.observations import Observations
+
+__all__ = ["Quadratic", "interface_at"]
+
+_CENTER, _SLOPE, _CURVATURE = "coreset_center", "coreset_slope", "coreset_curvature"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Quadratic:
+    """``q(c) = slope . d + d' curvature d / 2`` with ``d = c(theta) - center``, in nats.
+
+    Parameters
+    ----------
+    names : tuple of str
+        A label for each entry of c.
+    center, slope : ndarray of shape (p,)
+    curvature : ndarray of shape (p, p)
+        Symmetric; negative definite where the log-likelihood has a maximum.
+    interface : TensorVariable, optional
+        c, of shape (p,): a graph of ``Observations.parameters``; None where it was read without
+        its model.
+
+    Examples
+    --------
+    >>> q = Quadratic(
+    ...     names=("a",), center=np.ones(1), slope=np.zeros(1), curvature=-np.eye(1)
+    ... )
+    >>> q.at(np.array([[1.0], [3.0]]))
+    array([ 0., -2.])
+    """
+
+    names: tuple[str, ...]
+    center: np.ndarray
+    slope: np.ndarray
+    curvature: np.ndarray
+    interface: TensorVariable | None = None
+
+    def at(self, coefficients: np.ndarray) -> np.ndarray:
+        """Evaluate at coefficients (n_draws, p); the result is (n_draws,), in nats."""
+        away = coefficients - self.center
+        curved = np.einsum("sp,sp->s", away @ self.curvature, away)
+        values: np.ndarray = away @ self.slope + curved / 2
+        return values
+
+    def at_draws(self, observations: Observations, draws: DrawsLike) -> np.ndarray:
+        """Evaluate at draws of the free variables; the result is (n_draws,), in nats."""
+        assert self.interface is not None
+        return self.at(interface_at(self.interface, observations, draws))
+
+    @property
+    def values(self) -> dict[str, np.ndarray]:
+        """The values of the shared variables in `potential`, by name."""
+        return {_CENTER: self.center, _SLOPE: self.slope, _CURVATURE: self.curvature}
+
+    def potential(self) -> Variable:
+        """Return the graph of q, whose numbers are shared variables."""
+        shared: dict[str, SharedVariable] = {
+            name: pytensor.shared(value, name=name) for name, value in self.values.items()
+        }
+        away = self.interface - shared[_CENTER]
+        return away @ (shared[_SLOPE] + shared[_CURVATURE] @ away / 2)
+
+    def minus(self, slope: np.ndarray, curvature: np.ndarray) -> "Quadratic":
+        """Take off what rows that are kept add to it about the same center."""
+        return replace(self, slope=self.slope - slope, curvature=self.curvature - curvature)
+
+
+def interface_at(
+    interface: TensorVariable, observations: Observations, draws: DrawsLike
+) -> np.ndarray:
+    """Compute what the rows see of the free variables, (n_draws, p), at draws of these.
+
+    Parameters
+    ----------
+    interface : TensorVariable of shape (p,)
+        A graph of ``observations.parameters``.
+    observations : Observations
+    draws : Draws, DataTree, Dataset, or mapping of str to array_like
+    """
+    used = set(graph_inputs([interface]))
+    parameters = {n: v for n, v in observations.parameters.items() if v in used}
+    values = Draws.of(draws, {n: v.type.shape for n, v in parameters.items()}).values
+    batched: dict[Variable, Variable] = {
+        v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in parameters.values()
+    }
+    graph = vectorize_graph(interface, batched)
+    function = pytensor.function(list(batched.values()), graph, mode=PLAIN_MODE)
+    result: np.ndarray = function(
+        *(np.asarray(values[n], v.type.dtype) for n, v in parameters.items())
+    )
+    return result

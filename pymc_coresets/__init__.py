@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         SamplingError,
         UnsupportedModelError,
     )
+    from pymc_coresets.glm.control_variates.method import ControlVariates
     from pymc_coresets.glm.logistic.sensitivity import Sensitivity
     from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
     from pymc_coresets.glm.polynomial.summary import PolynomialSummary
@@ -59,6 +60,7 @@ __all__ = [
     "Certificate",
     "Check",
     "Comparison",
+    "ControlVariates",
     "Coreset",
     "CoresetError",
     "CoresetStream",
@@ -114,6 +116,7 @@ _HOMES = {
     "Certificate": "diagnostics.judging",
     "Check": "diagnostics.judging",
     "Comparison": "diagnostics.comparison",
+    "ControlVariates": "glm.control_variates.method",
     "Coreset": "coreset",
     "CoresetError": "exceptions",
     "CoresetStream": "streams.stream",

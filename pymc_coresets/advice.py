@@ -110,7 +110,7 @@ def _of_rows(
             "improper, as that of separated classes with a flat prior: give all variables a proper "
             "one."
         )
-    elif len(solution.rows) < observations.n_dims:
+    elif len(solution.rows) < observations.n_dims and solution.quadratic is None:
         yield (
             f"{len(solution.rows)} rows for {observations.n_dims} free dimensions leave some "
             "directions to the prior alone, where the estimated divergence means little: allow "
@@ -178,6 +178,8 @@ def _remedy(
         return "Allow more draws or rounds (BlockPursuit(draws=..., max_rounds=...));"
     if solution.status is Status.OUT_OF_TIME:
         return "Allow a longer time_budget, or reweight the coreset's draws;"
+    if solution.quadratic is not None:
+        return f"Allow a larger size than {allowed}, or reweight the coreset's draws;"
     size, needed = len(solution.rows), rows_of_a_quadratic(observations.n_dims)
     if needed > _WORTHWHILE * n_obs:
         return (

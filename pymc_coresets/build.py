@@ -19,9 +19,10 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
     warn_user,
 )
+from pymc_coresets.glm.control_variates.method import ControlVariates, has_linear_predictor
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.groupwise.block_pursuit import MOST_SHARED, BlockPursuit
-from pymc_coresets.methods.job import Job, Method
+from pymc_coresets.methods.job import Job, Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import (
     flag,
@@ -212,13 +213,14 @@ def build_coreset(  # noqa: PLR0913
         chosen, limit = _sized(chosen, loglik, size)
         samplers = Samplers(loglik, nuts_sampler)
         by_itself = chosen.name == method and size is None and rows is None
-        if by_itself and isinstance(chosen, RiemannianPursuit) and _has_groups(samplers, report):
-            chosen, limit = configured(BlockPursuit(), given), loglik.n_rows
+        if by_itself and isinstance(chosen, RiemannianPursuit):
+            chosen, limit = _suited(chosen, limit, given, samplers, report)
         deadline = started + (math.inf if time_budget is None else time_budget)
         within: dict[str, Any] = {"size": limit, "deadline": deadline, "rng": rng}
         job = _job(samplers, weights_from, **within, sample_key=key, report=report)
         solution = chosen.run(job)
-        report.counts.update(samplers.counts)
+        for name, number in samplers.counts.items():
+            report.counts[name] = report.counts.get(name, 0) + number
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     limit_of_warning = wanted_tolerance(chosen, asked=tolerance is not None or size is None)
@@ -271,6 +273,19 @@ def _read(
     loglik = likelihood_of_model(model, **where, rng=rng, sampled=sampled)
     verify_form(loglik)
     return loglik, sampled.key
+
+
+def _suited(
+    pursuit: Method, limit: int, given: Mapping[str, Any], samplers: Samplers, report: Reporter
+) -> tuple[Method, int]:
+    """Return the method for many dimensions, where rows alone would be too many; and its size."""
+    loglik = samplers.first.loglikelihood
+    if _has_groups(samplers, report):
+        return configured(BlockPursuit(), given), loglik.n_rows
+    if rows_of_a_quadratic(loglik.n_dims) <= limit or not has_linear_predictor(loglik):
+        return pursuit, limit
+    found = configured(ControlVariates(), given)
+    return found, found.default_size(loglik.n_dims, loglik.n_rows)
 
 
 def _has_groups(samplers: Samplers, report: Reporter) -> bool:

@@ -14,6 +14,7 @@ from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.known_modes import Modes
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import CoresetError
+from pymc_coresets.glm.control_variates.interfaces import put_back
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -167,7 +168,10 @@ class Coreset(Updatable, Readable, StandIn[Check]):
 
     @cached_property
     def model(self) -> pm.Model:
-        """A plain PyMC model with a weighted `Potential` in place of the likelihood of all rows."""
+        """A plain PyMC model with a weighted `Potential` in place of the likelihood of all rows.
+
+        With `quadratic`, a second one, ``coreset_quadratic``, stands for the other rows.
+        """
         observations, quadratic = self._whole().observations, self.quadratic
         return coreset_model(observations, self._rows(), self.weights, quadratic=quadratic)
 
@@ -221,6 +225,7 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         all rows there.  These draws, resampled by their importance weights, *are* the full
         posterior's where Pareto k-hat is below 0.7: enough for a posterior close to normal.  The
         coreset adds as many further draws as are wanted, and a model to sample with other priors.
+        Control variates weigh the draws that judged the coreset instead.
 
         Parameters
         ----------
@@ -277,8 +282,9 @@ class Coreset(Updatable, Readable, StandIn[Check]):
     def to_datatree(self) -> xr.DataTree:
         """Return rows, weights, history and settings as a DataTree, without the model.
 
-        It has the groups ``coreset`` and ``history``; ``rows`` for those of ``rows=...``; and
-        ``modes`` and ``modes_sds`` where modes were looked for.
+        It has the groups ``coreset`` and ``history``; ``rows`` for those of ``rows=...``;
+        ``quadratic`` where there is one; and ``modes`` and ``modes_sds`` where modes were looked
+        for.
 
         Examples
         --------
@@ -386,6 +392,8 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         if model is None:
             return cls(**stored, loglikelihood=None)
         loglik = likelihood_of_stored(model, stored, rows, executor, backend=evaluated_by)
+        if stored["quadratic"] is not None:
+            stored["quadratic"] = put_back(stored["quadratic"], loglik.observations)
         found = cls(**stored, loglikelihood=loglik)
         if found.built_from is None:
             return found

@@ -20,6 +20,7 @@ from pymc_coresets.diagnostics.known_modes import Modes, SeenModes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import flag, names_of, unwritable
 from pymc_coresets.potentials.identity import Fingerprints
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.solving.solution import Trace
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
 
 #: Groups of a file: the coreset, and the data of its rows where the model does not hold them.
 GROUP, ROWS = "coreset", "rows"
+_QUADRATIC = "quadratic"
 _MODES, _SDS = "modes", "modes_sds"  # where they are, and how far they extend
 
 _MARK = b"\npymc_coresets 1 blake2b "  # and the digest of all before it: the end of every file
@@ -231,6 +233,8 @@ def stored_tree(fields: Mapping[str, Any], prints: Fingerprints | None) -> xr.Da
     modes: Modes | None = fields["modes"]
     if fields["data"] is not None:
         groups[ROWS] = fields["data"]
+    if fields["quadratic"] is not None:
+        groups[_QUADRATIC] = fields["quadratic"].stored
     if modes is not None:
         groups |= {_MODES: modes.positions.assign_attrs(modes.attrs), _SDS: modes.sds}
     tree = xr.DataTree.from_dict(groups)
@@ -250,9 +254,10 @@ def stored_coreset(path: str | Path) -> dict[str, Any]:
     try:
         stored = stored_fields(groups[GROUP], groups["history"])
         modes = Modes.stored(groups[_MODES], groups[_SDS]) if _MODES in groups else None
+        quadratic = Quadratic.restored(groups[_QUADRATIC]) if _QUADRATIC in groups else None
     except (KeyError, ValueError, TypeError) as error:
         raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
-    return stored | {"data": groups.get(ROWS), "modes": modes}
+    return stored | {"data": groups.get(ROWS), "modes": modes, "quadratic": quadratic}
 
 
 def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:

@@ -1,10 +1,12 @@
 """A quadratic log-likelihood: what a sum over all rows comes to without any of them."""
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+import xarray as xr
 
 from pymc_coresets.compat.pytensor_api import (
     SharedVariable,
@@ -34,8 +36,7 @@ class Quadratic:
     curvature : ndarray of shape (p, p)
         Symmetric; negative definite where the log-likelihood has a maximum.
     interface : TensorVariable, optional
-        c, of shape (p,): a graph of ``Observations.parameters``; None where it was read without
-        its model.
+        c, of shape (p,): a graph of ``Observations.parameters``; None in a file.
 
     Examples
     --------
@@ -61,21 +62,51 @@ class Quadratic:
 
     def at_draws(self, observations: Observations, draws: DrawsLike) -> np.ndarray:
         """Evaluate at draws of the free variables; the result is (n_draws,), in nats."""
-        assert self.interface is not None
-        return self.at(interface_at(self.interface, observations, draws))
+        return self.at(interface_at(self._graph, observations, draws))
+
+    @property
+    def _graph(self) -> TensorVariable:
+        assert self.interface is not None  # `Coreset` puts it back
+        return self.interface
 
     @property
     def values(self) -> dict[str, np.ndarray]:
         """The values of the shared variables in `potential`, by name."""
         return {_CENTER: self.center, _SLOPE: self.slope, _CURVATURE: self.curvature}
 
-    def potential(self) -> Variable:
+    def potential(self) -> TensorVariable:
         """Return the graph of q, whose numbers are shared variables."""
         shared: dict[str, SharedVariable] = {
             name: pytensor.shared(value, name=name) for name, value in self.values.items()
         }
-        away = self.interface - shared[_CENTER]
-        return away @ (shared[_SLOPE] + shared[_CURVATURE] @ away / 2)
+        away = self._graph - shared[_CENTER]
+        potential: TensorVariable = away @ (shared[_SLOPE] + shared[_CURVATURE] @ away / 2)
+        return potential
+
+    @property
+    def stored(self) -> xr.Dataset:
+        """Its numbers, as a group of a file."""
+        dims = ("coefficient", "other")
+        return xr.Dataset(
+            {
+                "center": (dims[:1], self.center),
+                "slope": (dims[:1], self.slope),
+                "curvature": (dims, self.curvature),
+            },
+            {"coefficient": list(self.names)},
+        )
+
+    @classmethod
+    def restored(cls, stored: xr.Dataset) -> Self:
+        """Return that of a file, still without its coefficients."""
+        center, slope, curvature = (
+            stored[name].to_numpy() for name in ("center", "slope", "curvature")
+        )
+        finite = all(np.isfinite(values).all() for values in (center, slope, curvature))
+        if curvature.shape != (len(center), len(center)) or not finite:
+            raise ValueError("its quadratic has another shape, or entries that are not finite")
+        names = tuple(map(str, stored["coefficient"].to_numpy()))
+        return cls(names=names, center=center, slope=slope, curvature=curvature)
 
     def minus(self, slope: np.ndarray, curvature: np.ndarray) -> "Quadratic":
         """Take off what rows that are kept add to it about the same center."""

@@ -178,6 +178,8 @@ class Readable:
         if own.n_distinct < own.n_observations:
             rows += f" ({own.n_distinct:,} distinct)"
         facts = {"rows": rows}
+        if own.quadratic is not None:
+            facts["quadratic"] = f"of {len(own.quadratic.names):,} coefficients, for all rows"
         if len(own.weights):
             facts["weights"] = _weights_in_words(own)
         terms = _terms_in_words(own)

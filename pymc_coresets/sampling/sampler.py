@@ -118,6 +118,11 @@ class CoresetSampler:
         steps, nuts = self._tune if tune is None else tune, self._nuts_sampler
         return CoresetSampler(self.loglikelihood, kind=kind, tune=steps, nuts_sampler=nuts)
 
+    def with_quadratic(self, quadratic: Quadratic) -> "CoresetSampler":
+        """Return a sampler of the same rows, to which a quadratic is added."""
+        nuts = self._nuts_sampler
+        return CoresetSampler(self.loglikelihood, nuts_sampler=nuts, quadratic=quadratic)
+
     @property
     def counts(self) -> dict[str, int]:
         """What has gone on so far, and what has gone wrong."""

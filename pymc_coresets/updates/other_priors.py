@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, for_other_priors, rows_of_dataset
@@ -67,6 +68,9 @@ def under_other_priors(coreset: WeightedRows, model: pm.Model) -> dict[str, Any]
         _require_same_block(old, template, (first, second), points)
         new = template.reading(_read_by(template, old))
     verify_form(new)
+    quadratic = coreset.quadratic
+    if quadratic is not None:
+        quadratic = carried_over(quadratic, old.observations, new.observations)
     found = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     return {
         "loglikelihood": new,
@@ -79,6 +83,7 @@ def under_other_priors(coreset: WeightedRows, model: pm.Model) -> dict[str, Any]
         "proposal": None,
         "modes": None,
         "built_from": None,
+        "quadratic": quadratic,
     }
 
 

@@ -17,6 +17,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.remainder import refuse_unweighted
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import settable_data
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.source import RowBlocks
@@ -46,6 +47,8 @@ class WeightedRows(Protocol):
     def settings(self) -> Settings: ...  # noqa: D102
     @property
     def loglikelihood(self) -> LogLikelihood | None: ...  # noqa: D102
+    @property
+    def quadratic(self) -> Quadratic | None: ...  # noqa: D102
     @property
     def data(self) -> xr.Dataset | None: ...  # noqa: D102
 
@@ -95,9 +98,16 @@ class Part:
         CoresetError
             If it was read without its model.
         UnsupportedModelError
-            If its rows are not data of the model, or are cells of several dims.
+            If its rows are not data of the model, or are cells of several dims; or it has a
+            quadratic.
         """
         loglik, settings = required_likelihood(coreset), coreset.settings
+        if coreset.quadratic is not None:
+            raise UnsupportedModelError(
+                "Most of what this coreset knows of its rows is in coreset.quadratic, and such "
+                "coresets can be neither extended nor merged. Build one of all rows, or build the "
+                "parts with method=RiemannianPursuit()."
+            )
         if isinstance(settings["dim"], list) and len(settings["dim"]) > 1:
             raise UnsupportedModelError(
                 f"The rows of this coreset are cells of dim={settings['dim']!r}: coresets of cells "

@@ -34,11 +34,13 @@ class RowsInMemory:
 
     def design(self, block: slice | np.ndarray) -> Matrix:
         """Return the design matrix of some of the rows."""
-        return self.found.design[self.which[block]]
+        design: Matrix = self.found.design[self.which[block]]
+        return design
 
     def offset(self, block: slice | np.ndarray) -> np.ndarray:
         """Return the offsets of some of the rows."""
-        return self.found.offset[self.which[block]]
+        offset: np.ndarray = self.found.offset[self.which[block]]
+        return offset
 
     def loglik(self, eta: np.ndarray, block: slice | np.ndarray) -> np.ndarray:
         """Return the log-densities of some rows at predictors (K, n_rows), as (K, n_rows)."""
@@ -99,15 +101,16 @@ def average(rows: RowsInMemory, center: np.ndarray, draws: np.ndarray) -> Averag
     def of_block(start: int) -> AveragedRows:
         return _of_block(rows, slice(start, start + size), center, away)
 
-    n_dims, each = len(center), list[tuple[np.ndarray, ...]]()
+    n_dims, each = len(center), list[np.ndarray]()
     slope, curvature = np.zeros(n_dims), np.zeros((n_dims, n_dims))
     residual = np.zeros(len(draws))
     for part in in_threads(of_block, range(0, len(rows), size)):
         slope += part.slope
         curvature += part.curvature
         residual += part.residual
-        each.append((part.slopes, part.curvatures, part.spread))
-    return AveragedRows(slope, curvature, *map(np.concatenate, zip(*each, strict=True)), residual)
+        each.append(np.stack([part.slopes, part.curvatures, part.spread]))
+    slopes, curvatures, spread = np.concatenate(each, axis=1)
+    return AveragedRows(slope, curvature, slopes, curvatures, spread, residual)
 
 
 def _of_block(

@@ -4,12 +4,12 @@ import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from pymc_coresets.diagnostics.proposed import Proposal
-from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
+from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.averaged import AveragedRows, RowsInMemory, average, gram
 from pymc_coresets.glm.control_variates.residual_rows import (
     calibrated,
@@ -33,7 +33,7 @@ from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
-__all__ = ["ControlVariates"]
+__all__ = ["ControlVariates", "has_linear_predictor"]
 
 _MOST_COEFFICIENTS = 3_000  # the curvature has their square
 _LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 20, 1_000, 10
@@ -114,6 +114,15 @@ class ControlVariates:
             return _Run(self, job, rows, show).solution()
 
 
+def has_linear_predictor(loglik: LogLikelihood) -> bool:
+    """Whether the rows see the free variables through one linear predictor each, in memory."""
+    try:
+        _rows_of(loglik)
+    except (UnsupportedModelError, InvalidDataError):
+        return False
+    return True
+
+
 def _rows_of(loglik: LogLikelihood) -> RowsInMemory:
     if loglik.source is not loglik.in_memory:
         raise UnsupportedModelError(
@@ -157,15 +166,25 @@ class _Run:
         self.options, self.job, self.rows, self.show = options, job, rows, show
         self.found: LinearPredictor = rows.found
         self.loglik: LogLikelihood = job.loglikelihood
-        self.n_draws = draws_to_certify(job.posterior.n_rows)
+        self.full = cast(CoresetSampler, job.posterior)
+        self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.started, self.steps = time.perf_counter(), list[Progress]()
         self.sampler: CoresetSampler | None = None
         self.best: _Approximation | None = None
 
     def solution(self) -> Solution:
-        status = self._rounds()
+        """Approximate all rows in rounds, and return the best of them."""
+        try:
+            status = self._rounds()
+        except (KeyboardInterrupt, SamplingError) as error:
+            if self.best is None:
+                raise
+            interrupted = isinstance(error, KeyboardInterrupt)
+            status = Status.INTERRUPTED if interrupted else Status.SAMPLING_FAILED
         best = self.best
         assert best is not None
+        if self.sampler is not None:
+            self.job.report.counts.update(self.sampler.counts)
         return Solution(
             rows=best.rows,
             weights=best.weights,
@@ -215,9 +234,8 @@ class _Run:
 
     def _first(self) -> np.ndarray:
         """Return the coefficients at the mode of a sample of the rows, (1, p)."""
-        posterior = self.job.posterior
-        size = rows_to_start(posterior.n_dims)
-        space = posterior.posterior_of_some(size, self.job.sample_key)
+        size = rows_to_start(self.full.n_dims)
+        space = self.full.posterior_of_some(size, self.job.sample_key)
 
         def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
             logp, gradient = space.logp_and_gradient(x)
@@ -309,16 +327,16 @@ class _Run:
 
     def _draw(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray) -> Draws:
         if self.sampler is None:
-            self.sampler = CoresetSampler(self.loglik, quadratic=quadratic)
+            self.sampler = self.full.with_quadratic(quadratic)
         self.sampler.quadratic = quadratic
         return self.sampler.draw(rows, weights, self.n_draws, rng=self.job.rng)
 
     def _try(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray) -> _Approximation:
         """Draw from an approximation, and evaluate all rows at draws that chose nothing."""
         draws = self._draw(quadratic, rows, weights)
-        own = weights @ self.job.posterior.loglik(draws, rows)
+        own = weights @ self.full.loglik(draws, rows)
         own = own + quadratic.at(coefficient_draws(self.found, draws))
-        ratios = self.job.posterior.look(draws).total - own
+        ratios = self.full.look(draws).total - own
         ratios = ratios - ratios.mean()
         objective = self._note(ratios, len(rows))
         return _Approximation(

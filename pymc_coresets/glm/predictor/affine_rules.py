@@ -331,13 +331,15 @@ def _multiplied(node: Apply, factors: Sequence[Operand], graph: RowGraph) -> Aff
 
 
 def _single(node: Apply, x: Affine, graph: RowGraph) -> Variable:
-    """Return the coefficient node of an array that is that node, a single number."""
+    """Return the coefficient of an array that is one number of a coefficient node."""
     if x.size != 1 or len(x.blocks) != 1 or x.offset is not None:
         raise _not_affine(node, graph)
     [(variable, matrix)] = x.blocks.items()
-    if matrix.shape == (1, 1) and matrix[0, 0] == 1.0:
-        return variable
-    raise _not_affine(node, graph)
+    found = sparse.coo_array(matrix)
+    columns = found.col[found.data != 0.0]
+    if len(columns) != 1 or found.sum() != 1.0:
+        raise _not_affine(node, graph)
+    return graph.entry(variable, int(columns[0]))
 
 
 def _times_coefficient(x: Affine, other: Affine, single: Variable, graph: RowGraph) -> Affine:

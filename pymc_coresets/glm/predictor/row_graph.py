@@ -1,6 +1,7 @@
 """What the parts of a graph for selected rows depend on, and where its paths meet."""
 
 import copy
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
@@ -74,7 +75,7 @@ class RowGraph:
         self.rows = dict(rows)
         self._depends = dict.fromkeys(parameters, True)
         self._by_row = dict.fromkeys(rows, True)
-        self._made: dict[tuple[Variable, ...], Variable] = {}
+        self._made: dict[tuple[Variable | int, ...], Variable] = {}
         self._shared: dict[Variable, np.ndarray] = {}
         self.computed: list[Variable] = []
 
@@ -146,6 +147,12 @@ class RowGraph:
     def product(self, one: Variable, other: Variable) -> Variable:
         """Return the coefficient node `one * other`, always the same; `one` is a single number."""
         return self._made.setdefault((one, other), pt.mul(pt.reshape(one, ()), other))
+
+    def entry(self, variable: Variable, position: int) -> Variable:
+        """Return one number of a coefficient node, always the same; itself if it has but one."""
+        if math.prod(self.shape(variable)) == 1:
+            return variable
+        return self._made.setdefault((variable, position), pt.flatten(variable)[position])
 
     def reciprocal(self, variable: Variable) -> Variable:
         """Return the coefficient node ``1 / variable``, always the same."""

@@ -37,7 +37,7 @@ from pymc_coresets.glm.polynomial.reach import reach_of
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.reading.rewriting.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 TESTS = (

@@ -23,8 +23,8 @@ from pymc_coresets.potentials.kept_rows import likelihood_of_stored, rows_of_dat
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.rewriting.rewrite import coreset_model
 from pymc_coresets.reading.template.held_model import PUT_BACK
 from pymc_coresets.results.readable import Readable
 from pymc_coresets.rows.chunks import RowSource

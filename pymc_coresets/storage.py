@@ -20,7 +20,7 @@ from pymc_coresets.diagnostics.known_modes import Modes, SeenModes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import flag, names_of, unwritable
 from pymc_coresets.potentials.identity import Fingerprints
-from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.solving.solution import Trace
 
 __all__ = [

@@ -6,7 +6,7 @@ import pymc as pm
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
-from pymc_coresets.reading.rewrite import POTENTIAL, coreset_model
+from pymc_coresets.reading.rewriting.rewrite import POTENTIAL, coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
@@ -54,7 +54,7 @@ def verify_model(loglik: LogLikelihood, model: pm.Model, rows: Rows, weights: np
     --------
     >>> import numpy as np, pymc as pm
     >>> from pymc_coresets.reading.observations import find_observations
-    >>> from pymc_coresets.reading.rewrite import coreset_model
+    >>> from pymc_coresets.reading.rewriting.rewrite import coreset_model
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
     >>> loglik, weights = LogLikelihood(find_observations(model)), np.array([3.0])

@@ -7,7 +7,7 @@ import xarray as xr
 from pymc_coresets.diagnostics.posterior_draws import posterior_dataset
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.graphs import parameter_inputs
-from pymc_coresets.reading.rewrite import POTENTIAL
+from pymc_coresets.reading.rewriting.rewrite import POTENTIAL
 
 __all__ = ["densities_at_draws"]
 

@@ -18,8 +18,8 @@ from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
 from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.reading.rewrite import (
+from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.rewriting.rewrite import (
     POTENTIAL,
     WEIGHTS,
     coreset_model,
@@ -118,10 +118,19 @@ class CoresetSampler:
         steps, nuts = self._tune if tune is None else tune, self._nuts_sampler
         return CoresetSampler(self.loglikelihood, kind=kind, tune=steps, nuts_sampler=nuts)
 
-    def with_quadratic(self, quadratic: Quadratic) -> "CoresetSampler":
-        """Return a sampler of the same rows, to which a quadratic is added."""
+    def with_quadratic(self, quadratic: Quadratic, start: np.ndarray) -> "CoresetSampler":
+        """Return a sampler of the same rows, to which a quadratic is added.
+
+        Parameters
+        ----------
+        quadratic : Quadratic
+        start : ndarray of shape (n_dims,)
+            Where the search for the mode begins, and NUTS where there is none.
+        """
         nuts = self._nuts_sampler
-        return CoresetSampler(self.loglikelihood, nuts_sampler=nuts, quadratic=quadratic)
+        other = CoresetSampler(self.loglikelihood, nuts_sampler=nuts, quadratic=quadratic)
+        other._starts = [start]
+        return other
 
     @property
     def counts(self) -> dict[str, int]:

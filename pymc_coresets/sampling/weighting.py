@@ -16,7 +16,7 @@ from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import one_of, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
-from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.reading.rewriting.rewrite import coreset_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.laplace import laplace_draws
 from pymc_coresets.sampling.sampler import CoresetSampler

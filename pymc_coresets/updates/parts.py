@@ -17,7 +17,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.remainder import refuse_unweighted
-from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import settable_data
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.source import RowBlocks

@@ -76,7 +76,7 @@ TESTS = {
     "reading/observations": (OBSERVATIONS, ERRORS, POTENTIALS),
     "reading/context": (OBSERVATIONS,),
     "reading/unconstrained": (*unit("weighting"), SAMPLER),
-    "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
+    "reading/rewriting/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
     "potentials/": (*unit("vectormath"), ERRORS, POTENTIALS, BUILD),
     "potentials/backends/": (*unit("device_rows"), JAX_POTENTIALS, JAX_BUILD),
     "potentials/backends/choice": (JAX_BUILD,),

@@ -91,9 +91,9 @@ def test_other_likelihoods_are_refused(coreset):
 
 
 def test_quadratics_are_neither_extended_nor_merged(coreset, model):
-    with pytest.raises(UnsupportedModelError, match="coreset.quadratic"):
+    with pytest.raises(UnsupportedModelError, match=r"coreset\.quadratic"):
         coreset.extend(model)
-    with pytest.raises(UnsupportedModelError, match="coreset.quadratic"):
+    with pytest.raises(UnsupportedModelError, match=r"coreset\.quadratic"):
         merge(coreset, coreset)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.rewriting.quadratic import Quadratic
 
 __all__ = ["carried_over", "put_back"]
 

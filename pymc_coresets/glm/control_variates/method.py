@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -24,7 +25,7 @@ from pymc_coresets.methods.job import Job, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.laplace import Guarded, descend
@@ -218,22 +219,25 @@ class _Run:
 
     def _settled(self) -> np.ndarray:
         """Return draws of the coefficients from the posterior of a quadratic that has settled."""
-        coefficients, before = self._first(), math.inf
-        _, quadratic = self._average(coefficients)
+        first = coefficient_draws(self.found, self.full.space.constrain(self.mode[None]))
+        (_, quadratic), best, lowest = self._average(first), first, math.inf
         for _ in range(self.options.max_rounds):
             draws = self._draw(quadratic, self.loglik.some_row, np.zeros(1))
             coefficients = coefficient_draws(self.found, draws)
             averaged, following = self._average(coefficients)
             ratios = averaged.residual + following.at(coefficients) - quadratic.at(coefficients)
             objective = self._note(ratios, 0)
-            late = time.perf_counter() > self.job.deadline
-            if objective <= self.options.tolerance or objective > _SETTLED * before or late:
+            settled = objective > _SETTLED * lowest or objective <= self.options.tolerance
+            if objective < lowest:
+                best, lowest = coefficients, objective
+            if settled or time.perf_counter() > self.job.deadline:
                 break
-            quadratic, before = following, objective
-        return coefficients
+            quadratic = following
+        return best
 
-    def _first(self) -> np.ndarray:
-        """Return the coefficients at the mode of a sample of the rows, (1, p)."""
+    @cached_property
+    def mode(self) -> np.ndarray:
+        """The mode of the posterior of a sample of the rows, (n_dims,)."""
         size = rows_to_start(self.full.n_dims)
         space = self.full.posterior_of_some(size, self.job.sample_key)
 
@@ -241,8 +245,7 @@ class _Run:
             logp, gradient = space.logp_and_gradient(x)
             return -logp, -gradient
 
-        mode = descend(Guarded(negative), space.start).x
-        return coefficient_draws(self.found, space.constrain(np.asarray(mode)[None]))
+        return np.asarray(descend(Guarded(negative), space.start).x)
 
     def _average(self, coefficients: np.ndarray) -> tuple[AveragedRows, Quadratic]:
         center = coefficients.mean(axis=0)
@@ -327,7 +330,7 @@ class _Run:
 
     def _draw(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray) -> Draws:
         if self.sampler is None:
-            self.sampler = self.full.with_quadratic(quadratic)
+            self.sampler = self.full.with_quadratic(quadratic, self.mode)
         self.sampler.quadratic = quadratic
         return self.sampler.draw(rows, weights, self.n_draws, rng=self.job.rng)
 

@@ -17,7 +17,7 @@ from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics, weight
 from pymc_coresets.glm.predictor.linear import LinearPredictor
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
 from pymc_coresets.reading.folding import PLAIN_MODE
-from pymc_coresets.reading.rewrite import replace_terms
+from pymc_coresets.reading.rewriting.rewrite import replace_terms
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.quadratic import interface_at
+from pymc_coresets.reading.rewriting.quadratic import interface_at
 from pymc_coresets.reading.row_arrays import RowArray
 
 __all__ = [

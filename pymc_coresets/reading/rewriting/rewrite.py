@@ -30,7 +30,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.containers import chosen_rows, row_containers
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import convertible, data_of, initial_values
 from pymc_coresets.rows.values import Rows
 

@@ -1,6 +1,7 @@
 """Control variates: a quadratic for all rows, and weighted rows for what it leaves.
 
 What belongs here: the quadratic of all rows, averaged over the posterior; the choice of rows for
-its residual; and the method that puts both together. May import: `glm.predictor`, `methods`, `sampling`, and what lies
-below.
+its residual; and the method that puts both together.
+
+May import: what `glm` may.
 """

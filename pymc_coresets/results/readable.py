@@ -87,7 +87,8 @@ class Readable:
 
         Each quantity is computed three times: for all rows, for the chosen rows without their
         weights, and with them.  The chosen rows alone often lie far out, where they say most about
-        the parameters.  With their weights they come closer to all rows, but need not match them:
+        the parameters.  With their weights they come closer to all rows, but need not match them
+        (least of all beside a quadratic, which stands for most of what they say):
         what is matched is the log-likelihood.
 
         Costs a sort of each column of the data.  Rows elsewhere (``rows=...``) are read twice: what

@@ -11,7 +11,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 # Bambi uses what its libraries have deprecated.
 BAMBI = pytest.param("bambi", marks=pytest.mark.filterwarnings("ignore::DeprecationWarning"))
 GUIDES = ["get-started", "trust", "hierarchical", "pass-glm", "compare", "predict"]
-GUIDES += ["reading-results", "sensitivity", "update"]
+GUIDES += ["reading-results", "sensitivity", "update", "many-parameters"]
 
 
 @pytest.fixture

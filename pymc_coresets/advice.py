@@ -179,7 +179,8 @@ def _remedy(
     if solution.status is Status.OUT_OF_TIME:
         return "Allow a longer time_budget, or reweight the coreset's draws;"
     if solution.quadratic is not None:
-        return f"Allow a larger size than {allowed}, or reweight the coreset's draws;"
+        way = f"method='control_variates' and a larger size than {allowed}"
+        return f"Use {way}, or reweight the coreset's draws;"
     size, needed = len(solution.rows), rows_of_a_quadratic(observations.n_dims)
     if needed > _WORTHWHILE * n_obs:
         return (

@@ -37,10 +37,10 @@ from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 __all__ = ["ControlVariates", "has_linear_predictor"]
 
 _MOST_COEFFICIENTS = 3_000  # the curvature has their square
-_LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 20, 1_000, 10
+_LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 10
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _MARGIN = 0.5  # of the tolerance, for what is predicted
-_SHRINKINGS = 30
+_SHRINKINGS = 15  # of drawn rows, and then of all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +49,8 @@ class ControlVariates:
 
     Weighted rows alone must reproduce a quadratic of ``D(D + 3)/2`` numbers before they can be
     right.  But a quadratic needs no rows: its slope and curvature are sums over all of them.  What
-    it leaves is of third order and small where there are many rows for each dimension; a few rows,
-    or none, stand for that.  Made for generalised linear models, hierarchies and crossed factors of
+    it leaves is of third order and small where there are many rows for each dimension; a few rows
+    stand for that.  Made for generalised linear models, hierarchies and crossed factors of
     50 to some thousand dimensions.
 
     Parameters
@@ -58,7 +58,7 @@ class ControlVariates:
     tolerance : float, default 0.01
         Stop when the symmetrised KL divergence is estimated below this many nats.
     max_rounds : int, default 6
-        Largest number of quadratics, and of choices of rows.
+        Largest number of rounds with a quadratic alone, and then of rounds with rows.
 
     Raises
     ------
@@ -199,7 +199,7 @@ class _Run:
         )
 
     def _rounds(self) -> Status:
-        coefficients, size = self._settled(), _LEAST_ROWS
+        coefficients, size = self._settled(), _LEAST_ROWS // 2
         for _ in range(self.options.max_rounds):
             averaged, quadratic = self._average(coefficients)
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
@@ -309,7 +309,7 @@ class _Run:
         quadratic: Quadratic,
         coefficients: np.ndarray,
     ) -> np.ndarray:
-        """Shrink the weights of rows that were drawn until the quadratic without them is concave.
+        """Shrink weights until the quadratic without the rows is concave: those of drawn rows first.
 
         With what the prior adds at least to its diagonal.
         """
@@ -317,14 +317,13 @@ class _Run:
         precision = 1 / np.maximum(coefficients.var(axis=0), np.finfo(float).tiny)
         lacking = np.maximum(precision - posterior.diagonal(), 0.0)
         posterior = posterior + np.diag(lacking + 1e-9 * precision)
-        for _ in range(_SHRINKINGS):
+        for step in range(2 * _SHRINKINGS):
             share = largest_share(-gram(design, weights * curvatures), posterior)
             if share <= 1.0:
-                break
-            weights = np.where(
-                drawn, weights / max(share, 1.02) if share < np.inf else 0.0, weights
-            )
-        return weights
+                return weights
+            smaller = weights / max(share, 1.02) if share < np.inf else np.zeros_like(weights)
+            weights = np.where(drawn | (step >= _SHRINKINGS), smaller, weights)
+        return np.zeros_like(weights)
 
     # -- draws -----------------------------------------------------------------------------------
 

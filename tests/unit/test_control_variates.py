@@ -1,0 +1,446 @@
+"""Control variates: averaged quadratics by brute force, rows for the rest, and exact cases."""
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse, stats
+from scipy.integrate import quad
+from scipy.special import expit
+
+from pymc_coresets import UnsupportedModelError, build_coreset, open_rows
+from pymc_coresets.exceptions import CoresetError, InvalidOptionError
+from pymc_coresets.glm.control_variates import averaged, method
+from pymc_coresets.glm.control_variates.averaged import RowsInMemory, average, gram
+from pymc_coresets.glm.control_variates.method import ControlVariates
+from pymc_coresets.glm.control_variates.residual_rows import (
+    calibrated,
+    inclusion,
+    largest_share,
+    systematic_sample,
+)
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.model_parts import coefficient_draws
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.rewriting.quadratic import Quadratic
+
+N, P, NOISE, PRIOR_SD = 600, 3, 1.3, 2.0
+_rng = np.random.default_rng(1)
+X = _rng.normal(size=(N, P))
+Y = {
+    "normal": _rng.normal(X @ [1.0, -1.0, 0.5], NOISE),
+    "logistic": _rng.binomial(1, expit(X @ [1.0, -1.0, 0.5])),
+    "poisson": _rng.poisson(np.exp(X @ [0.3, -0.3, 0.2])),
+}
+CENTER = np.array([0.4, -0.2, 0.1])
+DRAWS = CENTER + 0.15 * _rng.normal(size=(80, P))
+SETTINGS = {"method": "control_variates", "random_seed": 3, "progressbar": False}
+
+
+def likelihood(kind, eta, y):
+    if kind == "normal":
+        pm.Normal("y", eta, NOISE, observed=y)
+    elif kind == "logistic":
+        pm.Bernoulli("y", logit_p=eta, observed=y)
+    else:
+        pm.Poisson("y", pm.math.exp(eta), observed=y)
+
+
+def regression(kind, x=X, y=None):
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0.0, PRIOR_SD, shape=x.shape[1])
+        likelihood(kind, x @ beta, Y[kind] if y is None else y)
+    return model
+
+
+def rows_of(model, *, collapse="auto"):
+    loglik = LogLikelihood(find_observations(model), collapse=collapse)
+    every = loglik.in_memory.all
+    return RowsInMemory(
+        find_linear_predictor(loglik.observations), every.positions, every.base_weights
+    )
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return {kind: rows_of(regression(kind)) for kind in Y}
+
+
+def with_design(rows, design):
+    return replace(rows, found=replace(rows.found, design=design))
+
+
+# -- the averaged quadratic ------------------------------------------------------------------------
+
+
+def test_a_normal_likelihood_is_its_own_average(rows):
+    found = average(rows["normal"], CENTER, DRAWS)
+    scale = np.abs(found.slope @ (DRAWS - CENTER).T).max()  # of the log-likelihood, in nats
+    assert np.abs(found.residual).max() < 1e-9 * scale
+    assert found.spread.max() < 1e-9 * scale
+    assert_allclose(found.slope, X.T @ (Y["normal"] - X @ CENTER) / NOISE**2, rtol=1e-10)
+    assert_allclose(found.curvature, -X.T @ X / NOISE**2, rtol=1e-10, atol=1e-10 * N)
+    assert_allclose(found.curvatures, -1 / NOISE**2, rtol=1e-9)
+
+
+DERIVATIVES = {  # of the log-density by its predictor: none, first, second
+    "logistic": lambda y: (
+        lambda e: y * e - np.logaddexp(0, e),
+        lambda e: y - expit(e),
+        lambda e: -expit(e) * expit(-e),
+    ),
+    "poisson": lambda y: (
+        lambda e: y * e - np.exp(e),
+        lambda e: y - np.exp(e),
+        lambda e: -np.exp(e),
+    ),
+}
+
+
+def mean_under(middle, width, function):
+    def integrand(z):
+        return function(middle + width * z, z) * stats.norm.pdf(z)
+
+    return quad(integrand, -10, 10, epsabs=1e-12, epsrel=1e-11)[0]
+
+
+@pytest.mark.parametrize("kind", DERIVATIVES)
+def test_averages_are_projections_and_averaged_derivatives(kind, rows):
+    """Stein's identity, by adaptive integration.
+
+    Seven nodes are exact up to degree 13.  A width of w leaves a relative error of the order of
+    (w / pi)^12 for a logistic row (its poles lie pi off the axis), less for a Poisson one.
+    """
+    found = average(rows[kind], CENTER, DRAWS)
+    middles, widths = X @ CENTER, (DRAWS @ X.T).std(axis=0)
+    chosen = [n for n in range(N) if 0.1 < widths[n] < 0.5][:12]
+    slopes, curvatures = np.empty((2, 2, len(chosen)))
+    for i, n in enumerate(chosen):
+        value, first, second = DERIVATIVES[kind](Y[kind][n])
+        at = (middles[n], widths[n])
+        slopes[:, i] = (
+            mean_under(*at, lambda e, z, f=first: f(e)),
+            mean_under(*at, lambda e, z, f=value: z * f(e)) / widths[n],
+        )
+        curvatures[:, i] = (
+            mean_under(*at, lambda e, z, f=second: f(e)),
+            mean_under(*at, lambda e, z, f=value: (z**2 - 1) * f(e)) / widths[n] ** 2,
+        )
+    assert_allclose(slopes[0], slopes[1], rtol=1e-7)
+    assert_allclose(curvatures[0], curvatures[1], rtol=1e-7)
+    assert_allclose(found.slopes[chosen], slopes[0], rtol=1e-6)
+    assert_allclose(found.curvatures[chosen], curvatures[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", Y)
+def test_sums_spreads_and_residuals_are_those_of_the_rows(kind, rows):
+    found, away = average(rows[kind], CENTER, DRAWS), DRAWS - CENTER
+    moved = away @ X.T
+    loglik = rows[kind].found.loglik((DRAWS @ X.T).T).T
+    left = loglik - found.slopes * moved - found.curvatures / 2 * moved**2
+    quadratic = away @ found.slope + np.einsum("sp,pq,sq->s", away, found.curvature, away) / 2
+    total = loglik.sum(axis=1) - quadratic
+    assert_allclose(found.slope, found.slopes @ X)
+    assert_allclose(found.curvature, (X.T * found.curvatures) @ X)
+    assert_allclose(found.spread, left.std(axis=0), rtol=1e-6, atol=1e-13)
+    assert_allclose(found.residual, total - total.mean(), atol=1e-10)
+
+
+def test_one_draw_gives_the_derivatives_at_the_mode(rows):
+    found = average(rows["logistic"], CENTER, CENTER[None])
+    mean = expit(X @ CENTER)
+    # Differences over a width of 1e-3 have rounding errors of 1e-16 / 1e-6, and a bias of 1e-6.
+    assert_allclose(found.slopes, Y["logistic"] - mean, rtol=1e-5)
+    assert_allclose(found.curvatures, -mean * (1 - mean), rtol=1e-5, atol=1e-8)
+    assert_array_equal(found.spread, 0.0)
+
+
+def same(found, expected, **tolerance):
+    for name in ("slope", "curvature", "slopes", "curvatures", "spread", "residual"):
+        assert_allclose(
+            getattr(found, name), getattr(expected, name), err_msg=name, **tolerance
+        )
+
+
+@pytest.mark.parametrize("sparsely", [False, True])
+def test_blocks_and_sparse_designs_change_nothing(sparsely, rows, monkeypatch):
+    design = np.where(np.abs(X) < 1.0, 0.0, X)
+    expected = average(with_design(rows["logistic"], design), CENTER, DRAWS)
+    monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 256 * len(DRAWS))  # blocks of 256, 256, 88
+    other = with_design(rows["logistic"], sparse.csr_array(design) if sparsely else design)
+    same(average(other, CENTER, DRAWS), expected, rtol=1e-9, atol=1e-11)
+
+
+def test_equal_rows_that_were_merged_count_as_often():
+    x = np.repeat([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [40, 30, 50], axis=0)
+    y = (np.arange(120) % 3 == 0).astype(int)
+    model, draws = regression("logistic", x, y), DRAWS[:, :2]
+    merged, every = (rows_of(model, collapse=c) for c in (True, False))
+    assert (len(merged), len(every), merged.base_weights.sum()) == (6, 120, 120.0)
+    found, expected = (average(r, CENTER[:2], draws) for r in (merged, every))
+    for name in ("slope", "curvature", "residual"):
+        assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-11)
+    assert_allclose(found.slopes, expected.slopes[merged.which])
+    single = expected.spread[merged.which]
+    assert_allclose(found.spread, merged.base_weights * single, rtol=1e-9, atol=1e-14)
+
+
+def test_residuals_do_not_depend_on_the_coordinates(rows):
+    mix = np.array([[2.0, 0.3, -0.1], [0.0, 0.05, 0.7], [-1.0, 0.2, 9.0]])
+    back = np.linalg.inv(mix).T
+    found = average(with_design(rows["logistic"], X @ mix), CENTER @ back, DRAWS @ back)
+    expected = average(rows["logistic"], CENTER, DRAWS)
+    assert_allclose(found.residual, expected.residual, rtol=1e-6, atol=1e-9)
+    assert_allclose(found.spread, expected.spread, rtol=1e-6, atol=1e-12)
+    assert_allclose(found.slope, mix.T @ expected.slope, rtol=1e-6)
+    assert_allclose(found.curvature, mix.T @ expected.curvature @ mix, rtol=1e-6)
+
+
+# -- rows for what it leaves -----------------------------------------------------------------------
+
+SPREADS = st.lists(st.just(0.0) | st.floats(1e-9, 1e9), min_size=1, max_size=30)
+
+
+@given(spread=SPREADS, size=st.integers(1, 30))
+def test_inclusion_probabilities(spread, size):
+    spread = np.array(spread)
+    found = inclusion(spread, size)
+    assert ((found >= 0) & (found <= 1)).all()
+    assert_allclose(found.sum(), min(size, np.count_nonzero(spread)), rtol=1e-9)
+    assert (np.diff(found[np.argsort(spread)]) >= 0).all()
+    assert_array_equal(found > 0, spread > 0)
+    drawn = (found > 0) & (found < 1)
+    factors = found[drawn] / spread[drawn]
+    assert_allclose(factors, factors.max(initial=0.0), rtol=1e-9)
+    # Rows of probability one would have more by that factor.
+    assert (factors.max(initial=0.0) * spread[found >= 1] >= 1 - 1e-9).all() or not drawn.any()
+
+
+@given(spread=SPREADS, size=st.integers(1, 30), seed=st.integers(0, 2**32 - 1))
+def test_a_systematic_sample_is_distinct_sorted_and_of_its_size(spread, size, seed):
+    probabilities = inclusion(np.array(spread), size)
+    chosen = systematic_sample(probabilities, rng=np.random.default_rng(seed))
+    assert len(chosen) == round(probabilities.sum())
+    assert (np.diff(chosen) > 0).all()
+    assert set(np.flatnonzero(probabilities >= 1.0)) <= set(chosen)
+    assert (probabilities[chosen] > 0).all()
+
+
+def test_rows_are_chosen_with_their_probabilities():
+    probabilities = np.array([1.0, 0.0, 0.02, 0.5, 0.25, 0.93, 0.1, 0.4, 0.3, 0.6, 0.77])
+    n_times, rng = 4_000, np.random.default_rng(5)
+    counts, sizes = np.zeros(len(probabilities)), set()
+    for _ in range(n_times):
+        chosen = systematic_sample(probabilities, rng=rng)
+        counts[chosen] += 1
+        sizes.add(len(chosen))
+    # Binomial error of each frequency; 4.5 standard errors is 1 in 10 000 for eleven of them.
+    error = np.sqrt(probabilities * (1 - probabilities) / n_times)
+    assert (np.abs(counts / n_times - probabilities) <= 4.5 * error).all()
+    assert sizes == {4, 5}  # they sum to 4.87
+
+
+def test_calibration_is_ridge_regression_towards_one():
+    rng = np.random.default_rng(2)
+    residuals = rng.normal(size=(40, 15))
+    residuals -= residuals.mean(axis=0)
+    goal = residuals @ rng.uniform(0.6, 1.4, size=15) + 0.1 * rng.normal(size=40)
+    ridge = 0.2 * np.trace(residuals @ residuals.T) / 40
+    normal = residuals.T @ residuals + ridge * np.eye(15)
+    change = np.linalg.solve(normal, residuals.T @ (goal - residuals.sum(axis=1)))
+    assert np.abs(change).max() > 0.2
+    assert_allclose(calibrated(residuals, goal), 1 + change, rtol=1e-9)
+
+
+@given(
+    n_draws=st.integers(2, 30),
+    n_rows=st.integers(0, 30),
+    size=st.floats(0.0, 3.0),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_calibration_brings_the_sum_closer(n_draws, n_rows, size, seed):
+    rng = np.random.default_rng(seed)
+    residuals = rng.normal(size=(n_draws, n_rows)) * rng.gamma(0.5, size=n_rows)
+    residuals -= residuals.mean(axis=0)
+    goal = residuals.sum(axis=1) + size * rng.normal(size=n_draws)
+    factors = calibrated(residuals, goal)
+    assert ((factors >= 0) & (factors <= 3)).all()
+    if ((factors > 0) & (factors < 3)).all():  # else the nearest allowed one
+        before, after = goal - residuals.sum(axis=1), goal - residuals @ factors
+        assert np.linalg.norm(after) <= np.linalg.norm(before) * (1 + 1e-12) + 1e-12
+
+
+def test_calibration_keeps_rows_that_leave_nothing():
+    assert_array_equal(calibrated(np.zeros((5, 3)), np.arange(5.0) - 2.0), 1.0)
+
+
+# -- the quadratic without the rows ----------------------------------------------------------------
+
+
+def test_a_quadratic_without_the_parts_of_rows():
+    rng = np.random.default_rng(4)
+    names, center = ("a", "b"), rng.normal(size=2)
+    slope, root = rng.normal(size=2), rng.normal(size=(2, 2))
+    whole = Quadratic(names=names, center=center, slope=slope, curvature=-root @ root.T)
+    part = Quadratic(names=names, center=center, slope=slope / 3, curvature=np.diag([-1.0, 2.0]))
+    at = rng.normal(size=(7, 2))
+    expected = [slope @ (c - center) - ((c - center) @ root) @ (root.T @ (c - center)) / 2 for c in at]
+    assert_allclose(whole.at(at), expected)
+    without = whole.minus(part.slope, part.curvature)
+    assert_allclose(without.at(at) + part.at(at), whole.at(at))
+    assert (without.names, without.interface) == (names, None)
+
+
+def test_a_quadratic_in_functions_of_the_free_variables():
+    group = np.arange(12) % 3
+    with pm.Model() as model:
+        mu, sd = pm.Normal("mu"), pm.HalfNormal("sd")
+        eta = mu + (sd * pm.Normal("z", shape=3))[group]
+        pm.Bernoulli("y", logit_p=eta, observed=group % 2)
+    observations = find_observations(model)
+    found = find_linear_predictor(observations)
+    rng = np.random.default_rng(6)
+    q = Quadratic(
+        names=found.names,
+        center=rng.normal(size=4),
+        slope=rng.normal(size=4),
+        curvature=np.eye(4) - 2.0,
+        interface=found.coefficients,
+    )
+    draws = {"mu": rng.normal(size=5), "sd": rng.random(5), "z": rng.normal(size=(5, 3))}
+    expected = {"mu": draws["mu"], "sd * z": draws["sd"][:, None] * draws["z"]}
+    coefficients = coefficient_draws(found, draws)
+    # In either order.
+    assert_allclose(
+        np.sort(coefficients), np.sort(np.column_stack(list(expected.values())))
+    )
+    assert_allclose(q.at_draws(observations, draws), q.at(coefficients))
+    parameters = observations.parameters
+    graph = pytensor.function(list(parameters.values()), q.potential(), mode="FAST_COMPILE")
+    values = [graph(*(draws[name][s] for name in parameters)) for s in range(5)]
+    assert_allclose(values, q.at(coefficients))
+
+
+# -- properness ------------------------------------------------------------------------------------
+
+
+def mode_of(x, y):
+    """Mode under standard normal coefficients by Newton's method, and the precision there."""
+    beta = np.zeros(x.shape[1])
+    for _ in range(100):
+        mean = expit(x @ beta)
+        precision = (x.T * (mean * (1 - mean))) @ x + np.eye(len(beta))
+        step = np.linalg.solve(precision, x.T @ (y - mean) - beta)
+        beta = beta + step * min(1.0, 1.0 / np.abs(step).max())
+    return beta, precision
+
+
+def heavy_tailed(seed, n_rows=3_000, n_dims=20):
+    """Few positives, and covariates without a variance, one row of them giant."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_t(2, size=(n_rows, n_dims))
+    x[0] *= 100 / np.abs(x[0]).max()
+    x[:, 0] = 1.0
+    y = rng.binomial(1, expit(-4.0 + 0.5 * x[:, 1]))
+    return x, y
+
+
+def test_shrunk_weights_leave_a_concave_quadratic():
+    x, y = heavy_tailed(1)
+    mode, precision = mode_of(x, y)
+    rng = np.random.default_rng(2)
+    draws = rng.multivariate_normal(mode, np.linalg.inv(precision), size=400)
+    rows = rows_of(regression("logistic", x, y))
+    found = average(rows, mode, draws)
+    posterior = np.eye(len(mode)) - found.curvature
+    shares = inclusion(found.spread, 40)
+    chosen = systematic_sample(shares, rng=rng)
+    design, weights, curvatures = x[chosen], 1 / shares[chosen], found.curvatures[chosen]
+    drawn = shares[chosen] < 1.0
+
+    def share(weights):
+        return largest_share(-gram(design, weights * curvatures), posterior)
+
+    quadratic = Quadratic(
+        names=rows.found.names, center=mode, slope=found.slope, curvature=found.curvature
+    )
+    shrunk = method._Run._shrunk(None, weights, drawn, design, curvatures, quadratic, draws)
+    assert share(weights) > 1.0
+    assert share(shrunk) <= 1.0
+    assert_array_equal(shrunk[~drawn], weights[~drawn])
+    assert 0 < np.ptp(shrunk[drawn] / weights[drawn]) + 1
+
+
+# -- coresets --------------------------------------------------------------------------------------
+
+
+def test_a_normal_regression_is_exact():
+    model = regression("normal")
+    coreset = build_coreset(model, **SETTINGS)
+    assert np.var(coreset.proposal.log_ratios) < 1e-12
+    beta = np.random.default_rng(7).normal(size=(6, P))
+    each = stats.norm.logpdf(Y["normal"], beta @ X.T, NOISE)
+    own = each[:, coreset.indices] @ coreset.weights + coreset.quadratic.at(beta)
+    difference = own - each.sum(axis=1)
+    assert_allclose(difference, difference[0], atol=1e-9 * np.ptp(each.sum(axis=1)))
+    theirs, full = coreset.model.compile_logp(), model.compile_logp()
+    between = [theirs({"beta": b}) - full({"beta": b}) for b in beta]
+    assert_allclose(between, between[0], atol=1e-9 * np.ptp(each.sum(axis=1)))
+
+
+def test_all_rows_kept_whole_are_exact():
+    model = regression("logistic", X[:60], Y["logistic"][:60])
+    coreset = build_coreset(model, size=60, **SETTINGS | {"method": ControlVariates(tolerance=1e-9)})
+    assert_array_equal(coreset.weights, 1.0)
+    assert coreset.size == 60
+    assert np.var(coreset.proposal.log_ratios) < 1e-12
+    assert np.abs(coreset.quadratic.curvature).max() < 1e-9
+
+
+def test_options_are_positive():
+    with pytest.raises(InvalidOptionError, match="tolerance"):
+        ControlVariates(tolerance=0.0)
+    with pytest.raises(InvalidOptionError, match="max_rounds"):
+        ControlVariates(max_rounds=0)
+
+
+def test_rows_elsewhere_are_refused():
+    with pm.Model() as model:
+        x, y = pm.Data("x", X[:30]), pm.Data("y", Y["logistic"][:30])
+        likelihood_name = "likelihood"
+        pm.Bernoulli(likelihood_name, logit_p=x @ pm.Normal("beta", shape=P), observed=y)
+    rows = open_rows(lambda: iter([{"x": X, "y": Y["logistic"]}]))
+    with pytest.raises(UnsupportedModelError, match="needs rows in memory: leave rows= out"):
+        build_coreset(model, rows=rows, **SETTINGS)
+
+
+def test_a_free_scale_is_refused_with_the_remedy():
+    with pm.Model() as model:
+        beta = pm.Normal("beta", shape=P)
+        pm.Normal("y", X @ beta, pm.HalfNormal("noise"), observed=Y["normal"])
+    with pytest.raises(UnsupportedModelError, match=r"Fix them \(given=\{'noise': ...\}\), or use"):
+        build_coreset(model, **SETTINGS)
+
+
+def test_too_many_coefficients_are_refused(monkeypatch):
+    monkeypatch.setattr(method, "_MOST_COEFFICIENTS", 2)
+    with pytest.raises(UnsupportedModelError, match="3 coefficients, and takes 2 at most"):
+        build_coreset(regression("logistic"), **SETTINGS)
+
+
+def test_a_row_that_is_impossible_near_the_posterior_is_an_error_of_ours():
+    """A Poisson rate that is not positive at some nodes of the average."""
+    x = np.abs(X[:200])
+    x[20:, 2] = x[:20, :2] = 0.0  # so that the last rate is near zero
+    with pm.Model() as model:
+        beta = pm.HalfNormal("beta", PRIOR_SD, shape=P)
+        y = np.where(np.arange(200) < 20, 0, 1)
+        pm.Poisson("y", x @ beta, observed=y)
+    with pytest.raises(CoresetError):
+        build_coreset(model, **SETTINGS)

@@ -19,7 +19,7 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
     warn_user,
 )
-from pymc_coresets.glm.control_variates.method import ControlVariates, has_linear_predictor
+from pymc_coresets.glm.control_variates.method import ControlVariates, has_linear_predictors
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.groupwise.block_pursuit import MOST_SHARED, BlockPursuit
 from pymc_coresets.methods.job import Job, Method, rows_of_a_quadratic
@@ -282,7 +282,7 @@ def _suited(
     loglik = samplers.first.loglikelihood
     if _has_groups(samplers, report):
         return configured(BlockPursuit(), given), loglik.n_rows
-    if rows_of_a_quadratic(loglik.n_dims) <= limit or not has_linear_predictor(loglik):
+    if rows_of_a_quadratic(loglik.n_dims) <= limit or not has_linear_predictors(loglik):
         return pursuit, limit
     found = configured(ControlVariates(), given)
     return found, found.default_size(loglik.n_dims, loglik.n_rows)

@@ -1,72 +1,109 @@
 """The quadratic of every row, averaged over the posterior, and what it leaves of the row."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 
 import numpy as np
 
 from pymc_coresets.glm.predictor.affine import Matrix
-from pymc_coresets.glm.predictor.model_parts import LinearPredictor
+from pymc_coresets.glm.predictor.several import Line, Predictors
 from pymc_coresets.rows.passes import in_threads
 
-__all__ = ["AveragedRows", "RowsInMemory", "average", "gram"]
+__all__ = ["AveragedRows", "RowsInMemory", "average", "left_over"]
 
-_NODES, _MASSES = np.polynomial.hermite_e.hermegauss(7)
-_MASSES = _MASSES / _MASSES.sum()
+_NODES = {1: 7, 2: 5, 3: 5, 4: 4}  # of each number that a row sees
 _BLOCK_ENTRIES = 2**22  # of predictors at draws
 _LEAST_WIDTH = 1e-3  # of the predictor's size: narrower, differences are rounding
+_ALMOST_ONE = 1e-4  # correlations between what a row sees end this far from it
 
 
 @dataclass(frozen=True, eq=False)
 class RowsInMemory:
-    """Distinct rows of a generalised linear model, with how many rows each of them stands for.
+    """Distinct rows of a model, with how many rows each of them stands for.
 
     Parameters
     ----------
-    found : LinearPredictor
+    found : Predictors
     which : ndarray of int
-        Numbers of the rows in ``found``.
+        Numbers of the rows in ``found``, ascending.
     base_weights : ndarray of float64
     """
 
-    found: LinearPredictor
+    found: Predictors
     which: np.ndarray
     base_weights: np.ndarray
 
-    def design(self, block: slice | np.ndarray) -> Matrix:
-        """Return the design matrix of some of the rows."""
-        design: Matrix = self.found.design[self.which[block]]
-        return design
-
-    def offset(self, block: slice | np.ndarray) -> np.ndarray:
-        """Return the offsets of some of the rows."""
-        offset: np.ndarray = self.found.offset[self.which[block]]
-        return offset
-
-    def loglik(self, eta: np.ndarray, block: slice | np.ndarray) -> np.ndarray:
-        """Return the log-densities of some rows at predictors (K, n_rows), as (K, n_rows)."""
-        rows = self.which[block]
-        return self.found.link.evaluate(eta, rows, len(rows))
-
     def __len__(self) -> int:
-        return len(self.which)
+        return len(self.base_weights)
+
+    def take(self, some: slice | np.ndarray) -> "RowsInMemory":
+        """Return some of the rows."""
+        return replace(self, which=self.which[some], base_weights=self.base_weights[some])
+
+    @property
+    def place(self) -> slice | np.ndarray:
+        """Where they lie: a slice where they are consecutive, since that copies nothing."""
+        first, last = self.which[[0, -1]] if len(self) else (0, -1)
+        return slice(first, last + 1) if last - first + 1 == len(self) else self.which
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The predictors of these rows."""
+        return tuple(line.of(self.place) for line in self.found.lines)
+
+    def gram(self, weights: np.ndarray, lines: tuple[Line, ...] | None = None) -> np.ndarray:
+        """Sum ``X_n' weights[:, :, n] X_n`` over the rows, as (p, p), for weights (k, k, n)."""
+        m, p = self.found.n_shared, len(self.found.names)
+        lines = self.lines if lines is None else lines
+        total = np.zeros((p, p))
+        total[:m, :m] = weights[:m, :m].sum(axis=-1)
+        for i, one in enumerate(lines):
+            with_shared = np.asarray(one.design.T @ weights[:m, m + i].T)
+            total[one.columns, :m] += with_shared
+            total[:m, one.columns] += with_shared.T
+        for i, j in combinations_with_replacement(range(len(lines)), 2):
+            one, other = lines[i], lines[j]
+            part = _weighted_product(one.design, weights[m + i, m + j], other.design)
+            total[np.ix_(one.columns, other.columns)] += part
+            if i != j:
+                total[np.ix_(other.columns, one.columns)] += part.T
+        return total
+
+    def slope(self, weights: np.ndarray, lines: tuple[Line, ...] | None = None) -> np.ndarray:
+        """Sum ``X_n' weights[:, n]`` over the rows, as (p,), for weights (k, n)."""
+        m = self.found.n_shared
+        total = np.zeros(len(self.found.names))
+        total[:m] = weights[:m].sum(axis=-1)
+        for i, line in enumerate(self.lines if lines is None else lines):
+            total[line.columns] += np.asarray(line.design.T @ weights[m + i]).ravel()
+        return total
+
+
+def _weighted_product(one: Matrix, weights: np.ndarray, other: Matrix) -> np.ndarray:
+    if isinstance(one, np.ndarray):
+        product = (one * weights[:, None]).T @ other
+    else:
+        product = one.multiply(weights[:, None]).tocsr().T @ other
+    return product if isinstance(product, np.ndarray) else np.asarray(product.todense())
 
 
 @dataclass(frozen=True, eq=False)
 class AveragedRows:
     """Sums over rows, and what each of them is far from its quadratic, at draws.
 
-    With ``e_n = x_n . (c - center)``, row n is approximated by ``slopes[n] e_n + curvatures[n]
-    e_n^2 / 2``, up to a constant.
+    With ``e_n = X_n (c - center)``, of k numbers, row n is approximated by ``slopes[:, n] . e_n +
+    e_n' curvatures[:, :, n] e_n / 2``, up to a constant.
 
     Parameters
     ----------
     slope : ndarray of shape (p,)
     curvature : ndarray of shape (p, p)
         Sums over all rows, times their base weights.
-    slopes, curvatures : ndarray of shape (n_rows,)
+    slopes : ndarray of shape (k, n_rows)
+    curvatures : ndarray of shape (k, k, n_rows)
     spread : ndarray of shape (n_rows,)
         Standard deviation over the draws of what the quadratic leaves of a row, in nats, times the
-        row's base weight.
+        row's base weight; infinite where its log-density is not finite nearby.
     residual : ndarray of shape (n_draws,)
         What it leaves of all rows, in nats, up to a constant.
     """
@@ -82,10 +119,11 @@ class AveragedRows:
 def average(rows: RowsInMemory, center: np.ndarray, draws: np.ndarray) -> AveragedRows:
     """Approximate every row by the quadratic that is closest to it on average over draws.
 
-    As a function of its predictor, which is normal around ``x_n . center`` with the variance that
-    the draws have: the projection on Hermite polynomials of degree 2, by seven nodes of
-    Gauss-Hermite quadrature.  By Stein's identity its coefficients are the averages of the slope
-    and of the curvature.  One pass: O(N p (S + p)) for a dense design, memory O(N + p^2).
+    As a function of the k numbers that the row sees, which are normal around ``X_n center`` with
+    the covariance that the draws have: the projection on Hermite polynomials of degree 2, by
+    Gauss-Hermite quadrature with 7, 25, 125 or 256 nodes.  By Stein's identity its coefficients are
+    the averages of the gradient and of the Hessian.  One pass: O(N p (S + p)) for a dense design,
+    memory O(N k^2 + p^2).
 
     Parameters
     ----------
@@ -95,51 +133,130 @@ def average(rows: RowsInMemory, center: np.ndarray, draws: np.ndarray) -> Averag
     draws : ndarray of shape (n_draws, p)
         Of the coefficients.
     """
-    size = max(_BLOCK_ENTRIES // max(len(draws), draws.shape[1]), 256)
+    k = rows.found.n_shared + len(rows.found.lines)
+    size = max(_BLOCK_ENTRIES // max(k * len(draws), draws.shape[1]), 256)
     away = draws - center
 
     def of_block(start: int) -> AveragedRows:
-        return _of_block(rows, slice(start, start + size), center, away)
+        return _of_block(rows.take(slice(start, min(start + size, len(rows)))), center, away)
 
-    n_dims, each = len(center), list[np.ndarray]()
-    slope, curvature = np.zeros(n_dims), np.zeros((n_dims, n_dims))
-    residual = np.zeros(len(draws))
+    p, nothing = len(center), np.empty(0)
+    slope, curvature, residual = np.zeros(p), np.zeros((p, p)), np.zeros(len(draws))
+    each = list[AveragedRows]()
     for part in in_threads(of_block, range(0, len(rows), size)):
         slope += part.slope
         curvature += part.curvature
         residual += part.residual
-        each.append(np.stack([part.slopes, part.curvatures, part.spread]))
-    slopes, curvatures, spread = np.concatenate(each, axis=1)
-    return AveragedRows(slope, curvature, slopes, curvatures, spread, residual)
-
-
-def _of_block(
-    rows: RowsInMemory, block: slice, center: np.ndarray, away: np.ndarray
-) -> AveragedRows:
-    design, base_weights = rows.design(block), rows.base_weights[block]
-    middle = design @ center + rows.offset(block)
-    moved = np.asarray((design @ away.T).T)  # (n_draws, n_rows)
-    width = moved.std(axis=0) if len(away) > 1 else np.zeros(len(middle))
-    width = np.maximum(width, _LEAST_WIDTH * (1 + np.abs(middle)))
-    at_nodes = rows.loglik(middle + _NODES[:, None] * width, block)
-    slopes = (_MASSES * _NODES) @ at_nodes / width
-    curvatures = (_MASSES * (_NODES**2 - 1)) @ at_nodes / width**2
-    left = rows.loglik(middle + moved, block) - slopes * moved - curvatures / 2 * moved**2
-    left = left - left.mean(axis=0)
-    weighted = base_weights * curvatures
+        each.append(replace(part, slope=nothing, curvature=nothing))
     return AveragedRows(
-        slope=np.asarray(design.T @ (base_weights * slopes)).ravel(),
-        curvature=gram(design, weighted),
-        slopes=slopes,
-        curvatures=curvatures,
-        spread=base_weights * left.std(axis=0),
-        residual=left @ base_weights,
+        slope,
+        curvature,
+        np.concatenate([part.slopes for part in each], axis=-1),
+        np.concatenate([part.curvatures for part in each], axis=-1),
+        np.concatenate([part.spread for part in each]),
+        residual,
     )
 
 
-def gram(design: Matrix, weights: np.ndarray) -> np.ndarray:
-    """Return the sum of weighted outer products of rows, (p, p)."""
-    if isinstance(design, np.ndarray):
-        gram: np.ndarray = design.T @ (weights[:, None] * design)
-        return gram
-    return np.asarray((design.T @ design.multiply(weights[:, None]).tocsr()).todense())
+def left_over(
+    rows: RowsInMemory,
+    center: np.ndarray,
+    away: np.ndarray,
+    slopes: np.ndarray,
+    curvatures: np.ndarray,
+) -> np.ndarray:
+    """Evaluate what the quadratics leave of rows at draws, (n_draws, n_rows), centred, in nats."""
+    middle, moved = _seen(rows, center, away, rows.lines)
+    return _left(rows, middle, moved, slopes, curvatures)
+
+
+def _left(
+    rows: RowsInMemory,
+    middle: np.ndarray,
+    moved: np.ndarray,
+    slopes: np.ndarray,
+    curvatures: np.ndarray,
+) -> np.ndarray:
+    left = _finite(_at(rows, middle[:, None] + moved))
+    for a, one in enumerate(moved):
+        left -= slopes[a] * one
+        for b in range(a + 1):
+            left -= curvatures[a, b] * (1.0 if b < a else 0.5) * one * moved[b]
+    centred: np.ndarray = left - left.mean(axis=0)
+    return centred
+
+
+def _of_block(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> AveragedRows:
+    lines = rows.lines
+    middle, moved = _seen(rows, center, away, lines)
+    factor = _factors(middle, moved)
+    nodes, masses = _quadrature(len(middle))
+    at_nodes = _at(rows, middle[:, None] + np.einsum("nab,jb->ajn", factor, nodes))
+    impossible = ~np.isfinite(at_nodes).all(axis=0)
+    at_nodes[:, impossible] = 0.0
+    products = nodes[:, :, None] * nodes[:, None] - np.eye(len(middle))
+    first = np.einsum("j,ja,jn->na", masses, nodes, at_nodes)
+    second = np.einsum("j,jab,jn->nab", masses, products, at_nodes)
+    inverse = np.linalg.inv(factor)
+    slopes = np.einsum("nba,nb->an", inverse, first)
+    curvatures = np.einsum("nca,ncd,ndb->abn", inverse, second, inverse)
+    left = _left(rows, middle, moved, slopes, curvatures)
+    spread = rows.base_weights * left.std(axis=0)
+    spread[impossible] = np.inf
+    return AveragedRows(
+        slope=rows.slope(rows.base_weights * slopes, lines),
+        curvature=rows.gram(rows.base_weights * curvatures, lines),
+        slopes=slopes,
+        curvatures=curvatures,
+        spread=spread,
+        residual=left @ rows.base_weights,
+    )
+
+
+def _seen(
+    rows: RowsInMemory, center: np.ndarray, away: np.ndarray, lines: tuple[Line, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the numbers that rows see at the center, (k, n), and how far draws are, (k, S, n)."""
+    m, n = rows.found.n_shared, len(rows)
+    shared = [np.broadcast_to(e[:, None], (len(away), n)) for e in away[:, :m].T]
+    middle = [np.broadcast_to(e, n) for e in center[:m]]
+    middle += [line.at(center[None])[0] + line.offset for line in lines]
+    return np.stack(middle), np.stack([*shared, *(line.at(away) for line in lines)])
+
+
+def _at(rows: RowsInMemory, seen: np.ndarray) -> np.ndarray:
+    m, n = rows.found.n_shared, len(rows)
+    return np.array(rows.found.density(seen[:m, :, 0].T, seen[m:], rows.place, n))
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    """Put the lowest finite value of a row in the place of those that are not finite."""
+    wrong = ~np.isfinite(values)
+    if wrong.any():
+        lowest = np.where(wrong, np.inf, values).min(axis=0)
+        values = np.where(wrong, np.where(np.isfinite(lowest), lowest, 0.0), values)
+    return values
+
+
+def _factors(middle: np.ndarray, moved: np.ndarray) -> np.ndarray:
+    """Return Cholesky factors (n, k, k) of the covariances of the numbers that each row sees."""
+    k = len(middle)
+    away = moved - moved.mean(axis=1, keepdims=True)
+    cov = np.stack([[(one * other).mean(axis=0) for other in away] for one in away])
+    width = np.sqrt(cov[np.arange(k), np.arange(k)])
+    least = _LEAST_WIDTH * (1 + np.abs(middle))
+    narrow = width < least
+    width = np.where(narrow, least, width)
+    correlation = cov / (width[:, None] * width) * (1 - _ALMOST_ONE)
+    correlation[np.arange(k), np.arange(k)] = 1.0
+    factor = np.linalg.cholesky(np.moveaxis(correlation, -1, 0))
+    scaled: np.ndarray = width.T[:, :, None] * factor
+    return scaled
+
+
+def _quadrature(k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes (J, k) and masses (J,) for a standard normal distribution."""
+    nodes, masses = np.polynomial.hermite_e.hermegauss(_NODES[k])
+    grid = np.stack(np.meshgrid(*[nodes] * k, indexing="ij"), axis=-1).reshape(-1, k)
+    weights = np.stack(np.meshgrid(*[masses / masses.sum()] * k, indexing="ij"), axis=-1)
+    return grid, weights.reshape(-1, k).prod(axis=1)

@@ -11,15 +11,20 @@ import numpy as np
 
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
-from pymc_coresets.glm.control_variates.averaged import AveragedRows, RowsInMemory, average, gram
+from pymc_coresets.glm.control_variates.averaged import (
+    AveragedRows,
+    RowsInMemory,
+    average,
+    left_over,
+)
 from pymc_coresets.glm.control_variates.residual_rows import (
     calibrated,
     inclusion,
     largest_share,
     systematic_sample,
 )
-from pymc_coresets.glm.predictor.linear import find_linear_predictor
-from pymc_coresets.glm.predictor.model_parts import LinearPredictor, coefficient_draws
+from pymc_coresets.glm.predictor.model_parts import coefficient_draws
+from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import Job, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
@@ -34,7 +39,7 @@ from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
-__all__ = ["ControlVariates", "has_linear_predictor"]
+__all__ = ["ControlVariates", "has_linear_predictors"]
 
 _MOST_COEFFICIENTS = 3_000  # the curvature has their square
 _LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 10
@@ -115,8 +120,8 @@ class ControlVariates:
             return _Run(self, job, rows, show).solution()
 
 
-def has_linear_predictor(loglik: LogLikelihood) -> bool:
-    """Whether the rows see the free variables through one linear predictor each, in memory."""
+def has_linear_predictors(loglik: LogLikelihood) -> bool:
+    """Whether rows, in memory, see the free variables through few linear predictors each."""
     try:
         _rows_of(loglik)
     except (UnsupportedModelError, InvalidDataError):
@@ -129,7 +134,13 @@ def _rows_of(loglik: LogLikelihood) -> RowsInMemory:
         raise UnsupportedModelError(
             "method='control_variates' needs rows in memory: leave rows= out, or use method='auto'."
         )
-    found = find_linear_predictor(loglik.observations)
+    try:
+        found = find_predictors(loglik.observations)
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(
+            "method='control_variates' needs rows that see the free variables through few linear "
+            f"predictors: use method='auto'. ({error.message})"
+        ) from error
     if len(found.names) > _MOST_COEFFICIENTS:
         raise UnsupportedModelError(
             f"method='control_variates' keeps a matrix of all pairs of the {len(found.names):,} "
@@ -165,7 +176,7 @@ class _Run:
         show: Callable[[Progress], None],
     ) -> None:
         self.options, self.job, self.rows, self.show = options, job, rows, show
-        self.found: LinearPredictor = rows.found
+        self.found = rows.found
         self.loglik: LogLikelihood = job.loglikelihood
         self.full = cast(CoresetSampler, job.posterior)
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
@@ -280,36 +291,38 @@ class _Run:
     ) -> tuple[Quadratic, Rows, np.ndarray]:
         shares = inclusion(averaged.spread, size)
         chosen = systematic_sample(shares, rng=self.job.rng)
-        base_weights = self.rows.base_weights[chosen]
-        slopes, curvatures = averaged.slopes[chosen], averaged.curvatures[chosen]
-        design = self.rows.design(chosen)
-        moved = np.asarray((design @ (coefficients - quadratic.center).T).T)
-        middle = design @ quadratic.center + self.rows.offset(chosen)
-        left = self.rows.loglik(middle + moved, chosen) - slopes * moved - curvatures / 2 * moved**2
-        left = (left - left.mean(axis=0)) * base_weights / shares[chosen]
-        whole = shares[chosen] >= 1.0
+        rows, whole = self.rows.take(chosen), shares[chosen] >= 1.0
+        slopes, curvatures = averaged.slopes[:, chosen], averaged.curvatures[:, :, chosen]
+        center, away = quadratic.center, coefficients - quadratic.center
+        left = left_over(rows, center, away, slopes, curvatures)
+        left *= rows.base_weights / shares[chosen]
         factors = np.ones(len(chosen))
         factors[~whole] = calibrated(
             left[:, ~whole], averaged.residual - left[:, whole].sum(axis=1)
         )
-        weights = factors * base_weights / shares[chosen]
-        weights = self._shrunk(weights, ~whole, design, curvatures, quadratic, coefficients)
+        weights = factors * rows.base_weights / shares[chosen]
+        weights = self._shrunk(weights, ~whole, rows, curvatures, quadratic, coefficients)
         kept = weights > 0
-        design, weights = design[kept], weights[kept]
-        of_rows = gram(design, weights * curvatures[kept])
-        without = quadratic.minus(np.asarray(design.T @ (weights * slopes[kept])).ravel(), of_rows)
-        return without, self.loglik.in_memory.all.take(chosen[kept]), weights
+        rows, weights = rows.take(kept), weights[kept]
+        slope, curvature = (
+            rows.slope(weights * slopes[:, kept]),
+            rows.gram(weights * curvatures[:, :, kept]),
+        )
+        return quadratic.minus(slope, curvature), self._rows(chosen[kept]), weights
+
+    def _rows(self, chosen: np.ndarray) -> Rows:
+        return self.loglik.in_memory.all.take(chosen)
 
     def _shrunk(
         self,
         weights: np.ndarray,
         drawn: np.ndarray,
-        design: Any,  # noqa: ANN401 - dense or sparse
+        rows: RowsInMemory,
         curvatures: np.ndarray,
         quadratic: Quadratic,
         coefficients: np.ndarray,
     ) -> np.ndarray:
-        """Shrink weights until the quadratic without the rows is concave: those of drawn rows first.
+        """Shrink weights, of drawn rows first, until the quadratic without the rows is concave.
 
         With what the prior adds at least to its diagonal.
         """
@@ -318,7 +331,7 @@ class _Run:
         lacking = np.maximum(precision - posterior.diagonal(), 0.0)
         posterior = posterior + np.diag(lacking + 1e-9 * precision)
         for step in range(2 * _SHRINKINGS):
-            share = largest_share(-gram(design, weights * curvatures), posterior)
+            share = largest_share(-rows.gram(weights * curvatures), posterior)
             if share <= 1.0:
                 return weights
             smaller = weights / max(share, 1.02) if share < np.inf else np.zeros_like(weights)
@@ -359,6 +372,7 @@ class _Run:
             heldout_objective=objective,
             seconds=time.perf_counter() - self.started,
             n_passes=len(self.steps) + 1.0,
+            n_evaluations=(len(self.steps) + 1) * self.n_draws * len(self.rows),
             **judged,
         )
         self.steps.append(step)

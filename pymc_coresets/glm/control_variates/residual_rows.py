@@ -26,6 +26,8 @@ def inclusion(spread: np.ndarray, size: int) -> np.ndarray:
     """
     if np.count_nonzero(spread) <= size:
         return (spread > 0).astype(float)
+    if np.isinf(spread).any():
+        spread = np.where(np.isinf(spread), 2 * size * spread[np.isfinite(spread)].sum(), spread)
     ordered = np.sort(spread)[::-1]
     rest = np.cumsum(ordered[::-1])[::-1][:size]
     factors = np.arange(size, 0, -1) / rest  # where the rows before have probability one

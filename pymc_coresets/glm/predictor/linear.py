@@ -24,9 +24,11 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 
 __all__ = [
     "LinearPredictor",
+    "compare",
     "design_of",
     "find_linear_predictor",
     "fix_variables",
+    "points_to_compare",
     "row_graph_of",
 ]
 
@@ -143,7 +145,7 @@ def _derive(node: Variable, graph: RowGraph, observations: Observations) -> Line
         link=Link.above(node, observations, shared=not graph.by_row(node)),
         node=node,
     )
-    refuse_not_finite(found)
+    refuse_not_finite(found.design, found.offset, found.names, found.place)
     return found
 
 
@@ -192,36 +194,47 @@ def _is_linear(values: np.ndarray) -> bool:
 
 def _verify(found: LinearPredictor) -> None:
     """Compare the log-density by the predictor with the model's own, at some rows and points."""
-    obs = found.observations
-    rows = spread_rows(obs.n_obs, _MAX_ROWS)
-    coefficients, reference = _reference(found, rows)
-    eta = coefficients @ found.design[rows].T + found.offset[rows]
-    values = found.link.evaluate(eta, rows, len(rows), compiled=False)
-    if not np.isfinite(reference).any():
+    rows = spread_rows(found.observations.n_obs, _MAX_ROWS)
+    at, expected = points_to_compare(found.observations, found.coefficients, rows)
+    eta = at @ found.design[rows].T + found.offset[rows]
+    compare(found.link.evaluate(eta, rows, len(rows), compiled=False), expected, rows)
+
+
+def compare(values: np.ndarray, expected: np.ndarray, rows: np.ndarray) -> None:
+    """Refuse a predictor by which the log-likelihoods of some rows are others than the model's.
+
+    Parameters
+    ----------
+    values, expected : ndarray of shape (n_points, n_rows)
+        By the predictor, and from `points_to_compare`.
+    rows : ndarray of int, of shape (n_rows,)
+    """
+    if not np.isfinite(expected).any():
         raise InvalidDataError(
             "The log-likelihood is not finite at the model's initial point and near it. Give a "
             "better one (initval=...), scale the covariates, or correct the values of given={...}."
         )
-    wrong = ~np.isclose(values, reference, rtol=1e-6, atol=1e-8, equal_nan=True)
+    wrong = ~np.isclose(values, expected, rtol=1e-6, atol=1e-8, equal_nan=True)
     if wrong.any():
         s, n = np.argwhere(wrong)[0]
         raise UnsupportedModelError(
             f"The log-likelihood of observation {rows[n]} is {values[s, n]} by the linear "
-            f"predictor, but {reference[s, n]} by the model: its structure is not understood. "
+            f"predictor, but {expected[s, n]} by the model: its structure is not understood. "
             "Please report the model, and use a method for general models."
         )
 
 
-def _reference(found: LinearPredictor, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Evaluate the coefficients (n_points, p) and the model's potentials (n_points, n_rows)."""
-    obs = found.observations
+def points_to_compare(
+    obs: Observations, coefficients: TensorVariable, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Evaluate coefficients (n_points, p) and the potentials of some rows (n_points, n_rows)."""
     space = Unconstrained(obs.model)
     spread = 2.0 * evenly_spread(space.n_dims) - 1.0
     draws = space.constrain(space.start + np.array(_JITTERS)[:, None] * spread)
     used = set(graph_inputs([obs.loglik]))
     arrays = [r for r in obs.rows if r.placeholder in used]
     inputs = [*obs.parameters.values(), obs.n_rows, *(r.placeholder for r in arrays)]
-    outputs = [found.coefficients, pt.broadcast_to(obs.loglik, (obs.n_rows,))]
+    outputs = [coefficients, pt.broadcast_to(obs.loglik, (obs.n_rows,))]
     function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
         inputs, outputs, mode=PLAIN_MODE, on_unused_input="ignore"
     )

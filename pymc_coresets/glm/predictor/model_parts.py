@@ -1,7 +1,8 @@
 """The parts of a generalised linear model: coefficients, design matrix, offset, link."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -198,13 +199,14 @@ def _some(rows: range | np.ndarray, block: slice) -> slice | np.ndarray:
     return slice(some.start, some.stop, some.step) if some.step > 0 else np.array(some)
 
 
-def refuse_not_finite(found: LinearPredictor) -> None:
-    """Raise `InvalidDataError` if the design matrix or the offset is not finite in some row."""
-    design, offset = found.design, found.offset
+def refuse_not_finite(
+    design: Matrix, offset: np.ndarray, names: Sequence[str], place: Callable[[int], str]
+) -> None:
+    """Raise `InvalidDataError` if a design matrix or an offset is not finite in some row."""
     if not np.isfinite(offset).all():
         [n, *_] = np.flatnonzero(~np.isfinite(offset))
         raise InvalidDataError(
-            f"The offset of the linear predictor is {offset[n]} in {found.place(int(n))}. Correct "
+            f"The offset of the linear predictor is {offset[n]} in {place(int(n))}. Correct "
             "the data (such as an exposure of zero, of which the logarithm is taken), or leave the "
             "row out."
         )
@@ -217,12 +219,19 @@ def refuse_not_finite(found: LinearPredictor) -> None:
         bad = np.flatnonzero(~np.isfinite(column))
         if bad.size:
             raise InvalidDataError(
-                f"The covariate of {found.names[k]!r} is {column[bad[0]]} in "
-                f"{found.place(int(bad[0]))}. Leave such rows out, or impute them."
+                f"The covariate of {names[k]!r} is {column[bad[0]]} in "
+                f"{place(int(bad[0]))}. Leave such rows out, or impute them."
             )
 
 
-def coefficient_draws(found: LinearPredictor, draws: DrawsLike) -> np.ndarray:
+class _HasCoefficients(Protocol):
+    @property
+    def coefficients(self) -> TensorVariable: ...
+    @property
+    def observations(self) -> Observations: ...
+
+
+def coefficient_draws(found: _HasCoefficients, draws: DrawsLike) -> np.ndarray:
     """Compute the coefficients (n_draws, n_coefficients) at draws of the free variables.
 
     Examples

@@ -181,7 +181,7 @@ class StreamedPredictor:
             link=self.held.link.of_rows([arrays[r.placeholder] for r in self.held.link.rows]),
             place=lambda n: where.place(int(rows.positions[n])),
         )
-        refuse_not_finite(found)
+        refuse_not_finite(found.design, found.offset, found.names, found.place)
         weights = rows.base_weights
         return PredictorBlock(
             found=found,

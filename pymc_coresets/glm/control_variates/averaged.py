@@ -226,7 +226,7 @@ def _seen(
 
 def _at(rows: RowsInMemory, seen: np.ndarray) -> np.ndarray:
     m, n = rows.found.n_shared, len(rows)
-    return np.array(rows.found.density(seen[:m, :, 0].T, seen[m:], rows.place, n))
+    return np.array(rows.found.density(seen[:m, :, 0].T, [*seen[m:]], rows.place, n))
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

@@ -121,7 +121,7 @@ class ControlVariates:
 
 
 def has_linear_predictors(loglik: LogLikelihood) -> bool:
-    """Whether rows, in memory, see the free variables through few linear predictors each."""
+    """Whether rows see the free variables through few linear predictors each."""
     try:
         _rows_of(loglik)
     except (UnsupportedModelError, InvalidDataError):
@@ -130,10 +130,6 @@ def has_linear_predictors(loglik: LogLikelihood) -> bool:
 
 
 def _rows_of(loglik: LogLikelihood) -> RowsInMemory:
-    if loglik.source is not loglik.in_memory:
-        raise UnsupportedModelError(
-            "method='control_variates' needs rows in memory: leave rows= out, or use method='auto'."
-        )
     try:
         found = find_predictors(loglik.observations)
     except UnsupportedModelError as error:

@@ -189,14 +189,14 @@ def find_predictors(observations: Observations) -> Predictors:
     """
     graph = row_graph_of(observations)
     some = spread_rows(observations.n_obs, _TRIED)
-    few = {r.placeholder: r.take(some) for r in observations.rows if r.placeholder in graph.rows}
-    few[observations.n_rows] = np.asarray(len(some))
+    few: dict[Variable, np.ndarray] = {observations.n_rows: np.asarray(len(some))}
+    few |= {r.placeholder: r.take(some) for r in observations.rows if r.placeholder in graph.rows}
     observed = observed_rows(observations)
     cut = smallest_cut(observations.loglik, graph.of_rows(few), observed)
     coordinates = [_Coordinate.of(v, observations) for v in cut.shared]
     lines, nodes = _lines(cut.predictors, graph, observations.n_obs)
     m = sum(c.size for c in coordinates)
-    shapes = {v: graph.shape(v) for v in nodes}
+    shapes: dict[Variable, tuple[int, ...]] = {v: graph.shape(v) for v in nodes}
     names = coefficient_names(shapes, observations.parameters, observations.model)
     parts = [pt.cast(v.ravel(), "float64") for v in [*(c.forward for c in coordinates), *nodes]]
     found = Predictors(
@@ -222,7 +222,7 @@ class _Coordinate:
     """A free variable that all rows see, on its unconstrained scale where that needs nothing."""
 
     variable: Variable
-    forward: Variable
+    forward: TensorVariable
     value: TensorVariable
     backward: Variable
     name: str
@@ -235,14 +235,14 @@ class _Coordinate:
         transform, stands = model.rvs_to_transforms[rv], model.rvs_to_values[rv]
         if transform is not None:
             inputs = rv.owner.inputs
-            forward = transform.forward(variable, *inputs)
+            forward = cast(TensorVariable, transform.forward(variable, *inputs))
             value = pt.tensor(dtype=forward.type.dtype, shape=stands.type.shape)
             backward = transform.backward(value, *inputs)
             others = {v for v in graph_inputs([forward, backward]) if not isinstance(v, Constant)}
             if others <= {variable, value} and None not in value.type.shape:
                 return cls(variable, forward, value, backward, str(stands.name))
         value = pt.tensor(dtype=variable.type.dtype, shape=variable.type.shape)
-        return cls(variable, variable, value, value, name)
+        return cls(variable, cast(TensorVariable, variable), value, value, name)
 
     @property
     def size(self) -> int:

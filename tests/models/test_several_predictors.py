@@ -1,0 +1,243 @@
+"""What a row sees of the free variables, for models of many forms, against PyMC's own densities."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from pymc.distributions.transforms import ordered
+
+from pymc_coresets import UnsupportedModelError
+from pymc_coresets.glm.predictor.cut import smallest_cut
+from pymc_coresets.glm.predictor.model_parts import coefficient_draws
+from pymc_coresets.glm.predictor.row_graph import RowGraph
+from pymc_coresets.glm.predictor.several import find_predictors
+from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.unconstrained import Unconstrained
+
+N, G, H = 90, 12, 7
+_rng = np.random.default_rng(4)
+X = _rng.normal(size=(N, 3))
+g, h = _rng.integers(0, G, N), _rng.integers(0, H, N)
+real, whole, binary = _rng.normal(size=N), _rng.poisson(2, N), _rng.integers(0, 2, N)
+share, four = 1 / (1 + np.exp(-real)), _rng.integers(0, 4, N)
+
+
+def slopes(name="b", n=3):
+    return X[:, :n] @ pm.Normal(name, shape=n)
+
+
+def not_centred():
+    return pm.HalfNormal("sd") * pm.Normal("z", shape=G)[g]
+
+
+def zero_sum():
+    return pm.ZeroSumNormal("z", sigma=pm.HalfNormal("sd"), shape=G)[g]
+
+
+def correlated():
+    cholesky, _, _ = pm.LKJCholeskyCov("c", n=2, eta=2.0, sd_dist=pm.Exponential.dist(1.0))
+    effects = pm.Normal("z", shape=(G, 2)) @ cholesky.T
+    return effects[g, 0] + effects[g, 1] * X[:, 0]
+
+
+def smooth():
+    space = pm.gp.HSGP(m=[8], c=1.5, cov_func=pm.gp.cov.ExpQuad(1, ls=pm.HalfNormal("length")))
+    phi, scale = space.prior_linearized(X[:, :1])
+    return phi @ (pm.Normal("beta", shape=8) * scale)
+
+
+def normal(eta, scale="free"):
+    sigma = pm.HalfNormal("sigma") if scale == "free" else scale
+    pm.Normal("y", eta, sigma, observed=real)
+
+
+def logistic(eta):
+    pm.Bernoulli("y", logit_p=eta, observed=binary)
+
+
+def poisson(eta):
+    pm.Poisson("y", pm.math.exp(eta), observed=whole)
+
+
+def item_response():
+    sides = pm.Normal("ability", shape=G)[g] - pm.Normal("difficulty", shape=H)[h]
+    logistic(pm.LogNormal("discrimination", shape=H)[h] * sides)
+
+
+def cutpoints():
+    points = pm.Normal("c", shape=3, transform=ordered, initval=[-1.0, 0.0, 1.0])
+    pm.OrderedLogistic("y", eta=slopes(), cutpoints=points, observed=four)
+
+
+def two_terms():
+    eta = slopes()
+    pm.Bernoulli("y", logit_p=eta, observed=binary)
+    pm.Normal("z", 2.0 * eta + 1.0, pm.HalfNormal("sigma"), observed=real)
+
+
+def gamma():
+    mean, shape = pm.math.exp(slopes()), pm.HalfNormal("shape")
+    pm.Gamma("y", alpha=shape, beta=shape / mean, observed=np.exp(real))
+
+
+FORMS = {  # the model, the numbers that all rows share, the predictors
+    "known scale": (lambda: normal(slopes(), 2.0), 0, 1),
+    "free scale": (lambda: normal(slopes()), 1, 1),
+    "scale of an expression": (lambda: normal(slopes(), pm.math.exp(pm.Normal("s"))), 1, 1),
+    "scale of a bounded variable": (lambda: normal(slopes(), pm.Uniform("s", 0.1, 9)), 1, 1),
+    "scale of a hierarchy": (lambda: normal(not_centred()), 1, 1),
+    "scales of groups": (lambda: normal(slopes(), pm.HalfNormal("s", shape=G)[g]), 0, 2),
+    "mean and scale": (lambda: normal(slopes(), pm.math.exp(slopes("c"))), 0, 2),
+    "the same in both": (lambda: normal(slopes(), pm.math.exp(-not_centred())), 0, 2),
+    "slopes in units of the scale": (
+        lambda: normal(X @ (pm.Normal("b", shape=3) * pm.HalfNormal("s"))),
+        1,
+        1,
+    ),
+    "logistic": (lambda: logistic(slopes()), 0, 1),
+    "crossed": (lambda: logistic(not_centred() + pm.Normal("other", shape=H)[h]), 0, 1),
+    "nested": (lambda: logistic(pm.Normal("cell", shape=(G, H))[g, h]), 0, 1),
+    "paired": (lambda: logistic(pm.Normal("skill", shape=G)[g] - not_centred()), 0, 1),
+    "zero sum": (lambda: poisson(zero_sum()), 0, 1),
+    "correlated": (lambda: normal(correlated()), 1, 1),
+    "exposure": (lambda: poisson(slopes() + np.log1p(whole)), 0, 1),
+    "offset and intercept": (lambda: poisson(pm.Normal("a") + slopes()), 0, 1),
+    "smooth": (lambda: poisson(smooth()), 0, 1),
+    "walk": (lambda: poisson(pm.Normal("step", shape=G).cumsum()[g]), 0, 1),
+    "ordered levels": (
+        lambda: normal(pm.Normal("m", shape=3, transform=ordered, initval=[0, 1, 2])[h % 3]),
+        1,
+        1,
+    ),
+    "monotonic": (lambda: normal(pt.cumsum(pm.Dirichlet("d", np.ones(H)))[h]), 1, 1),
+    "negative binomial": (
+        lambda: pm.NegativeBinomial(
+            "y", mu=pm.math.exp(slopes()), alpha=pm.Exponential("a", 1), observed=whole
+        ),
+        1,
+        1,
+    ),
+    "t": (
+        lambda: pm.StudentT(
+            "y",
+            nu=pm.Gamma("nu", 2, 0.1),
+            mu=slopes(),
+            sigma=pm.HalfCauchy("s", 1),
+            observed=real,
+        ),
+        2,
+        1,
+    ),
+    "gamma": (gamma, 1, 1),
+    "beta": (
+        lambda: pm.Beta(
+            "y", mu=pm.math.sigmoid(slopes()), nu=pm.HalfNormal("n", 9), observed=share
+        ),
+        1,
+        1,
+    ),
+    "zero-inflated": (
+        lambda: pm.ZeroInflatedPoisson(
+            "y", psi=pm.Beta("p", 1, 1), mu=pm.math.exp(slopes()), observed=whole
+        ),
+        1,
+        1,
+    ),
+    "zeros by covariates": (
+        lambda: pm.ZeroInflatedPoisson(
+            "y", psi=pm.math.sigmoid(slopes("c")), mu=pm.math.exp(slopes()), observed=whole
+        ),
+        0,
+        2,
+    ),
+    "censored": (
+        lambda: pm.Censored(
+            "y",
+            pm.Normal.dist(slopes(), pm.HalfNormal("s")),
+            lower=None,
+            upper=1.0,
+            observed=np.minimum(real, 1.0),
+        ),
+        1,
+        1,
+    ),
+    "curves": (
+        lambda: normal(pm.math.exp(pm.Normal("rate", shape=G)[g] * X[:, 0]) ** slopes(), 1.0),
+        0,
+        2,
+    ),
+    "item response": (item_response, 0, 2),
+    "cutpoints": (cutpoints, 3, 1),
+    "two terms": (two_terms, 1, 1),
+    "mixture of a known kind": (
+        lambda: pm.Mixture(
+            "y",
+            w=[0.3, 0.7],
+            comp_dists=[pm.Normal.dist(slopes(), 1.0), pm.Normal.dist(slopes("c"), 2.0)],
+            observed=real,
+        ),
+        0,
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rows_see_the_free_variables_through_their_predictors_alone(form):
+    build, n_shared, n_lines = FORMS[form]
+    with pm.Model() as model:
+        build()
+    found = find_predictors(find_observations(model))
+    assert (found.n_shared, len(found.lines)) == (n_shared, n_lines)
+    space = Unconstrained(model)
+    x = space.start + 0.4 * np.random.default_rng(8).normal(size=(4, space.n_dims))
+    c = coefficient_draws(found, space.constrain(x))
+    etas = [line.at(c) + line.offset for line in found.lines]
+    values = found.density(c[:, :n_shared], etas, slice(None), N, compiled=False)
+    pymc = model.compile_logp(vars=model.observed_RVs, sum=False, mode=PLAIN_MODE)
+    expected = np.array([np.sum(pymc(space.point(one)), axis=0) for one in x])
+    assert_allclose(values, expected, rtol=1e-7, atol=1e-9)
+    assert len(found.names) == c.shape[1]
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        lambda: pm.Categorical("y", logit_p=X @ pm.Normal("b", shape=(3, 6)), observed=four),
+        lambda: logistic(
+            pm.Normal("w", shape=5) @ pm.math.tanh(pm.Normal("v", shape=(5, 3)) @ X.T)
+        ),
+    ],
+    ids=["six classes", "a network"],
+)
+def test_rows_that_see_more_are_refused(likelihood):
+    with pm.Model() as model:
+        likelihood()
+    with pytest.raises(UnsupportedModelError, match="Each row sees more than 4 numbers"):
+        find_predictors(find_observations(model))
+
+
+@given(depth=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
+def test_a_cut_separates_the_parameters_of_random_graphs(depth, seed):
+    """Without what was cut, no path is left from a parameter to the log-likelihood."""
+    rng = np.random.default_rng(seed)
+    x = pt.vector("x")
+    parameters = [pt.scalar("s"), pt.tensor("b", shape=(1,)), pt.tensor("c", shape=(2,))]
+    nodes = [parameters[0] * x, parameters[1][0] * x + 1.0, parameters[2].sum() + x]
+    for _ in range(depth):
+        one, other = (nodes[i] for i in rng.integers(0, len(nodes), 2))
+        nodes.append([one + other, one * other, pt.exp(one), one * x][rng.integers(4)])
+    loglik = nodes[-1] + pt.exp(nodes[-2])
+    graph = RowGraph(parameters, {x: np.arange(1.0, 6.0)})
+    found = smallest_cut(loglik, graph, [])
+    blocked, stack = {*found.predictors, *found.shared}, [loglik]
+    while stack:
+        v = stack.pop()
+        if v in blocked:
+            continue
+        assert v not in parameters
+        stack.extend(v.owner.inputs if v.owner is not None else [])

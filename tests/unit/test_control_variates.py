@@ -17,11 +17,11 @@ from pymc_coresets import UnsupportedModelError, build_coreset
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates import averaged, method
 from pymc_coresets.glm.control_variates.averaged import RowsInMemory, average
+from pymc_coresets.glm.control_variates.concavity import concave, largest_share
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.control_variates.residual_rows import (
     calibrated,
     inclusion,
-    largest_share,
     systematic_sample,
 )
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
@@ -397,10 +397,7 @@ def test_shrunk_weights_leave_a_concave_quadratic():
     def share(weights):
         return largest_share(-some.gram(weights * curvatures), posterior)
 
-    quadratic = Quadratic(
-        names=rows.found.names, center=mode, slope=found.slope, curvature=found.curvature
-    )
-    shrunk = method._Run._shrunk(None, weights, drawn, some, curvatures, quadratic, draws)
+    shrunk = concave(some, weights, curvatures, posterior, drawn=drawn)
     assert share(weights) > 1.0
     assert share(shrunk) <= 1.0
     assert_array_equal(shrunk[~drawn], weights[~drawn])

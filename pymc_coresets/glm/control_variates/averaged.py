@@ -1,6 +1,7 @@
 """The quadratic of every row, averaged over the posterior, and what it leaves of the row."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -46,15 +47,15 @@ class RowsInMemory:
         first, last = self.which[[0, -1]] if len(self) else (0, -1)
         return slice(first, last + 1) if last - first + 1 == len(self) else self.which
 
-    @property
+    @cached_property
     def lines(self) -> tuple[Line, ...]:
         """The predictors of these rows."""
         return tuple(line.of(self.place) for line in self.found.lines)
 
-    def gram(self, weights: np.ndarray, lines: tuple[Line, ...] | None = None) -> np.ndarray:
+    def gram(self, weights: np.ndarray) -> np.ndarray:
         """Sum ``X_n' weights[:, :, n] X_n`` over the rows, as (p, p), for weights (k, k, n)."""
         m, p = self.found.n_shared, len(self.found.names)
-        lines = self.lines if lines is None else lines
+        lines = self.lines
         total = np.zeros((p, p))
         total[:m, :m] = weights[:m, :m].sum(axis=-1)
         for i, one in enumerate(lines):
@@ -69,12 +70,18 @@ class RowsInMemory:
                 total[np.ix_(other.columns, one.columns)] += part.T
         return total
 
-    def slope(self, weights: np.ndarray, lines: tuple[Line, ...] | None = None) -> np.ndarray:
+    def seen(self, away: np.ndarray) -> np.ndarray:
+        """Return how far the numbers that rows see move by (S, p) coefficients, as (k, S, n)."""
+        m, shape = self.found.n_shared, (len(away), len(self))
+        shared = [np.broadcast_to(e[:, None], shape) for e in away[:, :m].T]
+        return np.stack([*shared, *(line.at(away) for line in self.lines)])
+
+    def slope(self, weights: np.ndarray) -> np.ndarray:
         """Sum ``X_n' weights[:, n]`` over the rows, as (p,), for weights (k, n)."""
         m = self.found.n_shared
         total = np.zeros(len(self.found.names))
         total[:m] = weights[:m].sum(axis=-1)
-        for i, line in enumerate(self.lines if lines is None else lines):
+        for i, line in enumerate(self.lines):
             total[line.columns] += np.asarray(line.design.T @ weights[m + i]).ravel()
         return total
 
@@ -166,7 +173,7 @@ def left_over(
     curvatures: np.ndarray,
 ) -> np.ndarray:
     """Evaluate what the quadratics leave of rows at draws, (n_draws, n_rows), centred, in nats."""
-    middle, moved = _seen(rows, center, away, rows.lines)
+    middle, moved = _seen(rows, center, away)
     return _left(rows, middle, moved, slopes, curvatures)
 
 
@@ -187,8 +194,7 @@ def _left(
 
 
 def _of_block(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> AveragedRows:
-    lines = rows.lines
-    middle, moved = _seen(rows, center, away, lines)
+    middle, moved = _seen(rows, center, away)
     factor = _factors(middle, moved)
     nodes, masses = _quadrature(len(middle))
     at_nodes = _at(rows, middle[:, None] + np.einsum("nab,jb->ajn", factor, nodes))
@@ -204,8 +210,8 @@ def _of_block(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> Avera
     spread = rows.base_weights * left.std(axis=0)
     spread[impossible] = np.inf
     return AveragedRows(
-        slope=rows.slope(rows.base_weights * slopes, lines),
-        curvature=rows.gram(rows.base_weights * curvatures, lines),
+        slope=rows.slope(rows.base_weights * slopes),
+        curvature=rows.gram(rows.base_weights * curvatures),
         slopes=slopes,
         curvatures=curvatures,
         spread=spread,
@@ -214,14 +220,12 @@ def _of_block(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> Avera
 
 
 def _seen(
-    rows: RowsInMemory, center: np.ndarray, away: np.ndarray, lines: tuple[Line, ...]
+    rows: RowsInMemory, center: np.ndarray, away: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute the numbers that rows see at the center, (k, n), and how far draws are, (k, S, n)."""
-    m, n = rows.found.n_shared, len(rows)
-    shared = [np.broadcast_to(e[:, None], (len(away), n)) for e in away[:, :m].T]
-    middle = [np.broadcast_to(e, n) for e in center[:m]]
-    middle += [line.at(center[None])[0] + line.offset for line in lines]
-    return np.stack(middle), np.stack([*shared, *(line.at(away) for line in lines)])
+    middle = rows.seen(center[None])[:, 0]
+    middle[rows.found.n_shared :] += [line.offset for line in rows.lines]
+    return middle, rows.seen(away)
 
 
 def _at(rows: RowsInMemory, seen: np.ndarray) -> np.ndarray:

@@ -17,10 +17,10 @@ from pymc_coresets.glm.control_variates.averaged import (
     average,
     left_over,
 )
+from pymc_coresets.glm.control_variates.concavity import concave
 from pymc_coresets.glm.control_variates.residual_rows import (
     calibrated,
     inclusion,
-    largest_share,
     systematic_sample,
 )
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
@@ -44,8 +44,7 @@ __all__ = ["ControlVariates", "has_linear_predictors"]
 _MOST_COEFFICIENTS = 3_000  # the curvature has their square
 _LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 10
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
-_MARGIN = 0.5  # of the tolerance, for what is predicted
-_SHRINKINGS = 15  # of drawn rows, and then of all
+_MARGIN = 0.7  # of the tolerance, for what is predicted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +78,8 @@ class ControlVariates:
     draws of the approximation of the round before.  Rows are then drawn by systematic sampling with
     probabilities in proportion to what the quadratic leaves of them, and kept whole where that is
     one; ridge regression at the draws brings their weighted sum closer to that of all rows.
-    Weights are small enough that the quadratic without the rows' part, together with the prior, is
-    concave.
+    Weights shrink where rows have more curvature than all rows together, so that the quadratic
+    without the rows' part is concave, with the prior.
 
     A round costs O(N p (S + p)) for N rows of p coefficients and S draws where the design is dense,
     and memory O(N + p^2).  Control variates are known from subsampling MCMC (Quiroz et al. 2019),
@@ -159,6 +158,14 @@ class _Approximation:
     draws: Draws
     log_ratios: np.ndarray
     objective: float
+
+
+def _precision(quadratic: Quadratic, coefficients: np.ndarray) -> np.ndarray:
+    """Return that of the posterior: the prior adds, at least, what the diagonal lacks."""
+    precision = 1 / np.maximum(coefficients.var(axis=0), np.finfo(float).tiny)
+    lacking = np.maximum(precision + quadratic.curvature.diagonal(), 0.0)
+    total: np.ndarray = np.diag(lacking + 1e-9 * precision) - quadratic.curvature
+    return total
 
 
 class _Run:
@@ -297,7 +304,8 @@ class _Run:
             left[:, ~whole], averaged.residual - left[:, whole].sum(axis=1)
         )
         weights = factors * rows.base_weights / shares[chosen]
-        weights = self._shrunk(weights, ~whole, rows, curvatures, quadratic, coefficients)
+        posterior = _precision(quadratic, coefficients)
+        weights = concave(rows, weights, curvatures, posterior, drawn=~whole)
         kept = weights > 0
         rows, weights = rows.take(kept), weights[kept]
         slope, curvature = (
@@ -308,31 +316,6 @@ class _Run:
 
     def _rows(self, chosen: np.ndarray) -> Rows:
         return self.loglik.in_memory.all.take(chosen)
-
-    def _shrunk(
-        self,
-        weights: np.ndarray,
-        drawn: np.ndarray,
-        rows: RowsInMemory,
-        curvatures: np.ndarray,
-        quadratic: Quadratic,
-        coefficients: np.ndarray,
-    ) -> np.ndarray:
-        """Shrink weights, of drawn rows first, until the quadratic without the rows is concave.
-
-        With what the prior adds at least to its diagonal.
-        """
-        posterior = -quadratic.curvature
-        precision = 1 / np.maximum(coefficients.var(axis=0), np.finfo(float).tiny)
-        lacking = np.maximum(precision - posterior.diagonal(), 0.0)
-        posterior = posterior + np.diag(lacking + 1e-9 * precision)
-        for step in range(2 * _SHRINKINGS):
-            share = largest_share(-rows.gram(weights * curvatures), posterior)
-            if share <= 1.0:
-                return weights
-            smaller = weights / max(share, 1.02) if share < np.inf else np.zeros_like(weights)
-            weights = np.where(drawn | (step >= _SHRINKINGS), smaller, weights)
-        return np.zeros_like(weights)
 
     # -- draws -----------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """Rows for what a quadratic leaves: sampled by size, and weighted to match its sum."""
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+from scipy.linalg import cho_factor, cho_solve
 
-__all__ = ["calibrated", "inclusion", "largest_share", "systematic_sample"]
+__all__ = ["calibrated", "inclusion", "systematic_sample"]
 
 _RIDGE = 0.2  # of the mean eigenvalue
 _MOST = 3.0  # times the weight by the design
@@ -96,26 +96,3 @@ def calibrated(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
     change = residuals.T @ cho_solve(factor, lacking)
     found: np.ndarray = np.clip(1.0 + change, 0.0, _MOST)
     return found
-
-
-def largest_share(of_rows: np.ndarray, of_posterior: np.ndarray) -> float:
-    """Return the largest curvature of chosen rows relative to that of the posterior.
-
-    Where it is at most one, the quadratic that takes the rows' part from that of all rows leaves,
-    with the prior, no direction in which the density rises without end.
-
-    Parameters
-    ----------
-    of_rows, of_posterior : ndarray of shape (p, p)
-        Negative Hessians.
-
-    Examples
-    --------
-    >>> largest_share(np.diag([1.0, 6.0]), np.diag([2.0, 3.0]))
-    2.0
-    """
-    n = len(of_rows)
-    try:
-        return float(eigh(of_rows, of_posterior, subset_by_index=(n - 1, n - 1))[0][0])
-    except LinAlgError:
-        return np.inf

@@ -44,6 +44,7 @@ __all__ = ["ControlVariates", "has_linear_predictors"]
 _MOST_COEFFICIENTS = 3_000  # the curvature has their square
 _LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 10
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
+_SETTLING = 100  # draws, for the widths of the rows' predictors
 _MARGIN = 0.7  # of the tolerance, for what is predicted
 
 
@@ -184,6 +185,7 @@ class _Run:
         self.full = cast(CoresetSampler, job.posterior)
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.started, self.steps = time.perf_counter(), list[Progress]()
+        self.n_evaluations = 0
         self.sampler: CoresetSampler | None = None
         self.best: _Approximation | None = None
 
@@ -234,20 +236,24 @@ class _Run:
     def _settled(self) -> np.ndarray:
         """Return draws of the coefficients from the posterior of a quadratic that has settled."""
         first = coefficient_draws(self.found, self.full.space.constrain(self.mode[None]))
-        (_, quadratic), best, lowest = self._average(first), first, math.inf
+        _, quadratic = self._average(first)
+        best, lowest = quadratic, math.inf
         for _ in range(self.options.max_rounds):
-            draws = self._draw(quadratic, self.loglik.some_row, np.zeros(1))
-            coefficients = coefficient_draws(self.found, draws)
+            coefficients = self._coefficients(quadratic, min(_SETTLING, self.n_draws))
             averaged, following = self._average(coefficients)
             ratios = averaged.residual + following.at(coefficients) - quadratic.at(coefficients)
             objective = self._note(ratios, 0)
             settled = objective > _SETTLED * lowest or objective <= self.options.tolerance
             if objective < lowest:
-                best, lowest = coefficients, objective
+                best, lowest = following, objective
             if settled or time.perf_counter() > self.job.deadline:
                 break
             quadratic = following
-        return best
+        return self._coefficients(best, self.n_draws)
+
+    def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
+        draws = self._draw(quadratic, self.loglik.some_row, np.zeros(1), n_draws)
+        return coefficient_draws(self.found, draws)
 
     @cached_property
     def mode(self) -> np.ndarray:
@@ -319,15 +325,15 @@ class _Run:
 
     # -- draws -----------------------------------------------------------------------------------
 
-    def _draw(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray) -> Draws:
+    def _draw(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray, n_draws: int) -> Draws:
         if self.sampler is None:
             self.sampler = self.full.with_quadratic(quadratic, self.mode)
         self.sampler.quadratic = quadratic
-        return self.sampler.draw(rows, weights, self.n_draws, rng=self.job.rng)
+        return self.sampler.draw(rows, weights, n_draws, rng=self.job.rng)
 
     def _try(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray) -> _Approximation:
         """Draw from an approximation, and evaluate all rows at draws that chose nothing."""
-        draws = self._draw(quadratic, rows, weights)
+        draws = self._draw(quadratic, rows, weights, self.n_draws)
         own = weights @ self.full.loglik(draws, rows)
         own = own + quadratic.at(coefficient_draws(self.found, draws))
         ratios = self.full.look(draws).total - own
@@ -343,6 +349,7 @@ class _Run:
         )
 
     def _note(self, log_ratios: np.ndarray, size: int) -> float:
+        self.n_evaluations += len(log_ratios) * len(self.rows)
         objective = float(np.var(log_ratios)) if np.isfinite(log_ratios).all() else math.inf
         judged = judge(log_ratios) if math.isfinite(objective) else {}
         step = Progress(
@@ -351,7 +358,7 @@ class _Run:
             heldout_objective=objective,
             seconds=time.perf_counter() - self.started,
             n_passes=len(self.steps) + 1.0,
-            n_evaluations=(len(self.steps) + 1) * self.n_draws * len(self.rows),
+            n_evaluations=self.n_evaluations,
             **judged,
         )
         self.steps.append(step)

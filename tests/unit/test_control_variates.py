@@ -397,7 +397,7 @@ def test_shrunk_weights_leave_a_concave_quadratic():
     def share(weights):
         return largest_share(-some.gram(weights * curvatures), posterior)
 
-    shrunk = concave(some, weights, curvatures, posterior, drawn=drawn)
+    shrunk = concave(some, weights, curvatures, posterior, draws - mode, drawn=drawn)
     assert share(weights) > 1.0
     assert share(shrunk) <= 1.0
     assert_array_equal(shrunk[~drawn], weights[~drawn])
@@ -450,7 +450,7 @@ def test_rows_that_see_many_numbers_are_refused_with_the_remedy():
 
 
 def test_too_many_coefficients_are_refused(monkeypatch):
-    monkeypatch.setattr(method, "_MOST_COEFFICIENTS", 2)
+    monkeypatch.setattr(method, "MOST_DENSE", 2)
     with pytest.raises(UnsupportedModelError, match="3 coefficients, and takes 2 at most"):
         build_coreset(regression("logistic"), **SETTINGS)
 

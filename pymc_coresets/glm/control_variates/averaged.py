@@ -5,16 +5,22 @@ from functools import cached_property
 from itertools import combinations_with_replacement
 
 import numpy as np
+from scipy import sparse
 
 from pymc_coresets.glm.predictor.affine import Matrix
 from pymc_coresets.glm.predictor.several import Line, Predictors
+from pymc_coresets.reading.rewriting.quadratic import Curvature
 from pymc_coresets.rows.passes import in_threads
 
-__all__ = ["AveragedRows", "RowsInMemory", "average", "left_over"]
+__all__ = ["MOST_DENSE", "AveragedRows", "RowsInMemory", "average", "left_over"]
+
+#: Most coefficients of which all pairs are kept, where they meet in rows.
+MOST_DENSE = 3_000
 
 _NODES = {1: 7, 2: 5, 3: 5, 4: 4}  # of each number that a row sees
 _BLOCK_ENTRIES = 2**22  # of predictors at draws
 _LEAST_WIDTH = 1e-3  # of the predictor's size: narrower, differences are rounding
+_DENSE_UP_TO, _DENSE_FROM = 1_000, 0.1  # coefficients, and share of entries that are not zero
 _ALMOST_ONE = 1e-4  # correlations between what a row sees end this far from it
 
 
@@ -52,8 +58,13 @@ class RowsInMemory:
         """The predictors of these rows."""
         return tuple(line.of(self.place) for line in self.found.lines)
 
-    def gram(self, weights: np.ndarray) -> np.ndarray:
-        """Sum ``X_n' weights[:, :, n] X_n`` over the rows, as (p, p), for weights (k, k, n)."""
+    def gram(self, weights: np.ndarray) -> Curvature:
+        """Sum ``X_n' weights[:, :, n] X_n`` over the rows, as (p, p), for weights (k, k, n).
+
+        Sparse where the designs are, and p is large.
+        """
+        if self.is_sparse:
+            return self._sparse_gram(weights)
         m, p = self.found.n_shared, len(self.found.names)
         lines = self.lines
         total = np.zeros((p, p))
@@ -69,6 +80,22 @@ class RowsInMemory:
             if i != j:
                 total[np.ix_(other.columns, one.columns)] += part.T
         return total
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether few pairs of coefficients meet in rows, of so many that this matters."""
+        large = len(self.found.names) > _DENSE_UP_TO
+        return large and all(sparse.issparse(line.design) for line in self.found.lines)
+
+    def _sparse_gram(self, weights: np.ndarray) -> sparse.csr_array:
+        m, n, p = self.found.n_shared, len(self), len(self.found.names)
+        shared = [sparse.csr_array((np.ones(n), (range(n), [i] * n)), (n, p)) for i in range(m)]
+        designs = [*shared, *(line.among(p) for line in self.lines)]
+        total = sparse.csr_array((p, p))
+        for i, j in combinations_with_replacement(range(len(designs)), 2):
+            part = (designs[i] * weights[i, j][:, None]).T @ designs[j]
+            total = total + (part if i == j else part + part.T)
+        return sparse.csr_array(total)
 
     def seen(self, away: np.ndarray) -> np.ndarray:
         """Return how far the numbers that rows see move by (S, p) coefficients, as (k, S, n)."""
@@ -104,7 +131,7 @@ class AveragedRows:
     Parameters
     ----------
     slope : ndarray of shape (p,)
-    curvature : ndarray of shape (p, p)
+    curvature : ndarray or csr_array, of shape (p, p)
         Sums over all rows, times their base weights.
     slopes : ndarray of shape (k, n_rows)
     curvatures : ndarray of shape (k, k, n_rows)
@@ -116,7 +143,7 @@ class AveragedRows:
     """
 
     slope: np.ndarray
-    curvature: np.ndarray
+    curvature: Curvature
     slopes: np.ndarray
     curvatures: np.ndarray
     spread: np.ndarray
@@ -148,13 +175,17 @@ def average(rows: RowsInMemory, center: np.ndarray, draws: np.ndarray) -> Averag
         return _of_block(rows.take(slice(start, min(start + size, len(rows)))), center, away)
 
     p, nothing = len(center), np.empty(0)
-    slope, curvature, residual = np.zeros(p), np.zeros((p, p)), np.zeros(len(draws))
+    slope, residual = np.zeros(p), np.zeros(len(draws))
+    curvature: Curvature | None = None
     each = list[AveragedRows]()
     for part in in_threads(of_block, range(0, len(rows), size)):
         slope += part.slope
-        curvature += part.curvature
+        curvature = part.curvature if curvature is None else curvature + part.curvature
         residual += part.residual
         each.append(replace(part, slope=nothing, curvature=nothing))
+    assert curvature is not None
+    if not isinstance(curvature, np.ndarray) and curvature.nnz > _DENSE_FROM * p**2:
+        curvature = curvature.toarray() if p <= MOST_DENSE else curvature
     return AveragedRows(
         slope,
         curvature,

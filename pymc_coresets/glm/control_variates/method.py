@@ -1,5 +1,6 @@
 """The method: a quadratic for all rows, rows for what it leaves, and rounds at its own draws."""
 
+import logging
 import math
 import time
 from collections.abc import Callable, Collection
@@ -8,10 +9,12 @@ from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import numpy as np
+from scipy import sparse
 
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.averaged import (
+    MOST_DENSE,
     AveragedRows,
     RowsInMemory,
     average,
@@ -30,21 +33,24 @@ from pymc_coresets.methods.job import Job, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.laplace import Guarded, descend
-from pymc_coresets.sampling.metric import Diagonal
+from pymc_coresets.sampling.laplace import descend, negative_density
+from pymc_coresets.sampling.metric import Diagonal, Factor, sparse_differences
 from pymc_coresets.sampling.proposal import HeavyTailed
-from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
 __all__ = ["ControlVariates", "has_linear_predictors"]
 
-_MOST_COEFFICIENTS = 3_000  # the curvature has their square
+_log = logging.getLogger(__name__)
+
+_MOST_COEFFICIENTS = 20_000
 _LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 10
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
+_STEP = 1e-2  # of a scale, for differences
 _MARGIN = 0.7  # of the tolerance, for what is predicted
 
 
@@ -137,16 +143,19 @@ def _rows_of(loglik: LogLikelihood) -> RowsInMemory:
             "method='control_variates' needs rows that see the free variables through few linear "
             f"predictors: use method='auto'. ({error.message})"
         ) from error
-    if len(found.names) > _MOST_COEFFICIENTS:
-        raise UnsupportedModelError(
-            f"method='control_variates' keeps a matrix of all pairs of the {len(found.names):,} "
-            f"coefficients, and takes {_MOST_COEFFICIENTS:,} at most: use method='auto'."
-        )
     every = loglik.in_memory.all
     positions = loglik.observations.positions
     at = every.positions
     which = at if positions is None else np.searchsorted(positions, at)
-    return RowsInMemory(found, which, every.base_weights)
+    rows = RowsInMemory(found, which, every.base_weights)
+    most = _MOST_COEFFICIENTS if rows.is_sparse else MOST_DENSE
+    if len(found.names) > most:
+        raise UnsupportedModelError(
+            f"method='control_variates' keeps a matrix of the pairs of {len(found.names):,} "
+            f"coefficients that meet in a row, and takes {most:,} coefficients at most: use "
+            "method='auto'."
+        )
+    return rows
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -161,12 +170,14 @@ class _Approximation:
     objective: float
 
 
-def _precision(quadratic: Quadratic, coefficients: np.ndarray) -> np.ndarray:
+def _precision(quadratic: Quadratic, coefficients: np.ndarray) -> Curvature:
     """Return that of the posterior: the prior adds, at least, what the diagonal lacks."""
     precision = 1 / np.maximum(coefficients.var(axis=0), np.finfo(float).tiny)
     lacking = np.maximum(precision + quadratic.curvature.diagonal(), 0.0)
-    total: np.ndarray = np.diag(lacking + 1e-9 * precision) - quadratic.curvature
-    return total
+    of_prior = sparse.diags_array(lacking + 1e-9 * precision)
+    if isinstance(quadratic.curvature, np.ndarray):
+        return of_prior.toarray() - quadratic.curvature
+    return sparse.csr_array(of_prior - quadratic.curvature)
 
 
 class _Run:
@@ -229,7 +240,15 @@ class _Run:
             if size >= self.job.size and tried is not self.best:
                 return Status.NO_PROGRESS
             coefficients = coefficient_draws(self.found, tried.draws)
+            self._learn_from(tried, quadratic)
         return Status.ITERATION_LIMIT
+
+    def _learn_from(self, tried: _Approximation, quadratic: Quadratic) -> None:
+        """Let NUTS go on from draws, with the precision in their midst."""
+        sampler = self._sampler_of(quadratic)
+        if sampler.metric is not None:
+            points = sampler.space.free(tried.draws)
+            sampler.begin_at(points, self._precision_near(points.mean(axis=0), quadratic))
 
     # -- the quadratic ---------------------------------------------------------------------------
 
@@ -252,20 +271,25 @@ class _Run:
         return self._coefficients(best, self.n_draws)
 
     def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
-        draws = self._draw(quadratic, self.loglik.some_row, np.zeros(1), n_draws)
-        return coefficient_draws(self.found, draws)
+        """Draw from the posterior of a quadratic; where it has many dimensions, from near it."""
+        some_row, nothing = self.loglik.some_row, np.zeros(1)
+        if self.full.n_dims <= MOST_BY_LAPLACE:
+            draws = self._draw(quadratic, some_row, nothing, n_draws)
+            return coefficient_draws(self.found, draws)
+        sampler = self._sampler_of(quadratic)
+        space = sampler.posterior_of(some_row, nothing)
+        mode = np.asarray(descend(negative_density(space), self.mode).x)
+        around = self._precision_near(mode, quadratic)
+        points = mode + around.draw_inverse(n_draws, rng=self.job.rng)
+        sampler.begin_at(points, around)
+        return coefficient_draws(self.found, space.constrain(points))
 
     @cached_property
     def mode(self) -> np.ndarray:
         """The mode of the posterior of a sample of the rows, (n_dims,)."""
         size = rows_to_start(self.full.n_dims)
         space = self.full.posterior_of_some(size, self.job.sample_key)
-
-        def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
-            logp, gradient = space.logp_and_gradient(x)
-            return -logp, -gradient
-
-        return np.asarray(descend(Guarded(negative), space.start).x)
+        return np.asarray(descend(negative_density(space), space.start).x)
 
     def _average(self, coefficients: np.ndarray) -> tuple[AveragedRows, Quadratic]:
         center = coefficients.mean(axis=0)
@@ -311,7 +335,7 @@ class _Run:
         )
         weights = factors * rows.base_weights / shares[chosen]
         posterior = _precision(quadratic, coefficients)
-        weights = concave(rows, weights, curvatures, posterior, drawn=~whole)
+        weights = concave(rows, weights, curvatures, posterior, away, drawn=~whole)
         kept = weights > 0
         rows, weights = rows.take(kept), weights[kept]
         slope, curvature = (
@@ -326,10 +350,28 @@ class _Run:
     # -- draws -----------------------------------------------------------------------------------
 
     def _draw(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray, n_draws: int) -> Draws:
+        return self._sampler_of(quadratic).draw(rows, weights, n_draws, rng=self.job.rng)
+
+    def _sampler_of(self, quadratic: Quadratic) -> CoresetSampler:
         if self.sampler is None:
             self.sampler = self.full.with_quadratic(quadratic, self.mode)
         self.sampler.quadratic = quadratic
-        return self.sampler.draw(rows, weights, n_draws, rng=self.job.rng)
+        return self.sampler
+
+    def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Factor:
+        """Return the precision of the posterior of a quadratic at a point: 2 D gradients."""
+        sampler = self._sampler_of(quadratic.nothing)
+        prior = sampler.posterior_of(self.loglik.some_row, np.zeros(1))
+
+        def coefficients(points: np.ndarray) -> np.ndarray:
+            return coefficient_draws(self.found, prior.constrain(points))
+
+        steps = np.full(len(x), _STEP)
+        seen = sparse_differences(coefficients, x, steps)
+        of_rows = seen @ -quadratic.curvature @ seen.T
+        of_prior = sparse_differences(prior.gradients, x, steps / np.sqrt(1 + of_rows.diagonal()))
+        sampler.quadratic = quadratic
+        return Factor.near(of_rows - (of_prior + of_prior.T) / 2)
 
     def _try(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray) -> _Approximation:
         """Draw from an approximation, and evaluate all rows at draws that chose nothing."""
@@ -372,10 +414,12 @@ class _Run:
         if not np.isfinite(best.log_ratios).all():
             return None
         sampler.quadratic = best.quadratic
-        around: Any
+        around: Any = sampler.metric or Diagonal(sampler.space.free(best.draws).var(axis=0))
+        if sampler.n_dims > MOST_BY_LAPLACE:
+            return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)
         try:
             [part, *_] = sampler.laplace(best.rows, best.weights).parts
             around = HeavyTailed(part.mode, part.factor)
-        except SamplingError:
-            around = Diagonal(sampler.space.free(best.draws).var(axis=0))
+        except SamplingError as error:
+            _log.info("The metric has no correlations: %s", error)
         return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)

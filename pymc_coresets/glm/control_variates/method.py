@@ -48,6 +48,8 @@ _log = logging.getLogger(__name__)
 
 _MOST_COEFFICIENTS = 20_000
 _LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 10
+# Of the sample from whose mode it begins: levels of which this has few rows end far off.
+_BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
 _STEP = 1e-2  # of a scale, for differences
@@ -56,13 +58,15 @@ _MARGIN = 0.7  # of the tolerance, for what is predicted
 
 @dataclass(frozen=True, kw_only=True)
 class ControlVariates:
-    """A quadratic in the coefficients for all rows, and weighted rows for what it leaves.
+    """A quadratic in what the rows see for all of them, and weighted rows for what it leaves.
 
     Weighted rows alone must reproduce a quadratic of ``D(D + 3)/2`` numbers before they can be
     right.  But a quadratic needs no rows: its slope and curvature are sums over all of them.  What
     it leaves is of third order and small where there are many rows for each dimension; a few rows
-    stand for that.  Made for generalised linear models, hierarchies and crossed factors of
-    50 to some thousand dimensions.
+    stand for that.  Made for models of 25 to some thousand dimensions whose rows see at most four
+    numbers each: linear predictors, and scalars that all rows share, such as a noise scale.  So
+    regressions with or without a free scale, shape or dispersion, mean and scale both of
+    covariates, item response, hierarchies and crossed factors.  Other modes are not looked for.
 
     Parameters
     ----------
@@ -78,19 +82,20 @@ class ControlVariates:
 
     Notes
     -----
-    The log-likelihood of row n is approximated as a function of its linear predictor, by the
+    The log-likelihood of row n is approximated as a function of the numbers that it sees, by the
     quadratic that is closest to it on average over the posterior (its projection on Hermite
-    polynomials), not by Taylor's at the mode.  The coefficients may be any functions of the free
-    variables: prior, scales and transforms stay exact.  In every round the average is taken over
-    draws of the approximation of the round before.  Rows are then drawn by systematic sampling with
-    probabilities in proportion to what the quadratic leaves of them, and kept whole where that is
-    one; ridge regression at the draws brings their weighted sum closer to that of all rows.
-    Weights shrink where rows have more curvature than all rows together, so that the quadratic
-    without the rows' part is concave, with the prior.
+    polynomials), not by Taylor's at the mode.  Predictors are affine in coefficients, which may be
+    any functions of the free variables: prior, scales and transforms stay exact.  In every round
+    the average is taken over draws of the approximation of the round before.  Rows are then drawn
+    by systematic sampling with probabilities in proportion to what the quadratic leaves of them,
+    and kept whole where that is one; ridge regression at the draws brings their weighted sum closer
+    to that of all rows.  Weights shrink in directions where rows have more curvature than the
+    posterior, so that the quadratic without the rows' part is concave, with the prior.
 
     A round costs O(N p (S + p)) for N rows of p coefficients and S draws where the design is dense,
-    and memory O(N + p^2).  Control variates are known from subsampling MCMC (Quiroz et al. 2019),
-    where a new subsample is drawn in each step; here it is chosen once.
+    and memory O(N + p^2) besides.  At most 3 000 coefficients.  Control variates are known from
+    subsampling MCMC (Quiroz et al. 2019), where a new subsample is drawn in each step; here it is
+    chosen once.
 
     References
     ----------
@@ -287,7 +292,8 @@ class _Run:
     @cached_property
     def mode(self) -> np.ndarray:
         """The mode of the posterior of a sample of the rows, (n_dims,)."""
-        size = rows_to_start(self.full.n_dims)
+        several = min(_BEGINNING, _BEGINNING_ENTRIES // len(self.found.names))
+        size = max(rows_to_start(self.full.n_dims), several)
         space = self.full.posterior_of_some(size, self.job.sample_key)
         return np.asarray(descend(negative_density(space), space.start).x)
 

@@ -212,8 +212,8 @@ def known_metric(
         All its free variables are continuous.
     known : Proposal
         Near the posterior, in the model's unconstrained space: its covariance, the variances alone,
-        or the precision give the metric, and some of its draws the starting points of the chains, of which
-        each mode has some as far as there are enough of them.
+        or the precision give the metric, and some of its draws the starting points of the chains,
+        of which each mode has some as far as there are enough of them.
     options : mapping of str
         What `pm.sample` would be passed, with ``chains`` and ``compile_kwargs``.  It comes back
         unchanged where it says itself how NUTS is to begin, or the importance weights of the

@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -34,9 +33,10 @@ from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.laplace import descend, negative_density
+from pymc_coresets.sampling.laplace import Guarded, descend
 from pymc_coresets.sampling.metric import Diagonal, Factor, sparse_differences
 from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
@@ -50,6 +50,8 @@ _MOST_COEFFICIENTS = 20_000
 _LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 10
 # Of the sample from whose mode it begins: levels of which this has few rows end far off.
 _BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
+_HALVINGS = 10
+_OF_SCALES = 20  # draws
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
 _STEP = 1e-2  # of a scale, for differences
@@ -202,6 +204,12 @@ class _Run:
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.started, self.steps = time.perf_counter(), list[Progress]()
         self.n_evaluations = 0
+        self.no_rows = (job.loglikelihood.some_row, np.zeros(1))
+        start = self.full.space.start
+        apart = job.rng.uniform(-0.5, 0.5, len(start))  # products of zeros have no slope
+        self.seen = np.diff(self._derivatives(start + apart).indptr) > 0
+        self.mode = start
+        self.mode = self._mode_of_some()
         self.sampler: CoresetSampler | None = None
         self.best: _Approximation | None = None
 
@@ -253,14 +261,14 @@ class _Run:
         sampler = self._sampler_of(quadratic)
         if sampler.metric is not None:
             points = sampler.space.free(tried.draws)
-            sampler.begin_at(points, self._precision_near(points.mean(axis=0), quadratic))
+            precision = self._precision_near(points.mean(axis=0), quadratic)
+            sampler.begin_at(points, Factor.near(precision))
 
     # -- the quadratic ---------------------------------------------------------------------------
 
     def _settled(self) -> np.ndarray:
         """Return draws of the coefficients from the posterior of a quadratic that has settled."""
-        first = coefficient_draws(self.found, self.full.space.constrain(self.mode[None]))
-        _, quadratic = self._average(first)
+        quadratic = self._climbed()
         best, lowest = quadratic, math.inf
         for _ in range(self.options.max_rounds):
             coefficients = self._coefficients(quadratic, min(_SETTLING, self.n_draws))
@@ -275,27 +283,89 @@ class _Run:
             quadratic = following
         return self._coefficients(best, self.n_draws)
 
+    def _climbed(self) -> Quadratic:
+        """Return the quadratic at a point near the mode for all rows.
+
+        Newton's steps from that for some rows, halved while they lead downhill: levels of which
+        those have few rows end far off, and quadratics there lead further away.
+        """
+        height, quadratic = self._height(self.mode), self._at(self.mode)
+        for _ in range(self.options.max_rounds):
+            step, gained = self._mode_of(quadratic) - self.mode, -math.inf
+            for halvings in range(_HALVINGS):
+                tried = self.mode + step / 2**halvings
+                gained = self._height(tried) - height
+                if gained > 0:
+                    break
+            if not gained > 0:
+                break
+            self.mode, height = tried, height + gained
+            if not halvings and gained < len(tried):  # as far off as a draw is
+                break
+            quadratic = self._at(tried)
+        return quadratic
+
+    def _at(self, x: np.ndarray) -> Quadratic:
+        coefficients = coefficient_draws(self.found, self.full.space.constrain(x[None]))
+        return self._average(coefficients)[1]
+
+    def _height(self, x: np.ndarray) -> float:
+        """Return the log-density of all rows and the prior at a point."""
+        prior = self.full.posterior_of(*self.no_rows)
+        of_rows = float(self.full.look(prior.constrain(x[None])).total[0])
+        return of_rows + prior.logp_and_gradient(x)[0]
+
+    def _mode_of(self, quadratic: Quadratic) -> np.ndarray:
+        return self._climb(self._sampler_of(quadratic).posterior_of(*self.no_rows))
+
+    def _mode_of_some(self) -> np.ndarray:
+        """Return the mode of the posterior of a sample of the rows, (n_dims,)."""
+        several = min(_BEGINNING, _BEGINNING_ENTRIES * len(self.rows) // self.found.n_entries)
+        size = max(rows_to_start(self.full.n_dims), several)
+        return self._climb(self.full.posterior_of_some(size, self.job.sample_key))
+
+    def _climb(self, space: Unconstrained) -> np.ndarray:
+        """Return the mode, but for what only the prior sees: that stays as it is.
+
+        The density of a hierarchy rises without end where effects and their scale go to zero.
+        """
+        x = self.mode.copy()
+
+        def negative(seen: np.ndarray) -> tuple[float, np.ndarray]:
+            x[self.seen] = seen
+            logp, gradient = space.logp_and_gradient(x)
+            return -logp, -gradient[self.seen]
+
+        x[self.seen] = descend(Guarded(negative), x[self.seen]).x
+        return x
+
     def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic; where it has many dimensions, from near it."""
-        some_row, nothing = self.loglik.some_row, np.zeros(1)
         if self.full.n_dims <= MOST_BY_LAPLACE:
-            draws = self._draw(quadratic, some_row, nothing, n_draws)
+            draws = self._draw(quadratic, *self.no_rows, n_draws)
             return coefficient_draws(self.found, draws)
+        self.mode = self._mode_of(quadratic)
+        precision = self._precision_near(self.mode, quadratic)
+        points = np.tile(self.mode, (n_draws, 1))
+        of_seen = Factor.near(precision[self.seen][:, self.seen])
+        points[:, self.seen] += of_seen.draw_inverse(n_draws, rng=self.job.rng)
         sampler = self._sampler_of(quadratic)
-        space = sampler.posterior_of(some_row, nothing)
-        mode = np.asarray(descend(negative_density(space), self.mode).x)
-        around = self._precision_near(mode, quadratic)
-        points = mode + around.draw_inverse(n_draws, rng=self.job.rng)
-        sampler.begin_at(points, around)
-        return coefficient_draws(self.found, space.constrain(points))
+        sampler.begin_at(points, Factor.near(precision))
+        self.mode[~self.seen] = self._scales(points[:_OF_SCALES])
+        return coefficient_draws(self.found, sampler.space.constrain(points))
 
-    @cached_property
-    def mode(self) -> np.ndarray:
-        """The mode of the posterior of a sample of the rows, (n_dims,)."""
-        several = min(_BEGINNING, _BEGINNING_ENTRIES // len(self.found.names))
-        size = max(rows_to_start(self.full.n_dims), several)
-        space = self.full.posterior_of_some(size, self.job.sample_key)
-        return np.asarray(descend(negative_density(space), space.start).x)
+    def _scales(self, points: np.ndarray) -> np.ndarray:
+        """Return what only the prior sees, at its mode given draws of the rest: a step of EM."""
+        prior = self.full.posterior_of(*self.no_rows)
+
+        def negative(hidden: np.ndarray) -> tuple[float, np.ndarray]:
+            points[:, ~self.seen] = hidden
+            found = [prior.logp_and_gradient(x) for x in points]
+            gradient = np.mean([g for _, g in found], axis=0)[~self.seen]
+            return -float(np.mean([logp for logp, _ in found])), -gradient
+
+        start = points[0, ~self.seen]
+        return np.asarray(descend(Guarded(negative), start).x) if len(start) else start
 
     def _average(self, coefficients: np.ndarray) -> tuple[AveragedRows, Quadratic]:
         center = coefficients.mean(axis=0)
@@ -364,20 +434,26 @@ class _Run:
         self.sampler.quadratic = quadratic
         return self.sampler
 
-    def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Factor:
+    def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
         """Return the precision of the posterior of a quadratic at a point: 2 D gradients."""
         sampler = self._sampler_of(quadratic.nothing)
-        prior = sampler.posterior_of(self.loglik.some_row, np.zeros(1))
+        prior = sampler.posterior_of(*self.no_rows)
+        seen = self._derivatives(x)
+        of_rows = seen @ -quadratic.curvature @ seen.T
+        steps = _STEP / np.sqrt(1 + of_rows.diagonal())
+        of_prior = sparse_differences(prior.gradients, x, steps)
+        sampler.quadratic = quadratic
+        precision: Curvature = of_rows - (of_prior + of_prior.T) / 2
+        return precision
+
+    def _derivatives(self, x: np.ndarray) -> sparse.csr_array:
+        """Return those of the coefficients, (n_dims, p)."""
+        space = self.full.space
 
         def coefficients(points: np.ndarray) -> np.ndarray:
-            return coefficient_draws(self.found, prior.constrain(points))
+            return coefficient_draws(self.found, space.constrain(points))
 
-        steps = np.full(len(x), _STEP)
-        seen = sparse_differences(coefficients, x, steps)
-        of_rows = seen @ -quadratic.curvature @ seen.T
-        of_prior = sparse_differences(prior.gradients, x, steps / np.sqrt(1 + of_rows.diagonal()))
-        sampler.quadratic = quadratic
-        return Factor.near(of_rows - (of_prior + of_prior.T) / 2)
+        return sparse_differences(coefficients, x, np.full(len(x), _STEP))
 
     def _try(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray) -> _Approximation:
         """Draw from an approximation, and evaluate all rows at draws that chose nothing."""

@@ -162,6 +162,12 @@ class Predictors:
     lines: tuple[Line, ...]
     density: RowDensity
 
+    @property
+    def n_entries(self) -> int:
+        """Number of entries of the designs: those that are not zero, of sparse ones."""
+        designs = [line.design for line in self.lines]
+        return sum(d.size if isinstance(d, np.ndarray) else d.nnz for d in designs)
+
 
 def find_predictors(observations: Observations) -> Predictors:
     """Find the fewest numbers through which a row sees the free variables: four at most.

@@ -290,6 +290,9 @@ class _Rewrite:
         # `model_from_fgraph` reads these attributes.
         vars(fgraph).update(_coords=dict(coords), _dim_lengths=dict(lengths))
         model = model_from_fgraph(fgraph, mutate_fgraph=True)
+        # In topological order by then; a point of one model shall be a point of the others.
+        places = {rv.name: place for place, rv in enumerate(self.obs.model.free_RVs)}
+        model.free_RVs.sort(key=lambda rv: places[rv.name])
         for name, value in self.initial_values.items():
             model.set_initval(model[name], value)
         return model

@@ -35,6 +35,7 @@ from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.updates.reductions import is_concave
 
 N, P, NOISE, PRIOR_SD = 600, 3, 1.3, 2.0
@@ -395,6 +396,18 @@ def test_quadratics_are_written_in_the_coefficients_of_another_model():
     for other in (parts(factor=2.0), replace(own, names=("a", "b[0]", "c"))):
         with pytest.raises(InvalidDataError, match="written in other coefficients"):
             written_in(other, q, own.observations, draws)
+
+
+def test_coefficients_of_a_copy_have_the_same_names():
+    with pm.Model() as model:
+        scale, effects = pm.HalfNormal("scale", shape=2), pm.Normal("effects", shape=3)
+        one = pm.Data("one", np.arange(12) % 3)
+        eta = (scale[0] * pm.Normal("base", shape=3))[one] + scale[1] * effects[one]
+        pm.Bernoulli("y", logit_p=eta, observed=pm.Data("late", np.arange(12) % 2))
+    names = [
+        find_predictors(find_observations(m)).names for m in (model, copy_with_rows(model, {}))
+    ]
+    assert names[0] == names[1]
 
 
 def test_a_quadratic_in_functions_of_the_free_variables():

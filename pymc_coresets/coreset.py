@@ -85,6 +85,8 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         Those of the full posterior that a search found; None where they were not looked for.
     quadratic : Quadratic, optional
         What stands for all rows together with the weighted ones, from `ControlVariates`.
+    earlier : Quadratic, optional
+        That of the coreset which `extend` was called on: `check` adds it to its rows.
     data : xarray.Dataset, optional
         The chosen rows with their data, where they come from ``rows=...``, see `rows`.
 
@@ -145,6 +147,7 @@ class Coreset(Updatable, Readable, StandIn[Check]):
     certificate: Certificate | None = None
     modes: Modes | None = None
     quadratic: Quadratic | None = None
+    earlier: Quadratic | None = None
     data: xr.Dataset | None = None
 
     @property
@@ -200,6 +203,13 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         if self.quadratic is not None:
             own = own + self.quadratic.at_draws(loglik.observations, idata)
         return own
+
+    def _log_densities(self, idata: xr.DataTree) -> tuple[np.ndarray, np.ndarray]:
+        full, own = super()._log_densities(idata)
+        if self.earlier is not None:
+            before = self.earlier.at_draws(self._whole().observations, idata)
+            full = full + before.reshape(full.shape)
+        return full, own
 
     def _judged(self, idata: xr.DataTree, check: Check) -> Check:
         return check if self.modes is None else replace(check, modes=self.modes.seen_in(idata))

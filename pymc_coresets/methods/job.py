@@ -31,6 +31,7 @@ __all__ = [
     "Job",
     "Method",
     "Propose",
+    "Reduction",
     "Report",
     "WeightingDraws",
     "candidates_to_keep",
@@ -211,6 +212,38 @@ class Job[D]:
     rng: np.random.Generator
     sample_key: int
     report: Report
+
+
+class Reduction(Protocol):
+    """What of a `Job` a method needs that draws from quadratics of its own."""
+
+    @property
+    def posterior(self) -> CoresetPosterior[Any]:
+        """Potentials of all rows, and what is added to them exactly."""
+
+    @property
+    def loglikelihood(self) -> Any:  # noqa: ANN401 - as in `Job`
+        """The model's `LogLikelihood`."""
+
+    @property
+    def size(self) -> int:
+        """Largest number of weights."""
+
+    @property
+    def deadline(self) -> float:
+        """Value of `time.perf_counter` after which no round begins."""
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The only source of randomness."""
+
+    @property
+    def sample_key(self) -> int:
+        """Key of distinct samples of the rows."""
+
+    @property
+    def report(self) -> Report:
+        """Shows and times the parts."""
 
 
 class Method(Protocol):

@@ -82,7 +82,8 @@ class Factor:
         except RuntimeError as error:
             raise LinAlgError("The matrix is singular.") from error
         pivots = self._lu.U.diagonal()
-        if not (pivots > 0).all():
+        in_place = np.array_equal(self._lu.perm_r, self._lu.perm_c)
+        if not (in_place and (pivots > 0).all()):
             raise LinAlgError("The matrix is not positive definite.")
         self._root = sparse.csr_array(self._lu.L * np.sqrt(pivots))
 

@@ -9,6 +9,12 @@ import xarray as xr
 
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.glm.control_variates.interfaces import (
+    Coefficients,
+    carried_over,
+    written_in,
+)
+from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.logistic.recognition import logistic_rows
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
@@ -16,11 +22,9 @@ from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import named_arrays
 from pymc_coresets.potentials.kept_rows import rows_of_dataset
 from pymc_coresets.potentials.sameness import arranged, differing_row, points_of, same_priors
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.template.copies import copy_with_rows
+from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
@@ -28,9 +32,12 @@ from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.ancestry import OBJECTIVE_OF_PARTS
 from pymc_coresets.updates.known_rows import KNOWN, known_before, noted
-from pymc_coresets.updates.parts import Part, all_of, reduced_by_pursuit
+from pymc_coresets.updates.parts import Part
+from pymc_coresets.updates.reductions import all_of, asked_reduction, is_concave, model_of, reduced
 
 __all__ = ["merge"]
+
+_METHODS = (RiemannianPursuit, Sensitivity, ControlVariates)
 
 _LEVELS, _LEAVES = "merge_levels", "merged_coresets"
 _GONE = (
@@ -45,15 +52,16 @@ def merge(
     second: Coreset,
     *,
     size: int | None = None,
-    method: str | RiemannianPursuit | Sensitivity = "auto",
+    method: str | RiemannianPursuit | Sensitivity | ControlVariates = "auto",
     random_seed: int | np.random.Generator | None = None,
 ) -> Coreset:
     """Merge the coresets of two data sets into one of both, and reduce it to fewer rows.
 
     Use it where shards of the data were summarised apart and are out of reach, and for trees of
-    coresets.  The union of the two is as good as they are; each reduction adds an error of
-    its own, and log2(B) of them are on the way to B leaves.  Where all rows can be compared
-    at the same draws, `CoresetStream` loses nothing of that kind, and costs less.
+    coresets.  The union of the two is as good as they are, and their quadratics add up; each
+    reduction adds an error of its own, and log2(B) of them are on the way to B leaves.  Where all
+    rows can be compared at the same draws, `CoresetStream` loses nothing of that kind, and costs
+    less.
 
     Parameters
     ----------
@@ -62,10 +70,12 @@ def merge(
         that hold all their rows in `pm.Data` containers.
     size : int, optional
         Largest number of weighted rows; by default that of the larger of the two, or what a
-        quadratic log-posterior takes, if that is more.
-    method : {"auto", "sensitivity"} or option object
-        How the union is reduced: by `RiemannianPursuit` to the posterior of the union, or for
-        logistic regression by `Sensitivity`, at random with its guarantee.
+        quadratic log-posterior takes, if that is more.  Where either has a quadratic, the union is
+        kept by default, however large it is.
+    method : {"auto", "sensitivity", "control_variates"} or option object
+        How the union is reduced: by `RiemannianPursuit` to the posterior of the union; for logistic
+        regression by `Sensitivity`, at random with its guarantee; or by `ControlVariates`, which
+        is what "auto" means where either has a quadratic.
     random_seed : int or Generator, optional
         The result is reproducible from it.
 
@@ -81,9 +91,10 @@ def merge(
     Raises
     ------
     InvalidDataError
-        If the coresets are of different models.
+        If the coresets are of different models, or their quadratics in different coefficients.
     InvalidOptionError
-        If an argument is no coreset, or an option is out of range.
+        If an argument is no coreset, an option is out of range, or the method does not go with a
+        quadratic.
     CoresetError
         If a coreset was read without its model, its rows are not data of the model, or they are
         cells of several dims.
@@ -99,6 +110,10 @@ def merge(
     epsilon each, then L1 + L2 is by the sum of the approximations, since both have the same sign.
     A reduction with relative error delta leaves ``(1 + epsilon)(1 + delta) - 1`` (Huggins et al.,
     Section 3.4).
+
+    Two quadratics of the same coefficients are one about either center, and exactly their sum.
+    Where that is convex in some direction, the prior may not outweigh it, though it outweighs
+    either: then the union is reduced by control variates, whatever its size.
 
     References
     ----------
@@ -121,16 +136,15 @@ def merge(
     >>> both.n_observations, both.size <= 20
     (5000, True)
     """
-    chosen = _method(method)
     rng = generator(random_seed)
     for name, part in {"first": first, "second": second}.items():
         if not isinstance(part, Coreset):
             raise InvalidOptionError(f"{name} is a {type(part).__name__}, but must be a Coreset.")
     if size is not None:
         size = whole_number("size", size, least=1)
+    beside = first.quadratic is not None or second.quadratic is not None
+    chosen = asked_reduction(method, _METHODS, with_quadratic=beside)
     parts = [Part.of(first), Part.of(second)]
-    if size is None:
-        size = max(first.size, second.size, rows_of_a_quadratic(parts[0].template.n_dims))
     template, n_rows = parts[0].template, [part.n_rows for part in parts]
     shifted = parts[1].kept.assign(position=parts[1].kept["position"] + n_rows[0])
     together = xr.concat([parts[0].kept, shifted], dim="row", combine_attrs="drop_conflicts")
@@ -138,7 +152,14 @@ def merge(
     union = Rows.joined(rows)
     union = replace(union, base_weights=together["weight"].to_numpy())
     _require_same(template, parts[1].template, union, rng=rng.spawn(1)[0])
-    solution, figures = _reduced(template, union, size, chosen, rng)
+    quadratic = _sum_of_quadratics(parts, rng.spawn(1)[0]) if beside else None
+    few = len(union) <= (_default_size(parts) if size is None else size)
+    source = InMemoryRows(union.arrays, union.base_weights, union.positions)
+    if few and _holds(parts, quadratic):
+        solution, figures = all_of(source, quadratic), dict[str, Any]()
+    else:
+        limit = len(union) if few else _default_size(parts) if size is None else size
+        solution, figures = _reduced(template, source, limit, chosen, rng, quadratic)
     absent = AbsentRows(sum(n_rows), float(first.n_observations + second.n_observations), _GONE)
     return Coreset(
         indices=solution.rows.positions,
@@ -156,6 +177,7 @@ def merge(
         data=together.isel(row=union.where(solution.rows.positions)).assign(
             weight=("row", solution.weights)
         ),
+        quadratic=solution.quadratic,
     )
 
 
@@ -178,40 +200,52 @@ def _require_same(
         )
 
 
+def _sum_of_quadratics(parts: Sequence[Part], rng: np.random.Generator) -> Quadratic | None:
+    """Add the quadratics, once they are known to be in the same coefficients."""
+    first, second = (part.quadratic for part in parts)
+    one, other = (part.template.observations for part in parts)
+    if second is None:
+        return first
+    if first is None:
+        return carried_over(second, other, one)
+    coefficients = Coefficients(first.names, first.graph, one)
+    points = points_of(parts[0].template, rng)
+    return first.plus(written_in(coefficients, second, other, points))
+
+
 # -- reduction -------------------------------------------------------------------------------------
 
 
-def _method(method: Any) -> RiemannianPursuit | Sensitivity:  # noqa: ANN401 - what users pass
-    known = {kind.name: kind for kind in (RiemannianPursuit, Sensitivity)}
-    if isinstance(method, RiemannianPursuit | Sensitivity):
-        return method
-    if isinstance(method, str) and method in known:
-        return known[method]()
-    raise InvalidOptionError(
-        f"method={method!r} must be one of {list(known)!r}, or an object of its options."
-    )
+def _default_size(parts: Sequence[Part]) -> int:
+    sizes = [part.kept.sizes["row"] for part in parts]
+    if any(part.quadratic is not None for part in parts):
+        return sum(sizes)
+    return max(*sizes, rows_of_a_quadratic(parts[0].template.n_dims))
+
+
+def _holds(parts: Sequence[Part], quadratic: Quadratic | None) -> bool:
+    """Whether the density cannot rise without end because the quadratics were added.
+
+    The prior outweighs what is convex in either; where both are convex, it may not outweigh both.
+    """
+    alone = any(part.quadratic is None for part in parts)
+    return alone or quadratic is None or is_concave(quadratic)
 
 
 def _reduced(
     template: LogLikelihood,
-    union: Rows,
+    source: InMemoryRows,
     size: int,
-    method: RiemannianPursuit | Sensitivity,
+    method: RiemannianPursuit | Sensitivity | ControlVariates,
     rng: np.random.Generator,
+    quadratic: Quadratic | None,
 ) -> tuple[Solution, dict[str, Any]]:
     """Choose rows of a union, whose base weights are the weights of the coresets."""
-    source = InMemoryRows(union.arrays, union.base_weights, union.positions)
-    if len(union) <= size:
-        return all_of(source), {}
     if isinstance(method, Sensitivity):
-        observations = template.observations
-        copy = copy_with_rows(observations.model, named_arrays(observations, union))
-        names = [term.name for term in observations.terms]
-        found = find_observations(copy, observed=names, dim=observations.dim)
-        rows = logistic_rows(find_linear_predictor(found))
+        rows = logistic_rows(find_linear_predictor(model_of(template, source.all)))
         scan, figures = method.choose(rows, source, size, rng=rng)
         return Solution.sampled(scan.rows, scan.weights), figures
-    return reduced_by_pursuit(template, source, size, method, rng)
+    return reduced(template, source, size, method, rng, quadratic=quadratic)
 
 
 def _ancestry(first: Coreset, second: Coreset, parts: Sequence[Part]) -> dict[str, Any]:

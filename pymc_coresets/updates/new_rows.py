@@ -7,7 +7,9 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.advice import certificate_of
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.glm.control_variates.interfaces import carried_over
+from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -33,9 +35,12 @@ from pymc_coresets.updates.known_rows import (
     noted,
     warn_of_known_rows,
 )
-from pymc_coresets.updates.parts import Part, WeightedRows, all_of, reduced_by_pursuit
+from pymc_coresets.updates.parts import Part, WeightedRows
+from pymc_coresets.updates.reductions import all_of, asked_reduction, reduced
 
 __all__ = ["with_new_rows"]
+
+_METHODS = (RiemannianPursuit, ControlVariates)
 
 
 def with_new_rows(
@@ -45,7 +50,7 @@ def with_new_rows(
     rows: RowSource | None,
     executor: Any,  # noqa: ANN401 - of several libraries
     size: int | None,
-    method: str | RiemannianPursuit,
+    method: str | RiemannianPursuit | ControlVariates,
     random_seed: int | np.random.Generator | None,
 ) -> dict[str, Any]:
     """Return the fields of a coreset of all that another one stands for, and of new rows.
@@ -67,7 +72,8 @@ def with_new_rows(
     CoresetError
         If the coreset was read without its model, or its rows are not data of the model.
     """
-    chosen, rng = _method(method), generator(random_seed)
+    chosen = asked_reduction(method, _METHODS, with_quadratic=coreset.quadratic is not None)
+    rng = generator(random_seed)
     check_rows(rows, executor, collapse=False, allow_local=False)
     size = None if size is None else whole_number("size", size, least=1)
     part = Part.of(coreset)
@@ -75,13 +81,15 @@ def with_new_rows(
     _require_same_model(part, new, rng.spawn(1)[0])
     known = known_before(part, coreset.history.attrs)
     warn_of_known_rows(known, new)
-    source = _extended(part, new)
+    source, earlier = _extended(part, new), part.quadratic
+    if earlier is not None:
+        earlier = carried_over(earlier, part.template.observations, new.observations)
     limit = chosen.default_size(new.n_dims, source.n_rows) if size is None else size
     counts: dict[str, Any] = {}
     if source.n_rows <= limit:
-        solution = all_of(source.in_memory)
+        solution = all_of(source.in_memory, earlier)
     else:
-        solution, counts = reduced_by_pursuit(new, source, limit, chosen, rng)
+        solution, counts = reduced(new, source, limit, chosen, rng, quadratic=earlier)
     loglik, n_new = new.reading(source), round(new.total_weight)
     added = KnownRows.spread(new, part.n_rows)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
@@ -105,15 +113,9 @@ def with_new_rows(
         "proposal": solution.proposal,
         "certificate": certificate_of(solution),
         "modes": solution.modes,
+        "quadratic": solution.quadratic,
+        "earlier": earlier,
     }
-
-
-def _method(method: Any) -> RiemannianPursuit:  # noqa: ANN401 - what users pass
-    if isinstance(method, str) and method == RiemannianPursuit.name:
-        return RiemannianPursuit()
-    if not isinstance(method, RiemannianPursuit):
-        raise InvalidOptionError(f"method={method!r} must be 'auto', or a RiemannianPursuit(...).")
-    return method
 
 
 def _new_rows(

@@ -68,9 +68,10 @@ def under_other_priors(coreset: WeightedRows, model: pm.Model) -> dict[str, Any]
         _require_same_block(old, template, (first, second), points)
         new = template.reading(_read_by(template, old))
     verify_form(new)
-    quadratic = coreset.quadratic
-    if quadratic is not None:
-        quadratic = carried_over(quadratic, old.observations, new.observations)
+    quadratics = {
+        name: None if q is None else carried_over(q, old.observations, new.observations)
+        for name, q in {"quadratic": coreset.quadratic, "earlier": coreset.earlier}.items()
+    }
     found = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
     return {
         "loglikelihood": new,
@@ -83,7 +84,7 @@ def under_other_priors(coreset: WeightedRows, model: pm.Model) -> dict[str, Any]
         "proposal": None,
         "modes": None,
         "built_from": None,
-        "quadratic": quadratic,
+        **quadratics,
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any, Self, cast
 import numpy as np
 import pymc as pm
 
+from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.kept_rows import rows_of_dataset
 from pymc_coresets.rows.chunks import RowSource
@@ -81,7 +82,7 @@ class Updatable:
         rows: RowSource | None = None,
         executor: Any = None,  # noqa: ANN401 - of several libraries
         size: int | None = None,
-        method: str | RiemannianPursuit = "auto",
+        method: str | RiemannianPursuit | ControlVariates = "auto",
         random_seed: int | np.random.Generator | None = None,
     ) -> Self:
         """Return a coreset of all rows so far and of new ones; the old data are not needed.
@@ -96,12 +97,15 @@ class Updatable:
             The model of this coreset with the new rows in its `pymc.Data` containers, and none of
             the old ones; with `rows`, a template of them.
         rows : RowSource, optional
-            From `open_rows`: all new rows, where the model holds a few of them only.
+            From `open_rows`: all new rows, where the model holds a few of them only.  Control
+            variates read all of them into memory.
         executor : Executor or Client, optional
             Who reads and evaluates `rows`, see `build_coreset`.
         size : int, optional
             Largest number of weighted rows; by default that of `build_coreset`.
-        method : "auto" or RiemannianPursuit
+        method : {"auto", "control_variates"} or RiemannianPursuit or ControlVariates
+            How rows are chosen.  "auto" is pursuit; for a coreset with a quadratic it is control
+            variates: its quadratic is kept as it is, and one of the new rows is added.
         random_seed : int or Generator, optional
             The result is reproducible from it.
 
@@ -115,9 +119,10 @@ class Updatable:
         Raises
         ------
         InvalidDataError
-            If the model has other free variables, priors, containers or another likelihood.
+            If the model has other free variables, priors, containers or another likelihood, or
+            its linear predictor is written in other coefficients than the quadratic.
         InvalidOptionError
-            If an option is out of range.
+            If an option is out of range, or the method does not go with a quadratic.
         UnsupportedModelError
             If the rows are no data containers of the model, or cells of several dims.
         CoresetError

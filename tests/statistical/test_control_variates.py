@@ -1,9 +1,13 @@
 """Control variates end to end: chosen by itself, judged, stored, under other priors."""
 
+from dataclasses import replace
+from functools import partial
+
 import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from scipy.special import expit
 
 from pymc_coresets import (
@@ -11,10 +15,14 @@ from pymc_coresets import (
     Coreset,
     CoresetWarning,
     InvalidDataError,
+    InvalidOptionError,
+    RiemannianPursuit,
     UnsupportedModelError,
     build_coreset,
     merge,
+    open_rows,
 )
+from pymc_coresets.reading.draws import Draws
 
 N_ROWS, N_COLUMNS = 6_000, 50
 
@@ -104,11 +112,153 @@ def test_other_likelihoods_are_refused(coreset):
         coreset.with_model(regression(N_COLUMNS, order=backwards))
 
 
-def test_quadratics_are_neither_extended_nor_merged(coreset, model):
-    with pytest.raises(UnsupportedModelError, match=r"coreset\.quadratic"):
-        coreset.extend(model)
-    with pytest.raises(UnsupportedModelError, match=r"coreset\.quadratic"):
+def test_models_without_containers_are_not_merged(coreset):
+    with pytest.raises(UnsupportedModelError, match="container"):
         merge(coreset, coreset)
+
+
+# -- more rows -------------------------------------------------------------------------------------
+
+D, MONTH, N_DRAWS = 8, 2_000, 100
+_month_rng = np.random.default_rng(11)
+_X = _month_rng.normal(size=(2 * MONTH, D))
+DATA = {"x": _X, "y": _month_rng.binomial(1, expit(_X @ np.linspace(-0.5, 0.5, D) - 1))}
+ALL, FIRST, SECOND = slice(None), slice(MONTH), slice(MONTH, None)
+SEEDED = {"random_seed": 1, "progressbar": False}
+
+
+def monthly(which):
+    with pm.Model() as model:
+        x, y = (pm.Data(name, DATA[name][which]) for name in ("x", "y"))
+        slopes, base = pm.Normal("slopes", 0, 1, shape=D), pm.Normal("base", 0, 2)
+        pm.Bernoulli("late", logit_p=base + x @ slopes, observed=y)
+    return model
+
+
+@pytest.fixture(scope="module")
+def months():
+    method = {"method": "control_variates"} | SEEDED
+    return [build_coreset(monthly(which), **method) for which in (FIRST, SECOND)]
+
+
+@pytest.fixture(scope="module")
+def extended(months):
+    head = slice(MONTH, MONTH + 50)
+    rows = open_rows({name: values[SECOND] for name, values in DATA.items()})
+    return months[0].extend(monthly(head), rows=rows, random_seed=2)
+
+
+@pytest.fixture(scope="module")
+def whole(extended):
+    """Draws from close to the posterior of all rows, and its log-density there by PyMC."""
+    draws = extended.proposal.draws.take(slice(0, N_DRAWS)).values
+    return draws, at_draws(monthly(ALL), draws)
+
+
+@pytest.fixture(scope="module")
+def rows_alone():
+    return build_coreset(monthly(SECOND), size=200, **SEEDED)
+
+
+def at_draws(model, draws, **only):
+    logp = model.compile_logp(**only)
+    return np.array([logp({n: v[s] for n, v in draws.items()}) for s in range(N_DRAWS)])
+
+
+MORE_ROWS = {  # from coresets of both months, and one of the second without a quadratic
+    "merged and reduced": lambda one, two, _: merge(one, two, size=40, random_seed=1),
+    "extended by rows in memory": lambda one, *_: one.extend(monthly(SECOND), random_seed=2),
+    "rows alone, extended": lambda *three: three[2].extend(
+        monthly(FIRST), method="control_variates", random_seed=1
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MORE_ROWS)
+def test_more_rows_stay_within_the_sum_of_the_errors(kind, months, rows_alone, whole):
+    draws, full = whole
+    found = MORE_ROWS[kind](*months, rows_alone)
+    assert found.n_observations == found.n_distinct == 2 * MONTH
+    assert found.quadratic is not None
+    assert found.size < 400
+    # Lengths of errors add up, each of at most 0.1, the root of the tolerance.
+    assert np.var(full - at_draws(found.model, draws)) < 0.04
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_union_is_exactly_the_sum_of_its_parts(alone, swapped, months, rows_alone, whole):
+    draws, full = whole
+    parts = [months[0], rows_alone if alone else months[1]][:: -1 if swapped else 1]
+    union = merge(*parts)
+    assert union.size == sum(part.size for part in parts)
+    assert union.history.attrs["objective_of_parts"] == sum(part.objective for part in parts)
+    points = Draws(draws).take(slice(0, 5))
+    own, *each = (c._own_loglik(points) for c in (union, *parts))
+    difference = own - sum(each)
+    assert np.abs(difference - difference[0]).max() < 1e-7  # of thousands of nats
+    if not (alone or swapped):
+        assert np.var(full - at_draws(union.model, draws)) < 0.04
+
+
+def test_ratios_are_relative_to_the_coreset_before_and_exact_for_new_rows(
+    extended, months, whole, tmp_path
+):
+    draws, full = whole
+    assert extended.certificate.reliable
+    assert extended.size < 400
+    own = at_draws(extended.model, draws)
+    assert np.var(full - own) < 0.04
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": xr.Dataset(
+                {
+                    name: (("chain", "draw", *map(str, range(values.ndim - 1))), values[None])
+                    for name, values in draws.items()
+                }
+            )
+        }
+    )
+    model = monthly(SECOND)
+    expected = at_draws(months[0].model, draws) + at_draws(model, draws, vars=model["late"]) - own
+    other = extended.with_model(monthly(FIRST))  # which holds other rows
+    for coreset in (extended, other):
+        difference = coreset.log_ratios(tree)[0] - expected
+        assert np.abs(difference - difference[0]).max() < 1e-7
+    extended.to_netcdf(tmp_path / "coreset.nc")
+    again = Coreset.from_netcdf(tmp_path / "coreset.nc", monthly(FIRST))
+    np.testing.assert_allclose(at_draws(again.model, draws), own, rtol=1e-12)
+
+
+def with_a_heavy_row(coreset, model, weight):
+    """Return another stand-in: a row counts for more, and the quadratic for less."""
+    q, n = coreset.quadratic, coreset.indices[0]
+    data = {name: model[name].get_value()[n] for name in ("x", "y")}
+    x = np.array([1.0 if name == "base" else data["x"][int(name[7:-1])] for name in q.names])
+    mean = expit(q.center @ x)
+    less = q.minus(weight * (data["y"] - mean) * x, -weight * mean * (1 - mean) * np.outer(x, x))
+    heavier = coreset.weights + weight * (np.arange(coreset.size) == 0)
+    return replace(coreset, quadratic=less, weights=heavier)
+
+
+def test_a_sum_that_is_convex_somewhere_is_reduced(months, whole):
+    draws, _ = whole
+    [first, second], model = months, monthly(FIRST)
+    heavy = with_a_heavy_row(first, model, 2_000.0)
+    convex = np.linalg.eigvalsh(heavy.quadratic.plus(second.quadratic).curvature)[-1]
+    found = merge(heavy, second, random_seed=1)
+    assert found.size < first.size + second.size
+    # What is left is of the order of the error of a variance of 400 draws, 7 %.
+    assert np.linalg.eigvalsh(found.quadratic.curvature)[-1] < 0.1 * convex
+    assert found.objective <= 0.01
+    own, *each = (c._own_loglik(Draws(draws)) for c in (found, heavy, second))
+    assert np.var(own - sum(each)) < 0.05  # draws of a posterior some 0.1 nats away
+
+
+def test_methods_that_choose_among_rows_alone_are_refused(months):
+    for update in (lambda **o: merge(*months, **o), partial(months[0].extend, monthly(SECOND))):
+        with pytest.raises(InvalidOptionError, match="a quadratic stands for most"):
+            update(method=RiemannianPursuit())
 
 
 def test_importance_draws_are_those_that_judged_it(coreset):

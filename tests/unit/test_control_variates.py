@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +15,15 @@ from scipy.integrate import quad
 from scipy.special import expit
 
 from pymc_coresets import UnsupportedModelError, build_coreset
-from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.control_variates import averaged, method
 from pymc_coresets.glm.control_variates.averaged import RowsInMemory, average
 from pymc_coresets.glm.control_variates.concavity import concave, largest_share
+from pymc_coresets.glm.control_variates.interfaces import (
+    Coefficients,
+    carried_over,
+    written_in,
+)
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.control_variates.residual_rows import (
     calibrated,
@@ -29,6 +35,8 @@ from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.template.copies import copy_with_rows
+from pymc_coresets.updates.reductions import is_concave
 
 N, P, NOISE, PRIOR_SD = 600, 3, 1.3, 2.0
 _rng = np.random.default_rng(1)
@@ -327,6 +335,79 @@ def test_a_quadratic_without_the_parts_of_rows():
     without = whole.minus(part.slope, part.curvature)
     assert_allclose(without.at(at) + part.at(at), whole.at(at))
     assert (without.names, without.interface) == (names, None)
+
+
+def random_quadratic(rng, names=("a", "b", "c"), kind=np.asarray):
+    root = rng.normal(size=(len(names), len(names)))
+    center, slope = rng.normal(size=(2, len(names)))
+    return Quadratic(names=names, center=center, slope=slope, curvature=kind(-root @ root.T))
+
+
+def shape_of(values):
+    return values - values[0]
+
+
+@pytest.mark.parametrize("kinds", [(np.asarray,) * 2, (sparse.csr_array,) * 2], ids=str)
+def test_quadratics_move_and_add_up(kinds):
+    rng = np.random.default_rng(8)
+    one, other = (random_quadratic(rng, kind=kind) for kind in kinds)
+    at, center = rng.normal(size=(9, 3)), rng.normal(size=3)
+    assert_allclose(shape_of(one.about(center).at(at)), shape_of(one.at(at)), rtol=1e-10)
+    assert_array_equal(one.about(center).center, center)
+    both = one.plus(other)
+    assert_allclose(shape_of(both.at(at)), shape_of(one.at(at) + other.at(at)), rtol=1e-10)
+    assert_array_equal(both.center, one.center)
+    with pytest.raises(ValueError, match="other coefficients"):
+        one.plus(random_quadratic(rng, names=("a", "c", "b")))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_concave_quadratics_are_recognised(kind):
+    root = np.random.default_rng(9).normal(size=(6, 4))
+    singular = np.asarray(-root @ root.T)
+    zeros = np.zeros(6)
+    for part, expected in ((0.0, True), (1e-3, False), (-1e-3, True), (1e3, False)):
+        curvature = kind(singular + part * np.eye(6))
+        q = Quadratic(names=tuple("abcdef"), center=zeros, slope=zeros, curvature=curvature)
+        assert is_concave(q) is expected
+
+
+def test_quadratics_are_written_in_the_coefficients_of_another_model():
+    def parts(swapped=False, factor=1.0):
+        with pm.Model() as model:
+            a, b = pm.Normal("a"), pm.Normal("b", shape=2)
+            pm.Bernoulli("y", logit_p=a + X[:, :2] @ b, observed=Y["logistic"])
+        found = find_observations(model)
+        names, both = ["a", "b[0]", "b[1]"], [found.parameters[n] for n in "ab"]
+        graph = pt.concatenate([both[0].ravel(), factor * both[1]])
+        order = [2, 0, 1] if swapped else [0, 1, 2]
+        return Coefficients(tuple(names[k] for k in order), graph[order], found)
+
+    rng = np.random.default_rng(10)
+    draws = {"a": rng.normal(size=4), "b": rng.normal(size=(4, 2))}
+    own, swapped = parts(), parts(swapped=True)
+    q = replace(random_quadratic(rng, own.names), interface=own.coefficients)
+    moved = written_in(swapped, q, own.observations, draws)
+    assert moved.names == swapped.names
+    expected = q.at_draws(own.observations, draws)
+    assert_allclose(moved.at_draws(swapped.observations, draws), expected)
+    again = carried_over(moved, swapped.observations, own.observations)
+    assert_allclose(again.at_draws(own.observations, draws), expected)
+    for other in (parts(factor=2.0), replace(own, names=("a", "b[0]", "c"))):
+        with pytest.raises(InvalidDataError, match="written in other coefficients"):
+            written_in(other, q, own.observations, draws)
+
+
+def test_coefficients_of_a_copy_have_the_same_names():
+    with pm.Model() as model:
+        scale, effects = pm.HalfNormal("scale", shape=2), pm.Normal("effects", shape=3)
+        one = pm.Data("one", np.arange(12) % 3)
+        eta = (scale[0] * pm.Normal("base", shape=3))[one] + scale[1] * effects[one]
+        pm.Bernoulli("y", logit_p=eta, observed=pm.Data("late", np.arange(12) % 2))
+    names = [
+        find_predictors(find_observations(m)).names for m in (model, copy_with_rows(model, {}))
+    ]
+    assert names[0] == names[1]
 
 
 def test_a_quadratic_in_functions_of_the_free_variables():

@@ -1,15 +1,44 @@
-"""The quadratic of a coreset and the model that it is put into: read again, or of other priors."""
+"""The quadratic of a coreset and the model that it is put into: read again, or another one."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
 
 import numpy as np
 
+from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, clone_replace
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.glm.predictor.several import Predictors, find_predictors
+from pymc_coresets.glm.predictor.several import find_predictors
+from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.rewriting.quadratic import Quadratic, interface_at
 
-__all__ = ["carried_over", "put_back"]
+__all__ = ["Coefficients", "carried_over", "put_back", "written_in"]
+
+
+class _HasCoefficients(Protocol):
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def coefficients(self) -> TensorVariable: ...
+    @property
+    def observations(self) -> Observations: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """What the rows of a model see of the free variables, as a quadratic has it.
+
+    Parameters
+    ----------
+    names : tuple of str
+    coefficients : TensorVariable
+        A graph of ``observations.parameters``, of shape (p,).
+    observations : Observations
+    """
+
+    names: tuple[str, ...]
+    coefficients: TensorVariable
+    observations: Observations
 
 
 def put_back(quadratic: Quadratic, observations: Observations) -> Quadratic:
@@ -21,40 +50,58 @@ def put_back(quadratic: Quadratic, observations: Observations) -> Quadratic:
         If the model has other coefficients.
     """
     found = find_predictors(observations)
-    if found.names != quadratic.names:
+    order = quadratic.order_of(found.names)
+    if order is None:
         raise InvalidDataError(
             f"The linear predictor of the model has other coefficients, {_some(found.names)}, than "
             f"that of the coreset, {_some(quadratic.names)}: pass the model that it was built from."
         )
-    return replace(quadratic, interface=found.coefficients)
+    return quadratic.ordered(order, found.coefficients)
 
 
 def carried_over(quadratic: Quadratic, old: Observations, new: Observations) -> Quadratic:
-    """Return the same quadratic for a model whose likelihood is the same, under other priors.
+    """Return the same quadratic for a model whose likelihood is the same.
+
+    What rows see are functions of the free variables that the likelihood depends on.  These have
+    the same names in both models, whatever their priors and whichever rows the models hold.
+    """
+    swaps: dict[Variable, Variable] = {
+        v: new.parameters[name] for name, v in old.parameters.items() if name in new.parameters
+    }
+    [interface] = clone_replace([quadratic.graph], swaps, rebuild_strict=False)
+    return replace(quadratic, interface=cast(TensorVariable, interface))
+
+
+def written_in(
+    found: _HasCoefficients, quadratic: Quadratic, observations: Observations, draws: DrawsLike
+) -> Quadratic:
+    """Return a quadratic in the coefficients of another model, which must be the same.
+
+    Parameters
+    ----------
+    found : Predictors or Coefficients
+        Of the other model, with the same free variables.
+    quadratic : Quadratic
+    observations : Observations
+        Of the model that it belongs to.
+    draws : Draws
+        Where the coefficients of both are compared.
 
     Raises
     ------
     InvalidDataError
-        If the models' linear predictors are written in other coefficients.
+        If the coefficients have other names, or other values at a draw.
     """
-    one, other = find_predictors(old), find_predictors(new)
-    if not _written_alike(one, other):
-        raise InvalidDataError(
-            f"The linear predictor is written in other coefficients, {_some(other.names)}, than "
-            f"that of the coreset's model, {_some(one.names)}, in which its quadratic is: write it "
-            "as there, or build another coreset."
-        )
-    return replace(quadratic, interface=other.coefficients)
-
-
-def _written_alike(one: Predictors, other: Predictors) -> bool:
-    if one.n_shared != other.n_shared or len(one.lines) != len(other.lines):
-        return False
-    return all(
-        np.array_equal(a.columns, b.columns)
-        and a.design.shape == b.design.shape
-        and abs(a.design - b.design).max() == 0
-        for a, b in zip(one.lines, other.lines, strict=True)
+    order = quadratic.order_of(found.names)
+    if order is not None:
+        values = interface_at(quadratic.graph, observations, draws)[:, order]
+        expected = interface_at(found.coefficients, found.observations, draws)
+        if np.allclose(values, expected, rtol=1e-6, atol=1e-8):
+            return quadratic.ordered(order, found.coefficients)
+    raise InvalidDataError(
+        f"The linear predictor is written in other coefficients, {_some(found.names)}, than that "
+        f"of the coreset's model, {_some(quadratic.names)}, in which its quadratic is: write it as "
+        "there, or build another coreset."
     )
 
 

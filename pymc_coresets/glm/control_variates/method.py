@@ -28,7 +28,7 @@ from pymc_coresets.glm.control_variates.residual_rows import (
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
 from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.methods.adaptive import judge
-from pymc_coresets.methods.job import Job, draws_to_certify
+from pymc_coresets.methods.job import Reduction, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
@@ -125,8 +125,11 @@ class ControlVariates:
         """Ten rows for each dimension, but 1 000 at least: as many are taken as are needed."""
         return min(n_rows, max(_LEAST_SIZE, _ROWS_PER_DIM * n_dims))
 
-    def run(self, job: Job[Any]) -> Solution:
-        """Approximate all rows, and choose some of them."""
+    def run(self, job: Reduction) -> Solution:
+        """Approximate all rows, and choose some of them.
+
+        Where the job's posterior has a quadratic itself, that is part of what is approximated.
+        """
         with job.report.part("linear predictor"):
             rows = _rows_of(job.loglikelihood)
         with job.report.part("control variates", total=2 * self.max_rounds) as show:
@@ -150,7 +153,7 @@ def _rows_of(loglik: LogLikelihood) -> RowsInMemory:
             "method='control_variates' needs rows that see the free variables through few linear "
             f"predictors: use method='auto'. ({error.message})"
         ) from error
-    every = loglik.in_memory.all
+    every = loglik.all_rows
     positions = loglik.observations.positions
     at = every.positions
     which = at if positions is None else np.searchsorted(positions, at)
@@ -193,7 +196,7 @@ class _Run:
     def __init__(
         self,
         options: ControlVariates,
-        job: Job[Any],
+        job: Reduction,
         rows: RowsInMemory,
         show: Callable[[Progress], None],
     ) -> None:
@@ -201,6 +204,7 @@ class _Run:
         self.found = rows.found
         self.loglik: LogLikelihood = job.loglikelihood
         self.full = cast(CoresetSampler, job.posterior)
+        self.base = self.full.quadratic
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.started, self.steps = time.perf_counter(), list[Progress]()
         self.n_evaluations = 0
@@ -370,13 +374,14 @@ class _Run:
     def _average(self, coefficients: np.ndarray) -> tuple[AveragedRows, Quadratic]:
         center = coefficients.mean(axis=0)
         averaged = average(self.rows, center, coefficients)
-        return averaged, Quadratic(
+        quadratic = Quadratic(
             names=self.found.names,
             center=center,
             slope=averaged.slope,
             curvature=averaged.curvature,
             interface=self.found.coefficients,
         )
+        return averaged, quadratic if self.base is None else quadratic.plus(self.base)
 
     # -- the rows --------------------------------------------------------------------------------
 
@@ -421,7 +426,7 @@ class _Run:
         return quadratic.minus(slope, curvature), self._rows(chosen[kept]), weights
 
     def _rows(self, chosen: np.ndarray) -> Rows:
-        return self.loglik.in_memory.all.take(chosen)
+        return self.loglik.all_rows.take(chosen)
 
     # -- draws -----------------------------------------------------------------------------------
 
@@ -459,7 +464,10 @@ class _Run:
         """Draw from an approximation, and evaluate all rows at draws that chose nothing."""
         draws = self._draw(quadratic, rows, weights, self.n_draws)
         own = weights @ self.full.loglik(draws, rows)
-        own = own + quadratic.at(coefficient_draws(self.found, draws))
+        coefficients = coefficient_draws(self.found, draws)
+        own = own + quadratic.at(coefficients)
+        if self.base is not None:
+            own = own - self.base.at(coefficients)
         ratios = self.full.look(draws).total - own
         ratios = ratios - ratios.mean()
         objective = self._note(ratios, len(rows))

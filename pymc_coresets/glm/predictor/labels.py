@@ -70,7 +70,7 @@ def _name(node: Variable, parameters: Mapping[str, Variable], model: pm.Model) -
         [graph] = replace_rvs_by_values([deterministic], rvs_to_values=free)
         if equal_computations([node], [_without_copies(graph)]):
             return str(deterministic.name)
-    return f"f({', '.join(names)})"
+    return f"f({', '.join(sorted(names))})"  # copies of a model have another order
 
 
 def _without_copies(graph: Variable) -> Variable:

@@ -1,7 +1,8 @@
 """A quadratic log-likelihood: what a sum over all rows comes to without any of them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pytensor
@@ -68,10 +69,11 @@ class Quadratic:
 
     def at_draws(self, observations: Observations, draws: DrawsLike) -> np.ndarray:
         """Evaluate at draws of the free variables; the result is (n_draws,), in nats."""
-        return self.at(interface_at(self._graph, observations, draws))
+        return self.at(interface_at(self.graph, observations, draws))
 
     @property
-    def _graph(self) -> TensorVariable:
+    def graph(self) -> TensorVariable:
+        """The interface."""
         assert self.interface is not None  # `Coreset` puts it back
         return self.interface
 
@@ -90,7 +92,7 @@ class Quadratic:
         shared: dict[str, SharedVariable] = {
             name: pytensor.shared(value, name=name) for name, value in self.values.items()
         }
-        away, curvature = self._graph - shared[_CENTER], shared[_CURVATURE]
+        away, curvature = self.graph - shared[_CENTER], shared[_CURVATURE]
         if isinstance(self.curvature, np.ndarray):
             curved = curvature @ away
         else:
@@ -102,7 +104,9 @@ class Quadratic:
     def stored(self) -> xr.Dataset:
         """Its numbers, as a group of a file."""
         dims = {_CENTER: "coefficient", _SLOPE: "coefficient"}
-        data = {n: (dims.get(n, "entry"), v) for n, v in self.values.items() if v.ndim == 1}
+        data: dict[str, tuple[Any, np.ndarray]] = {
+            n: (dims.get(n, "entry"), v) for n, v in self.values.items() if v.ndim == 1
+        }
         if isinstance(self.curvature, np.ndarray):
             data[_CURVATURE] = (("coefficient", "other"), self.curvature)
         named = {n.removeprefix("coreset_"): v for n, v in data.items()}
@@ -129,6 +133,61 @@ class Quadratic:
         if not isinstance(curvature, np.ndarray):
             curvature.eliminate_zeros()
         return replace(self, slope=np.zeros_like(self.slope), curvature=curvature)
+
+    def about(self, center: np.ndarray) -> "Quadratic":
+        """Return the same function, up to a constant, written about another center.
+
+        Examples
+        --------
+        >>> q = Quadratic(
+        ...     names=("a",), center=np.zeros(1), slope=np.zeros(1), curvature=-np.eye(1)
+        ... )
+        >>> q.about(np.array([2.0])).slope
+        array([-2.])
+        """
+        return replace(
+            self, center=center, slope=self.slope + self.curvature @ (center - self.center)
+        )
+
+    def plus(self, other: "Quadratic") -> "Quadratic":
+        """Add that of other rows in the same coefficients, up to a constant; keep the center.
+
+        Raises
+        ------
+        ValueError
+            If the coefficients have other names, or another order.
+        """
+        if other.names != self.names:
+            raise ValueError("the quadratics are of other coefficients, or in another order")
+        moved = other.about(self.center)
+        return self.minus(-moved.slope, -moved.curvature)
+
+    def order_of(self, names: Sequence[str]) -> np.ndarray | None:
+        """Say where each of these names stands among the coefficients; None if they are others.
+
+        Examples
+        --------
+        >>> zeros = np.zeros(2)
+        >>> q = Quadratic(names=("a", "b"), center=zeros, slope=zeros, curvature=-np.eye(2))
+        >>> q.order_of(("b", "a")), q.order_of(("b", "c"))
+        (array([1, 0]), None)
+        """
+        if tuple(names) == self.names:
+            return np.arange(len(self.names))
+        place = {name: k for k, name in enumerate(self.names)}
+        if len(place) < len(self.names) or sorted(names) != sorted(place):
+            return None
+        return np.array([place[name] for name in names])
+
+    def ordered(self, order: np.ndarray, interface: TensorVariable) -> "Quadratic":
+        """Return the same with its coefficients in another order, that of `interface`."""
+        return Quadratic(
+            names=tuple(self.names[k] for k in order),
+            center=self.center[order],
+            slope=self.slope[order],
+            curvature=self.curvature[order][:, order],
+            interface=interface,
+        )
 
     def minus(self, slope: np.ndarray, curvature: Curvature) -> "Quadratic":
         """Take off what rows that are kept add to it about the same center."""

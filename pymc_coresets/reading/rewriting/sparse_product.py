@@ -1,7 +1,7 @@
 """The product of a symmetric sparse matrix and a vector, as a graph that every backend compiles."""
 
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytensor.tensor as pt
@@ -22,7 +22,7 @@ class _SymmetricProduct(OpFromGraph):
     """A graph of gathers and a scatter, and in Numba's mode one loop, six times as fast."""
 
 
-@register_funcify_and_cache_key(_SymmetricProduct)
+@register_funcify_and_cache_key(_SymmetricProduct)  # type: ignore[untyped-decorator]
 def _loop(*_: Any, **__: Any) -> tuple[Any, str]:  # noqa: ANN401
     @numba_njit
     def product(
@@ -57,7 +57,7 @@ def _operation() -> _SymmetricProduct:
 
 
 def symmetric_product(
-    entries: TensorVariable, rows: TensorVariable, columns: TensorVariable, x: TensorVariable
+    entries: Variable, rows: Variable, columns: Variable, x: TensorVariable
 ) -> TensorVariable:
     """Return the graph of ``A @ x``, for a symmetric matrix A in coordinate format.
 
@@ -65,8 +65,8 @@ def symmetric_product(
 
     Parameters
     ----------
-    entries : TensorVariable of float64, of shape (n_entries,)
-    rows, columns : TensorVariable of int32, of shape (n_entries,)
+    entries : Variable of float64, of shape (n_entries,)
+    rows, columns : Variable of int32, of shape (n_entries,)
         Both triangles are listed.
     x : TensorVariable of float64, of shape (p,)
 
@@ -78,5 +78,4 @@ def symmetric_product(
     >>> product([2.0, 5.0, 5.0], [0, 0, 1], [0, 1, 0], [1.0, 1.0])
     array([7., 5.])
     """
-    found: TensorVariable = _operation()(entries, rows, columns, x)
-    return found
+    return cast(TensorVariable, _operation()(entries, rows, columns, x))

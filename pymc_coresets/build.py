@@ -128,7 +128,8 @@ def build_coreset(  # noqa: PLR0913
         From `open_rows`: all rows, where the model's data containers hold a few of them only.  They
         are read as often as needed, a chunk at a time.  Rows must be independent of each other in
         the model; what is taken over all of them, such as a mean, is refused.  For ``"auto"``,
-        ``"uniform"``, ``"sensitivity"``, and the methods with a fixed weighting distribution.
+        ``"control_variates"``, ``"uniform"``, ``"sensitivity"``, and the methods with a fixed
+        weighting distribution.
     executor : concurrent.futures.Executor or dask.distributed.Client, optional
         Who reads and evaluates `rows`: by default one thread per core; or processes, or a cluster,
         which return the same coreset.  `check` and the like use it too; a copy or a pickle of the
@@ -212,7 +213,7 @@ def build_coreset(  # noqa: PLR0913
             loglik, key = _read(model, where, rng.spawn(1)[0])
         chosen, limit = _sized(chosen, loglik, size)
         samplers = Samplers(loglik, nuts_sampler)
-        by_itself = chosen.name == method and size is None and rows is None
+        by_itself = chosen.name == method and size is None
         if by_itself and isinstance(chosen, RiemannianPursuit):
             chosen, limit = _suited(chosen, limit, given, samplers, report)
         deadline = started + (math.inf if time_budget is None else time_budget)
@@ -280,7 +281,7 @@ def _suited(
 ) -> tuple[Method, int]:
     """Return the method for many dimensions, where rows alone would be too many; and its size."""
     loglik = samplers.first.loglikelihood
-    if _has_groups(samplers, report):
+    if given["rows"] is None and _has_groups(samplers, report):
         return configured(BlockPursuit(), given), loglik.n_rows
     if rows_of_a_quadratic(loglik.n_dims) <= limit or not has_linear_predictors(loglik):
         return pursuit, limit

@@ -13,25 +13,21 @@ from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.averaged import (
     AveragedRows,
-    RowsInMemory,
+    SeenRows,
     average,
-    left_over,
+    row_quadratics,
 )
 from pymc_coresets.glm.control_variates.concavity import concave
-from pymc_coresets.glm.control_variates.residual_rows import (
-    calibrated,
-    inclusion,
-    systematic_sample,
-)
+from pymc_coresets.glm.control_variates.residual_rows import calibrated
+from pymc_coresets.glm.control_variates.seen_rows import find_seen_rows
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
-from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import Job, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.rows.keyed import rows_to_start
+from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.laplace import Guarded, descend
 from pymc_coresets.sampling.metric import Diagonal
@@ -76,15 +72,16 @@ class ControlVariates:
     quadratic that is closest to it on average over the posterior (its projection on Hermite
     polynomials), not by Taylor's at the mode.  The coefficients may be any functions of the free
     variables: prior, scales and transforms stay exact.  In every round the average is taken over
-    draws of the approximation of the round before.  Rows are then drawn by systematic sampling with
+    draws of the approximation of the round before.  Rows are then drawn by priority sampling with
     probabilities in proportion to what the quadratic leaves of them, and kept whole where that is
     one; ridge regression at the draws brings their weighted sum closer to that of all rows.
     Weights shrink where rows have more curvature than all rows together, so that the quadratic
     without the rows' part is concave, with the prior.
 
     A round costs O(N p (S + p)) for N rows of p coefficients and S draws where the design is dense,
-    and memory O(N + p^2).  Control variates are known from subsampling MCMC (Quiroz et al. 2019),
-    where a new subsample is drawn in each step; here it is chosen once.
+    and memory O(p^2) and that of the rows that may be chosen.  Rows elsewhere are read once for
+    each quadratic, and once to judge each coreset.  Control variates are known from subsampling
+    MCMC (Quiroz et al. 2019), where a new subsample is drawn in each step; here it is chosen once.
 
     References
     ----------
@@ -98,7 +95,7 @@ class ControlVariates:
     """
 
     name: ClassVar[str] = "control_variates"
-    accepts: ClassVar[Collection[str]] = frozenset({"size", "tolerance", "time_budget"})
+    accepts: ClassVar[Collection[str]] = frozenset({"size", "tolerance", "time_budget", "rows"})
     draws_from: ClassVar[str] = "the coreset's posterior"
 
     tolerance: float = 0.01
@@ -115,38 +112,35 @@ class ControlVariates:
     def run(self, job: Job[Any]) -> Solution:
         """Approximate all rows, and choose some of them."""
         with job.report.part("linear predictor"):
-            rows = _rows_of(job.loglikelihood)
+            seen = _seen_rows_of(job.loglikelihood)
         with job.report.part("control variates", total=2 * self.max_rounds) as show:
-            return _Run(self, job, rows, show).solution()
+            return _Run(self, job, seen, show).solution()
 
 
 def has_linear_predictors(loglik: LogLikelihood) -> bool:
     """Whether rows see the free variables through few linear predictors each."""
     try:
-        _rows_of(loglik)
+        _seen_rows_of(loglik)
     except (UnsupportedModelError, InvalidDataError):
         return False
     return True
 
 
-def _rows_of(loglik: LogLikelihood) -> RowsInMemory:
+def _seen_rows_of(loglik: LogLikelihood) -> SeenRows:
     try:
-        found = find_predictors(loglik.observations)
+        seen = find_seen_rows(loglik)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(
             "method='control_variates' needs rows that see the free variables through few linear "
             f"predictors: use method='auto'. ({error.message})"
         ) from error
-    if len(found.names) > _MOST_COEFFICIENTS:
+    n_coefficients = len(seen.found.names)
+    if n_coefficients > _MOST_COEFFICIENTS:
         raise UnsupportedModelError(
-            f"method='control_variates' keeps a matrix of all pairs of the {len(found.names):,} "
+            f"method='control_variates' keeps a matrix of all pairs of the {n_coefficients:,} "
             f"coefficients, and takes {_MOST_COEFFICIENTS:,} at most: use method='auto'."
         )
-    every = loglik.in_memory.all
-    positions = loglik.observations.positions
-    at = every.positions
-    which = at if positions is None else np.searchsorted(positions, at)
-    return RowsInMemory(found, which, every.base_weights)
+    return seen
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -176,11 +170,11 @@ class _Run:
         self,
         options: ControlVariates,
         job: Job[Any],
-        rows: RowsInMemory,
+        seen: SeenRows,
         show: Callable[[Progress], None],
     ) -> None:
-        self.options, self.job, self.rows, self.show = options, job, rows, show
-        self.found = rows.found
+        self.options, self.job, self.seen, self.show = options, job, seen, show
+        self.found = seen.found
         self.loglik: LogLikelihood = job.loglikelihood
         self.full = cast(CoresetSampler, job.posterior)
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
@@ -217,7 +211,7 @@ class _Run:
     def _rounds(self) -> Status:
         coefficients, size = self._settled(), _LEAST_ROWS // 2
         for _ in range(self.options.max_rounds):
-            averaged, quadratic = self._average(coefficients)
+            averaged, quadratic = self._average(coefficients, n_kept=self.job.size)
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
             tried = self._try(*self._chosen(averaged, quadratic, coefficients, size))
             if self.best is None or tried.objective < self.best.objective:
@@ -267,9 +261,13 @@ class _Run:
 
         return np.asarray(descend(Guarded(negative), space.start).x)
 
-    def _average(self, coefficients: np.ndarray) -> tuple[AveragedRows, Quadratic]:
-        center = coefficients.mean(axis=0)
-        averaged = average(self.rows, center, coefficients)
+    def _average(
+        self, coefficients: np.ndarray, *, n_kept: int = 0
+    ) -> tuple[AveragedRows, Quadratic]:
+        center, key = coefficients.mean(axis=0), random_key(self.job.rng)
+        averaged = average(
+            self.loglik.source, self.seen, center, coefficients, n_kept=n_kept, key=key
+        )
         return averaged, Quadratic(
             names=self.found.names,
             center=center,
@@ -286,42 +284,28 @@ class _Run:
         if np.var(averaged.residual) <= enough:
             return min(_LEAST_ROWS, self.job.size)
         size = _LEAST_ROWS
-        while size < self.job.size:
-            shares = inclusion(averaged.spread, size)
-            drawn = (shares > 0) & (shares < 1)
-            variance = averaged.spread[drawn] ** 2 * (1 / shares[drawn] - 1)
-            if variance.sum() <= enough:
-                break
+        while size < self.job.size and averaged.sample.variance(size) > enough:
             size = math.ceil(1.2 * size)
         return min(size, self.job.size)
 
     def _chosen(
         self, averaged: AveragedRows, quadratic: Quadratic, coefficients: np.ndarray, size: int
     ) -> tuple[Quadratic, Rows, np.ndarray]:
-        shares = inclusion(averaged.spread, size)
-        chosen = systematic_sample(shares, rng=self.job.rng)
-        rows, whole = self.rows.take(chosen), shares[chosen] >= 1.0
-        slopes, curvatures = averaged.slopes[:, chosen], averaged.curvatures[:, :, chosen]
-        center, away = quadratic.center, coefficients - quadratic.center
-        left = left_over(rows, center, away, slopes, curvatures)
-        left *= rows.base_weights / shares[chosen]
+        which, shares = averaged.sample.first(size)
+        chosen, whole = averaged.sample.rows.take(which), shares >= 1.0
+        rows = self.seen.of(chosen)
+        each = row_quadratics(rows, quadratic.center, coefficients - quadratic.center)
+        weights = rows.base_weights / shares
+        left = each.left * weights
         factors = np.ones(len(chosen))
         factors[~whole] = calibrated(
             left[:, ~whole], averaged.residual - left[:, whole].sum(axis=1)
         )
-        weights = factors * rows.base_weights / shares[chosen]
         posterior = _precision(quadratic, coefficients)
-        weights = concave(rows, weights, curvatures, posterior, drawn=~whole)
+        weights = concave(rows, factors * weights, each.curvatures, posterior, drawn=~whole)
+        slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
         kept = weights > 0
-        rows, weights = rows.take(kept), weights[kept]
-        slope, curvature = (
-            rows.slope(weights * slopes[:, kept]),
-            rows.gram(weights * curvatures[:, :, kept]),
-        )
-        return quadratic.minus(slope, curvature), self._rows(chosen[kept]), weights
-
-    def _rows(self, chosen: np.ndarray) -> Rows:
-        return self.loglik.in_memory.all.take(chosen)
+        return quadratic.minus(slope, curvature), chosen.take(kept), weights[kept]
 
     # -- draws -----------------------------------------------------------------------------------
 
@@ -349,7 +333,7 @@ class _Run:
         )
 
     def _note(self, log_ratios: np.ndarray, size: int) -> float:
-        self.n_evaluations += len(log_ratios) * len(self.rows)
+        self.n_evaluations += len(log_ratios) * self.loglik.n_rows
         objective = float(np.var(log_ratios)) if np.isfinite(log_ratios).all() else math.inf
         judged = judge(log_ratios) if math.isfinite(objective) else {}
         step = Progress(

@@ -25,6 +25,7 @@ from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import Job, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.rows.keyed import random_key, rows_to_start
@@ -212,6 +213,8 @@ class _Run:
         coefficients, size = self._settled(), _LEAST_ROWS // 2
         for _ in range(self.options.max_rounds):
             averaged, quadratic = self._average(coefficients, n_kept=self.job.size)
+            if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
+                refuse_impossible_rows(self.loglik, self.full.space)
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
             tried = self._try(*self._chosen(averaged, quadratic, coefficients, size))
             if self.best is None or tried.objective < self.best.objective:

@@ -78,6 +78,11 @@ class ResidualSample:
         """The rows, with their spreads among their data, and the keys."""
         return replace(self.rows, arrays=(*self.rows.arrays, self.spread)), self.keys
 
+    @property
+    def has_impossible_rows(self) -> bool:
+        """Whether there are rows of infinite spread."""
+        return bool((self.spread >= _LARGEST).any())
+
     def first(self, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Return a sample of at most `most` rows.
 

@@ -318,6 +318,7 @@ def report(
 def parse_arguments() -> argparse.Namespace:
     parser = parser_of(__doc__)
     accept_size(parser)
+    parser.set_defaults(size=1_000)  # rows alone, without a quadratic, for the picture of them
     accept_full(parser, "flights")
     accept_figure(parser, "flights.png")
     return parser.parse_args()

@@ -22,7 +22,7 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.glm.control_variates.method import ControlVariates, has_linear_predictors
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.groupwise.block_pursuit import MOST_SHARED, BlockPursuit
-from pymc_coresets.methods.job import Job, Method, rows_of_a_quadratic
+from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import (
     flag,
@@ -52,6 +52,7 @@ __all__ = ["build_coreset"]
 
 _NUTS_SAMPLERS = ("pymc", "nutpie")
 _FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
+_FEW_DIMENSIONS = 24  # up to which choosing rows alone takes no longer than a quadratic
 _MANY_DIMENSIONS = 250  # beyond which rows are chosen group by group, where there are groups
 _MERGED = 10  # rows for each distinct one: with fewer, the user has few rows, and wants fewer
 
@@ -79,10 +80,11 @@ def build_coreset(  # noqa: PLR0913
 
     Use it where a model's data are too many for MCMC: the coreset's model costs as much to
     sample as one with `size` observations.  Without options, rounds of sampling the coreset's own
-    posterior and choosing rows there go on until the coreset is good enough by its own measure.  A
-    round costs, for N rows and S draws (at most 2 000): a short run of NUTS on the coreset, one
-    pass over the data for S log-likelihoods per row, and `size` passes over the tangent vectors of
-    the candidates.  Memory: O(N) and twice these vectors, which take at most 256 MB.
+    posterior and choosing rows there go on until the coreset is good enough by its own measure.
+    With few free dimensions, a round costs, for N rows and S draws (at most 4 000): a short run of
+    NUTS on the coreset, one pass over the data for S log-likelihoods per row, and `size` passes
+    over the tangent vectors of the candidates.  Memory: O(N) and twice these vectors, which take at
+    most 256 MB.  From 25 dimensions on, see `ControlVariates`.
 
     Parameters
     ----------
@@ -91,21 +93,24 @@ def build_coreset(  # noqa: PLR0913
     size : int, optional
         Largest number of weighted rows.  With D free dimensions, K = D(D + 3)/2 + 1 rows match any
         quadratic log-posterior.  The default is 2 K for ``"auto"``, but 100 at least and 1 000 at
-        most; K for all other methods, but 50 at least and 500 at most; never more than there are
-        rows.  With ``Sensitivity(epsilon=...)`` it follows from epsilon, and with `BlockPursuit`
-        from what each group needs, and is not accepted.
+        most; 10 D for ``"control_variates"``, but 1 000 at least, of which it takes what it needs;
+        K for all other methods, but 50 at least and 500 at most; never more than there are rows.
+        With ``Sensitivity(epsilon=...)`` it follows from epsilon, and with `BlockPursuit` from what
+        each group needs, and is not accepted.  ``"auto"`` with a size chooses weighted rows alone.
     tolerance : float, optional
         Symmetrised KL divergence between the coreset's and the full posterior, in nats, at which
         the coreset is good enough: no more rows are added.  By default 0.01 for
-        ``method="auto"``, 0.1 for ``"block_pursuit"``, and none for the others, which then use up
-        their `size`.  Only ``"auto"``, ``"block_pursuit"``, ``"pursuit"``, ``"iht"``, ``"giga"``
-        and ``"frank_wolfe"`` accept it.
+        ``"auto"`` and ``"control_variates"``, 0.1 for ``"block_pursuit"``, and none for the
+        others, which then use up their `size`.  Only these three, ``"pursuit"``, ``"iht"``,
+        ``"giga"`` and ``"frank_wolfe"`` accept it.
     method : str or option object
-        ``"auto"`` (`RiemannianPursuit`, best by far; where no more than 2 000 distinct rows, a
-        tenth of all at most, or no more than `size` are left, all of them: ``"exact"``; where the
-        model has more than 250 free dimensions, most of which belong to levels of one factor, and
-        neither `size` nor `rows` is given, `BlockPursuit`); ``"block_pursuit"``; or a method with
-        a fixed weighting distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``;
+        ``"auto"``: where no more than 2 000 distinct rows, a tenth of all at most, or no more than
+        `size` are left, all of them (``"exact"``); else, where neither `size` nor `rows` is given,
+        `BlockPursuit` for more than 250 free dimensions, most of which belong to levels of one
+        factor, and `ControlVariates` for 25 or more, of rows that see at most four numbers each;
+        else `RiemannianPursuit`, which chooses weighted rows alone and is the only one to look for
+        other modes.  Or ``"control_variates"``; ``"block_pursuit"``; a method with a fixed
+        weighting distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``;
         ``"sparse_vi"`` or ``"quasi_newton"``, which draw from Laplace approximations of the
         coreset's posterior; ``"sensitivity"``, for logistic regression with a guarantee; or
         ``"uniform"``.
@@ -146,8 +151,8 @@ def build_coreset(  # noqa: PLR0913
     allow_local : bool, default False
         Accept free variables with one value per observation; all of them stay in the model.
     time_budget : float, optional
-        Seconds after which ``"auto"`` and ``"block_pursuit"`` begin no further round; the others
-        refuse it.
+        Seconds after which ``"auto"``, ``"control_variates"`` and ``"block_pursuit"`` begin no
+        further round; the others refuse it.
     nuts_sampler : {"pymc", "nutpie"}, default "pymc"
         Whose NUTS samples the posteriors of coresets on the way, where Laplace approximations do
         not serve: PyMC's compiles in a second; nutpie's takes ten or more, and runs faster.
@@ -279,11 +284,11 @@ def _read(
 def _suited(
     pursuit: Method, limit: int, given: Mapping[str, Any], samplers: Samplers, report: Reporter
 ) -> tuple[Method, int]:
-    """Return the method for many dimensions, where rows alone would be too many; and its size."""
+    """Return the method for many dimensions, where rows alone would take longer; and its size."""
     loglik = samplers.first.loglikelihood
     if given["rows"] is None and _has_groups(samplers, report):
         return configured(BlockPursuit(), given), loglik.n_rows
-    if rows_of_a_quadratic(loglik.n_dims) <= limit or not has_linear_predictors(loglik):
+    if loglik.n_dims <= _FEW_DIMENSIONS or not has_linear_predictors(loglik):
         return pursuit, limit
     found = configured(ControlVariates(), given)
     return found, found.default_size(loglik.n_dims, loglik.n_rows)

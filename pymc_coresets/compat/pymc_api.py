@@ -28,7 +28,7 @@ from pymc.pytensorf import gradient, reseed_rngs, resolve_shapes
 from pymc.sampling.forward import observed_dependent_deterministics
 from pymc.sampling.parallel import ParallelSamplingError
 from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator
-from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
+from pymc.step_methods.hmc.quadpotential import QuadPotential, QuadPotentialDiagAdapt
 from pymc.step_methods.step_sizes import DualAverageAdaptation
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
@@ -45,6 +45,7 @@ __all__ = [
     "ParameterValueError",
     "PartialObservedRV",
     "PyMCSamplingError",
+    "QuadPotential",
     "QuadPotentialDiagAdapt",
     "RaveledVars",
     "UndefinedMomentException",

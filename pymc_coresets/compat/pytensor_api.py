@@ -13,6 +13,7 @@ from pytensor.compile.mode import AddDestroyHandler, Mode, get_mode
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply, Constant, Variable, clone, equal_computations
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
@@ -23,7 +24,11 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
 from pytensor.link.basic import JITLinker
-from pytensor.link.numba.dispatch.basic import numba_funcify_ensure_cache, numba_njit
+from pytensor.link.numba.dispatch.basic import (
+    numba_funcify_ensure_cache,
+    numba_njit,
+    register_funcify_and_cache_key,
+)
 from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import CheckAndRaise
@@ -160,6 +165,7 @@ __all__ = [
     "clone",
     "clone_replace",
     "dfs_rewriter",
+    "disconnected_type",
     "equal_computations",
     "get_mode",
     "graph_inputs",
@@ -170,6 +176,7 @@ __all__ = [
     "numba_funcify_Composite",
     "numba_funcify_ensure_cache",
     "numba_njit",
+    "register_funcify_and_cache_key",
     "register_scalar_funcify",
     "rewrite_graph",
     "unflatten_index_variables",

@@ -14,7 +14,7 @@ from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = ["Guarded", "LaplaceApproximation", "descend", "laplace_draws"]
+__all__ = ["Guarded", "LaplaceApproximation", "descend", "laplace_draws", "negative_density"]
 
 _REMEDY = "use weighting='subsample', which samples instead."
 _POLISHING_STEPS = 50
@@ -237,7 +237,9 @@ def _finite_start(guarded: Guarded, start: np.ndarray) -> np.ndarray:
     return x
 
 
-def _negative(space: Unconstrained) -> Guarded:
+def negative_density(space: Unconstrained) -> Guarded:
+    """Return the negative log-density of a space, for `descend`."""
+
     def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
         logp, gradient = space.logp_and_gradient(x)
         return -logp, -gradient
@@ -246,7 +248,7 @@ def _negative(space: Unconstrained) -> Guarded:
 
 
 def _climb(space: Unconstrained, start: np.ndarray) -> np.ndarray:
-    result = descend(_negative(space), start)
+    result = descend(negative_density(space), start)
     if not (np.isfinite(result.fun) and np.isfinite(result.x).all()):
         raise SamplingError(f"The posterior has no mode ({result.message}): {_REMEDY}")
     return np.asarray(result.x)
@@ -266,7 +268,7 @@ def _climb_along_ridges(space: Unconstrained, x: np.ndarray, n_gradients: int) -
         return hessian
 
     options = {"maxiter": max(n_gradients // (4 * space.n_dims), 5), "gtol": _FLAT}
-    negative = _negative(space)
+    negative = negative_density(space)
     if np.linalg.norm(negative(x)[1]) < _FLAT:
         x = x + _off_saddle(curvature(x))
     result = minimize(negative, x, jac=True, hess=curvature, method="trust-exact", options=options)
@@ -291,7 +293,7 @@ def _settled(space: Unconstrained, x: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _polish(space: Unconstrained, x: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """Newton steps with a fixed Hessian: L-BFGS stops where the function no longer changes."""
-    negative = _negative(space)
+    negative = negative_density(space)
     value, slope = negative(x)
     for _ in range(_POLISHING_STEPS):
         step = cho_solve((factor, True), slope)

@@ -1,23 +1,31 @@
 """NUTS for a posterior that is known to be close to normal: its metric, and where chains begin."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pymc as pm
+from scipy import sparse
+from scipy.linalg import LinAlgError, cho_solve, cholesky
+from scipy.sparse.linalg import splu
 
+from pymc_coresets.compat.pymc_api import QuadPotential
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.rewriting.quadratic import Curvature
 
-__all__ = ["Diagonal", "known_metric"]
+__all__ = ["Diagonal", "Factor", "PrecisionPotential", "known_metric", "sparse_differences"]
 
 _TUNE = 300  # the step size alone
 _TARGET_ACCEPT = 0.9  # with longer steps, trajectories diverge where the tails are not normal
 _OWN = frozenset(signature(pm.sample).parameters)
+_AT_ONCE = 100  # points
+_MORE, _MOST = 1e-3, 1e3  # of the diagonal, added where a matrix is not definite
+_NOTHING = 1e-9  # of the largest difference in a row
 _OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_init"}
 
 
@@ -34,6 +42,161 @@ class Diagonal:
     covariance: np.ndarray
 
 
+class Factor:
+    """A root R of a symmetric positive definite matrix, ``R R' = matrix``.
+
+    O(p^3) for a dense matrix; a sparse one is decomposed by SuperLU without pivoting, in an order
+    that keeps the factor sparse.
+
+    Parameters
+    ----------
+    matrix : ndarray or csr_array, of shape (p, p)
+
+    Raises
+    ------
+    LinAlgError
+        If it is not positive definite.
+
+    Examples
+    --------
+    >>> matrix = np.array([[4.0, 1.0], [1.0, 3.0]])
+    >>> for factor in (Factor(matrix), Factor(sparse.csr_array(matrix))):
+    ...     root = np.column_stack([factor.root_times(z) for z in np.eye(2)])
+    ...     (factor.solve(matrix[0]).round(12), (root @ root.T).round(12).tolist())
+    (array([1., 0.]), [[4.0, 1.0], [1.0, 3.0]])
+    (array([1., 0.]), [[4.0, 1.0], [1.0, 3.0]])
+    """
+
+    def __init__(self, matrix: Curvature) -> None:
+        self.matrix = matrix
+        if isinstance(matrix, np.ndarray):
+            self._root = cholesky(matrix, lower=True)
+            return
+        try:
+            self._lu: Any = splu(
+                sparse.csc_array(matrix),
+                permc_spec="MMD_AT_PLUS_A",
+                diag_pivot_thresh=0.0,
+                options={"SymmetricMode": True},
+            )
+        except RuntimeError as error:
+            raise LinAlgError("The matrix is singular.") from error
+        pivots = self._lu.U.diagonal()
+        if not (pivots > 0).all():
+            raise LinAlgError("The matrix is not positive definite.")
+        self._root = sparse.csr_array(self._lu.L * np.sqrt(pivots))
+
+    @classmethod
+    def near(cls, matrix: Curvature) -> Self:
+        """Decompose a matrix, with as much more on its diagonal as makes it positive definite."""
+        diagonal, more = np.abs(matrix.diagonal()), 0.0
+        while more < _MOST:
+            try:
+                added = sparse.diags_array(more * diagonal)
+                return cls(
+                    matrix + added if isinstance(matrix, np.ndarray) else (matrix + added).tocsr()
+                )
+            except LinAlgError:
+                more = max(10 * more, _MORE)
+        return cls(matrix)
+
+    def solve(self, x: np.ndarray) -> np.ndarray:
+        """Return ``matrix^-1 x``, for x of shape (p,) or (p, n)."""
+        dense = isinstance(self.matrix, np.ndarray)
+        found: np.ndarray = cho_solve((self._root, True), x) if dense else self._lu.solve(x)
+        return found
+
+    def root_times(self, z: np.ndarray) -> np.ndarray:
+        """Return ``R z``, (p,): of covariance `matrix` where z is standard normal."""
+        product: np.ndarray = self._root @ z
+        return product if isinstance(self.matrix, np.ndarray) else product[self._lu.perm_r]
+
+    def draw_inverse(self, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
+        """Draw (n_draws, p) from a normal distribution of this precision, around zero."""
+        z = rng.standard_normal((n_draws, self.matrix.shape[0]))
+        draws: np.ndarray = self.solve(np.stack([self.root_times(e) for e in z], axis=1)).T
+        return draws
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Curvature]]:
+        return type(self), (self.matrix,)
+
+
+class PrecisionPotential(QuadPotential):  # type: ignore[misc] # PyMC's are not typed
+    """PyMC's kinetic energy with a precision matrix in the place of variances.
+
+    Parameters
+    ----------
+    factor : Factor
+        Of the precision, (n_dims, n_dims).
+    rng : numpy.random.Generator
+
+    Examples
+    --------
+    >>> potential = PrecisionPotential(Factor(np.diag([4.0, 1.0])), np.random.default_rng(1))
+    >>> potential.velocity(np.ones(2)), potential.energy(np.ones(2))
+    (array([0.25, 1.  ]), 0.625)
+    """
+
+    dtype = np.dtype(float)
+
+    def __init__(self, factor: Factor, rng: np.random.Generator) -> None:
+        super().__init__(rng)
+        self._factor = factor
+
+    def velocity(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray | None:
+        """Return the velocity for a momentum, or write it into `out`."""
+        found = self._factor.solve(x)
+        if out is None:
+            return found
+        out[:] = found
+        return None
+
+    def energy(self, x: np.ndarray, velocity: np.ndarray | None = None) -> float:
+        """Return the kinetic energy of a momentum."""
+        return float(x @ (self._factor.solve(x) if velocity is None else velocity)) / 2
+
+    def velocity_energy(self, x: np.ndarray, v_out: np.ndarray) -> float:
+        """Write the velocity for a momentum into `v_out`, and return the kinetic energy."""
+        self.velocity(x, v_out)
+        return float(x @ v_out) / 2
+
+    def random(self) -> np.ndarray:
+        """Draw a momentum."""
+        return self._factor.root_times(self.rng.normal(size=self._factor.matrix.shape[0]))
+
+
+def sparse_differences(
+    function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, steps: np.ndarray
+) -> sparse.csr_array:
+    """Return the derivatives of a function by central differences, without those that are zero.
+
+    Parameters
+    ----------
+    function : callable
+        Takes points (n_points, n_dims), and returns values (n_points, p).
+    x, steps : ndarray of shape (n_dims,)
+
+    Returns
+    -------
+    csr_array of shape (n_dims, p)
+
+    Examples
+    --------
+    >>> sparse_differences(lambda x: x[:, :1] ** 2, np.ones(2), np.full(2, 0.5)).toarray()
+    array([[2.],
+           [0.]])
+    """
+    parts = []
+    for some in np.array_split(np.arange(len(x)), -(-len(x) // _AT_ONCE)):
+        moved = np.zeros((len(some), len(x)))
+        moved[np.arange(len(some)), some] = steps[some]
+        change = function(x + moved) - function(x - moved)
+        size = np.abs(change)
+        change[size <= _NOTHING * size.max(axis=1, keepdims=True)] = 0.0
+        parts.append(sparse.csr_array(change / (2 * steps[some, None])))
+    return sparse.csr_array(sparse.vstack(parts, "csr"))
+
+
 def known_metric(
     model: pm.Model, known: Proposal[Draws], options: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -48,8 +211,8 @@ def known_metric(
     model : pm.Model
         All its free variables are continuous.
     known : Proposal
-        Near the posterior, in the model's unconstrained space: its covariance, or the variances
-        alone, give the metric, and some of its draws the starting points of the chains, of which
+        Near the posterior, in the model's unconstrained space: its covariance, the variances alone,
+        or the precision give the metric, and some of its draws the starting points of the chains, of which
         each mode has some as far as there are enough of them.
     options : mapping of str
         What `pm.sample` would be passed, with ``chains`` and ``compile_kwargs``.  It comes back
@@ -78,12 +241,17 @@ def known_metric(
     rng, around = generator(options.get("random_seed")), known.around
     # What is no parameter of its own, `pm.sample` hands on to the step method.
     of_nuts = options.keys() - _OWN
+    stream = rng.spawn(1)[0]
+    by: dict[str, Any] = (
+        {"potential": PrecisionPotential(around, stream)}
+        if isinstance(around, Factor)
+        else {"scaling": around.covariance, "is_cov": True}
+    )
     step = pm.NUTS(
-        scaling=around.covariance,
-        is_cov=True,
+        **by,
         model=model,
         compile_kwargs=options["compile_kwargs"],
-        rng=rng.spawn(1)[0],
+        rng=stream,
         **{"target_accept": _TARGET_ACCEPT} | {name: options[name] for name in of_nuts},
     )
     n_chains = options["chains"]

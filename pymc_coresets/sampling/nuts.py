@@ -23,6 +23,7 @@ from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.metric import Factor, PrecisionPotential
 
 __all__ = [
     "N_CHAINS",
@@ -225,10 +226,16 @@ class PyMCNuts:
         The unconstrained space of the model.
     shared : mapping of str to SharedVariable
         Those whose values change.
+
+    Attributes
+    ----------
+    metric : Factor, or None
+        Of a precision close to that of the posterior: only the step size is left to tune then.
     """
 
     def __init__(self, space: Unconstrained, shared: Mapping[str, SharedVariable]) -> None:
         self._space, self._shared = space, shared
+        self.metric: Factor | None = None
 
     def run(
         self,
@@ -267,14 +274,7 @@ class PyMCNuts:
         self, x: np.ndarray, n_draws: int, tune: int, last: Run | None, rng: np.random.Generator
     ) -> tuple[np.ndarray, float, int]:
         step, n_dims = self._step, len(x)
-        mean, variance = (
-            (x, np.ones(n_dims))
-            if last is None
-            else (last.positions.mean(axis=0), last.positions.var(axis=0))
-        )
-        step.potential = QuadPotentialDiagAdapt(
-            n_dims, mean, variance, _METRIC_WEIGHT, rng=rng.spawn(1)[0]
-        )
+        step.potential = self._potential(x, last, rng.spawn(1)[0])
         step.integrator = CpuLeapfrogIntegrator(step.potential, self._space.density)
         size = 0.25 / n_dims**0.25 if last is None else last.step_size
         step.step_adapt = DualAverageAdaptation(size, _TARGET_ACCEPT, 0.05, 0.75, 10)
@@ -290,6 +290,15 @@ class PyMCNuts:
                 positions.append(state.data)
                 n_divergences += bool(stats["diverging"])
         return np.stack(positions), float(step.step_adapt.current(tune=False)), n_divergences
+
+    def _potential(self, x: np.ndarray, last: Run | None, rng: np.random.Generator) -> Any:  # noqa: ANN401
+        if self.metric is not None:
+            return PrecisionPotential(self.metric, rng)
+        known = None if last is None else last.positions
+        mean, variance = (
+            (x, np.ones(len(x))) if known is None else (known.mean(axis=0), known.var(axis=0))
+        )
+        return QuadPotentialDiagAdapt(len(x), mean, variance, _METRIC_WEIGHT, rng=rng)
 
     @cached_property
     def _step(self) -> Any:  # noqa: ANN401

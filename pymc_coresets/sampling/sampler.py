@@ -38,14 +38,18 @@ from pymc_coresets.sampling.density import (
     block_by_block,
     gradient_kernel,
 )
+from pymc_coresets.sampling.metric import Factor
 from pymc_coresets.sampling.modes.mixtures import LaplaceMixture
 from pymc_coresets.sampling.modes.on_all_rows import around_modes
 from pymc_coresets.sampling.nuts import N_CHAINS, NutpieNuts, Nuts, PyMCNuts, Run, nuts_failure
 
-__all__ = ["CoresetSampler", "InnerNuts", "Kind"]
+__all__ = ["MOST_BY_LAPLACE", "CoresetSampler", "InnerNuts", "Kind"]
 
 type Kind = Literal["auto", "nuts", "laplace"]
 type InnerNuts = Literal["pymc", "nutpie"]
+
+#: Dimensions from which on 4 D gradients and a decomposition take longer than NUTS.
+MOST_BY_LAPLACE = 1_500
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +80,8 @@ class CoresetSampler:
     ----------
     quadratic : Quadratic, or None
         May be replaced by others of the same interface: nothing is compiled anew.
+    metric : Factor, or None
+        Of a precision close to that of the posterior, if PyMC's NUTS shall use it.
     n_runs, n_draws, n_corrected, n_divergences, n_failed_starts, n_gradients, n_not_finite : int
         Posteriors that were sampled, draws, how many of the runs were corrected draws of Laplace's,
         divergences among the draws, runs of NUTS that failed, gradients of all rows, and draws at
@@ -106,9 +112,10 @@ class CoresetSampler:
     ) -> None:
         self.loglikelihood, self.quadratic = loglik, quadratic
         self._kind, self._tune, self._nuts_sampler = kind, tune, nuts_sampler
-        self._corrects = kind == "auto"
+        self._corrects = kind == "auto" and loglik.n_dims <= MOST_BY_LAPLACE
         self._last: Run | None = None
         self._starts: list[np.ndarray] = []  # modes of the posterior of all rows, where known
+        self.metric: Factor | None = None
         self.n_corrected = 0
         self.n_runs = self.n_draws = self.n_divergences = self.n_failed_starts = 0
         self.n_gradients = self.n_not_finite = 0
@@ -131,6 +138,10 @@ class CoresetSampler:
         other = CoresetSampler(self.loglikelihood, nuts_sampler=nuts, quadratic=quadratic)
         other._starts = [start]
         return other
+
+    def begin_at(self, points: np.ndarray, metric: Factor) -> None:
+        """Let NUTS begin at points (n_points, n_dims), with the precision there."""
+        self._starts, self.metric, self._last = list(points[:N_CHAINS]), metric, None
 
     @property
     def counts(self) -> dict[str, int]:
@@ -275,7 +286,7 @@ class CoresetSampler:
         self.n_gradients += found.n_gradients
         self._starts = [part.location for part in found.mixture.parts]
         positions, logq = found.mixture.draw(n_draws, rng=rng)
-        prior = self._given(self.loglikelihood.some_row, np.zeros(1)).logp_and_gradient
+        prior = self.posterior_of(self.loglikelihood.some_row, np.zeros(1)).logp_and_gradient
         logp = np.array([prior(x)[0] for x in positions])
         return Proposal(
             draws=self._space.constrain(positions),
@@ -299,7 +310,7 @@ class CoresetSampler:
         """The log-density of the model with all rows."""
         loglik = self.loglikelihood
         if loglik.source is loglik.in_memory and self._slopes is None:
-            return FullDensity(block_by_block(self._given, loglik.all_rows, loglik.some_row))
+            return FullDensity(block_by_block(self.posterior_of, loglik.all_rows, loglik.some_row))
         return FullDensity(self._add_up_in_one_pass)
 
     @cached_property
@@ -309,18 +320,18 @@ class CoresetSampler:
     def _add_up_in_one_pass(self, points: np.ndarray) -> Slopes:
         of_rows = self._slopes or KernelSlopes(self._gradient_kernel)
         likelihood = self.loglikelihood.source.reduce(GradientPass(of_rows, points))
-        prior = self._given(self.loglikelihood.some_row, np.zeros(1))
+        prior = self.posterior_of(self.loglikelihood.some_row, np.zeros(1))
         return likelihood.plus(Slopes.of(prior.logp_and_gradient, points))
 
     def posterior_of_some(self, size: int, key: int) -> Unconstrained:
         """Return the space of the model, whose density is now that of a sample of the rows."""
         rows = self._sample(size, key)
-        return self._given(rows, rows.base_weights)
+        return self.posterior_of(rows, rows.base_weights)
 
     def density_of_some(self, size: int, key: int) -> FullDensity:
         """Return the density of a sample of the rows, for many points at once."""
         some_row = self.loglikelihood.some_row
-        return FullDensity(block_by_block(self._given, self._sample(size, key), some_row))
+        return FullDensity(block_by_block(self.posterior_of, self._sample(size, key), some_row))
 
     def _sample(self, size: int, key: int) -> Rows:
         if size >= self.n_rows:
@@ -328,7 +339,7 @@ class CoresetSampler:
         scan = self.scan(size, key=key, distinct=True)
         return replace(scan.rows, base_weights=scan.weights)
 
-    def _given(self, rows: Rows, weights: np.ndarray) -> Unconstrained:
+    def posterior_of(self, rows: Rows, weights: np.ndarray) -> Unconstrained:
         """Return the space of the model, whose density is now that of some weighted rows."""
         self._set(self._values(rows, weights))
         return self._space
@@ -371,7 +382,9 @@ class CoresetSampler:
         last: Run | None,
         rng: np.random.Generator,
     ) -> Run:
-        tune = self._tune if last is None else self._tune // 2
+        tune = self._tune if last is None and self.metric is None else self._tune // 2
+        if isinstance(self._nuts, PyMCNuts):
+            self._nuts.metric = self.metric
         starts = self._first
         at_initial_point = last is None and starts is None
         try:

@@ -22,6 +22,7 @@ from pymc_coresets import (
 from pymc_coresets.glm.control_variates import averaged
 from pymc_coresets.glm.control_variates.averaged import average
 from pymc_coresets.glm.control_variates.seen_rows import find_seen_rows
+from pymc_coresets.glm.predictor import several
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
@@ -132,6 +133,14 @@ def test_the_sums_are_those_of_the_rows_in_memory(elsewhere, sizes, n_cores, mon
     loglik, seen, expected = elsewhere
     rows = StreamedRows(in_chunks(sizes), loglik.source.columns)
     assert_same(sums_of(loglik.reading(rows), seen), expected, rtol=1e-8, atol=1e-8)
+
+
+def test_sums_that_are_sparse_are_the_same(elsewhere, monkeypatch):
+    loglik, seen, expected = elsewhere
+    monkeypatch.setattr(several, "_DENSE_UP_TO", 10)
+    monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 1_000 * 120)
+    found = sums_of(loglik, seen)
+    assert_same(found, expected, rtol=1e-8, atol=1e-8)
 
 
 def test_the_sample_comes_with_its_data(elsewhere):

@@ -20,7 +20,7 @@ N_ROWS, N_COLUMNS = 6_000, 50
 
 
 def regression(columns, sd=1.0, order=slice(None)):
-    """A logistic regression with more dimensions than 1 000 weighted rows can match."""
+    """A logistic regression; of 50 columns it takes more rows to match than 1 000."""
     rng = np.random.default_rng(3)
     x = rng.normal(size=(N_ROWS, columns))
     y = rng.binomial(1, expit(x @ rng.normal(0, 0.3, size=columns)))
@@ -52,6 +52,20 @@ def test_many_dimensions_are_summarised_by_a_quadratic_and_few_rows(coreset):
     assert coreset.certificate.reliable
     assert "of 50 coefficients, for all rows" in repr(coreset)
     assert {v.name for v in coreset.model.potentials} == {"coreset_loglik", "coreset_quadratic"}
+
+
+@pytest.mark.parametrize(("columns", "method"), [(24, "auto"), (25, "control_variates")])
+def test_from_25_dimensions_on_rows_alone_take_longer(columns, method):
+    coreset = build_coreset(regression(columns), random_seed=1, progressbar=False)
+    assert coreset.method == method
+    assert (coreset.quadratic is None) == (method == "auto")
+    assert coreset.objective <= 0.01
+
+
+def test_those_who_limit_the_size_get_rows_alone():
+    with pytest.warns(CoresetWarning, match="not within"):
+        coreset = build_coreset(regression(25), size=30, random_seed=1, progressbar=False)
+    assert (coreset.method, coreset.quadratic) == ("auto", None)
 
 
 def test_pymc_agrees_with_the_ratios_of_full_and_approximate_posterior(coreset, idata):
@@ -133,6 +147,22 @@ def test_crossed_factors_that_are_not_centred():
     assert coreset.method == "control_variates"
     assert coreset.objective < 0.05  # of free scales, whose draws come from NUTS
     assert coreset.size < 1_000
+
+
+def test_levels_of_few_rows():
+    """From the mode for 1 650 of the rows the quadratics diverge."""
+    rng = np.random.default_rng(1)
+    share = np.repeat([1.0, 0.015], 15)
+    level = rng.choice(30, size=100_000, p=share / share.sum())
+    y = rng.binomial(1, expit(-1.2 + 0.3 * rng.normal(size=30)[level]))
+    x = rng.normal(size=100_000)  # so that no rows are equal
+    with pm.Model() as model:
+        effects = pm.ZeroSumNormal("effects", pm.Gamma("sd", 2, 5), shape=30)
+        eta = pm.Normal("mean", -1, 1) + pm.Normal("slope") * x + effects[level]
+        pm.Bernoulli("y", logit_p=eta, observed=y)
+    coreset = build_coreset(model, random_seed=1, progressbar=False)
+    assert coreset.method == "control_variates"
+    assert coreset.objective <= 0.01
 
 
 @pytest.mark.parametrize("scale", ["free", "of covariates"])

@@ -440,7 +440,7 @@ def test_shrunk_weights_leave_a_concave_quadratic():
     def share(weights):
         return largest_share(-some.gram(weights * curvatures), posterior)
 
-    shrunk = concave(some, weights, curvatures, posterior, drawn=drawn)
+    shrunk = concave(some, weights, curvatures, posterior, draws - mode, drawn=drawn)
     assert share(weights) > 1.0
     assert share(shrunk) <= 1.0
     assert_array_equal(shrunk[~drawn], weights[~drawn])
@@ -493,8 +493,10 @@ def test_rows_that_see_many_numbers_are_refused_with_the_remedy():
 
 
 def test_too_many_coefficients_are_refused(monkeypatch):
-    monkeypatch.setattr(method, "_MOST_COEFFICIENTS", 2)
-    with pytest.raises(UnsupportedModelError, match="3 coefficients, and takes 2 at most"):
+    monkeypatch.setattr(method, "MOST_DENSE", 2)
+    with pytest.raises(
+        UnsupportedModelError, match="of 3 coefficients that .* and takes 2 coefficients"
+    ):
         build_coreset(regression("logistic"), **SETTINGS)
 
 

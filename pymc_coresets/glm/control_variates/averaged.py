@@ -7,14 +7,17 @@ from itertools import combinations_with_replacement
 from typing import Protocol
 
 import numpy as np
+from scipy import sparse
 
 from pymc_coresets.glm.control_variates.residual_rows import ResidualSample
 from pymc_coresets.glm.predictor.affine import Matrix
 from pymc_coresets.glm.predictor.several import Line, Predictors
+from pymc_coresets.reading.rewriting.quadratic import Curvature
 from pymc_coresets.rows.source import RowBlocks, Smallest
 from pymc_coresets.rows.values import Rows
 
 __all__ = [
+    "MOST_DENSE",
     "AveragedRows",
     "RowQuadratics",
     "RowsInMemory",
@@ -23,9 +26,13 @@ __all__ = [
     "row_quadratics",
 ]
 
+#: Most coefficients of which all pairs are kept, where they meet in rows.
+MOST_DENSE = 3_000
+
 _NODES = {1: 7, 2: 5, 3: 5, 4: 4}  # of each number that a row sees
 _BLOCK_ENTRIES = 2**22  # of predictors at draws or nodes
 _LEAST_WIDTH = 1e-3  # of the predictor's size: narrower, differences are rounding
+_DENSE_FROM = 0.1  # share of entries that are not zero
 _ALMOST_ONE = 1e-4  # correlations between what a row sees end this far from it
 
 
@@ -63,8 +70,13 @@ class RowsInMemory:
         """The predictors of these rows."""
         return tuple(line.of(self.place) for line in self.found.lines)
 
-    def gram(self, weights: np.ndarray) -> np.ndarray:
-        """Sum ``X_n' weights[:, :, n] X_n`` over the rows, as (p, p), for weights (k, k, n)."""
+    def gram(self, weights: np.ndarray) -> Curvature:
+        """Sum ``X_n' weights[:, :, n] X_n`` over the rows, as (p, p), for weights (k, k, n).
+
+        Sparse where the designs are, and p is large.
+        """
+        if self.found.is_sparse:
+            return self._sparse_gram(weights)
         m, p = self.found.n_shared, len(self.found.names)
         lines = self.lines
         total = np.zeros((p, p))
@@ -80,6 +92,16 @@ class RowsInMemory:
             if i != j:
                 total[np.ix_(other.columns, one.columns)] += part.T
         return total
+
+    def _sparse_gram(self, weights: np.ndarray) -> sparse.csr_array:
+        m, n, p = self.found.n_shared, len(self), len(self.found.names)
+        shared = [sparse.csr_array((np.ones(n), (range(n), [i] * n)), (n, p)) for i in range(m)]
+        designs = [*shared, *(line.among(p) for line in self.lines)]
+        total = sparse.csr_array((p, p))
+        for i, j in combinations_with_replacement(range(len(designs)), 2):
+            part = (designs[i] * weights[i, j][:, None]).T @ designs[j]
+            total = total + (part if i == j else part + part.T)
+        return sparse.csr_array(total)
 
     def seen(self, away: np.ndarray) -> np.ndarray:
         """Return how far the numbers that rows see move by (S, p) coefficients, as (k, S, n)."""
@@ -136,7 +158,7 @@ class AveragedRows:
     Parameters
     ----------
     slope : ndarray of shape (p,)
-    curvature : ndarray of shape (p, p)
+    curvature : ndarray or csr_array, of shape (p, p)
     residual : ndarray of shape (n_draws,)
         What the quadratics leave of all rows, in nats, up to a constant.
     sample : ResidualSample
@@ -144,7 +166,7 @@ class AveragedRows:
     """
 
     slope: np.ndarray
-    curvature: np.ndarray
+    curvature: Curvature
     residual: np.ndarray
     sample: ResidualSample
 
@@ -190,10 +212,14 @@ def average(
     key : int, default 0
         Of their random numbers.
     """
-    k = seen.found.n_shared + len(seen.found.lines)
-    entries = max(k * len(draws), k * _NODES[k] ** k, draws.shape[1])  # of each row
+    k, p = seen.found.n_shared + len(seen.found.lines), len(center)
+    entries = max(k * len(draws), k * _NODES[k] ** k, p)  # of each row
     size = max(_BLOCK_ENTRIES // entries, 256)
-    return source.reduce(_AveragePass(seen, center, draws - center, n_kept, key, size))
+    found = source.reduce(_AveragePass(seen, center, draws - center, n_kept, key, size))
+    curvature = found.curvature
+    if isinstance(curvature, np.ndarray) or curvature.nnz <= _DENSE_FROM * p**2 or p > MOST_DENSE:
+        return found
+    return replace(found, curvature=curvature.toarray())
 
 
 @dataclass(frozen=True, eq=False)

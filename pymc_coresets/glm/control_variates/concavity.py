@@ -1,21 +1,26 @@
 """Weights under which a quadratic that lacks the rows' part has a maximum."""
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
+from scipy.linalg import LinAlgError, eigh
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from pymc_coresets.glm.control_variates.averaged import RowsInMemory
+from pymc_coresets.reading.rewriting.quadratic import Curvature
+from pymc_coresets.sampling.metric import Factor
 
 __all__ = ["concave", "largest_share"]
 
 _ALLOWED = 0.9  # of the posterior's curvature, while single weights shrink
 _ROUNDS, _SHRINKINGS = 8, 15
+_DIRECTIONS, _RELATIVE = 100, 1e-2  # of a sparse matrix in a round, and how exactly
 
 
 def concave(
     rows: RowsInMemory,
     weights: np.ndarray,
     curvatures: np.ndarray,
-    posterior: np.ndarray,
+    posterior: Curvature,
+    away: np.ndarray,
     *,
     drawn: np.ndarray,
 ) -> np.ndarray:
@@ -33,8 +38,10 @@ def concave(
     weights : ndarray of shape (n_rows,)
     curvatures : ndarray of shape (k, k, n_rows)
         Of each row, by the numbers that it sees.
-    posterior : ndarray of shape (p, p)
+    posterior : ndarray or csr_array, of shape (p, p)
         Its precision.
+    away : ndarray of shape (n_draws, p)
+        Draws of the posterior, less their mean.
     drawn : ndarray of bool, of shape (n_rows,)
         Rows that were drawn, and may have another weight.
 
@@ -44,24 +51,24 @@ def concave(
 
     Notes
     -----
-    Costs eight decompositions of a (p, p) matrix, O(p^3), at most thirty where these do not do.
+    Costs eight decompositions of a (p, p) matrix at most, and at most thirty where these do not do:
+    O(p^3) each for a dense matrix; for a sparse one, a hundred directions by Lanczos' method.
     """
     try:
-        whole = _size(rows, curvatures, posterior)
+        compare = _Dense(posterior) if isinstance(posterior, np.ndarray) else _Sparse(posterior)
     except LinAlgError:  # no maximum, with the prior and all rows
         return np.zeros_like(weights)
+    whole = _size(rows, curvatures, away)
     for _ in range(_ROUNDS):
-        share, directions = eigh(
-            -rows.gram(weights * curvatures), posterior, subset_by_value=(_ALLOWED, np.inf)
-        )
+        share, directions = compare.beyond(-rows.gram(weights * curvatures))
         if not len(share) or share[-1] <= 1.0:
-            return weights
+            break
         seen = rows.seen(directions.T)
         each = -np.einsum("abn,ajn,bjn->jn", curvatures, seen, seen)
         too_much = (1 - _ALLOWED / share) @ np.maximum(each, 0.0) / whole
         weights = np.where(drawn, weights * (1 - np.minimum(too_much, 1.0)), weights)
     for step in range(2 * _SHRINKINGS):
-        largest = largest_share(-rows.gram(weights * curvatures), posterior)
+        largest = compare.largest(-rows.gram(weights * curvatures))
         if largest <= 1.0:
             return weights
         smaller = weights / max(largest, 1.02) if largest < np.inf else np.zeros_like(weights)
@@ -69,17 +76,59 @@ def concave(
     return np.zeros_like(weights)
 
 
-def _size(rows: RowsInMemory, curvatures: np.ndarray, posterior: np.ndarray) -> np.ndarray:
+def _size(rows: RowsInMemory, curvatures: np.ndarray, away: np.ndarray) -> np.ndarray:
     """Return how much curvature each row has, relative to the posterior and over all directions."""
-    m, tiny = rows.found.n_shared, np.finfo(float).tiny
-    covariance = cho_solve(cho_factor(posterior), np.eye(len(posterior)))
-    total = np.abs(curvatures[np.arange(m), np.arange(m)].T) @ covariance.diagonal()[:m]
-    for i, line in enumerate(rows.lines):
-        own = covariance[np.ix_(line.columns, line.columns)]
-        spread = np.asarray((line.design * (line.design @ own)).sum(axis=1)).ravel()
-        total = total + np.abs(curvatures[m + i, m + i]) * spread
-    found: np.ndarray = np.maximum(total, tiny)
+    diagonal = np.arange(len(curvatures))
+    total = np.abs(curvatures[diagonal, diagonal]) * rows.seen(away).var(axis=1)
+    found: np.ndarray = np.maximum(total.sum(axis=0), np.finfo(float).tiny)
     return found
+
+
+class _Dense:
+    def __init__(self, posterior: np.ndarray) -> None:
+        Factor(posterior)
+        self.posterior = posterior
+
+    def beyond(self, of_rows: Curvature) -> tuple[np.ndarray, np.ndarray]:
+        found: tuple[np.ndarray, np.ndarray] = eigh(
+            _as_dense(of_rows), self.posterior, subset_by_value=(_ALLOWED, np.inf)
+        )
+        return found
+
+    def largest(self, of_rows: Curvature) -> float:
+        return largest_share(_as_dense(of_rows), self.posterior)
+
+
+class _Sparse:
+    def __init__(self, posterior: Curvature) -> None:
+        self.posterior, solve = posterior, Factor(posterior).solve
+        self.inverse = LinearOperator(posterior.shape, matvec=solve, dtype=float)
+
+    def beyond(self, of_rows: Curvature) -> tuple[np.ndarray, np.ndarray]:
+        share, directions = self._lanczos(of_rows, min(_DIRECTIONS, of_rows.shape[0] // 3))
+        return share[share > _ALLOWED], directions[:, share > _ALLOWED]
+
+    def largest(self, of_rows: Curvature) -> float:
+        try:
+            Factor(self.posterior - of_rows)
+        except LinAlgError:
+            return max(float(self._lanczos(of_rows, 1)[0][-1]), 1.0) * (1 + _RELATIVE)
+        return 1.0
+
+    def _lanczos(self, of_rows: Curvature, n: int) -> tuple[np.ndarray, np.ndarray]:
+        first = np.random.default_rng(0).standard_normal(of_rows.shape[0])
+        try:
+            share, directions = eigsh(
+                of_rows, n, self.posterior, Minv=self.inverse, which="LA", v0=first, tol=_RELATIVE
+            )
+        except ArpackNoConvergence as error:
+            share, directions = error.eigenvalues, error.eigenvectors
+        order = np.argsort(share)
+        return share[order], directions[:, order]
+
+
+def _as_dense(matrix: Curvature) -> np.ndarray:
+    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
 
 
 def largest_share(of_rows: np.ndarray, of_posterior: np.ndarray) -> float:

@@ -1,5 +1,6 @@
 """The method: a quadratic for all rows, rows for what it leaves, and rounds at its own draws."""
 
+import logging
 import math
 import time
 from collections.abc import Callable, Collection
@@ -8,10 +9,12 @@ from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import numpy as np
+from scipy import sparse
 
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.averaged import (
+    MOST_DENSE,
     AveragedRows,
     SeenRows,
     average,
@@ -27,33 +30,40 @@ from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.laplace import Guarded, descend
-from pymc_coresets.sampling.metric import Diagonal
+from pymc_coresets.sampling.laplace import descend, negative_density
+from pymc_coresets.sampling.metric import Diagonal, Factor, sparse_differences
 from pymc_coresets.sampling.proposal import HeavyTailed
-from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
 __all__ = ["ControlVariates", "has_linear_predictors"]
 
-_MOST_COEFFICIENTS = 3_000  # the curvature has their square
+_log = logging.getLogger(__name__)
+
+_MOST_COEFFICIENTS = 20_000
 _LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 10
+# Of the sample from whose mode it begins: levels of which this has few rows end far off.
+_BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
+_STEP = 1e-2  # of a scale, for differences
 _MARGIN = 0.7  # of the tolerance, for what is predicted
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControlVariates:
-    """A quadratic in the coefficients for all rows, and weighted rows for what it leaves.
+    """A quadratic in what the rows see for all of them, and weighted rows for what it leaves.
 
     Weighted rows alone must reproduce a quadratic of ``D(D + 3)/2`` numbers before they can be
     right.  But a quadratic needs no rows: its slope and curvature are sums over all of them.  What
     it leaves is of third order and small where there are many rows for each dimension; a few rows
-    stand for that.  Made for generalised linear models, hierarchies and crossed factors of
-    50 to some thousand dimensions.
+    stand for that.  Made for models of 25 to some thousand dimensions whose rows see at most four
+    numbers each: linear predictors, and scalars that all rows share, such as a noise scale.  So
+    regressions with or without a free scale, shape or dispersion, mean and scale both of
+    covariates, item response, hierarchies and crossed factors.  Other modes are not looked for.
 
     Parameters
     ----------
@@ -69,20 +79,21 @@ class ControlVariates:
 
     Notes
     -----
-    The log-likelihood of row n is approximated as a function of its linear predictor, by the
+    The log-likelihood of row n is approximated as a function of the numbers that it sees, by the
     quadratic that is closest to it on average over the posterior (its projection on Hermite
-    polynomials), not by Taylor's at the mode.  The coefficients may be any functions of the free
-    variables: prior, scales and transforms stay exact.  In every round the average is taken over
-    draws of the approximation of the round before.  Rows are then drawn by priority sampling with
-    probabilities in proportion to what the quadratic leaves of them, and kept whole where that is
-    one; ridge regression at the draws brings their weighted sum closer to that of all rows.
-    Weights shrink where rows have more curvature than all rows together, so that the quadratic
-    without the rows' part is concave, with the prior.
+    polynomials), not by Taylor's at the mode.  Predictors are affine in coefficients, which may be
+    any functions of the free variables: prior, scales and transforms stay exact.  In every round
+    the average is taken over draws of the approximation of the round before.  Rows are then drawn
+    by priority sampling with probabilities in proportion to what the quadratic leaves of them, and
+    kept whole where that is one; ridge regression at the draws brings their weighted sum closer to
+    that of all rows.  Weights shrink in directions where rows have more curvature than the
+    posterior, so that the quadratic without the rows' part is concave, with the prior.
 
     A round costs O(N p (S + p)) for N rows of p coefficients and S draws where the design is dense,
-    and memory O(p^2) and that of the rows that may be chosen.  Rows elsewhere are read once for
-    each quadratic, and once to judge each coreset.  Control variates are known from subsampling
-    MCMC (Quiroz et al. 2019), where a new subsample is drawn in each step; here it is chosen once.
+    and memory O(p^2) and that of the rows that may be chosen.  At most 3 000 coefficients.  Rows
+    elsewhere are read once for each quadratic, and once to judge each coreset.  Control variates
+    are known from subsampling MCMC (Quiroz et al. 2019), where a new subsample is drawn in each
+    step; here it is chosen once.
 
     References
     ----------
@@ -136,10 +147,12 @@ def _seen_rows_of(loglik: LogLikelihood) -> SeenRows:
             f"predictors: use method='auto'. ({error.message})"
         ) from error
     n_coefficients = len(seen.found.names)
-    if n_coefficients > _MOST_COEFFICIENTS:
+    most = _MOST_COEFFICIENTS if seen.found.is_sparse else MOST_DENSE
+    if n_coefficients > most:
         raise UnsupportedModelError(
-            f"method='control_variates' keeps a matrix of all pairs of the {n_coefficients:,} "
-            f"coefficients, and takes {_MOST_COEFFICIENTS:,} at most: use method='auto'."
+            f"method='control_variates' keeps a matrix of the pairs of {n_coefficients:,} "
+            f"coefficients that meet in a row, and takes {most:,} coefficients at most: use "
+            "method='auto'."
         )
     return seen
 
@@ -156,12 +169,14 @@ class _Approximation:
     objective: float
 
 
-def _precision(quadratic: Quadratic, coefficients: np.ndarray) -> np.ndarray:
+def _precision(quadratic: Quadratic, coefficients: np.ndarray) -> Curvature:
     """Return that of the posterior: the prior adds, at least, what the diagonal lacks."""
     precision = 1 / np.maximum(coefficients.var(axis=0), np.finfo(float).tiny)
     lacking = np.maximum(precision + quadratic.curvature.diagonal(), 0.0)
-    total: np.ndarray = np.diag(lacking + 1e-9 * precision) - quadratic.curvature
-    return total
+    of_prior = sparse.diags_array(lacking + 1e-9 * precision)
+    if isinstance(quadratic.curvature, np.ndarray):
+        return of_prior.toarray() - quadratic.curvature
+    return sparse.csr_array(of_prior - quadratic.curvature)
 
 
 class _Run:
@@ -226,7 +241,15 @@ class _Run:
             if size >= self.job.size and tried is not self.best:
                 return Status.NO_PROGRESS
             coefficients = coefficient_draws(self.found, tried.draws)
+            self._learn_from(tried, quadratic)
         return Status.ITERATION_LIMIT
+
+    def _learn_from(self, tried: _Approximation, quadratic: Quadratic) -> None:
+        """Let NUTS go on from draws, with the precision in their midst."""
+        sampler = self._sampler_of(quadratic)
+        if sampler.metric is not None:
+            points = sampler.space.free(tried.draws)
+            sampler.begin_at(points, self._precision_near(points.mean(axis=0), quadratic))
 
     # -- the quadratic ---------------------------------------------------------------------------
 
@@ -249,20 +272,26 @@ class _Run:
         return self._coefficients(best, self.n_draws)
 
     def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
-        draws = self._draw(quadratic, self.loglik.some_row, np.zeros(1), n_draws)
-        return coefficient_draws(self.found, draws)
+        """Draw from the posterior of a quadratic; where it has many dimensions, from near it."""
+        some_row, nothing = self.loglik.some_row, np.zeros(1)
+        if self.full.n_dims <= MOST_BY_LAPLACE:
+            draws = self._draw(quadratic, some_row, nothing, n_draws)
+            return coefficient_draws(self.found, draws)
+        sampler = self._sampler_of(quadratic)
+        space = sampler.posterior_of(some_row, nothing)
+        mode = np.asarray(descend(negative_density(space), self.mode).x)
+        around = self._precision_near(mode, quadratic)
+        points = mode + around.draw_inverse(n_draws, rng=self.job.rng)
+        sampler.begin_at(points, around)
+        return coefficient_draws(self.found, space.constrain(points))
 
     @cached_property
     def mode(self) -> np.ndarray:
         """The mode of the posterior of a sample of the rows, (n_dims,)."""
-        size = rows_to_start(self.full.n_dims)
+        several = min(_BEGINNING, _BEGINNING_ENTRIES // len(self.found.names))
+        size = max(rows_to_start(self.full.n_dims), several)
         space = self.full.posterior_of_some(size, self.job.sample_key)
-
-        def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
-            logp, gradient = space.logp_and_gradient(x)
-            return -logp, -gradient
-
-        return np.asarray(descend(Guarded(negative), space.start).x)
+        return np.asarray(descend(negative_density(space), space.start).x)
 
     def _average(
         self, coefficients: np.ndarray, *, n_kept: int = 0
@@ -305,7 +334,8 @@ class _Run:
             left[:, ~whole], averaged.residual - left[:, whole].sum(axis=1)
         )
         posterior = _precision(quadratic, coefficients)
-        weights = concave(rows, factors * weights, each.curvatures, posterior, drawn=~whole)
+        away = coefficients - quadratic.center
+        weights = concave(rows, factors * weights, each.curvatures, posterior, away, drawn=~whole)
         slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
         kept = weights > 0
         return quadratic.minus(slope, curvature), chosen.take(kept), weights[kept]
@@ -313,10 +343,28 @@ class _Run:
     # -- draws -----------------------------------------------------------------------------------
 
     def _draw(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray, n_draws: int) -> Draws:
+        return self._sampler_of(quadratic).draw(rows, weights, n_draws, rng=self.job.rng)
+
+    def _sampler_of(self, quadratic: Quadratic) -> CoresetSampler:
         if self.sampler is None:
             self.sampler = self.full.with_quadratic(quadratic, self.mode)
         self.sampler.quadratic = quadratic
-        return self.sampler.draw(rows, weights, n_draws, rng=self.job.rng)
+        return self.sampler
+
+    def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Factor:
+        """Return the precision of the posterior of a quadratic at a point: 2 D gradients."""
+        sampler = self._sampler_of(quadratic.nothing)
+        prior = sampler.posterior_of(self.loglik.some_row, np.zeros(1))
+
+        def coefficients(points: np.ndarray) -> np.ndarray:
+            return coefficient_draws(self.found, prior.constrain(points))
+
+        steps = np.full(len(x), _STEP)
+        seen = sparse_differences(coefficients, x, steps)
+        of_rows = seen @ -quadratic.curvature @ seen.T
+        of_prior = sparse_differences(prior.gradients, x, steps / np.sqrt(1 + of_rows.diagonal()))
+        sampler.quadratic = quadratic
+        return Factor.near(of_rows - (of_prior + of_prior.T) / 2)
 
     def _try(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray) -> _Approximation:
         """Draw from an approximation, and evaluate all rows at draws that chose nothing."""
@@ -359,10 +407,12 @@ class _Run:
         if not np.isfinite(best.log_ratios).all():
             return None
         sampler.quadratic = best.quadratic
-        around: Any
+        around: Any = sampler.metric or Diagonal(sampler.space.free(best.draws).var(axis=0))
+        if sampler.n_dims > MOST_BY_LAPLACE:
+            return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)
         try:
             [part, *_] = sampler.laplace(best.rows, best.weights).parts
             around = HeavyTailed(part.mode, part.factor)
-        except SamplingError:
-            around = Diagonal(sampler.space.free(best.draws).var(axis=0))
+        except SamplingError as error:
+            _log.info("The metric has no correlations: %s", error)
         return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from scipy import sparse
 
 from pymc_coresets.compat.pytensor_api import (
     Constant,
@@ -35,6 +36,7 @@ __all__ = ["Line", "Predictors", "RowDensity", "find_predictors"]
 
 _TRIED = 60  # rows on which predictors are tried, not all of them
 _COMPARED = 200
+_DENSE_UP_TO = 1_000  # coefficients
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +58,12 @@ class Line:
     def of(self, rows: slice | np.ndarray) -> "Line":
         """Return that of some rows."""
         return Line(self.columns, self.design[rows], self.offset[rows])
+
+    def among(self, p: int) -> sparse.csr_array:
+        """Return the design, which is sparse, with a column for each of all p coefficients."""
+        own = sparse.csr_array(self.design)
+        parts = (own.data, self.columns[own.indices], own.indptr)
+        return sparse.csr_array(parts, shape=(own.shape[0], p))
 
     def at(self, coefficients: np.ndarray) -> np.ndarray:
         """Compute the predictor without its offset at (n_draws, p), as (n_draws, n_rows)."""
@@ -179,6 +187,12 @@ class Predictors:
     lines: tuple[Line, ...]
     nodes: tuple[Variable, ...]
     density: RowDensity
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether few pairs of coefficients meet in rows, of so many that this matters."""
+        large = len(self.names) > _DENSE_UP_TO
+        return large and all(sparse.issparse(line.design) for line in self.lines)
 
     def refuse_not_finite(self, place: Callable[[int], str]) -> None:
         """Raise `InvalidDataError` if a predictor is not finite in some row, with its place."""

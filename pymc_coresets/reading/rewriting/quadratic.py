@@ -7,6 +7,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import xarray as xr
+from scipy import sparse
 
 from pymc_coresets.compat.pytensor_api import (
     SharedVariable,
@@ -18,10 +19,14 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.rewriting.sparse_product import symmetric_product
 
-__all__ = ["Quadratic", "interface_at"]
+__all__ = ["Curvature", "Quadratic", "interface_at"]
+
+type Curvature = np.ndarray | sparse.csr_array
 
 _CENTER, _SLOPE, _CURVATURE = "coreset_center", "coreset_slope", "coreset_curvature"
+_ROWS, _COLUMNS = f"{_CURVATURE}_rows", f"{_CURVATURE}_columns"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,8 +38,9 @@ class Quadratic:
     names : tuple of str
         A label for each entry of c.
     center, slope : ndarray of shape (p,)
-    curvature : ndarray of shape (p, p)
-        Symmetric; negative definite where the log-likelihood has a maximum.
+    curvature : ndarray or csr_array, of shape (p, p)
+        Symmetric; negative definite where the log-likelihood has a maximum.  Sparse where few pairs
+        of coefficients meet in a row, as those of crossed factors of many levels.
     interface : TensorVariable, optional
         c, of shape (p,): a graph of ``Observations.parameters``; None in a file.
 
@@ -50,13 +56,13 @@ class Quadratic:
     names: tuple[str, ...]
     center: np.ndarray
     slope: np.ndarray
-    curvature: np.ndarray
+    curvature: Curvature
     interface: TensorVariable | None = None
 
     def at(self, coefficients: np.ndarray) -> np.ndarray:
         """Evaluate at coefficients (n_draws, p); the result is (n_draws,), in nats."""
         away = coefficients - self.center
-        curved = np.einsum("sp,sp->s", away @ self.curvature, away)
+        curved = np.einsum("ps,sp->s", self.curvature @ away.T, away)
         values: np.ndarray = away @ self.slope + curved / 2
         return values
 
@@ -72,43 +78,59 @@ class Quadratic:
     @property
     def values(self) -> dict[str, np.ndarray]:
         """The values of the shared variables in `potential`, by name."""
-        return {_CENTER: self.center, _SLOPE: self.slope, _CURVATURE: self.curvature}
+        values = {_CENTER: self.center, _SLOPE: self.slope}
+        if isinstance(self.curvature, np.ndarray):
+            return values | {_CURVATURE: self.curvature}
+        entries = self.curvature.tocoo()
+        rows, columns = (places.astype(np.int32) for places in entries.coords)
+        return values | {_CURVATURE: entries.data, _ROWS: rows, _COLUMNS: columns}
 
     def potential(self) -> TensorVariable:
         """Return the graph of q, whose numbers are shared variables."""
         shared: dict[str, SharedVariable] = {
             name: pytensor.shared(value, name=name) for name, value in self.values.items()
         }
-        away = self._graph - shared[_CENTER]
-        potential: TensorVariable = away @ (shared[_SLOPE] + shared[_CURVATURE] @ away / 2)
+        away, curvature = self._graph - shared[_CENTER], shared[_CURVATURE]
+        if isinstance(self.curvature, np.ndarray):
+            curved = curvature @ away
+        else:
+            curved = symmetric_product(curvature, shared[_ROWS], shared[_COLUMNS], away)
+        potential: TensorVariable = away @ (shared[_SLOPE] + curved / 2)
         return potential
 
     @property
     def stored(self) -> xr.Dataset:
         """Its numbers, as a group of a file."""
-        dims = ("coefficient", "other")
-        return xr.Dataset(
-            {
-                "center": (dims[:1], self.center),
-                "slope": (dims[:1], self.slope),
-                "curvature": (dims, self.curvature),
-            },
-            {"coefficient": list(self.names)},
-        )
+        dims = {_CENTER: "coefficient", _SLOPE: "coefficient"}
+        data = {n: (dims.get(n, "entry"), v) for n, v in self.values.items() if v.ndim == 1}
+        if isinstance(self.curvature, np.ndarray):
+            data[_CURVATURE] = (("coefficient", "other"), self.curvature)
+        named = {n.removeprefix("coreset_"): v for n, v in data.items()}
+        return xr.Dataset(named, {"coefficient": list(self.names)})
 
     @classmethod
     def restored(cls, stored: xr.Dataset) -> Self:
         """Return that of a file, still without its coefficients."""
-        center, slope, curvature = (
-            stored[name].to_numpy() for name in ("center", "slope", "curvature")
-        )
-        finite = all(np.isfinite(values).all() for values in (center, slope, curvature))
+        values = {str(name): array.to_numpy() for name, array in stored.data_vars.items()}
+        center, slope, curvature = values["center"], values["slope"], values["curvature"]
+        finite = all(np.isfinite(numbers).all() for numbers in (center, slope, curvature))
+        if curvature.ndim == 1:
+            places = (values["curvature_rows"], values["curvature_columns"])
+            curvature = sparse.csr_array((curvature, places), shape=(len(center), len(center)))
         if curvature.shape != (len(center), len(center)) or not finite:
             raise ValueError("its quadratic has another shape, or entries that are not finite")
         names = tuple(map(str, stored["coefficient"].to_numpy()))
         return cls(names=names, center=center, slope=slope, curvature=curvature)
 
-    def minus(self, slope: np.ndarray, curvature: np.ndarray) -> "Quadratic":
+    @property
+    def nothing(self) -> "Quadratic":
+        """The quadratic that is zero everywhere, of the same coefficients."""
+        curvature = 0.0 * self.curvature
+        if not isinstance(curvature, np.ndarray):
+            curvature.eliminate_zeros()
+        return replace(self, slope=np.zeros_like(self.slope), curvature=curvature)
+
+    def minus(self, slope: np.ndarray, curvature: Curvature) -> "Quadratic":
         """Take off what rows that are kept add to it about the same center."""
         return replace(self, slope=self.slope - slope, curvature=self.curvature - curvature)
 

@@ -495,7 +495,7 @@ def test_rows_that_see_many_numbers_are_refused_with_the_remedy():
 def test_too_many_coefficients_are_refused(monkeypatch):
     monkeypatch.setattr(method, "MOST_DENSE", 2)
     with pytest.raises(
-        UnsupportedModelError, match="of 3 coefficients that .* and takes 2 coefficients"
+        UnsupportedModelError, match=r"of 3 coefficients that .* and takes 2 coefficients"
     ):
         build_coreset(regression("logistic"), **SETTINGS)
 

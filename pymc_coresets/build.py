@@ -105,9 +105,9 @@ def build_coreset(  # noqa: PLR0913
         ``"giga"`` and ``"frank_wolfe"`` accept it.
     method : str or option object
         ``"auto"``: where no more than 2 000 distinct rows, a tenth of all at most, or no more than
-        `size` are left, all of them (``"exact"``); else, where neither `size` nor `rows` is given,
-        `BlockPursuit` for more than 250 free dimensions, most of which belong to levels of one
-        factor, and `ControlVariates` for 25 or more, of rows that see at most four numbers each;
+        `size` are left, all of them (``"exact"``); else, where no `size` is given, `BlockPursuit`
+        for more than 250 free dimensions, most of which belong to levels of one factor, of rows in
+        memory, and `ControlVariates` for 25 or more, of rows that see at most four numbers each;
         else `RiemannianPursuit`, which chooses weighted rows alone and is the only one to look for
         other modes.  Or ``"control_variates"``; ``"block_pursuit"``; a method with a fixed
         weighting distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``;
@@ -133,7 +133,8 @@ def build_coreset(  # noqa: PLR0913
         From `open_rows`: all rows, where the model's data containers hold a few of them only.  They
         are read as often as needed, a chunk at a time.  Rows must be independent of each other in
         the model; what is taken over all of them, such as a mean, is refused.  For ``"auto"``,
-        ``"uniform"``, ``"sensitivity"``, and the methods with a fixed weighting distribution.
+        ``"control_variates"``, ``"uniform"``, ``"sensitivity"``, and the methods with a fixed
+        weighting distribution.
     executor : concurrent.futures.Executor or dask.distributed.Client, optional
         Who reads and evaluates `rows`: by default one thread per core; or processes, or a cluster,
         which return the same coreset.  `check` and the like use it too; a copy or a pickle of the
@@ -217,7 +218,7 @@ def build_coreset(  # noqa: PLR0913
             loglik, key = _read(model, where, rng.spawn(1)[0])
         chosen, limit = _sized(chosen, loglik, size)
         samplers = Samplers(loglik, nuts_sampler)
-        by_itself = chosen.name == method and size is None and rows is None
+        by_itself = chosen.name == method and size is None
         if by_itself and isinstance(chosen, RiemannianPursuit):
             chosen, limit = _suited(chosen, limit, given, samplers, report)
         deadline = started + (math.inf if time_budget is None else time_budget)
@@ -285,7 +286,7 @@ def _suited(
 ) -> tuple[Method, int]:
     """Return the method for many dimensions, where rows alone would take longer; and its size."""
     loglik = samplers.first.loglikelihood
-    if _has_groups(samplers, report):
+    if given["rows"] is None and _has_groups(samplers, report):
         return configured(BlockPursuit(), given), loglik.n_rows
     if loglik.n_dims <= _FEW_DIMENSIONS or not has_linear_predictors(loglik):
         return pursuit, limit

@@ -38,6 +38,8 @@ from pymc_coresets import (
     build_coreset,
     open_rows,
 )
+from pymc_coresets.glm.control_variates.averaged import average
+from pymc_coresets.glm.control_variates.seen_rows import find_seen_rows
 from pymc_coresets.glm.polynomial.reach import reach_of
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
@@ -185,6 +187,22 @@ def test_polynomial_sums_and_how_far_they_reach(client, loglik):
     assert one.n_obs == other.n_obs == N
     assert_same(one.moments, other.moments)
     assert reach_of(here, 2, 3.0, theta) == reach_of(there, 2, 3.0, theta)
+
+
+def test_averaged_quadratics_and_rows_for_what_they_leave(client, loglik):
+    seen, draws = find_seen_rows(loglik), 0.1 * _rng.normal(size=(40, 5))
+    one, other = (
+        average(part.source, seen, draws.mean(axis=0), draws, n_kept=50, key=3)
+        for part in (loglik, by(client, loglik))
+    )
+    assert_same(
+        [one.slope, one.curvature, one.residual], [other.slope, other.curvature, other.residual]
+    )
+    (rows, keys), (others, their_keys) = one.sample.marked, other.sample.marked
+    assert len(rows) == 51
+    assert_same(
+        [keys, rows.positions, *rows.arrays], [their_keys, others.positions, *others.arrays]
+    )
 
 
 def test_the_executor_of_a_cluster(client, expected, loglik, passes):

@@ -1,6 +1,7 @@
 """Control variates: averaged quadratics by brute force, rows for the rest, and exact cases."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -17,7 +18,7 @@ from scipy.special import expit
 from pymc_coresets import UnsupportedModelError, build_coreset
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.control_variates import averaged, method
-from pymc_coresets.glm.control_variates.averaged import RowsInMemory, average
+from pymc_coresets.glm.control_variates.averaged import RowsInMemory, row_quadratics
 from pymc_coresets.glm.control_variates.concavity import concave, largest_share
 from pymc_coresets.glm.control_variates.interfaces import (
     Coefficients,
@@ -25,17 +26,17 @@ from pymc_coresets.glm.control_variates.interfaces import (
     written_in,
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.control_variates.residual_rows import (
-    calibrated,
-    inclusion,
-    systematic_sample,
-)
+from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, calibrated
+from pymc_coresets.glm.control_variates.seen_rows import HeldRows
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
 from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import copy_with_rows
+from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.source import Smallest
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.reductions import is_concave
 
 N, P, NOISE, PRIOR_SD = 600, 3, 1.3, 2.0
@@ -76,6 +77,24 @@ def rows_of(model, *, collapse="auto"):
 @pytest.fixture(scope="module")
 def rows():
     return {kind: rows_of(regression(kind)) for kind in Y}
+
+
+def average(rows, center, draws):
+    """Return the sums of all rows, read in blocks, and the quadratic of each."""
+    source = InMemoryRows([], rows.base_weights, rows.which)
+    found = averaged.average(source, HeldRows(rows.found), center, draws, n_kept=len(rows), key=7)
+    spread = np.zeros(len(rows))
+    spread[np.searchsorted(rows.which, found.sample.rows.positions)] = found.sample.spread
+    each = row_quadratics(rows, center, draws - center)
+    return SimpleNamespace(
+        slope=found.slope,
+        curvature=found.curvature,
+        residual=found.residual,
+        slopes=each.slopes,
+        curvatures=each.curvatures,
+        spread=spread,
+        sample=found.sample,
+    )
 
 
 def logliks(rows, draws):
@@ -245,43 +264,67 @@ def test_residuals_do_not_depend_on_the_coordinates(rows):
 SPREADS = st.lists(st.just(0.0) | st.floats(1e-9, 1e9), min_size=1, max_size=30)
 
 
-@given(spread=SPREADS, size=st.integers(1, 30))
-def test_inclusion_probabilities(spread, size):
-    spread = np.array(spread)
-    found = inclusion(spread, size)
-    assert ((found >= 0) & (found <= 1)).all()
-    assert_allclose(found.sum(), min(size, np.count_nonzero(spread)), rtol=1e-9)
-    assert (np.diff(found[np.argsort(spread)]) >= 0).all()
-    assert_array_equal(found > 0, spread > 0)
-    drawn = (found > 0) & (found < 1)
-    factors = found[drawn] / spread[drawn]
+def sample_of(spread, most, key):
+    rows = Rows(np.arange(len(spread)), np.ones(len(spread)))
+    return ResidualSample.of(rows, np.array(spread), most, key=key)
+
+
+@given(spread=SPREADS, size=st.integers(1, 30), key=st.integers(0, 2**32 - 1))
+def test_samples_are_distinct_sorted_and_of_their_size(spread, size, key):
+    sample = sample_of(spread, 30, key)
+    which, shares = sample.first(size)
+    chosen, positive = sample.rows.positions[which], np.flatnonzero(spread)
+    assert len(chosen) == min(size, len(positive))
+    assert (np.diff(chosen) > 0).all()
+    assert set(chosen) <= set(positive)
+    assert ((shares > 0) & (shares <= 1)).all()
+    drawn = shares < 1
+    factors = shares[drawn] / np.array(spread)[chosen[drawn]]
     assert_allclose(factors, factors.max(initial=0.0), rtol=1e-9)
     # Rows of probability one would have more by that factor.
-    assert (factors.max(initial=0.0) * spread[found >= 1] >= 1 - 1e-9).all() or not drawn.any()
+    most = factors.max(initial=0.0)
+    assert (most * np.array(spread)[chosen[~drawn]] >= 1 - 1e-9).all() or not drawn.any()
 
 
-@given(spread=SPREADS, size=st.integers(1, 30), seed=st.integers(0, 2**32 - 1))
-def test_a_systematic_sample_is_distinct_sorted_and_of_its_size(spread, size, seed):
-    probabilities = inclusion(np.array(spread), size)
-    chosen = systematic_sample(probabilities, rng=np.random.default_rng(seed))
-    assert len(chosen) == round(probabilities.sum())
-    assert (np.diff(chosen) > 0).all()
-    assert set(np.flatnonzero(probabilities >= 1.0)) <= set(chosen)
-    assert (probabilities[chosen] > 0).all()
+@given(spread=SPREADS, size=st.integers(1, 30), cut=st.integers(0, 30), key=st.integers(0, 99))
+def test_samples_depend_neither_on_blocks_nor_on_the_largest_size(spread, size, cut, key):
+    whole, spread = sample_of(spread, 30, key), np.array(spread)
+    rows, kept = Rows(np.arange(len(spread)), np.ones(len(spread))), Smallest(size + 1)
+    for part in (slice(0, cut), slice(cut, None)):
+        kept.add(*ResidualSample.of(rows.take(part), spread[part], size, key=key).marked)
+    parts = ResidualSample.of_marked(*kept.cut(), size)
+    found, expected = (
+        (sample.rows.positions[which], shares)
+        for sample in (parts, whole)
+        for which, shares in [sample.first(size)]
+    )
+    assert_array_equal(found[0], expected[0])
+    assert_array_equal(found[1], expected[1])
 
 
-def test_rows_are_chosen_with_their_probabilities():
-    probabilities = np.array([1.0, 0.0, 0.02, 0.5, 0.25, 0.93, 0.1, 0.4, 0.3, 0.6, 0.77])
-    n_times, rng = 4_000, np.random.default_rng(5)
-    counts, sizes = np.zeros(len(probabilities)), set()
-    for _ in range(n_times):
-        chosen = systematic_sample(probabilities, rng=rng)
-        counts[chosen] += 1
-        sizes.add(len(chosen))
-    # Binomial error of each frequency; 4.5 standard errors is 1 in 10 000 for eleven of them.
-    error = np.sqrt(probabilities * (1 - probabilities) / n_times)
-    assert (np.abs(counts / n_times - probabilities) <= 4.5 * error).all()
-    assert sizes == {4, 5}  # they sum to 4.87
+def test_sums_over_samples_have_their_mean_and_their_variance():
+    """Of sums of values whose sizes are the spreads, over many keys."""
+    spread = np.array([9.0, 0.0, 0.2, 5.0, 2.5, 0.9, 1.0, 4.0, 3.0, 6.0, 7.0, 2.0, 1.5])
+    values = spread * np.random.default_rng(1).choice([-1.0, 1.0], size=len(spread))
+    n_times, totals, predicted = 4_000, [], []
+    for key in range(n_times):
+        sample = sample_of(spread, 8, key)
+        which, shares = sample.first(5)
+        totals.append((values[sample.rows.positions[which]] / shares).sum())
+        predicted.append(sample.variance(5))
+    error = np.std(totals) / np.sqrt(n_times)
+    assert abs(np.mean(totals) - values.sum()) < 4 * error
+    # Relative errors of a variance and of its prediction: about sqrt(2 / 4 000), 2 % each.
+    assert np.mean(predicted) == pytest.approx(np.var(totals), rel=0.1)
+
+
+def test_impossible_rows_come_first():
+    sample = sample_of([1.0, np.inf, 3.0, np.inf], 3, key=5)
+    which, shares = sample.first(2)
+    assert_array_equal(sample.rows.positions[which], [1, 3])
+    assert_array_equal(shares, 1.0)
+    assert 0 < sample.variance(2) < np.inf
+    assert sample.variance(1) > 1e200
 
 
 def test_calibration_is_ridge_regression_towards_one():
@@ -470,10 +513,10 @@ def test_shrunk_weights_leave_a_concave_quadratic():
     rows = rows_of(regression("logistic", x, y))
     found = average(rows, mode, draws)
     posterior = np.eye(len(mode)) - found.curvature
-    shares = inclusion(found.spread, 40)
-    chosen = systematic_sample(shares, rng=rng)
-    some, weights, curvatures = rows.take(chosen), 1 / shares[chosen], found.curvatures[..., chosen]
-    drawn = shares[chosen] < 1.0
+    which, shares = found.sample.first(40)
+    chosen = found.sample.rows.positions[which]
+    some, weights, curvatures = rows.take(chosen), 1 / shares, found.curvatures[..., chosen]
+    drawn = shares < 1.0
 
     def share(weights):
         return largest_share(-some.gram(weights * curvatures), posterior)
@@ -532,7 +575,9 @@ def test_rows_that_see_many_numbers_are_refused_with_the_remedy():
 
 def test_too_many_coefficients_are_refused(monkeypatch):
     monkeypatch.setattr(method, "MOST_DENSE", 2)
-    with pytest.raises(UnsupportedModelError, match="3 coefficients, and takes 2 at most"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"of 3 coefficients that .* and takes 2 coefficients"
+    ):
         build_coreset(regression("logistic"), **SETTINGS)
 
 

@@ -1,26 +1,38 @@
 """The quadratic of every row, averaged over the posterior, and what it leaves of the row."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations_with_replacement
+from typing import Protocol
 
 import numpy as np
 from scipy import sparse
 
+from pymc_coresets.glm.control_variates.residual_rows import ResidualSample
 from pymc_coresets.glm.predictor.affine import Matrix
 from pymc_coresets.glm.predictor.several import Line, Predictors
 from pymc_coresets.reading.rewriting.quadratic import Curvature
-from pymc_coresets.rows.passes import in_threads
+from pymc_coresets.rows.source import RowBlocks, Smallest
+from pymc_coresets.rows.values import Rows
 
-__all__ = ["MOST_DENSE", "AveragedRows", "RowsInMemory", "average", "left_over"]
+__all__ = [
+    "MOST_DENSE",
+    "AveragedRows",
+    "RowQuadratics",
+    "RowsInMemory",
+    "SeenRows",
+    "average",
+    "row_quadratics",
+]
 
 #: Most coefficients of which all pairs are kept, where they meet in rows.
 MOST_DENSE = 3_000
 
 _NODES = {1: 7, 2: 5, 3: 5, 4: 4}  # of each number that a row sees
-_BLOCK_ENTRIES = 2**22  # of predictors at draws
+_BLOCK_ENTRIES = 2**22  # of predictors at draws or nodes
 _LEAST_WIDTH = 1e-3  # of the predictor's size: narrower, differences are rounding
-_DENSE_UP_TO, _DENSE_FROM = 1_000, 0.1  # coefficients, and share of entries that are not zero
+_DENSE_FROM = 0.1  # share of entries that are not zero
 _ALMOST_ONE = 1e-4  # correlations between what a row sees end this far from it
 
 
@@ -63,7 +75,7 @@ class RowsInMemory:
 
         Sparse where the designs are, and p is large.
         """
-        if self.is_sparse:
+        if self.found.is_sparse:
             return self._sparse_gram(weights)
         m, p = self.found.n_shared, len(self.found.names)
         lines = self.lines
@@ -80,12 +92,6 @@ class RowsInMemory:
             if i != j:
                 total[np.ix_(other.columns, one.columns)] += part.T
         return total
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether few pairs of coefficients meet in rows, of so many that this matters."""
-        large = len(self.found.names) > _DENSE_UP_TO
-        return large and all(sparse.issparse(line.design) for line in self.found.lines)
 
     def _sparse_gram(self, weights: np.ndarray) -> sparse.csr_array:
         m, n, p = self.found.n_shared, len(self), len(self.found.names)
@@ -122,90 +128,159 @@ def _weighted_product(one: Matrix, weights: np.ndarray, other: Matrix) -> np.nda
 
 
 @dataclass(frozen=True, eq=False)
-class AveragedRows:
-    """Sums over rows, and what each of them is far from its quadratic, at draws.
+class RowQuadratics:
+    """The quadratic of each row, and what it leaves of the row at draws.
 
     With ``e_n = X_n (c - center)``, of k numbers, row n is approximated by ``slopes[:, n] . e_n +
     e_n' curvatures[:, :, n] e_n / 2``, up to a constant.
 
     Parameters
     ----------
-    slope : ndarray of shape (p,)
-    curvature : ndarray or csr_array, of shape (p, p)
-        Sums over all rows, times their base weights.
     slopes : ndarray of shape (k, n_rows)
     curvatures : ndarray of shape (k, k, n_rows)
+    left : ndarray of shape (n_draws, n_rows)
+        In nats, centred.
     spread : ndarray of shape (n_rows,)
         Standard deviation over the draws of what the quadratic leaves of a row, in nats, times the
         row's base weight; infinite where its log-density is not finite nearby.
+    """
+
+    slopes: np.ndarray
+    curvatures: np.ndarray
+    left: np.ndarray
+    spread: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class AveragedRows:
+    """Sums over all rows, times their base weights, and a sample of the rows.
+
+    Parameters
+    ----------
+    slope : ndarray of shape (p,)
+    curvature : ndarray or csr_array, of shape (p, p)
     residual : ndarray of shape (n_draws,)
-        What it leaves of all rows, in nats, up to a constant.
+        What the quadratics leave of all rows, in nats, up to a constant.
+    sample : ResidualSample
+        Rows, sampled by what their quadratics leave of them.
     """
 
     slope: np.ndarray
     curvature: Curvature
-    slopes: np.ndarray
-    curvatures: np.ndarray
-    spread: np.ndarray
     residual: np.ndarray
+    sample: ResidualSample
 
 
-def average(rows: RowsInMemory, center: np.ndarray, draws: np.ndarray) -> AveragedRows:
+class SeenRows(Protocol):
+    """The predictors of any rows of some data."""
+
+    @property
+    def found(self) -> Predictors:
+        """Those of the rows that the model holds."""
+
+    def of(self, rows: Rows) -> RowsInMemory:
+        """Return the predictors of some rows."""
+
+
+def average(
+    source: RowBlocks,
+    seen: SeenRows,
+    center: np.ndarray,
+    draws: np.ndarray,
+    *,
+    n_kept: int = 0,
+    key: int = 0,
+) -> AveragedRows:
     """Approximate every row by the quadratic that is closest to it on average over draws.
 
     As a function of the k numbers that the row sees, which are normal around ``X_n center`` with
     the covariance that the draws have: the projection on Hermite polynomials of degree 2, by
     Gauss-Hermite quadrature with 7, 25, 125 or 256 nodes.  By Stein's identity its coefficients are
     the averages of the gradient and of the Hessian.  One pass: O(N p (S + p)) for a dense design,
-    memory O(N k^2 + p^2).
+    memory O(p^2) and the rows that are kept.
 
     Parameters
     ----------
-    rows : RowsInMemory
+    source : RowBlocks
+    seen : SeenRows
     center : ndarray of shape (p,)
         About which it is expanded.
     draws : ndarray of shape (n_draws, p)
         Of the coefficients.
+    n_kept : int, default 0
+        Size of the largest sample of rows that will be wanted.
+    key : int, default 0
+        Of their random numbers.
     """
-    k = rows.found.n_shared + len(rows.found.lines)
-    size = max(_BLOCK_ENTRIES // max(k * len(draws), draws.shape[1]), 256)
-    away = draws - center
-
-    def of_block(start: int) -> AveragedRows:
-        return _of_block(rows.take(slice(start, min(start + size, len(rows)))), center, away)
-
-    p, nothing = len(center), np.empty(0)
-    slope, residual = np.zeros(p), np.zeros(len(draws))
-    curvature: Curvature | None = None
-    each = list[AveragedRows]()
-    for part in in_threads(of_block, range(0, len(rows), size)):
-        slope += part.slope
-        curvature = part.curvature if curvature is None else curvature + part.curvature
-        residual += part.residual
-        each.append(replace(part, slope=nothing, curvature=nothing))
-    assert curvature is not None
-    if not isinstance(curvature, np.ndarray) and curvature.nnz > _DENSE_FROM * p**2:
-        curvature = curvature.toarray() if p <= MOST_DENSE else curvature
-    return AveragedRows(
-        slope,
-        curvature,
-        np.concatenate([part.slopes for part in each], axis=-1),
-        np.concatenate([part.curvatures for part in each], axis=-1),
-        np.concatenate([part.spread for part in each]),
-        residual,
-    )
+    k, p = seen.found.n_shared + len(seen.found.lines), len(center)
+    entries = max(k * len(draws), k * _NODES[k] ** k, p)  # of each row
+    size = max(_BLOCK_ENTRIES // entries, 256)
+    found = source.reduce(_AveragePass(seen, center, draws - center, n_kept, key, size))
+    curvature = found.curvature
+    if isinstance(curvature, np.ndarray) or curvature.nnz <= _DENSE_FROM * p**2 or p > MOST_DENSE:
+        return found
+    return replace(found, curvature=curvature.toarray())
 
 
-def left_over(
-    rows: RowsInMemory,
-    center: np.ndarray,
-    away: np.ndarray,
-    slopes: np.ndarray,
-    curvatures: np.ndarray,
-) -> np.ndarray:
-    """Evaluate what the quadratics leave of rows at draws, (n_draws, n_rows), centred, in nats."""
+@dataclass(frozen=True, eq=False)
+class _AveragePass:
+    """See `average`."""
+
+    seen: SeenRows
+    center: np.ndarray
+    away: np.ndarray
+    n_kept: int
+    key: int
+    size: int
+
+    def begin(self) -> Callable[[Rows], AveragedRows]:
+        return self._of_block
+
+    def _of_block(self, some: Rows) -> AveragedRows:
+        rows = self.seen.of(some)
+        each = row_quadratics(rows, self.center, self.away)
+        return AveragedRows(
+            slope=rows.slope(rows.base_weights * each.slopes),
+            curvature=rows.gram(rows.base_weights * each.curvatures),
+            residual=each.left @ rows.base_weights,
+            sample=ResidualSample.of(some, each.spread, self.n_kept, key=self.key),
+        )
+
+    def joined(self, parts: Iterable[AveragedRows]) -> AveragedRows:
+        total, kept = None, Smallest(self.n_kept + 1)
+        for part in parts:
+            kept.add(*part.sample.marked)
+            if total is None:
+                total = part
+                continue
+            total = replace(
+                total,
+                slope=total.slope + part.slope,
+                curvature=total.curvature + part.curvature,
+                residual=total.residual + part.residual,
+            )
+        assert total is not None  # there are rows
+        return replace(total, sample=ResidualSample.of_marked(*kept.cut(), self.n_kept))
+
+
+def row_quadratics(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> RowQuadratics:
+    """Approximate each of some rows, see `average`, for draws (n_draws, p) less the center."""
     middle, moved = _seen(rows, center, away)
-    return _left(rows, middle, moved, slopes, curvatures)
+    factor = _factors(middle, moved)
+    nodes, masses = _quadrature(len(middle))
+    at_nodes = _at(rows, middle[:, None] + np.einsum("nab,jb->ajn", factor, nodes))
+    impossible = ~np.isfinite(at_nodes).all(axis=0)
+    at_nodes[:, impossible] = 0.0
+    products = nodes[:, :, None] * nodes[:, None] - np.eye(len(middle))
+    first = np.einsum("j,ja,jn->na", masses, nodes, at_nodes)
+    second = np.einsum("j,jab,jn->nab", masses, products, at_nodes)
+    inverse = np.linalg.inv(factor)
+    slopes = np.einsum("nba,nb->an", inverse, first)
+    curvatures = np.einsum("nca,ncd,ndb->abn", inverse, second, inverse)
+    left = _left(rows, middle, moved, slopes, curvatures)
+    spread = rows.base_weights * left.std(axis=0)
+    spread[impossible] = np.inf
+    return RowQuadratics(slopes, curvatures, left, spread)
 
 
 def _left(
@@ -222,32 +297,6 @@ def _left(
             left -= curvatures[a, b] * (1.0 if b < a else 0.5) * one * moved[b]
     centred: np.ndarray = left - left.mean(axis=0)
     return centred
-
-
-def _of_block(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> AveragedRows:
-    middle, moved = _seen(rows, center, away)
-    factor = _factors(middle, moved)
-    nodes, masses = _quadrature(len(middle))
-    at_nodes = _at(rows, middle[:, None] + np.einsum("nab,jb->ajn", factor, nodes))
-    impossible = ~np.isfinite(at_nodes).all(axis=0)
-    at_nodes[:, impossible] = 0.0
-    products = nodes[:, :, None] * nodes[:, None] - np.eye(len(middle))
-    first = np.einsum("j,ja,jn->na", masses, nodes, at_nodes)
-    second = np.einsum("j,jab,jn->nab", masses, products, at_nodes)
-    inverse = np.linalg.inv(factor)
-    slopes = np.einsum("nba,nb->an", inverse, first)
-    curvatures = np.einsum("nca,ncd,ndb->abn", inverse, second, inverse)
-    left = _left(rows, middle, moved, slopes, curvatures)
-    spread = rows.base_weights * left.std(axis=0)
-    spread[impossible] = np.inf
-    return AveragedRows(
-        slope=rows.slope(rows.base_weights * slopes),
-        curvature=rows.gram(rows.base_weights * curvatures),
-        slopes=slopes,
-        curvatures=curvatures,
-        spread=spread,
-        residual=left @ rows.base_weights,
-    )
 
 
 def _seen(

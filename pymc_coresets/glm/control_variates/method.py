@@ -15,26 +15,23 @@ from pymc_coresets.exceptions import InvalidDataError, SamplingError, Unsupporte
 from pymc_coresets.glm.control_variates.averaged import (
     MOST_DENSE,
     AveragedRows,
-    RowsInMemory,
+    SeenRows,
     average,
-    left_over,
+    row_quadratics,
 )
 from pymc_coresets.glm.control_variates.concavity import concave
-from pymc_coresets.glm.control_variates.residual_rows import (
-    calibrated,
-    inclusion,
-    systematic_sample,
-)
+from pymc_coresets.glm.control_variates.residual_rows import calibrated
+from pymc_coresets.glm.control_variates.seen_rows import find_seen_rows
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
-from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import Reduction, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.keyed import rows_to_start
+from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.laplace import Guarded, descend
 from pymc_coresets.sampling.metric import Diagonal, Factor, sparse_differences
@@ -89,15 +86,16 @@ class ControlVariates:
     polynomials), not by Taylor's at the mode.  Predictors are affine in coefficients, which may be
     any functions of the free variables: prior, scales and transforms stay exact.  In every round
     the average is taken over draws of the approximation of the round before.  Rows are then drawn
-    by systematic sampling with probabilities in proportion to what the quadratic leaves of them,
-    and kept whole where that is one; ridge regression at the draws brings their weighted sum closer
-    to that of all rows.  Weights shrink in directions where rows have more curvature than the
+    by priority sampling with probabilities in proportion to what the quadratic leaves of them, and
+    kept whole where that is one; ridge regression at the draws brings their weighted sum closer to
+    that of all rows.  Weights shrink in directions where rows have more curvature than the
     posterior, so that the quadratic without the rows' part is concave, with the prior.
 
     A round costs O(N p (S + p)) for N rows of p coefficients and S draws where the design is dense,
-    and memory O(N + p^2) besides.  At most 3 000 coefficients.  Control variates are known from
-    subsampling MCMC (Quiroz et al. 2019), where a new subsample is drawn in each step; here it is
-    chosen once.
+    and memory O(p^2) and that of the rows that may be chosen.  At most 3 000 coefficients.  Rows
+    elsewhere are read once for each quadratic, and once to judge each coreset.  Control variates
+    are known from subsampling MCMC (Quiroz et al. 2019), where a new subsample is drawn in each
+    step; here it is chosen once.
 
     References
     ----------
@@ -111,7 +109,7 @@ class ControlVariates:
     """
 
     name: ClassVar[str] = "control_variates"
-    accepts: ClassVar[Collection[str]] = frozenset({"size", "tolerance", "time_budget"})
+    accepts: ClassVar[Collection[str]] = frozenset({"size", "tolerance", "time_budget", "rows"})
     draws_from: ClassVar[str] = "the coreset's posterior"
 
     tolerance: float = 0.01
@@ -131,41 +129,37 @@ class ControlVariates:
         Where the job's posterior has a quadratic itself, that is part of what is approximated.
         """
         with job.report.part("linear predictor"):
-            rows = _rows_of(job.loglikelihood)
+            seen = _seen_rows_of(job.loglikelihood)
         with job.report.part("control variates", total=2 * self.max_rounds) as show:
-            return _Run(self, job, rows, show).solution()
+            return _Run(self, job, seen, show).solution()
 
 
 def has_linear_predictors(loglik: LogLikelihood) -> bool:
     """Whether rows see the free variables through few linear predictors each."""
     try:
-        _rows_of(loglik)
+        _seen_rows_of(loglik)
     except (UnsupportedModelError, InvalidDataError):
         return False
     return True
 
 
-def _rows_of(loglik: LogLikelihood) -> RowsInMemory:
+def _seen_rows_of(loglik: LogLikelihood) -> SeenRows:
     try:
-        found = find_predictors(loglik.observations)
+        seen = find_seen_rows(loglik)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(
             "method='control_variates' needs rows that see the free variables through few linear "
             f"predictors: use method='auto'. ({error.message})"
         ) from error
-    every = loglik.all_rows
-    positions = loglik.observations.positions
-    at = every.positions
-    which = at if positions is None else np.searchsorted(positions, at)
-    rows = RowsInMemory(found, which, every.base_weights)
-    most = _MOST_COEFFICIENTS if rows.is_sparse else MOST_DENSE
-    if len(found.names) > most:
+    n_coefficients = len(seen.found.names)
+    most = _MOST_COEFFICIENTS if seen.found.is_sparse else MOST_DENSE
+    if n_coefficients > most:
         raise UnsupportedModelError(
-            f"method='control_variates' keeps a matrix of the pairs of {len(found.names):,} "
+            f"method='control_variates' keeps a matrix of the pairs of {n_coefficients:,} "
             f"coefficients that meet in a row, and takes {most:,} coefficients at most: use "
             "method='auto'."
         )
-    return rows
+    return seen
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -197,11 +191,11 @@ class _Run:
         self,
         options: ControlVariates,
         job: Reduction,
-        rows: RowsInMemory,
+        seen: SeenRows,
         show: Callable[[Progress], None],
     ) -> None:
-        self.options, self.job, self.rows, self.show = options, job, rows, show
-        self.found = rows.found
+        self.options, self.job, self.seen, self.show = options, job, seen, show
+        self.found = seen.found
         self.loglik: LogLikelihood = job.loglikelihood
         self.full = cast(CoresetSampler, job.posterior)
         self.base = self.full.quadratic
@@ -211,7 +205,7 @@ class _Run:
         self.no_rows = (job.loglikelihood.some_row, np.zeros(1))
         start = self.full.space.start
         apart = job.rng.uniform(-0.5, 0.5, len(start))  # products of zeros have no slope
-        self.seen = np.diff(self._derivatives(start + apart).indptr) > 0
+        self.is_seen = np.diff(self._derivatives(start + apart).indptr) > 0
         self.mode = start
         self.mode = self._mode_of_some()
         self.sampler: CoresetSampler | None = None
@@ -245,7 +239,9 @@ class _Run:
     def _rounds(self) -> Status:
         coefficients, size = self._settled(), _LEAST_ROWS // 2
         for _ in range(self.options.max_rounds):
-            averaged, quadratic = self._average(coefficients)
+            averaged, quadratic = self._average(coefficients, n_kept=self.job.size)
+            if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
+                refuse_impossible_rows(self.loglik, self.full.space)
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
             tried = self._try(*self._chosen(averaged, quadratic, coefficients, size))
             if self.best is None or tried.objective < self.best.objective:
@@ -324,7 +320,7 @@ class _Run:
 
     def _mode_of_some(self) -> np.ndarray:
         """Return the mode of the posterior of a sample of the rows, (n_dims,)."""
-        several = min(_BEGINNING, _BEGINNING_ENTRIES * len(self.rows) // self.found.n_entries)
+        several = min(_BEGINNING, _BEGINNING_ENTRIES // self.found.entries_a_row)
         size = max(rows_to_start(self.full.n_dims), several)
         return self._climb(self.full.posterior_of_some(size, self.job.sample_key))
 
@@ -336,11 +332,11 @@ class _Run:
         x = self.mode.copy()
 
         def negative(seen: np.ndarray) -> tuple[float, np.ndarray]:
-            x[self.seen] = seen
+            x[self.is_seen] = seen
             logp, gradient = space.logp_and_gradient(x)
-            return -logp, -gradient[self.seen]
+            return -logp, -gradient[self.is_seen]
 
-        x[self.seen] = descend(Guarded(negative), x[self.seen]).x
+        x[self.is_seen] = descend(Guarded(negative), x[self.is_seen]).x
         return x
 
     def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
@@ -351,11 +347,11 @@ class _Run:
         self.mode = self._mode_of(quadratic)
         precision = self._precision_near(self.mode, quadratic)
         points = np.tile(self.mode, (n_draws, 1))
-        of_seen = Factor.near(precision[self.seen][:, self.seen])
-        points[:, self.seen] += of_seen.draw_inverse(n_draws, rng=self.job.rng)
+        of_seen = Factor.near(precision[self.is_seen][:, self.is_seen])
+        points[:, self.is_seen] += of_seen.draw_inverse(n_draws, rng=self.job.rng)
         sampler = self._sampler_of(quadratic)
         sampler.begin_at(points, Factor.near(precision))
-        self.mode[~self.seen] = self._scales(points[:_OF_SCALES])
+        self.mode[~self.is_seen] = self._scales(points[:_OF_SCALES])
         return coefficient_draws(self.found, sampler.space.constrain(points))
 
     def _scales(self, points: np.ndarray) -> np.ndarray:
@@ -363,17 +359,21 @@ class _Run:
         prior = self.full.posterior_of(*self.no_rows)
 
         def negative(hidden: np.ndarray) -> tuple[float, np.ndarray]:
-            points[:, ~self.seen] = hidden
+            points[:, ~self.is_seen] = hidden
             found = [prior.logp_and_gradient(x) for x in points]
-            gradient = np.mean([g for _, g in found], axis=0)[~self.seen]
+            gradient = np.mean([g for _, g in found], axis=0)[~self.is_seen]
             return -float(np.mean([logp for logp, _ in found])), -gradient
 
-        start = points[0, ~self.seen]
+        start = points[0, ~self.is_seen]
         return np.asarray(descend(Guarded(negative), start).x) if len(start) else start
 
-    def _average(self, coefficients: np.ndarray) -> tuple[AveragedRows, Quadratic]:
-        center = coefficients.mean(axis=0)
-        averaged = average(self.rows, center, coefficients)
+    def _average(
+        self, coefficients: np.ndarray, *, n_kept: int = 0
+    ) -> tuple[AveragedRows, Quadratic]:
+        center, key = coefficients.mean(axis=0), random_key(self.job.rng)
+        averaged = average(
+            self.loglik.source, self.seen, center, coefficients, n_kept=n_kept, key=key
+        )
         quadratic = Quadratic(
             names=self.found.names,
             center=center,
@@ -391,42 +391,29 @@ class _Run:
         if np.var(averaged.residual) <= enough:
             return min(_LEAST_ROWS, self.job.size)
         size = _LEAST_ROWS
-        while size < self.job.size:
-            shares = inclusion(averaged.spread, size)
-            drawn = (shares > 0) & (shares < 1)
-            variance = averaged.spread[drawn] ** 2 * (1 / shares[drawn] - 1)
-            if variance.sum() <= enough:
-                break
+        while size < self.job.size and averaged.sample.variance(size) > enough:
             size = math.ceil(1.2 * size)
         return min(size, self.job.size)
 
     def _chosen(
         self, averaged: AveragedRows, quadratic: Quadratic, coefficients: np.ndarray, size: int
     ) -> tuple[Quadratic, Rows, np.ndarray]:
-        shares = inclusion(averaged.spread, size)
-        chosen = systematic_sample(shares, rng=self.job.rng)
-        rows, whole = self.rows.take(chosen), shares[chosen] >= 1.0
-        slopes, curvatures = averaged.slopes[:, chosen], averaged.curvatures[:, :, chosen]
-        center, away = quadratic.center, coefficients - quadratic.center
-        left = left_over(rows, center, away, slopes, curvatures)
-        left *= rows.base_weights / shares[chosen]
+        which, shares = averaged.sample.first(size)
+        chosen, whole = averaged.sample.rows.take(which), shares >= 1.0
+        rows = self.seen.of(chosen)
+        each = row_quadratics(rows, quadratic.center, coefficients - quadratic.center)
+        weights = rows.base_weights / shares
+        left = each.left * weights
         factors = np.ones(len(chosen))
         factors[~whole] = calibrated(
             left[:, ~whole], averaged.residual - left[:, whole].sum(axis=1)
         )
-        weights = factors * rows.base_weights / shares[chosen]
         posterior = _precision(quadratic, coefficients)
-        weights = concave(rows, weights, curvatures, posterior, away, drawn=~whole)
+        away = coefficients - quadratic.center
+        weights = concave(rows, factors * weights, each.curvatures, posterior, away, drawn=~whole)
+        slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
         kept = weights > 0
-        rows, weights = rows.take(kept), weights[kept]
-        slope, curvature = (
-            rows.slope(weights * slopes[:, kept]),
-            rows.gram(weights * curvatures[:, :, kept]),
-        )
-        return quadratic.minus(slope, curvature), self._rows(chosen[kept]), weights
-
-    def _rows(self, chosen: np.ndarray) -> Rows:
-        return self.loglik.all_rows.take(chosen)
+        return quadratic.minus(slope, curvature), chosen.take(kept), weights[kept]
 
     # -- draws -----------------------------------------------------------------------------------
 
@@ -481,7 +468,7 @@ class _Run:
         )
 
     def _note(self, log_ratios: np.ndarray, size: int) -> float:
-        self.n_evaluations += len(log_ratios) * len(self.rows)
+        self.n_evaluations += len(log_ratios) * self.loglik.n_rows
         objective = float(np.var(log_ratios)) if np.isfinite(log_ratios).all() else math.inf
         judged = judge(log_ratios) if math.isfinite(objective) else {}
         step = Progress(

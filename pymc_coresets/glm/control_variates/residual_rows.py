@@ -1,67 +1,116 @@
 """Rows for what a quadratic leaves: sampled by size, and weighted to match its sum."""
 
+from dataclasses import dataclass, replace
+from typing import Self
+
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-__all__ = ["calibrated", "inclusion", "systematic_sample"]
+from pymc_coresets.rows.keyed import numbers_of
+from pymc_coresets.rows.source import smallest
+from pymc_coresets.rows.values import Rows
 
+__all__ = ["ResidualSample", "calibrated"]
+
+_LARGEST = 1e150  # spread: its square is finite
 _RIDGE = 0.2  # of the mean eigenvalue
 _MOST = 3.0  # times the weight by the design
 
 
-def inclusion(spread: np.ndarray, size: int) -> np.ndarray:
-    """Return probabilities to be chosen, in proportion to the spreads where these are below one.
+@dataclass(frozen=True, eq=False)
+class ResidualSample:
+    """Rows, sampled without replacement and by their spreads, from which smaller samples follow.
+
+    Those with the smallest keys ``U_n / V_n``, for the spread V_n of a row and its own random
+    number U_n: which rows these are depends neither on the blocks in which rows are read nor on
+    their order.  Given the key t of the next row, row n is among them with probability ``min(1,
+    t V_n)``: priority sampling.  Rows of probability one are kept whole.
 
     Parameters
     ----------
-    spread : ndarray of shape (n_rows,)
-        Not negative, not all zero.
-    size : int
-        Their sum; all rows that have a spread, where these are no more.
+    rows : Rows
+        One more than the largest sample, where there are more.
+    spread : ndarray of shape (len(rows),)
+        V, positive.
+    keys : ndarray of shape (len(rows),)
+    most : int
+        Size of the largest sample.
 
-    Examples
-    --------
-    >>> inclusion(np.array([8.0, 1.0, 1.0, 0.0]), 2)
-    array([1. , 0.5, 0.5, 0. ])
-    """
-    if np.count_nonzero(spread) <= size:
-        return (spread > 0).astype(float)
-    if np.isinf(spread).any():
-        spread = np.where(np.isinf(spread), 2 * size * spread[np.isfinite(spread)].sum(), spread)
-    ordered = np.sort(spread)[::-1]
-    rest = np.cumsum(ordered[::-1])[::-1][:size]
-    factors = np.arange(size, 0, -1) / rest  # where the rows before have probability one
-    factor = factors[np.argmax(factors * ordered[:size] <= 1.0)]
-    found: np.ndarray = np.minimum(1.0, factor * spread)
-    return found
-
-
-def systematic_sample(probabilities: np.ndarray, *, rng: np.random.Generator) -> np.ndarray:
-    """Draw distinct rows with given inclusion probabilities, by one random number.
-
-    Rows of probability one are always among them.  Rows are put into a random order first, so that
-    neighbours are no more alike than others.
-
-    Parameters
+    References
     ----------
-    probabilities : ndarray of shape (n_rows,)
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    ndarray of int64
-        Numbers of rows, ascending.
+    Duffield, Lund, Thorup (2007). Priority sampling for estimation of arbitrary subset sums.
+    Journal of the ACM 54(6). https://doi.org/10.1145/1314690.1314696
 
     Examples
     --------
-    >>> systematic_sample(np.array([1.0, 0.0, 1.0]), rng=np.random.default_rng(1))
-    array([0, 2])
+    >>> rows = Rows(np.arange(4), np.ones(4))
+    >>> sample = ResidualSample.of(rows, np.array([8.0, 1.0, 0.0, 1.0]), 2, key=7)
+    >>> which, shares = sample.first(2)
+    >>> sample.rows.positions[which], shares.round(2)
+    (array([0, 3]), array([1. , 0.7]))
     """
-    whole = np.flatnonzero(probabilities >= 1.0)
-    others = rng.permutation(np.flatnonzero((probabilities > 0) & (probabilities < 1.0)))
-    steps = np.floor(np.cumsum(probabilities[others]) + rng.random())
-    drawn = others[np.diff(steps, prepend=0.0) > 0]
-    return np.sort(np.concatenate([whole, drawn]))
+
+    rows: Rows
+    spread: np.ndarray
+    keys: np.ndarray
+    most: int
+
+    @classmethod
+    def of(cls, rows: Rows, spread: np.ndarray, most: int, *, key: int) -> Self:
+        """Sample some rows; those of infinite spread before all others, of spread 0 never."""
+        if not most:
+            nothing = np.empty(0)
+            return cls(rows.take(slice(0, 0)), nothing, nothing, most)
+        spread = np.minimum(spread, _LARGEST)
+        with np.errstate(divide="ignore"):
+            keys = (1 - numbers_of(rows.positions, key)) / spread
+        kept, _ = smallest(keys, most + 1)
+        return cls(rows.take(kept), spread[kept], keys[kept], most)
+
+    @classmethod
+    def of_marked(cls, rows: Rows, keys: np.ndarray, most: int) -> Self:
+        """Return what is put together from `marked` rows."""
+        *arrays, spread = rows.arrays
+        return cls(replace(rows, arrays=tuple(arrays)), spread, keys, most)
+
+    @property
+    def marked(self) -> tuple[Rows, np.ndarray]:
+        """The rows, with their spreads among their data, and the keys."""
+        return replace(self.rows, arrays=(*self.rows.arrays, self.spread)), self.keys
+
+    @property
+    def has_impossible_rows(self) -> bool:
+        """Whether there are rows of infinite spread."""
+        return bool((self.spread >= _LARGEST).any())
+
+    def first(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return a sample of at most `most` rows.
+
+        Returns
+        -------
+        which : ndarray of int64
+            Numbers among `rows`, ascending.
+        shares : ndarray
+            Their inclusion probabilities.
+        """
+        which, beyond = smallest(self.keys, size)
+        return which, np.minimum(1.0, self.spread[which] * beyond)
+
+    def variance(self, size: int) -> float:
+        """Estimate, without bias, the variance of a sum over a sample of that size.
+
+        In squared nats: the sum of ``V_n^2 (1 / p_n - 1)`` over all rows, by the largest sample.
+        """
+        every, of_every = self.first(self.most)
+        which, beyond = smallest(self.keys, size)
+        if beyond == np.inf:  # nothing is left out
+            return 0.0
+        # What decides over a row are the keys of the others.
+        limits = np.full(len(self.keys), self.keys[which].max())
+        limits[which] = beyond
+        spread = self.spread[every]
+        variances = spread**2 * (1 / np.minimum(1.0, spread * limits[every]) - 1)
+        return float((variances / of_every).sum())
 
 
 def calibrated(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:

@@ -1,8 +1,8 @@
 """The log-density of a row as a function of a few predictors and of scalars that rows share."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
 import pymc as pm
@@ -16,7 +16,6 @@ from pymc_coresets.compat.pytensor_api import (
     Variable,
     clone_replace,
     graph_inputs,
-    unwrapped,
     vectorize_graph,
 )
 from pymc_coresets.exceptions import UnsupportedModelError
@@ -28,7 +27,7 @@ from pymc_coresets.glm.predictor.linear import compare, design_of, points_to_com
 from pymc_coresets.glm.predictor.model_parts import refuse_not_finite
 from pymc_coresets.glm.predictor.node import observed_rows
 from pymc_coresets.glm.predictor.row_graph import RowGraph
-from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.row_arrays import RowArray
@@ -37,6 +36,7 @@ __all__ = ["Line", "Predictors", "RowDensity", "find_predictors"]
 
 _TRIED = 60  # rows on which predictors are tried, not all of them
 _COMPARED = 200
+_DENSE_UP_TO = 1_000  # coefficients
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +86,10 @@ class RowDensity:
         Input: the number of rows.
     rows : tuple of RowArray
         The arrays that `graph` depends on besides.
+
+    Notes
+    -----
+    A pickle holds the graph, which is compiled once in each process, see `Kernel`.
     """
 
     graph: TensorVariable
@@ -93,7 +97,15 @@ class RowDensity:
     etas: tuple[TensorVariable, ...]
     n_rows: TensorVariable
     rows: tuple[RowArray, ...]
-    _functions: dict[bool, Callable[..., Sequence[np.ndarray]]] = field(default_factory=dict)
+    _kernels: list[Kernel] = field(default_factory=list)  # one, of these rows and of others
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_kernels": [self._kernel]}
+
+    def of_rows(self, arrays: Mapping[Variable, np.ndarray]) -> "RowDensity":
+        """Return the density of other rows, from arrays by their placeholders."""
+        rows = tuple(replace(r, values=arrays[r.placeholder]) for r in self.rows)
+        return replace(self, rows=rows)
 
     def __call__(
         self,
@@ -116,24 +128,35 @@ class RowDensity:
             for v, eta in zip(self.etas, etas, strict=True)
         ]
         arrays = [np.ascontiguousarray(r.take(rows)) for r in self.rows]
-        if compiled not in self._functions:
-            self._functions[compiled] = self._function(compiled=compiled)
+        function = self._kernel.program if compiled else self._plain
         with np.errstate(all="ignore"):  # outside a link's domain
-            [found] = self._functions[compiled](*values, *grids, np.asarray(n_rows), *arrays)
+            [found] = function(*values, *grids, np.asarray(n_rows), *arrays)
         return np.broadcast_to(found, (len(shared), n_rows))
 
-    def _function(self, *, compiled: bool) -> Callable[..., Sequence[np.ndarray]]:
+    @property
+    def _kernel(self) -> Kernel:
+        if not self._kernels:
+            inputs, graph = self._at_draws
+            self._kernels.append(Kernel([], inputs, [graph], {}))
+        return self._kernels[0]
+
+    @property
+    def _plain(self) -> Callable[..., Sequence[np.ndarray]]:
+        inputs, graph = self._at_draws
+        function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
+            inputs, [graph], mode=PLAIN_MODE, on_unused_input="ignore"
+        )
+        return function
+
+    @property
+    def _at_draws(self) -> tuple[list[Variable], Variable]:
+        """The inputs and the graph for any number of draws."""
         several: dict[Variable, Variable] = {
             v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape))
             for v in (*self.shared, *self.etas)
         }
         graph = vectorize_graph(self.graph, several)
-        inputs = [*several.values(), self.n_rows, *(r.placeholder for r in self.rows)]
-        mode = loop_mode() if compiled else PLAIN_MODE
-        function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
-            inputs, [graph], mode=mode, on_unused_input="ignore", trust_input=compiled
-        )
-        return unwrapped(function) if compiled else function
+        return [*several.values(), self.n_rows, *(r.placeholder for r in self.rows)], graph
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -152,6 +175,8 @@ class Predictors:
         Number m of coefficients that all rows see as they are.
     lines : tuple of Line
         The predictors.
+    nodes : tuple of Variable
+        The same, in the graph of ``observations.loglik``.
     density : RowDensity
     """
 
@@ -160,13 +185,30 @@ class Predictors:
     coefficients: TensorVariable
     n_shared: int
     lines: tuple[Line, ...]
+    nodes: tuple[Variable, ...]
     density: RowDensity
 
     @property
-    def n_entries(self) -> int:
-        """Number of entries of the designs: those that are not zero, of sparse ones."""
+    def entries_a_row(self) -> int:
+        """How many entries of the designs belong to a row: those that are not zero, of sparse ones.
+
+        One at least.
+        """
         designs = [line.design for line in self.lines]
-        return sum(d.size if isinstance(d, np.ndarray) else d.nnz for d in designs)
+        total = sum(d.size if isinstance(d, np.ndarray) else d.nnz for d in designs)
+        return max(total // self.observations.n_obs, 1)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether few pairs of coefficients meet in rows, of so many that this matters."""
+        large = len(self.names) > _DENSE_UP_TO
+        return large and all(sparse.issparse(line.design) for line in self.lines)
+
+    def refuse_not_finite(self, place: Callable[[int], str]) -> None:
+        """Raise `InvalidDataError` if a predictor is not finite in some row, with its place."""
+        for line in self.lines:
+            names = tuple(self.names[k] for k in line.columns)
+            refuse_not_finite(line.design, line.offset, names, place)
 
 
 def find_predictors(observations: Observations) -> Predictors:
@@ -218,11 +260,10 @@ def find_predictors(observations: Observations) -> Predictors:
         coefficients=pt.concatenate(parts) if len(parts) > 1 else parts[0],
         n_shared=m,
         lines=tuple(Line(line.columns + m, line.design, line.offset) for line in lines),
+        nodes=cut.predictors,
         density=_density(cut.predictors, coordinates, observations),
     )
-    for line in found.lines:
-        named = tuple(found.names[k] for k in line.columns)
-        refuse_not_finite(line.design, line.offset, named, observations.place)
+    found.refuse_not_finite(observations.place)
     rows = spread_rows(observations.n_obs, _COMPARED)
     at, expected = points_to_compare(observations, found.coefficients, rows)
     etas = [line.of(rows).at(at) + line.offset[rows] for line in found.lines]

@@ -3,33 +3,22 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from pymc_coresets.compat.pytensor_api import TensorVariable, Variable
-from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.glm.golden import evenly_spread
-from pymc_coresets.glm.predictor.affine import Matrix, joined
-from pymc_coresets.glm.predictor.affine_rules import affine_map
-from pymc_coresets.glm.predictor.linear import (
-    LinearPredictor,
-    design_of,
-    find_linear_predictor,
-    row_graph_of,
-)
+from pymc_coresets.compat.pytensor_api import TensorVariable
+from pymc_coresets.glm.predictor.linear import LinearPredictor, find_linear_predictor
 from pymc_coresets.glm.predictor.model_parts import (
     BlockWork,
     PredictorBlock,
     coefficient_draws,
     refuse_not_finite,
 )
-from pymc_coresets.glm.predictor.row_graph import RowGraph
+from pymc_coresets.glm.predictor.row_designs import RowDesigns, compare_elsewhere, placed
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.chunks import Chunk
 from pymc_coresets.rows.source import RowBlocks
 from pymc_coresets.rows.streamed import AbsentRows, StreamedRows
@@ -44,9 +33,6 @@ type PredictorRows = LinearPredictor | StreamedPredictor
 _BLOCK_ENTRIES = 2**22  # of the design matrix: 32 MB
 _BLOCK_ROWS = (64, 2**17)  # at least and at most
 _ELSEWHERE = AbsentRows(0, 0.0, "These rows are read by tasks.")
-_ONE_AT_A_TIME = Lock()
-_JITTERS = (0.0, 0.3)  # on the unconstrained scale
-_N_COMPARED = 100  # of the first and of the last rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +80,7 @@ class StreamedPredictor:
         """
         held = find_linear_predictor(loglikelihood.observations)
         found = cls(loglikelihood, replace(held, backend=loglikelihood.backend))
-        found._verify()
+        compare_elsewhere(loglikelihood, found._loglik)
         return found
 
     def __getstate__(self) -> dict[str, Any]:
@@ -141,7 +127,7 @@ class StreamedPredictor:
         source = self.loglikelihood.source
         assert isinstance(source, StreamedRows)  # from `likelihood_of_rows`
         lean = replace(self, loglikelihood=self.loglikelihood.reading(_ELSEWHERE))
-        vars(lean)["_graph"] = self._graph  # compiled
+        vars(lean)["_designs"] = self._designs  # compiled once, for threads
         for n_rows, part in source.of_tasks(partial(_worked, lean, work)):
             yield part
             if show is not None:
@@ -163,20 +149,11 @@ class StreamedPredictor:
     def block_of(self, rows: Rows, source: RowBlocks | None = None) -> PredictorBlock:
         """Compute the predictor of some rows from their data; `source` knows where they lie."""
         where = self.loglikelihood.source if source is None else source
-        arrays: dict[Variable, np.ndarray] = {
-            row.placeholder: np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
-            for row, array in zip(self.observations.rows, rows.arrays, strict=True)
-        }
-        graph, nodes, compute = self._graph
-        values: dict[Variable, np.ndarray] = {self.observations.n_rows: np.asarray(len(rows))}
-        values.update(arrays)
-        with _ONE_AT_A_TIME:  # what is compiled keeps its results until the next call
-            computed = compute(len(rows), *arrays.values())
-        values.update(zip(graph.computed, computed, strict=True))
-        columns, offset = design_of(self.held.node, graph.of_rows(values), len(rows))
+        [(design, offset)] = self._designs.of(rows)
+        arrays = placed(rows, self.observations)
         found = replace(
             self.held,
-            design=self._like_held(joined([columns[node] for node in nodes])),
+            design=design,
             offset=offset,
             link=self.held.link.of_rows([arrays[r.placeholder] for r in self.held.link.rows]),
             place=lambda n: where.place(int(rows.positions[n])),
@@ -190,43 +167,13 @@ class StreamedPredictor:
         )
 
     @cached_property
-    def _graph(self) -> tuple[RowGraph, list[Variable], Callable[..., list[np.ndarray]]]:
-        """The graph of the rows that the model holds, its coefficients, and what it computes."""
-        graph = row_graph_of(self.observations)
-        nodes = list(affine_map(self.held.node, graph).blocks)
-        graph.computed = list(dict.fromkeys(graph.computed))
-        placeholders = [row.placeholder for row in self.observations.rows]
-        compute = numpy_function([self.observations.n_rows, *placeholders], graph.computed)
-        return graph, nodes, compute
+    def _designs(self) -> RowDesigns:
+        return RowDesigns(self.observations, (self.held.node,), (self.held.design,))
 
-    def _like_held(self, design: Matrix) -> Matrix:
-        """Keep all blocks dense, or all sparse: as many entries are 0 in one as in another."""
-        if isinstance(self.held.design, np.ndarray):
-            return design if isinstance(design, np.ndarray) else design.toarray()
-        return type(self.held.design)(design)
-
-    # -- comparison ----------------------------------------------------------------------------
-
-    def _verify(self) -> None:
-        """Compare the log-density by the predictor with the model's own, at rows of either end."""
-        n = self.n_obs
-        some = np.union1d(np.arange(n)[:_N_COMPARED], np.arange(max(0, n - _N_COMPARED), n))
-        rows = self.loglikelihood.source.at(some)
-        space = Unconstrained(self.observations.model)
-        jitter = (2.0 * evenly_spread(space.n_dims) - 1.0) * np.array(_JITTERS)[:, None]
-        draws = space.constrain(space.start + jitter)
+    def _loglik(self, rows: Rows, draws: Draws) -> np.ndarray:
         found = self.block_of(rows).found
         eta = found.predictor(coefficient_draws(found, draws))
-        values = found.link.evaluate(eta.T, slice(None), len(rows), compiled=False).T
-        expected = self.loglikelihood.matrix(draws, rows, finite=False)
-        wrong = np.isfinite(expected) & ~np.isclose(values, expected, rtol=1e-6, atol=1e-8)
-        if wrong.any():
-            i, s = np.argwhere(wrong)[0]
-            raise UnsupportedModelError(
-                f"The log-likelihood of {found.place(int(i))} is {values[i, s]} by the linear "
-                f"predictor, but {expected[i, s]} by the model: its structure is not understood. "
-                "Please report the model, and use a method for general models."
-            )
+        return found.link.evaluate(eta.T, slice(None), len(rows), compiled=False).T
 
 
 def _worked[T](

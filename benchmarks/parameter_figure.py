@@ -20,7 +20,7 @@ from benchmarks.curves import markdown
 from benchmarks.many_parameters import dense_columns
 from pymc_coresets import ControlVariates, CoresetWarning, RiemannianPursuit, build_coreset
 
-__all__ = ["draw", "measured", "table_of"]
+__all__ = ["draw", "measured", "table_of_points"]
 
 HEADER = ("D", "rows at most", "quadratic", "rows", "J, nats", "J by PyMC", "CPU s")
 N_ROWS, COLUMNS = 100_000, (50, 100, 200, 400, 1_000)
@@ -29,8 +29,8 @@ SIZES = (30, 100, 300, 1_000, 3_000, 10_000)
 ALONE = {50: (30, 100, 300, 1_000, 3_000), 100: (100, 300, 1_000), 200: (300, 1_000)}
 _TINY = 1e-9  # nats: a tolerance that no build meets, so that each takes all rows that it may
 _OPINION_AT = 1_000  # rows: there PyMC's own densities are asked, too
-_BLUES = ("#8cb8e0", "#5f9bd1", "#3a7dbb", "#1f5f9e", "#0b3c6f")
-_ORANGE, _INK, _FAINT = "#c2521f", "#24292f", "#9aa5b1"
+_BLUES = ("#7fb0dc", "#5795cd", "#3a7dbb", "#1f5f9e", "#0b3c6f")
+_ORANGE, _FAINT = "#c2521f", "#7b8794"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ def measured() -> Iterator[Point]:
                 yield point(model, columns, size, quadratic=False)
 
 
-def table_of(points: Iterable[Point]) -> str:
+def table_of_points(points: Iterable[Point]) -> str:
     """Return a table with one line for each coreset."""
     return markdown(HEADER, ([
         f"{p.columns:,}",
@@ -103,6 +103,7 @@ def draw(points: list[Point], path: Path) -> None:
     axis.annotate("default tolerance", (0.005, 0.01), xycoords=("axes fraction", "data"),
                   xytext=(0, 3), textcoords="offset points", color=_FAINT, fontsize=9)  # fmt: skip
     axis.set(xscale="log", yscale="log", xlabel="weighted rows", ylabel="J, nats")
+    axis.xaxis.set_major_formatter(lambda rows, _: f"{rows:,.0f}")
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25, lw=0.6)
     figure.savefig(path, dpi=200)

@@ -21,7 +21,7 @@ import pymc as pm
 from rich.console import Console
 
 from benchmarks.curves import markdown
-from benchmarks.parameter_figure import draw, measured
+from benchmarks.parameter_figure import draw, measured, table_of_points
 from benchmarks.parameter_models import MODELS
 from benchmarks.reliability import options_parser
 from pymc_coresets import CoresetError, CoresetWarning, build_coreset
@@ -78,7 +78,7 @@ def built(model: pm.Model, seed: int) -> Built:
     except CoresetError:
         return Built(build=time.process_time() - started)
     done = time.process_time()
-    idata = coreset.sample(draws=250, chains=2, cores=1, random_seed=seed, progressbar=False)
+    idata = coreset.sample(draws=500, chains=2, cores=1, random_seed=seed, progressbar=False)
     return Built(
         size=coreset.size,
         build=done - started,
@@ -168,8 +168,11 @@ def main() -> None:
     if options.figure is None:
         tabulate(options)
         return
-    points = measured()
+    points = list(measured())
+    print(table_of_points(points))
     draw(points, options.figure)
+    if options.markdown:
+        options.markdown.write_text(table_of_points(points) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,121 @@
+"""J against the number of rows, with and without the quadratic: a table and a figure.
+
+Logistic regressions of 10^5 rows and correlated columns.  With the quadratic: two averages of it,
+and then rows once.  Rows alone: rounds of pursuit, where D and the number of rows are small enough
+for them to end within minutes.  J is the symmetrised KL divergence at draws that chose nothing.
+"""
+
+import time
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks.curves import markdown
+from benchmarks.many_parameters import dense_columns
+from pymc_coresets import ControlVariates, CoresetWarning, RiemannianPursuit, build_coreset
+
+__all__ = ["draw", "measured", "table_of_points"]
+
+HEADER = ("D", "rows at most", "quadratic", "rows", "J, nats", "J by PyMC", "CPU s")
+N_ROWS, COLUMNS = 100_000, (50, 100, 200, 400, 1_000)
+SIZES = (30, 100, 300, 1_000, 3_000, 10_000)
+#: Rows alone: D, and the sizes of which a build ends within minutes.
+ALONE = {50: (30, 100, 300, 1_000, 3_000), 100: (100, 300, 1_000), 200: (300, 1_000)}
+_TINY = 1e-9  # nats: a tolerance that no build meets, so that each takes all rows that it may
+_OPINION_AT = 1_000  # rows: there PyMC's own densities are asked, too
+_BLUES = ("#7fb0dc", "#5795cd", "#3a7dbb", "#1f5f9e", "#0b3c6f")
+_ORANGE, _FAINT = "#c2521f", "#7b8794"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One coreset, with or without the quadratic."""
+
+    columns: int
+    asked: int
+    quadratic: bool
+    rows: int
+    divergence: float
+    by_pymc: float
+    seconds: float
+
+
+def point(model: pm.Model, columns: int, size: int, *, quadratic: bool) -> Point:
+    """Build a coreset of so many rows, and measure it."""
+    method = ControlVariates(tolerance=_TINY, max_rounds=1) if quadratic else RiemannianPursuit()
+    started = time.process_time()
+    coreset = build_coreset(model, method=method, size=size, random_seed=1, progressbar=False)
+    seconds, by_pymc = time.process_time() - started, np.nan
+    if size == _OPINION_AT:
+        idata = coreset.sample(draws=250, chains=2, cores=1, random_seed=1, progressbar=False)
+        by_pymc = coreset.verify(idata, draws=100).by_pymc
+    return Point(
+        columns=columns,
+        asked=size,
+        quadratic=quadratic,
+        rows=coreset.size,
+        divergence=coreset.objective,
+        by_pymc=by_pymc,
+        seconds=seconds,
+    )
+
+
+def measured() -> Iterator[Point]:
+    """Measure one coreset after the other."""
+    for columns in COLUMNS:
+        with pm.Model() as model:
+            dense_columns(np.random.default_rng(1), N_ROWS, columns)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CoresetWarning)  # the figure says it
+            for size in SIZES:
+                yield point(model, columns, size, quadratic=True)
+            for size in ALONE.get(columns, ()):
+                yield point(model, columns, size, quadratic=False)
+
+
+def table_of_points(points: Iterable[Point]) -> str:
+    """Return a table with one line for each coreset."""
+    return markdown(HEADER, ([
+        f"{p.columns:,}",
+        f"{p.asked:,}",
+        "yes" if p.quadratic else "no",
+        f"{p.rows:,}",
+        f"{p.divergence:.2g}",
+        "" if np.isnan(p.by_pymc) else f"{p.by_pymc:.2g}",
+        f"{p.seconds:.0f}",
+    ] for p in points))  # fmt: skip
+
+
+def draw(points: list[Point], path: Path) -> None:
+    """Draw J against rows, with one line for each D."""
+    figure = Figure(figsize=(7.93, 4.7), layout="constrained")
+    axis = figure.subplots()
+    for columns, blue in zip(COLUMNS, _BLUES, strict=True):
+        _curve(axis, [p for p in points if p.columns == columns and p.quadratic], blue)
+        _curve(axis, [p for p in points if p.columns == columns and not p.quadratic], _ORANGE)
+    axis.axhline(0.01, color=_FAINT, lw=1, ls=":", zorder=0)
+    axis.annotate("default tolerance", (0.005, 0.01), xycoords=("axes fraction", "data"), va="top",
+                  xytext=(0, -3), textcoords="offset points", color=_FAINT, fontsize=9)  # fmt: skip
+    axis.set(xscale="log", yscale="log", xlabel="weighted rows", ylabel="J, nats")
+    axis.xaxis.set_major_formatter(lambda rows, _: f"{rows:,.0f}")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25, lw=0.6)
+    figure.savefig(path, dpi=200)
+
+
+def _curve(axis: Axes, own: list[Point], colour: str) -> None:
+    if not own:
+        return
+    rows, divergences = [p.rows for p in own], [p.divergence for p in own]
+    axis.plot(rows, divergences, color=colour, marker="o", ms=4, lw=1.8)
+    words, end, offset = f"D = {own[0].columns:,}", -1, (7, 0)
+    if not own[0].quadratic:  # where the lines of the others end
+        words, end, offset = words + ", rows alone", 0, (7, 3)
+    axis.annotate(words, (rows[end], divergences[end]), xytext=offset, va="center", fontsize=9,
+                  textcoords="offset points", color=colour, annotation_clip=False)  # fmt: skip

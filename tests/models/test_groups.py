@@ -76,7 +76,7 @@ def test_the_density_in_parts_is_that_of_the_model(sampler):
     same = np.empty_like(x)
     for name, own in here.columns.items():
         same[:, there.columns[name]] = x[:, own]
-    sampler._given(rows, weights)
+    sampler.posterior_of(rows, weights)
     expected = np.array([there.logp_and_gradient(point)[0] for point in same])
     total = alone + by_group.sum(axis=1)
     np.testing.assert_allclose(total - total[0], expected - expected[0], rtol=1e-10)

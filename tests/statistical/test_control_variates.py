@@ -244,7 +244,7 @@ def with_a_heavy_row(coreset, model, weight):
 def test_a_sum_that_is_convex_somewhere_is_reduced(months, whole):
     draws, _ = whole
     [first, second], model = months, monthly(FIRST)
-    heavy = with_a_heavy_row(first, model, 2_000.0)
+    heavy = with_a_heavy_row(first, model, 1_000.0)
     convex = np.linalg.eigvalsh(heavy.quadratic.plus(second.quadratic).curvature)[-1]
     found = merge(heavy, second, random_seed=1)
     assert found.size < first.size + second.size

@@ -83,8 +83,8 @@ def test_blocks_of_rows_add_up_to_the_density_of_all(sampler, monkeypatch):
 
 def test_gradients_of_all_rows_are_counted(sampler, monkeypatch):
     before, counted = sampler.n_gradients, []
-    given = sampler._given
-    monkeypatch.setattr(sampler, "_given", lambda *a: counted.append(len(a[0])) or given(*a))
+    given = sampler.posterior_of
+    monkeypatch.setattr(sampler, "posterior_of", lambda *a: counted.append(len(a[0])) or given(*a))
     assert sampler.proposal(100, start_size=50, rng=np.random.default_rng(1)) is not None
     taken = sampler.n_gradients - before
     assert counted.count(sampler.n_rows) == taken - 2 * sampler.n_dims + 1  # curvature: one reading

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import LinAlgError
 
 from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
@@ -44,7 +45,8 @@ __all__ = ["ControlVariates", "has_linear_predictors"]
 _log = logging.getLogger(__name__)
 
 _MOST_COEFFICIENTS = 20_000
-_LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 10
+_LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 20
+_LEAST_SHARE = 1e-6  # of the posterior's precision
 # Of the sample from whose mode it begins: levels of which this has few rows end far off.
 _BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
 _HALVINGS = 10
@@ -120,7 +122,7 @@ class ControlVariates:
         whole_number("max_rounds", self.max_rounds, least=1)
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
-        """Ten rows for each dimension, but 1 000 at least: as many are taken as are needed."""
+        """Twenty rows for each dimension, but 1 000 at least: as many are taken as are needed."""
         return min(n_rows, max(_LEAST_SIZE, _ROWS_PER_DIM * n_dims))
 
     def run(self, job: Reduction) -> Solution:
@@ -175,13 +177,32 @@ class _Approximation:
 
 
 def _precision(quadratic: Quadratic, coefficients: np.ndarray) -> Curvature:
-    """Return that of the posterior: the prior adds, at least, what the diagonal lacks."""
+    """Return that of all rows, with as little of the posterior's as makes it definite.
+
+    What the prior adds here it need not add far out: that of effects is flat where their scale is
+    large.
+    """
     precision = 1 / np.maximum(coefficients.var(axis=0), np.finfo(float).tiny)
-    lacking = np.maximum(precision + quadratic.curvature.diagonal(), 0.0)
-    of_prior = sparse.diags_array(lacking + 1e-9 * precision)
-    if isinstance(quadratic.curvature, np.ndarray):
-        return of_prior.toarray() - quadratic.curvature
-    return sparse.csr_array(of_prior - quadratic.curvature)
+    of_rows, share = -quadratic.curvature, _LEAST_SHARE
+    while True:
+        total: Curvature = of_rows + share * sparse.diags_array(precision)
+        total = total if isinstance(total, np.ndarray) else sparse.csr_array(total)
+        try:
+            Factor(total)
+        except LinAlgError:
+            if share >= 1.0:
+                return total
+            share *= 10
+        else:
+            return total
+
+
+def _reliability(signal: float, noise: float) -> float:
+    """Return what to multiply an estimate of a sum by, so that its error is the least.
+
+    That of what a quadratic leaves: with few rows, its noise may be more than all of it.
+    """
+    return signal / (signal + noise) if noise > 0 else 1.0
 
 
 class _Run:
@@ -206,9 +227,11 @@ class _Run:
         start = self.full.space.start
         apart = job.rng.uniform(-0.5, 0.5, len(start))  # products of zeros have no slope
         self.is_seen = np.diff(self._derivatives(start + apart).indptr) > 0
-        self.mode = start
-        self.mode = self._mode_of_some()
         self.sampler: CoresetSampler | None = None
+        self.mode = start
+        if self.base is not None:  # which may be convex far from its center
+            self.mode = self._mode_of(self.base.rounded)
+        self.mode = self._mode_of_some()
         self.best: _Approximation | None = None
 
     def solution(self) -> Solution:
@@ -289,7 +312,10 @@ class _Run:
         Newton's steps from that for some rows, halved while they lead downhill: levels of which
         those have few rows end far off, and quadratics there lead further away.
         """
-        height, quadratic = self._height(self.mode), self._at(self.mode)
+        quadratic = self._at(self.mode)
+        if self.base is not None:
+            return quadratic
+        height = self._height(self.mode)
         for _ in range(self.options.max_rounds):
             step, gained = self._mode_of(quadratic) - self.mode, -math.inf
             for halvings in range(_HALVINGS):
@@ -387,11 +413,12 @@ class _Run:
 
     def _wanted(self, averaged: AveragedRows) -> int:
         """Return how many rows are predicted to bring the divergence within the tolerance."""
-        enough = _MARGIN * self.options.tolerance
-        if np.var(averaged.residual) <= enough:
-            return min(_LEAST_ROWS, self.job.size)
+        enough, without = _MARGIN * self.options.tolerance, float(np.var(averaged.residual))
         size = _LEAST_ROWS
-        while size < self.job.size and averaged.sample.variance(size) > enough:
+        while size < self.job.size:
+            variance = averaged.sample.variance(size)
+            if variance * _reliability(without, variance) <= enough:
+                break
             size = math.ceil(1.2 * size)
         return min(size, self.job.size)
 
@@ -403,11 +430,11 @@ class _Run:
         rows = self.seen.of(chosen)
         each = row_quadratics(rows, quadratic.center, coefficients - quadratic.center)
         weights = rows.base_weights / shares
-        left = each.left * weights
+        goal = averaged.residual - (each.left * weights)[:, whole].sum(axis=1)
+        reliability = _reliability(float(np.var(goal)), averaged.sample.variance(size))
+        weights[~whole] *= reliability
         factors = np.ones(len(chosen))
-        factors[~whole] = calibrated(
-            left[:, ~whole], averaged.residual - left[:, whole].sum(axis=1)
-        )
+        factors[~whole] = calibrated((each.left * weights)[:, ~whole], goal)
         posterior = _precision(quadratic, coefficients)
         away = coefficients - quadratic.center
         weights = concave(rows, factors * weights, each.curvatures, posterior, away, drawn=~whole)

@@ -237,7 +237,7 @@ def find_predictors(observations: Observations) -> Predictors:
     >>> found = find_predictors(find_observations(model))
     >>> found.names
     ('noise_log__', 'b[0]', 'b[1]')
-    >>> found.lines[0].design.toarray()
+    >>> found.lines[0].design
     array([[1., 0.],
            [1., 1.],
            [1., 2.]])

@@ -134,6 +134,14 @@ class Quadratic:
             curvature.eliminate_zeros()
         return replace(self, slope=np.zeros_like(self.slope), curvature=curvature)
 
+    @property
+    def rounded(self) -> "Quadratic":
+        """A quadratic with its maximum at the same center, and no correlations."""
+        diagonal = sparse.diags_array(-np.abs(self.curvature.diagonal()))
+        is_dense = isinstance(self.curvature, np.ndarray)
+        curvature = diagonal.toarray() if is_dense else sparse.csr_array(diagonal)
+        return replace(self, slope=np.zeros_like(self.slope), curvature=curvature)
+
     def about(self, center: np.ndarray) -> "Quadratic":
         """Return the same function, up to a constant, written about another center.
 

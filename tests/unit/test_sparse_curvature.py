@@ -1,0 +1,187 @@
+"""Sparse quadratics of many coefficients: products, roots, derivatives, shrinking, and NUTS."""
+
+import pickle
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.linalg import LinAlgError
+
+from pymc_coresets import build_coreset
+from pymc_coresets.glm.control_variates import averaged, method
+from pymc_coresets.glm.control_variates.averaged import RowsInMemory
+from pymc_coresets.glm.control_variates.concavity import concave, largest_share
+from pymc_coresets.glm.predictor import several
+from pymc_coresets.glm.predictor.several import find_predictors
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.rewriting.sparse_product import symmetric_product
+from pymc_coresets.sampling import sampler
+from pymc_coresets.sampling.metric import Factor, PrecisionPotential, sparse_differences
+
+N, FIRST, SECOND = 3_000, 40, 30
+
+
+def definite(seed, n=60):
+    """Return a sparse matrix whose factor needs another order of its rows."""
+    rng = np.random.default_rng(seed)
+    root = sparse.random_array((n, n), density=0.05, rng=rng) + sparse.eye_array(n)
+    return sparse.csr_array(root @ root.T + 0.1 * sparse.eye_array(n))
+
+
+def crossed(rng, n=N):
+    """Levels of two factors with free scales, and a free noise."""
+    codes = [rng.choice(k, n, p=rng.dirichlet(np.ones(k))) for k in (FIRST, SECOND)]
+    effects = [rng.normal(0, sd, k) for sd, k in ((0.8, FIRST), (0.5, SECOND))]
+    y = sum(e[c] for e, c in zip(effects, codes, strict=True)) + rng.normal(size=n)
+    with pm.Model() as model:
+        eta = pm.Normal("mean", 0, 2)
+        for name, code, k in zip("ab", codes, (FIRST, SECOND), strict=True):
+            eta = eta + pm.Normal(name, 0, pm.HalfNormal(f"{name}_scale", 1), shape=k)[code]
+        pm.Normal("y", eta, pm.HalfNormal("noise", 2), observed=y)
+    return model
+
+
+@pytest.fixture
+def sparsely(monkeypatch):
+    """Treat a few dozens of coefficients as if they were thousands."""
+    monkeypatch.setattr(several, "_DENSE_UP_TO", 10)
+    monkeypatch.setattr(averaged, "_DENSE_FROM", 1.0)
+    monkeypatch.setattr(method, "MOST_BY_LAPLACE", 10)
+    monkeypatch.setattr(sampler, "MOST_BY_LAPLACE", 10)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_factor_is_a_root(seed):
+    matrix = definite(seed)
+    rng = np.random.default_rng(seed)
+    for given in (matrix, matrix.toarray()):
+        factor = pickle.loads(pickle.dumps(Factor(given)))
+        root = np.column_stack([factor.root_times(z) for z in np.eye(60)])
+        assert_allclose(root @ root.T, matrix.toarray(), atol=1e-10)
+        assert_allclose(matrix @ factor.solve(np.eye(60)), np.eye(60), atol=1e-9)
+    draws = factor.draw_inverse(4_000, rng=rng)  # of which a variance is known to 2 %
+    expected = np.linalg.inv(matrix.toarray()).diagonal()
+    assert_allclose(draws.var(axis=0), expected, rtol=0.12)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("matrix", [[[1.0, 3.0], [3.0, 1.0]], [[1.0, 1.0], [1.0, 1.0]]])
+def test_what_is_not_definite_is_refused_or_mended(kind, matrix):
+    given = kind(np.array(matrix))
+    with pytest.raises(LinAlgError):
+        Factor(given)
+    mended = Factor.near(given).matrix
+    assert np.linalg.eigvalsh(mended @ np.eye(2))[0] > 0
+    assert_allclose((mended @ np.eye(2))[0, 1], matrix[0][1])
+
+
+@pytest.mark.parametrize("mode", [None, "FAST_COMPILE", "JAX"])
+def test_the_product_and_its_derivatives(mode):
+    if mode == "JAX":
+        pytest.importorskip("jax")
+    matrix, x = definite(1, 8), pt.dvector("x")
+    entries = matrix.tocoo()
+    rows, columns = (place.astype(np.int32) for place in entries.coords)
+    product = symmetric_product(*map(pt.as_tensor, (entries.data, rows, columns)), x)
+    value = x @ product / 2
+    function = pytensor.function([x], [product, pt.grad(value, x), pt.hessian(value, x)], mode=mode)
+    at = np.arange(8.0)
+    for found, expected in zip(
+        function(at), (matrix @ at, matrix @ at, matrix.toarray()), strict=True
+    ):
+        assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_sparse_quadratic_is_the_dense_one(tmp_path):
+    rng, matrix, c = np.random.default_rng(2), definite(2, 12), pt.dvector("c")
+    numbers = {"names": tuple("abcdefghijkl"), "center": rng.normal(size=12), "interface": c}
+    dense = Quadratic(slope=rng.normal(size=12), curvature=-matrix.toarray(), **numbers)
+    sparse_one = Quadratic(slope=dense.slope, curvature=-matrix, **numbers)
+    at = rng.normal(size=(5, 12))
+    assert_allclose(sparse_one.at(at), dense.at(at))
+    compiled = [pytensor.function([c], q.potential()) for q in (sparse_one, dense)]
+    assert_allclose(compiled[0](at[0]), compiled[1](at[0]))
+    sparse_one.stored.to_netcdf(tmp_path / "q.nc", engine="h5netcdf")
+    again = Quadratic.restored(sparse_one.stored)
+    assert sparse.issparse(again.curvature)
+    assert_array_equal(again.curvature.toarray(), -matrix.toarray())
+    for one in (sparse_one, dense):
+        assert not one.nothing.at(at).any()
+        assert_allclose(one.rounded.at(one.center[None]), 0.0)
+        assert (one.rounded.at(at) < 0).all()
+
+
+def test_sums_and_shrinking_are_those_of_dense_matrices(monkeypatch):
+    found = find_predictors(find_observations(crossed(np.random.default_rng(3))))
+    rows, rng = RowsInMemory(found, np.arange(N), np.ones(N)), np.random.default_rng(4)
+    curvatures = -np.moveaxis(np.array([np.eye(2)] * N), 0, -1)
+    dense = rows.gram(curvatures)
+    monkeypatch.setattr(several, "_DENSE_UP_TO", 10)
+    thin = rows.gram(curvatures)
+    assert isinstance(dense, np.ndarray)
+    assert sparse.issparse(thin)
+    assert_allclose(thin.toarray(), dense, atol=1e-12)
+    posterior = sparse.csr_array(sparse.eye_array(len(dense)) - thin)
+    some, drawn = rows.take(np.arange(0, N, 100)), np.ones(N // 100, dtype=bool)
+    weights, own = np.full(N // 100, 100.0), curvatures[..., ::100]
+    covariance = np.linalg.inv(posterior.toarray())
+    away = rng.multivariate_normal(np.zeros(len(dense)), covariance, size=400)
+    shrunk = [
+        concave(some, weights, own, p, away, drawn=drawn) for p in (posterior, posterior.toarray())
+    ]
+    for found_weights in shrunk:
+        of_rows = -some.gram(found_weights * own).toarray()
+        assert largest_share(of_rows, posterior.toarray()) <= 1.0 + 1e-6
+    assert_allclose(shrunk[0], shrunk[1], rtol=0.1)
+    assert largest_share(-some.gram(weights * own).toarray(), posterior.toarray()) > 1.0
+
+
+def test_differences_are_derivatives():
+    matrix, x = definite(5, 250), np.linspace(-1, 1, 250)
+    found = sparse_differences(lambda points: (matrix @ points.T).T, x, np.full(250, 0.1))
+    assert_allclose(found.toarray(), matrix.toarray(), atol=1e-9)
+    assert found.nnz == matrix.nnz
+
+
+def test_nuts_draws_by_a_precision():
+    """Of a normal distribution with correlations of 0.99, by a few hundred draws."""
+    precision = np.linalg.inv(np.full((5, 5), 0.99) + 0.01 * np.eye(5))
+    with pm.Model():
+        pm.MvNormal("x", np.zeros(5), tau=precision)
+        step = pm.NUTS(potential=PrecisionPotential(Factor(precision), np.random.default_rng(1)))
+        idata = pm.sample(
+            300, tune=100, step=step, chains=2, cores=1, random_seed=1, progressbar=False
+        )
+    x = idata.posterior["x"].to_numpy().reshape(-1, 5)
+    # 600 draws that hardly depend on one another: a variance is known to 6 %.
+    assert_allclose(x.var(axis=0), 1.0, rtol=0.3)
+    assert_allclose((x[:, 0] - x[:, 1]).var(), 0.02, rtol=0.3)
+    assert idata.sample_stats["tree_depth"].max() <= 4
+
+
+@pytest.mark.usefixtures("sparsely")
+def test_factors_of_many_levels():
+    """All that is made for thousands of dimensions, on some dozens."""
+    model = crossed(np.random.default_rng(6), 5 * N)
+    coreset = build_coreset(model, method="control_variates", random_seed=1, progressbar=False)
+    assert sparse.issparse(coreset.quadratic.curvature)
+    assert coreset.objective <= 0.01
+    assert isinstance(coreset.proposal.around, Factor)
+    assert [v.name for v in coreset.model.free_RVs] == [v.name for v in model.free_RVs]
+    idata = coreset.sample(draws=200, chains=2, cores=1, random_seed=2, progressbar=False)
+    # Of 100 draws: with a standard error of 14 %.
+    assert coreset.verify(idata, draws=100).by_pymc < 0.02
+    assert idata.sample_stats["tree_depth"].mean() <= 4
+
+
+@pytest.mark.parametrize(("signal", "noise"), [(1.0, 0.0), (1.0, 1.0), (0.01, 3.0), (0.0, 1.0)])
+def test_rows_never_add_more_than_they_take(signal, noise):
+    """The error of a sum that counts by its reliability is ``signal noise / (signal + noise)``."""
+    share = method._reliability(signal, noise)
+    error = share**2 * noise + (1 - share) ** 2 * signal
+    assert error <= min(signal, noise) + 1e-12

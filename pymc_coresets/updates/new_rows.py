@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.advice import certificate_of
-from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -22,6 +22,7 @@ from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset,
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
 from pymc_coresets.potentials.verification import verify
+from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
@@ -41,6 +42,7 @@ from pymc_coresets.updates.reductions import all_of, asked_reduction, reduced
 __all__ = ["with_new_rows"]
 
 _METHODS = (RiemannianPursuit, ControlVariates)
+_FAR = 1.5  # standard deviations
 
 
 def with_new_rows(
@@ -93,6 +95,15 @@ def with_new_rows(
     loglik, n_new = new.reading(source), round(new.total_weight)
     added = KnownRows.spread(new, part.n_rows)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
+    if earlier is not None and solution.quadratic is not None:
+        moved = _moved(earlier, solution.quadratic)
+        if moved > _FAR:
+            before = before.unmeasured
+            warn_user(
+                f"The new rows move the posterior by {moved:.1f} of its standard deviations. The "
+                "quadratic of the old rows holds near where it was made: how far it is off is not "
+                "known, and check() cannot tell. Build a coreset of all rows."
+            )
     ancestry = before.extended(n_new, solution.objective)
     return {
         "indices": solution.rows.positions,
@@ -116,6 +127,18 @@ def with_new_rows(
         "quadratic": solution.quadratic,
         "earlier": earlier,
     }
+
+
+def _moved(old: Quadratic, new: Quadratic) -> float:
+    """Return how far the center of a quadratic is from another, in standard deviations of that.
+
+    The root of the mean over the coefficients: at most about one where all rows are alike.
+    """
+    order = old.order_of(new.names)
+    assert order is not None  # they were added up
+    way = np.empty(len(order))
+    way[order] = new.center - old.center[order]
+    return float(np.sqrt(max(-way @ (old.curvature @ way), 0.0) / len(way)))
 
 
 def _new_rows(

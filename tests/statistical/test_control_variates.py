@@ -255,6 +255,15 @@ def test_a_sum_that_is_convex_somewhere_is_reduced(months, whole):
     assert np.var(own - sum(each)) < 0.05  # draws of a posterior some 0.1 nats away
 
 
+def test_rows_that_move_the_posterior_far_are_said_to(months):
+    """A certificate of what is left says nothing of what is gone."""
+    model = monthly(SECOND)
+    model["y"].set_value(1 - model["y"].get_value())
+    with pytest.warns(CoresetWarning, match="move the posterior by"):
+        extended = months[0].extend(model, random_seed=1)
+    assert np.isnan(extended.ancestry.combined)
+
+
 def test_methods_that_choose_among_rows_alone_are_refused(months):
     for update in (lambda **o: merge(*months, **o), partial(months[0].extend, monthly(SECOND))):
         with pytest.raises(InvalidOptionError, match="a quadratic stands for most"):
@@ -267,6 +276,7 @@ def test_importance_draws_are_those_that_judged_it(coreset):
     assert found.sizes["draw"] == 400
 
 
+@pytest.mark.slow
 def test_the_divergence_falls_with_the_number_of_rows():
     # The variance of a sum of sampled residuals is in proportion to 1 / M, or falls faster where
     # the largest are kept whole: from 200 to 3 000 rows to a tenth at least, with 400 draws
@@ -284,6 +294,7 @@ def test_the_divergence_falls_with_the_number_of_rows():
     assert many < 0.1 * few
 
 
+@pytest.mark.slow
 def test_crossed_factors_that_are_not_centred():
     rng = np.random.default_rng(2)
     first, second = rng.integers(30, size=8_000), rng.integers(25, size=8_000)
@@ -299,6 +310,7 @@ def test_crossed_factors_that_are_not_centred():
     assert coreset.size < 1_000
 
 
+@pytest.mark.slow
 def test_levels_of_few_rows():
     """From the mode for 1 650 of the rows the quadratics diverge."""
     rng = np.random.default_rng(1)

@@ -32,15 +32,15 @@ def make_model() -> pm.Model:
     ages = pd.get_dummies(ratings[["studage", "lectage"]].astype(str), drop_first=True)
     coords = {f"{level}s": own for level, own in zip(levels, names, strict=True)}
     with pm.Model(coords=coords | {"age": ages.columns}) as model:
-        x = pm.Data("x", ages.to_numpy(float), dims=("rating", "age"))
+        x = pm.Data("x", ages.to_numpy(float), dims=("row", "age"))
         mean = pm.Normal("mean", 3, 1) + x @ pm.Normal("by_age", 0, 0.5, dims="age")
         for level, code in zip(levels, codes, strict=True):
             # A gamma prior has no mass at zero, where a scale and its effects form a funnel.
             scale = pm.Gamma(f"{level}_scale", 2, 4)
-            of_row = pm.Data(f"{level}_of_rating", code, dims="rating")
+            of_row = pm.Data(f"{level}_of_rating", code, dims="row")
             mean = mean + pm.Normal(level, 0, scale, dims=f"{level}s")[of_row]
         noise = pm.HalfNormal("noise", 2)
-        pm.Normal("rating", mean, noise, observed=ratings["y"].to_numpy(float), dims="rating")
+        pm.Normal("rating", mean, noise, observed=ratings["y"].to_numpy(float), dims="row")
     return model
 
 

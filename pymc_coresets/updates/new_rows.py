@@ -1,5 +1,6 @@
 """A coreset of the rows of another one, and of new rows."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -138,7 +139,8 @@ def _moved(old: Quadratic, new: Quadratic) -> float:
     assert order is not None  # they were added up
     way = np.empty(len(order))
     way[order] = new.center - old.center[order]
-    return float(np.sqrt(max(-way @ (old.curvature @ way), 0.0) / len(way)))
+    squares = -float(way @ (old.curvature @ way))
+    return math.sqrt(max(squares, 0.0) / len(way))
 
 
 def _new_rows(

@@ -2,6 +2,9 @@
 
 APPROXIMATIONS = "tests/statistical/test_approximations.py"
 UPDATES = "tests/statistical/test_updates.py"
+CONTROL_VARIATES = "tests/statistical/test_control_variates.py"
+CONTROL_VARIATES_OF_ROWS = "tests/rows/test_control_variates_of_rows.py"
+SEVERAL_PREDICTORS = "tests/models/test_several_predictors.py"
 CONTRACT = "tests/properties/test_algorithm_contract.py"
 ERRORS = "tests/models/test_errors.py"
 POTENTIALS = "tests/models/test_potentials.py"
@@ -76,6 +79,8 @@ TESTS = {
     "reading/observations": (OBSERVATIONS, ERRORS, POTENTIALS),
     "reading/context": (OBSERVATIONS,),
     "reading/unconstrained": (*unit("weighting"), SAMPLER),
+    "reading/rewriting/quadratic": unit("control_variates", "sparse_curvature"),
+    "reading/rewriting/sparse_product": unit("sparse_curvature"),
     "reading/rewriting/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
     "potentials/": (*unit("vectormath"), ERRORS, POTENTIALS, BUILD),
     "potentials/backends/": (*unit("device_rows"), JAX_POTENTIALS, JAX_BUILD),
@@ -104,9 +109,10 @@ TESTS = {
     "diagnostics/plots": unit("diagnostics_plots"),
     "streams/": (STREAMS,),
     "updates/": (UPDATES,),
+    "updates/reductions": (UPDATES, CONTROL_VARIATES),
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
     "sampling/approximations": (APPROXIMATIONS,),
-    "sampling/metric": (*unit("metric"), GROUPS),
+    "sampling/metric": (*unit("metric", "sparse_curvature"), GROUPS),
     "sampling/modes/": unit("modes"),
     "sampling/conditionals": unit("nested_laplace"),
     "sampling/nested_laplace": unit("nested_laplace"),
@@ -150,7 +156,12 @@ TESTS = {
     "glm/polynomial/": (*unit("polynomial"), PASS_GLM),
     "glm/polynomial/frequent_directions": unit("frequent_directions"),
     "glm/polynomial/independent": unit("frequent_directions"),
+    "glm/control_variates/": (*unit("control_variates", "sparse_curvature"), CONTROL_VARIATES),
+    "glm/control_variates/seen_rows": (CONTROL_VARIATES_OF_ROWS,),
     "glm/predictor/": (LINEAR,),
+    "glm/predictor/cut": (SEVERAL_PREDICTORS,),
+    "glm/predictor/row_designs": (CONTROL_VARIATES_OF_ROWS, PASS_OF_ROWS),
+    "glm/predictor/several": (SEVERAL_PREDICTORS,),
     "glm/predictor/streamed_predictor": (PASS_OF_ROWS,),
 }
 

@@ -382,7 +382,9 @@ class CoresetSampler:
         last: Run | None,
         rng: np.random.Generator,
     ) -> Run:
-        tune = self._tune if last is None and self.metric is None else self._tune // 2
+        tune = self._tune if last is None else self._tune // 2
+        if self.metric is not None:  # and only the step size is left to tune
+            tune = self._tune // 4
         if isinstance(self._nuts, PyMCNuts):
             self._nuts.metric = self.metric
         starts = self._first

@@ -12,7 +12,8 @@ __all__ = ["concave", "largest_share"]
 
 _ALLOWED = 0.9  # of the posterior's curvature, while single weights shrink
 _ROUNDS, _SHRINKINGS = 8, 15
-_DIRECTIONS, _RELATIVE = 100, 1e-2  # of a sparse matrix in a round, and how exactly
+# Of a sparse matrix in a round, how exactly, and how often Lanczos' method starts again.
+_DIRECTIONS, _RELATIVE, _RESTARTS = 100, 1e-2, 10
 
 
 def concave(
@@ -112,16 +113,24 @@ class _Sparse:
         try:
             Factor(self.posterior - of_rows)
         except LinAlgError:
-            return max(float(self._lanczos(of_rows, 1)[0][-1]), 1.0) * (1 + _RELATIVE)
+            share, _ = self._lanczos(of_rows, 1)
+            return max(1.0, *share) * (1 + _RELATIVE)
         return 1.0
 
     def _lanczos(self, of_rows: Curvature, n: int) -> tuple[np.ndarray, np.ndarray]:
         first = np.random.default_rng(0).standard_normal(of_rows.shape[0])
         try:
             share, directions = eigsh(
-                of_rows, n, self.posterior, Minv=self.inverse, which="LA", v0=first, tol=_RELATIVE
+                of_rows,
+                n,
+                self.posterior,
+                Minv=self.inverse,
+                which="LA",
+                v0=first,
+                tol=_RELATIVE,
+                maxiter=_RESTARTS,
             )
-        except ArpackNoConvergence as error:
+        except ArpackNoConvergence as error:  # of those beyond a limit some are as good as all
             share, directions = error.eigenvalues, error.eigenvectors
         order = np.argsort(share)
         return share[order], directions[:, order]

@@ -100,8 +100,8 @@ def draw(points: list[Point], path: Path) -> None:
         _curve(axis, [p for p in points if p.columns == columns and p.quadratic], blue)
         _curve(axis, [p for p in points if p.columns == columns and not p.quadratic], _ORANGE)
     axis.axhline(0.01, color=_FAINT, lw=1, ls=":", zorder=0)
-    axis.annotate("default tolerance", (0.005, 0.01), xycoords=("axes fraction", "data"), va="top",
-                  xytext=(0, -3), textcoords="offset points", color=_FAINT, fontsize=9)  # fmt: skip
+    axis.annotate("default tolerance", (0.005, 0.01), xytext=(0, 3), va="bottom", color=_FAINT,
+                  xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=9)  # fmt: skip
     axis.set(xscale="log", yscale="log", xlabel="weighted rows", ylabel="J, nats")
     axis.xaxis.set_major_formatter(lambda rows, _: f"{rows:,.0f}")
     axis.spines[["top", "right"]].set_visible(False)
@@ -114,8 +114,6 @@ def _curve(axis: Axes, own: list[Point], colour: str) -> None:
         return
     rows, divergences = [p.rows for p in own], [p.divergence for p in own]
     axis.plot(rows, divergences, color=colour, marker="o", ms=4, lw=1.8)
-    words, end, offset = f"D = {own[0].columns:,}", -1, (7, 0)
-    if not own[0].quadratic:  # where the lines of the others end
-        words, end, offset = words + ", rows alone", 0, (7, 3)
-    axis.annotate(words, (rows[end], divergences[end]), xytext=offset, va="center", fontsize=9,
+    words = f"D = {own[0].columns:,}{'' if own[0].quadratic else ', rows alone'}"
+    axis.annotate(words, (rows[-1], divergences[-1]), xytext=(7, 0), va="center", fontsize=9,
                   textcoords="offset points", color=colour, annotation_clip=False)  # fmt: skip

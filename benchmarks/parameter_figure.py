@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -100,8 +101,9 @@ def draw(points: list[Point], path: Path) -> None:
         _curve(axis, [p for p in points if p.columns == columns and p.quadratic], blue)
         _curve(axis, [p for p in points if p.columns == columns and not p.quadratic], _ORANGE)
     axis.axhline(0.01, color=_FAINT, lw=1, ls=":", zorder=0)
-    axis.annotate("default tolerance", (0.005, 0.01), xytext=(0, 3), va="bottom", color=_FAINT,
-                  xycoords=("axes fraction", "data"), textcoords="offset points", fontsize=9)  # fmt: skip
+    at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "bottom"}
+    axis.annotate("default tolerance", (0.005, 0.01), xytext=(0, 3), textcoords="offset points",
+                  color=_FAINT, fontsize=9, **at_left)  # fmt: skip
     axis.set(xscale="log", yscale="log", xlabel="weighted rows", ylabel="J, nats")
     axis.xaxis.set_major_formatter(lambda rows, _: f"{rows:,.0f}")
     axis.spines[["top", "right"]].set_visible(False)

@@ -162,6 +162,7 @@ def test_base_weights_count_rows():
     assert (times[found.sample.rows.positions] > 0).all()
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_some_blocks(monkeypatch):
     monkeypatch.setattr("pymc_coresets.rows.passes.n_cores", lambda: 1)
     monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 1_000 * 20)
@@ -232,6 +233,7 @@ def test_files_of_results_keep_the_quadratic(coreset, files, tmp_path):
     assert_array_equal(again.rows["data X"], COLUMNS["X"][coreset.indices])
 
 
+@pytest.mark.slow
 def test_crossed_factors_with_a_free_scale():
     rows = in_chunks([700])
     method = ControlVariates(max_rounds=2)

@@ -62,7 +62,10 @@ def test_many_dimensions_are_summarised_by_a_quadratic_and_few_rows(coreset):
     assert {v.name for v in coreset.model.potentials} == {"coreset_loglik", "coreset_quadratic"}
 
 
-@pytest.mark.parametrize(("columns", "method"), [(24, "auto"), (25, "control_variates")])
+@pytest.mark.parametrize(
+    ("columns", "method"),
+    [pytest.param(24, "auto", marks=pytest.mark.slow), (25, "control_variates")],
+)
 def test_from_25_dimensions_on_rows_alone_take_longer(columns, method):
     coreset = build_coreset(regression(columns), random_seed=1, progressbar=False)
     assert coreset.method == method
@@ -327,7 +330,7 @@ def test_levels_of_few_rows():
     assert coreset.objective <= 0.01
 
 
-@pytest.mark.parametrize("scale", ["free", "of covariates"])
+@pytest.mark.parametrize("scale", ["free", pytest.param("of covariates", marks=pytest.mark.slow)])
 def test_scales_are_part_of_the_quadratic(scale):
     rng = np.random.default_rng(4)
     x = rng.normal(size=(6_000, 45))

@@ -112,8 +112,8 @@ def test_a_sparse_quadratic_is_the_dense_one(tmp_path):
     assert_array_equal(again.curvature.toarray(), -matrix.toarray())
     for one in (sparse_one, dense):
         assert not one.nothing.at(at).any()
-        assert_allclose(one.rounded.at(one.center[None]), 0.0)
-        assert (one.rounded.at(at) < 0).all()
+        assert_allclose(one.uncorrelated.at(one.center[None]), 0.0)
+        assert (one.uncorrelated.at(at) < 0).all()
 
 
 def test_sums_and_shrinking_are_those_of_dense_matrices(monkeypatch):

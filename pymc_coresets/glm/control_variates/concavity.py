@@ -114,7 +114,7 @@ class _Sparse:
             Factor(self.posterior - of_rows)
         except LinAlgError:
             share, _ = self._lanczos(of_rows, 1)
-            return max(1.0, *share) * (1 + _RELATIVE)
+            return float(max(1.0, *share)) * (1 + _RELATIVE)
         return 1.0
 
     def _lanczos(self, of_rows: Curvature, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -23,6 +23,12 @@ from pymc_coresets.glm.control_variates.averaged import (
 from pymc_coresets.glm.control_variates.concavity import concave
 from pymc_coresets.glm.control_variates.residual_rows import calibrated
 from pymc_coresets.glm.control_variates.seen_rows import find_seen_rows
+from pymc_coresets.glm.control_variates.surroundings import (
+    derivatives,
+    mode_given_the_rest,
+    precision_near,
+    scales_given,
+)
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import Reduction, draws_to_certify
@@ -31,11 +37,9 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.laplace import Guarded, descend
-from pymc_coresets.sampling.metric import Diagonal, Factor, sparse_differences
+from pymc_coresets.sampling.metric import Diagonal, Factor
 from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
@@ -53,7 +57,6 @@ _HALVINGS = 10
 _OF_SCALES = 20  # draws
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
-_STEP = 1e-2  # of a scale, for differences
 _MARGIN = 0.7  # of the tolerance, for what is predicted
 
 
@@ -226,11 +229,11 @@ class _Run:
         self.no_rows = (job.loglikelihood.some_row, np.zeros(1))
         start = self.full.space.start
         apart = job.rng.uniform(-0.5, 0.5, len(start))  # products of zeros have no slope
-        self.is_seen = np.diff(self._derivatives(start + apart).indptr) > 0
+        self.is_seen = np.diff(derivatives(self.found, self.full.space, start + apart).indptr) > 0
         self.sampler: CoresetSampler | None = None
         self.mode = start
         if self.base is not None:  # which may be convex far from its center
-            self.mode = self._mode_of(self.base.rounded)
+            self.mode = self._mode_of(self.base.uncorrelated)
         self.mode = self._mode_of_some()
         self.best: _Approximation | None = None
 
@@ -326,7 +329,8 @@ class _Run:
             if not gained > 0:
                 break
             self.mode, height = tried, height + gained
-            if not halvings and gained < len(tried):  # as far off as a draw is
+            near = not halvings and gained < len(tried)  # as far off as a draw is
+            if near or time.perf_counter() > self.job.deadline:
                 break
             quadratic = self._at(tried)
         return quadratic
@@ -342,28 +346,15 @@ class _Run:
         return of_rows + prior.logp_and_gradient(x)[0]
 
     def _mode_of(self, quadratic: Quadratic) -> np.ndarray:
-        return self._climb(self._sampler_of(quadratic).posterior_of(*self.no_rows))
+        space = self._sampler_of(quadratic).posterior_of(*self.no_rows)
+        return mode_given_the_rest(space, self.mode, self.is_seen)
 
     def _mode_of_some(self) -> np.ndarray:
         """Return the mode of the posterior of a sample of the rows, (n_dims,)."""
         several = min(_BEGINNING, _BEGINNING_ENTRIES // self.found.entries_a_row)
         size = max(rows_to_start(self.full.n_dims), several)
-        return self._climb(self.full.posterior_of_some(size, self.job.sample_key))
-
-    def _climb(self, space: Unconstrained) -> np.ndarray:
-        """Return the mode, but for what only the prior sees: that stays as it is.
-
-        The density of a hierarchy rises without end where effects and their scale go to zero.
-        """
-        x = self.mode.copy()
-
-        def negative(seen: np.ndarray) -> tuple[float, np.ndarray]:
-            x[self.is_seen] = seen
-            logp, gradient = space.logp_and_gradient(x)
-            return -logp, -gradient[self.is_seen]
-
-        x[self.is_seen] = descend(Guarded(negative), x[self.is_seen]).x
-        return x
+        space = self.full.posterior_of_some(size, self.job.sample_key)
+        return mode_given_the_rest(space, self.mode, self.is_seen)
 
     def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic; where it has many dimensions, from near it."""
@@ -375,23 +366,12 @@ class _Run:
         points = np.tile(self.mode, (n_draws, 1))
         of_seen = Factor.near(precision[self.is_seen][:, self.is_seen])
         points[:, self.is_seen] += of_seen.draw_inverse(n_draws, rng=self.job.rng)
+        prior, some = self.full.posterior_of(*self.no_rows), points[:_OF_SCALES]
+        points[:, ~self.is_seen] = scales_given(prior, some, ~self.is_seen)
+        self.mode[~self.is_seen] = points[0, ~self.is_seen]
         sampler = self._sampler_of(quadratic)
         sampler.begin_at(points, Factor.near(precision))
-        self.mode[~self.is_seen] = self._scales(points[:_OF_SCALES])
         return coefficient_draws(self.found, sampler.space.constrain(points))
-
-    def _scales(self, points: np.ndarray) -> np.ndarray:
-        """Return what only the prior sees, at its mode given draws of the rest: a step of EM."""
-        prior = self.full.posterior_of(*self.no_rows)
-
-        def negative(hidden: np.ndarray) -> tuple[float, np.ndarray]:
-            points[:, ~self.is_seen] = hidden
-            found = [prior.logp_and_gradient(x) for x in points]
-            gradient = np.mean([g for _, g in found], axis=0)[~self.is_seen]
-            return -float(np.mean([logp for logp, _ in found])), -gradient
-
-        start = points[0, ~self.is_seen]
-        return np.asarray(descend(Guarded(negative), start).x) if len(start) else start
 
     def _average(
         self, coefficients: np.ndarray, *, n_kept: int = 0
@@ -454,25 +434,11 @@ class _Run:
         return self.sampler
 
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
-        """Return the precision of the posterior of a quadratic at a point: 2 D gradients."""
         sampler = self._sampler_of(quadratic.nothing)
         prior = sampler.posterior_of(*self.no_rows)
-        seen = self._derivatives(x)
-        of_rows = seen @ -quadratic.curvature @ seen.T
-        steps = _STEP / np.sqrt(1 + of_rows.diagonal())
-        of_prior = sparse_differences(prior.gradients, x, steps)
+        found = precision_near(self.found, prior, quadratic.curvature, x)
         sampler.quadratic = quadratic
-        precision: Curvature = of_rows - (of_prior + of_prior.T) / 2
-        return precision
-
-    def _derivatives(self, x: np.ndarray) -> sparse.csr_array:
-        """Return those of the coefficients, (n_dims, p)."""
-        space = self.full.space
-
-        def coefficients(points: np.ndarray) -> np.ndarray:
-            return coefficient_draws(self.found, space.constrain(points))
-
-        return sparse_differences(coefficients, x, np.full(len(x), _STEP))
+        return found
 
     def _try(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray) -> _Approximation:
         """Draw from an approximation, and evaluate all rows at draws that chose nothing."""

@@ -135,7 +135,7 @@ class Quadratic:
         return replace(self, slope=np.zeros_like(self.slope), curvature=curvature)
 
     @property
-    def rounded(self) -> "Quadratic":
+    def uncorrelated(self) -> "Quadratic":
         """A quadratic with its maximum at the same center, and no correlations."""
         diagonal = sparse.diags_array(-np.abs(self.curvature.diagonal()))
         is_dense = isinstance(self.curvature, np.ndarray)

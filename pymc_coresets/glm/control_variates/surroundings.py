@@ -1,0 +1,96 @@
+"""Where the posterior of a quadratic is: its mode, its precision, and what only the prior sees."""
+
+import numpy as np
+from scipy import sparse
+
+from pymc_coresets.glm.predictor.model_parts import coefficient_draws
+from pymc_coresets.glm.predictor.several import Predictors
+from pymc_coresets.reading.rewriting.quadratic import Curvature
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.laplace import Guarded, descend
+from pymc_coresets.sampling.metric import sparse_differences
+
+__all__ = ["derivatives", "mode_given_the_rest", "precision_near", "scales_given"]
+
+_STEP = 1e-2  # of a scale, for differences
+
+
+def mode_given_the_rest(space: Unconstrained, start: np.ndarray, free: np.ndarray) -> np.ndarray:
+    """Return the mode of a density over some coordinates, (n_dims,); the others stay.
+
+    For what rows see: the density of a hierarchy rises without end where effects and their scale,
+    which only the prior sees, go to zero.
+
+    Parameters
+    ----------
+    space : Unconstrained
+    start : ndarray of shape (n_dims,)
+    free : ndarray of bool, of shape (n_dims,)
+    """
+    x = start.copy()
+
+    def negative(some: np.ndarray) -> tuple[float, np.ndarray]:
+        x[free] = some
+        logp, gradient = space.logp_and_gradient(x)
+        return -logp, -gradient[free]
+
+    x[free] = descend(Guarded(negative), x[free]).x
+    return x
+
+
+def scales_given(prior: Unconstrained, points: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+    """Return some coordinates at their mode under the prior, given draws of the rest: a step of EM.
+
+    Parameters
+    ----------
+    prior : Unconstrained
+    points : ndarray of shape (n_draws, n_dims)
+        Equal in the hidden coordinates, where the search begins.
+    hidden : ndarray of bool, of shape (n_dims,)
+    """
+    start: np.ndarray = points[0, hidden]
+    points = points.copy()
+    if not len(start):
+        return start
+
+    def negative(some: np.ndarray) -> tuple[float, np.ndarray]:
+        points[:, hidden] = some
+        found = [prior.logp_and_gradient(x) for x in points]
+        gradient = np.mean([g for _, g in found], axis=0)[hidden]
+        return -float(np.mean([logp for logp, _ in found])), -gradient
+
+    return np.asarray(descend(Guarded(negative), start).x)
+
+
+def derivatives(found: Predictors, space: Unconstrained, x: np.ndarray) -> sparse.csr_array:
+    """Return those of the coefficients by the free coordinates at a point, (n_dims, p)."""
+
+    def coefficients(points: np.ndarray) -> np.ndarray:
+        return coefficient_draws(found, space.constrain(points))
+
+    return sparse_differences(coefficients, x, np.full(len(x), _STEP))
+
+
+def precision_near(
+    found: Predictors, prior: Unconstrained, curvature: Curvature, x: np.ndarray
+) -> Curvature:
+    """Return the precision of the posterior of a quadratic at a point: 2 D gradients of the prior.
+
+    Parameters
+    ----------
+    found : Predictors
+    prior : Unconstrained
+    curvature : ndarray or csr_array, of shape (p, p)
+        Of the quadratic.
+    x : ndarray of shape (n_dims,)
+
+    Returns
+    -------
+    ndarray or csr_array, of shape (n_dims, n_dims)
+    """
+    seen = derivatives(found, prior, x)
+    of_rows = seen @ -curvature @ seen.T
+    steps = _STEP / np.sqrt(1 + of_rows.diagonal())
+    of_prior = sparse_differences(prior.gradients, x, steps)
+    precision: Curvature = of_rows - (of_prior + of_prior.T) / 2
+    return precision

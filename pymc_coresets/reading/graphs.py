@@ -38,6 +38,7 @@ _FEW = 10  # entries: more than an array has dimensions
 
 __all__ = [
     "UnconstrainedGraphs",
+    "as_plain_tensor",
     "has_randomness",
     "parameter_inputs",
     "plain_graphs",
@@ -134,7 +135,7 @@ def plain_graphs(
             "contains random draws, register their distribution under a name of its own."
         ) from error
     replaced = replace_rvs_by_values(others, rvs_to_values=values) if others else []
-    plain = [_plain_tensor(g) for g in [*logps, *replaced]]
+    plain = [as_plain_tensor(g) for g in [*logps, *replaced]]
     graphs = _with_constant_data(plain, inputs, row_inputs or {})
     named = dict(zip([v.name for v in (*observed, *others)], graphs, strict=True))
     _refuse_randomness({name: named[name] for name in names})
@@ -191,7 +192,7 @@ def unconstrained_graphs(model: pm.Model, summarised: Collection[str]) -> Uncons
         replaced[value] = _like(value, inputs[name])
     kept = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in summarised]
     graphs = [*model.replace_rvs_by_values(model.free_RVs), *model.logp(vars=kept, sum=False)]
-    known = _with_constant_data([_plain_tensor(g) for g in graphs], replaced, {})
+    known = _with_constant_data([as_plain_tensor(g) for g in graphs], replaced, {})
     names = [v.name for v in model.free_RVs]
     return UnconstrainedGraphs(
         inputs,
@@ -217,7 +218,8 @@ def has_randomness(graph: Variable) -> bool:
     return any(isinstance(v.type, RandomType) for v in graph_inputs([graph]))
 
 
-def _plain_tensor(graph: Variable) -> TensorVariable:
+def as_plain_tensor(graph: Variable) -> TensorVariable:
+    """Return the graph without labelled dimensions."""
     tensor = graph.values if isinstance(graph, XTensorVariable) else graph
     return cast(TensorVariable, rewrite_graph(tensor, include=("lower_xtensor",), clone=True))
 

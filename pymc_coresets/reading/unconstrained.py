@@ -1,6 +1,6 @@
 """The unconstrained space that samplers and optimisers work in, and the way back from it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any, cast
@@ -18,12 +18,16 @@ from pymc_coresets.compat.pytensor_api import (
     XTensorVariable,
     as_xtensor,
     clone_replace,
+    vectorize_graph,
 )
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import plain_mode
+from pymc_coresets.reading.folding import numpy_function, plain_mode
+from pymc_coresets.reading.graphs import as_plain_tensor
 from pymc_coresets.reading.precision import widened
 
 __all__ = ["Unconstrained"]
+
+_ENTRIES_AT_ONCE = 2**20  # of points
 
 
 class Unconstrained:
@@ -35,6 +39,11 @@ class Unconstrained:
         All its free variables must be continuous if a gradient is needed.
     mode : Mode, optional
         How the density is compiled; by default as PyTensor compiles anything.
+
+    Attributes
+    ----------
+    curvature : callable, or None
+        The negative Hessian of the density at a vector x, (D, D), where it is known.
 
     Examples
     --------
@@ -48,6 +57,7 @@ class Unconstrained:
 
     def __init__(self, model: pm.Model, *, mode: Mode | None = None) -> None:
         self.model, self._mode = model, mode
+        self.curvature: Callable[[np.ndarray], np.ndarray] | None = None
         names = [v.name for v in model.value_vars]
         point = model.initial_point(random_seed=0)
         self._start = DictToArrayBijection.map({name: np.asarray(point[name]) for name in names})
@@ -116,6 +126,7 @@ class Unconstrained:
     ) -> "Unconstrained":
         """Return the same space with another density, which is evaluated elsewhere."""
         other = copy(self)
+        other.curvature = None
         other.__dict__["logp_and_gradient"] = logp_and_gradient
         return other
 
@@ -150,15 +161,31 @@ class Unconstrained:
 
     def constrain(self, x: np.ndarray) -> Draws:
         """Map points (n_draws, D) to draws of the free variables on their own scale."""
-        points = [self.point(row) for row in x]
-        values = [self._backward(*point.values()) for point in points]
+        parts = [self._backward(some) for some in self._in_parts(x)]
         names = [rv.name for rv in self.model.free_RVs]
-        return Draws(
-            {
-                n: np.stack(column)
-                for n, column in zip(names, zip(*values, strict=True), strict=True)
-            }
-        )
+        values = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return Draws(dict(zip(names, values, strict=True)))
+
+    def log_density_without(self, names: Collection[str]) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the log-density of all variables and potentials but some, for many points at once.
+
+        Parameters
+        ----------
+        names : collection of str
+
+        Returns
+        -------
+        callable
+            Takes points (n_points, D), and returns (n_points,), in nats, Jacobians included.
+        """
+        variables = [*self.model.basic_RVs, *self.model.potentials]
+        kept = [v for v in variables if v.name not in names]
+        function = self._of_points([self.model.logp(vars=kept)])
+
+        def log_density(x: np.ndarray) -> np.ndarray:
+            return np.concatenate([function(some)[0] for some in self._in_parts(x)])
+
+        return log_density
 
     def free(self, draws: Draws) -> np.ndarray:
         """Map draws of the free variables to points (n_draws, D): the inverse of `constrain`."""
@@ -184,7 +211,25 @@ class Unconstrained:
             pt.as_tensor(rv, allow_xtensor_conversion=True)
             for rv in self.model.replace_rvs_by_values(self.model.free_RVs)
         ]
-        return _uncompiled(self.model.value_vars, rvs)
+        return self._of_points(rvs, plain_mode("minimum_compile"))
+
+    def _in_parts(self, x: np.ndarray) -> list[np.ndarray]:
+        step = max(_ENTRIES_AT_ONCE // max(self.n_dims, 1), 1)
+        return [x[i : i + step] for i in range(0, max(len(x), 1), step)]
+
+    def _of_points(
+        self, graphs: Sequence[Variable], mode: Mode | None = None
+    ) -> Callable[[np.ndarray], Sequence[np.ndarray]]:
+        """Make a function of many points (n_points, D) by NumPy: nothing to compile."""
+        x, points = pt.vector("x", dtype="float64"), pt.matrix("points", dtype="float64")
+        of_one = [as_plain_tensor(graph) for graph in widened(graphs, self.parts(x))]
+        several = cast(list[TensorVariable], vectorize_graph(of_one, {x: points}))
+        lengths = points.shape[0]
+        whole = [
+            graph if graph.type.ndim > one.type.ndim else pt.repeat(graph[None], lengths, axis=0)
+            for one, graph in zip(of_one, several, strict=True)
+        ]
+        return numpy_function([points], whole, mode)
 
 
 def _uncompiled(

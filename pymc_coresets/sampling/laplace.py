@@ -322,8 +322,11 @@ def _cholesky(space: Unconstrained, x: np.ndarray) -> np.ndarray:
 def _negative_hessian(space: Unconstrained, x: np.ndarray, *, kinks: bool) -> np.ndarray:
     """Central differences of the gradient, with steps of a small part of each scale (O(D) each).
 
-    With `kinks` the steps are whole scales where the gradient jumps.
+    With `kinks` the steps are whole scales where the gradient jumps.  Nothing of that where the
+    space knows its curvature.
     """
+    if space.curvature is not None:
+        return space.curvature(x)
     diagonal = _local_curvature(space, x)
     steps = 1e-2 * _scales(diagonal)
     if kinks:

@@ -1,6 +1,7 @@
 """Draws from the posteriors of many coresets of one model, whose density is compiled once."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Literal
@@ -21,6 +22,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.rewriting.rewrite import (
     POTENTIAL,
+    QUADRATIC,
     WEIGHTS,
     coreset_model,
     row_name,
@@ -50,6 +52,8 @@ type InnerNuts = Literal["pymc", "nutpie"]
 
 #: Dimensions from which on 4 D gradients and a decomposition take longer than NUTS.
 MOST_BY_LAPLACE = 1_500
+
+_POTENTIALS_AT_ONCE = 2**22
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +86,9 @@ class CoresetSampler:
         May be replaced by others of the same interface: nothing is compiled anew.
     metric : Factor, or None
         Of a precision close to that of the posterior, if PyMC's NUTS shall use it.
+    curvature : callable, or None
+        Returns the precision (n_dims, n_dims) of the posterior near a point (n_dims,), where it is
+        known: that of Laplace's approximation, in place of differences of gradients.
     n_runs, n_draws, n_corrected, n_divergences, n_failed_starts, n_gradients, n_not_finite : int
         Posteriors that were sampled, draws, how many of the runs were corrected draws of Laplace's,
         divergences among the draws, runs of NUTS that failed, gradients of all rows, and draws at
@@ -116,6 +123,7 @@ class CoresetSampler:
         self._last: Run | None = None
         self._starts: list[np.ndarray] = []  # modes of the posterior of all rows, where known
         self.metric: Factor | None = None
+        self.curvature: Callable[[np.ndarray], np.ndarray] | None = None
         self.n_corrected = 0
         self.n_runs = self.n_draws = self.n_divergences = self.n_failed_starts = 0
         self.n_gradients = self.n_not_finite = 0
@@ -210,7 +218,9 @@ class CoresetSampler:
             return self._approximation(values).draw(n_draws, rng=rng)
         if self._corrects:
             try:
-                draws = self._approximation(values).corrected(n_draws, rng=rng)
+                draws = self._approximation(values).corrected(
+                    n_draws, self._density_of(rows, weights), rng=rng
+                )
             except SamplingError as error:
                 _log.info("No Laplace approximation, NUTS from here: %s", error)
                 self._corrects = False
@@ -241,7 +251,9 @@ class CoresetSampler:
             _log.info("No Laplace approximation, NUTS from here: %s", error)
             self._corrects = False
             return self._warm(values, n_draws, rng)
-        draws = approximation.corrected(n_draws, rng=rng) if self._corrects else None
+        draws = None
+        if self._corrects:
+            draws = approximation.corrected(n_draws, self._density_of(rows, weights), rng=rng)
         if draws is None:
             return approximation.draw(n_draws, rng=rng)
         self.n_corrected += 1
@@ -286,11 +298,9 @@ class CoresetSampler:
         self.n_gradients += found.n_gradients
         self._starts = [part.location for part in found.mixture.parts]
         positions, logq = found.mixture.draw(n_draws, rng=rng)
-        prior = self.posterior_of(self.loglikelihood.some_row, np.zeros(1)).logp_and_gradient
-        logp = np.array([prior(x)[0] for x in positions])
         return Proposal(
             draws=self._space.constrain(positions),
-            log_ratios=logp - logq,
+            log_ratios=self._log_prior(positions) - logq,
             around=found.mixture,
             modes=found.table(self._space, self._model.named_vars_to_dims),
         )
@@ -355,7 +365,16 @@ class CoresetSampler:
 
     def _approximation(self, values: dict[str, np.ndarray]) -> LaplaceMixture:
         self._set(values)
-        return LaplaceMixture.of(self._space, self._starts)
+        known, space = self.curvature, self._space
+
+        def curvature(x: np.ndarray) -> np.ndarray:
+            assert known is not None
+            precision = known(x)
+            self._set(values)  # it may have evaluated other rows
+            return precision
+
+        space.curvature = None if known is None else curvature
+        return LaplaceMixture.of(space, self._starts)
 
     def _set(self, values: dict[str, np.ndarray]) -> None:
         for name, shared in self._shared.items():
@@ -424,6 +443,31 @@ class CoresetSampler:
     def _space(self) -> Unconstrained:
         # Some hundred gradients are not worth what compiling them into one function takes.
         return Unconstrained(self._model, mode=loop_mode())
+
+    def _density_of(self, rows: Rows, weights: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the log-density of weighted rows, for points (n_points, n_dims) at once."""
+        step = max(_POTENTIALS_AT_ONCE // max(len(rows), 1), 1)
+
+        def log_density(x: np.ndarray) -> np.ndarray:
+            parts = [x[i : i + step] for i in range(0, len(x), step)]
+            of_rows = [weights @ self.loglik(self._space.constrain(some), rows) for some in parts]
+            total: np.ndarray = self._log_prior(x) + np.concatenate(of_rows)
+            return total
+
+        return log_density
+
+    def _log_prior(self, x: np.ndarray) -> np.ndarray:
+        """Return the log-density without rows at points (n_points, n_dims)."""
+        logp = self._log_rest(x)
+        if self.quadratic is None:
+            return logp
+        observations = self.loglikelihood.observations
+        logp += self.quadratic.at_draws(observations, self._space.constrain(x))
+        return logp
+
+    @cached_property
+    def _log_rest(self) -> Callable[[np.ndarray], np.ndarray]:
+        return self._space.log_density_without((POTENTIAL, QUADRATIC))
 
     @cached_property
     def _gradient_kernel(self) -> Kernel:

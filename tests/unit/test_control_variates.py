@@ -28,6 +28,7 @@ from pymc_coresets.glm.control_variates.interfaces import (
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, calibrated
 from pymc_coresets.glm.control_variates.seen_rows import HeldRows
+from pymc_coresets.glm.control_variates.surroundings import derivatives, precision_near
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
 from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -37,6 +38,7 @@ from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.source import Smallest
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.updates.reductions import is_concave
 
 N, P, NOISE, PRIOR_SD = 600, 3, 1.3, 2.0
@@ -593,3 +595,37 @@ def test_rows_that_are_impossible_nearby_are_kept_whole():
     assert set(range(20)) <= set(coreset.indices)
     assert_array_equal(coreset.weights[:20], 1.0)
     assert coreset.objective < 0.05
+
+
+def test_the_precision_of_a_quadratic_is_the_hessian_of_its_posterior():
+    """Not centred: coefficients are products of free variables, and have curvature of their own."""
+    rng = np.random.default_rng(8)
+    group = np.arange(60) % 4
+    with pm.Model() as model:
+        effect = pm.HalfNormal("sd") * pm.Normal("z", shape=4)
+        mean = pm.Normal("mean") + effect[group]
+        pm.Normal("y", mean, NOISE, observed=rng.normal(1.0, 1.0, 60))
+    loglik = LogLikelihood(find_observations(model))
+    found = find_predictors(loglik.observations)
+    root = rng.normal(size=(5, 5))
+    quadratic = Quadratic(
+        names=found.names,
+        center=rng.normal(size=5),
+        slope=rng.normal(size=5),
+        curvature=-root @ root.T,
+        interface=found.coefficients,
+    )
+    sampler = CoresetSampler(loglik, quadratic=quadratic)
+    no_rows = loglik.some_row, np.zeros(1)
+    x = 0.3 * rng.normal(size=6)
+    space = sampler.posterior_of(*no_rows)
+    step = 1e-5
+    expected = [
+        (space.logp_and_gradient(x - e)[1] - space.logp_and_gradient(x + e)[1]) / (2 * step)
+        for e in step * np.eye(6)
+    ]
+    slopes = derivatives(found, space, x)
+    at = coefficient_draws(found, space.constrain(x[None]))[0]
+    sampler.quadratic = quadratic.tangent(at)
+    precision = precision_near(slopes, sampler.posterior_of(*no_rows), quadratic.curvature, x)
+    assert_allclose(precision, expected, atol=1e-3 * np.abs(expected).max())

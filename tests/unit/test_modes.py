@@ -30,6 +30,7 @@ def space_of(logp_and_gradient, n_dims):
     return SimpleNamespace(
         model=SimpleNamespace(discrete_value_vars=[]),
         start=np.zeros(n_dims),
+        curvature=None,
         n_dims=n_dims,
         logp_and_gradient=lambda x: tuple(map(np.asarray, logp_and_gradient(np.asarray(x)))),
     )

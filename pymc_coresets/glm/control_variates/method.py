@@ -54,6 +54,7 @@ _LEAST_SHARE = 1e-6  # of the posterior's precision
 # Of the sample from whose mode it begins: levels of which this has few rows end far off.
 _BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
 _HALVINGS = 10
+_ROUNDING = 1e-8  # of differences
 _OF_SCALES = 20  # draws
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
@@ -172,6 +173,7 @@ class _Approximation:
     """What stands for all rows, and how far its posterior is from theirs."""
 
     quadratic: Quadratic
+    of_all: Quadratic
     rows: Rows
     weights: np.ndarray
     draws: Draws
@@ -208,6 +210,10 @@ def _reliability(signal: float, noise: float) -> float:
     return signal / (signal + noise) if noise > 0 else 1.0
 
 
+def _agree(one: sparse.csr_array, other: sparse.csr_array) -> bool:
+    return float(abs(one - other).max()) <= _ROUNDING * float(abs(other).max())
+
+
 class _Run:
     """One construction: quadratics until they settle, then rows."""
 
@@ -229,7 +235,8 @@ class _Run:
         self.no_rows = (job.loglikelihood.some_row, np.zeros(1))
         start = self.full.space.start
         apart = job.rng.uniform(-0.5, 0.5, len(start))  # products of zeros have no slope
-        self.is_seen = np.diff(derivatives(self.found, self.full.space, start + apart).indptr) > 0
+        self.slopes = derivatives(self.found, self.full.space, start + apart)
+        self.is_seen = np.diff(self.slopes.indptr) > 0
         self.sampler: CoresetSampler | None = None
         self.mode = start
         if self.base is not None:  # which may be convex far from its center
@@ -269,7 +276,8 @@ class _Run:
             if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
                 refuse_impossible_rows(self.loglik, self.full.space)
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
-            tried = self._try(*self._chosen(averaged, quadratic, coefficients, size))
+            chosen = self._chosen(averaged, quadratic, coefficients, size)
+            tried = self._try(quadratic, *chosen)
             if self.best is None or tried.objective < self.best.objective:
                 self.best = tried
             if self.best.objective <= self.options.tolerance:
@@ -359,7 +367,8 @@ class _Run:
     def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic; where it has many dimensions, from near it."""
         if self.full.n_dims <= MOST_BY_LAPLACE:
-            draws = self._draw(quadratic, *self.no_rows, n_draws)
+            sampler = self._sampler_of(quadratic)
+            draws = sampler.draw(*self.no_rows, n_draws, rng=self.job.rng)
             return coefficient_draws(self.found, draws)
         self.mode = self._mode_of(quadratic)
         precision = self._precision_near(self.mode, quadratic)
@@ -424,25 +433,43 @@ class _Run:
 
     # -- draws -----------------------------------------------------------------------------------
 
-    def _draw(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray, n_draws: int) -> Draws:
-        return self._sampler_of(quadratic).draw(rows, weights, n_draws, rng=self.job.rng)
+    def _sampler_of(self, quadratic: Quadratic, of_all: Quadratic | None = None) -> CoresetSampler:
+        """Return the sampler of a quadratic, or of rows and what is left of that of all rows.
 
-    def _sampler_of(self, quadratic: Quadratic) -> CoresetSampler:
+        On average over the posterior, both have the curvature of the latter.
+        """
         if self.sampler is None:
             self.sampler = self.full.with_quadratic(quadratic, self.mode)
-        self.sampler.quadratic = quadratic
+        total = quadratic if of_all is None else of_all
+
+        def precision(x: np.ndarray) -> np.ndarray:
+            near = self._precision_near(x, total)
+            return near if isinstance(near, np.ndarray) else near.toarray()
+
+        self.sampler.quadratic, self.sampler.curvature = quadratic, precision
         return self.sampler
 
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
-        sampler = self._sampler_of(quadratic.nothing)
+        """Return the precision of the posterior of a quadratic at a point."""
+        slopes = derivatives(self.found, self.full.space, x)
+        if self.base is None and _agree(slopes, self.slopes):  # linear: they curve nothing
+            prior = self.full.posterior_of(*self.no_rows)
+            return precision_near(slopes, prior, quadratic.curvature, x)
+        sampler = self.sampler
+        assert sampler is not None
+        coefficients = coefficient_draws(self.found, self.full.space.constrain(x[None]))[0]
+        before, sampler.quadratic = sampler.quadratic, quadratic.tangent(coefficients)
         prior = sampler.posterior_of(*self.no_rows)
-        found = precision_near(self.found, prior, quadratic.curvature, x)
-        sampler.quadratic = quadratic
-        return found
+        precision = precision_near(slopes, prior, quadratic.curvature, x)
+        sampler.quadratic = before
+        return precision
 
-    def _try(self, quadratic: Quadratic, rows: Rows, weights: np.ndarray) -> _Approximation:
+    def _try(
+        self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray
+    ) -> _Approximation:
         """Draw from an approximation, and evaluate all rows at draws that chose nothing."""
-        draws = self._draw(quadratic, rows, weights, self.n_draws)
+        sampler = self._sampler_of(quadratic, of_all)
+        draws = sampler.draw(rows, weights, self.n_draws, rng=self.job.rng)
         own = weights @ self.full.loglik(draws, rows)
         coefficients = coefficient_draws(self.found, draws)
         own = own + quadratic.at(coefficients)
@@ -453,6 +480,7 @@ class _Run:
         objective = self._note(ratios, len(rows))
         return _Approximation(
             quadratic=quadratic,
+            of_all=of_all,
             rows=rows,
             weights=weights,
             draws=draws,
@@ -479,11 +507,9 @@ class _Run:
 
     def _proposal(self, best: _Approximation) -> Proposal[Draws] | None:
         """Return its draws and the covariance from which NUTS begins."""
-        sampler = self.sampler
-        assert sampler is not None
         if not np.isfinite(best.log_ratios).all():
             return None
-        sampler.quadratic = best.quadratic
+        sampler = self._sampler_of(best.quadratic, best.of_all)
         around: Any = sampler.metric or Diagonal(sampler.space.free(best.draws).var(axis=0))
         if sampler.n_dims > MOST_BY_LAPLACE:
             return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)

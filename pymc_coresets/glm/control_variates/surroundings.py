@@ -72,14 +72,16 @@ def derivatives(found: Predictors, space: Unconstrained, x: np.ndarray) -> spars
 
 
 def precision_near(
-    found: Predictors, prior: Unconstrained, curvature: Curvature, x: np.ndarray
+    slopes: sparse.csr_array, prior: Unconstrained, curvature: Curvature, x: np.ndarray
 ) -> Curvature:
     """Return the precision of the posterior of a quadratic at a point: 2 D gradients of the prior.
 
     Parameters
     ----------
-    found : Predictors
+    slopes : csr_array of shape (n_dims, p)
+        Derivatives of the coefficients there.
     prior : Unconstrained
+        With the quadratic's tangent, where the coefficients are not linear.
     curvature : ndarray or csr_array, of shape (p, p)
         Of the quadratic.
     x : ndarray of shape (n_dims,)
@@ -88,8 +90,7 @@ def precision_near(
     -------
     ndarray or csr_array, of shape (n_dims, n_dims)
     """
-    seen = derivatives(found, prior, x)
-    of_rows = seen @ -curvature @ seen.T
+    of_rows = slopes @ -curvature @ slopes.T
     steps = _STEP / np.sqrt(1 + of_rows.diagonal())
     of_prior = sparse_differences(prior.gradients, x, steps)
     precision: Curvature = of_rows - (of_prior + of_prior.T) / 2

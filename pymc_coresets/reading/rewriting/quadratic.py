@@ -20,7 +20,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.rewriting.sparse_product import symmetric_product
+from pymc_coresets.reading.rewriting.symmetric_product import half_form
 
 __all__ = ["Curvature", "Quadratic", "interface_at"]
 
@@ -92,12 +92,9 @@ class Quadratic:
         shared: dict[str, SharedVariable] = {
             name: pytensor.shared(value, name=name) for name, value in self.values.items()
         }
-        away, curvature = self.graph - shared[_CENTER], shared[_CURVATURE]
-        if isinstance(self.curvature, np.ndarray):
-            curved = curvature @ away
-        else:
-            curved = symmetric_product(curvature, shared[_ROWS], shared[_COLUMNS], away)
-        potential: TensorVariable = away @ (shared[_SLOPE] + curved / 2)
+        away = self.graph - shared[_CENTER]
+        matrix = [shared[name] for name in (_CURVATURE, _ROWS, _COLUMNS) if name in shared]
+        potential: TensorVariable = away @ shared[_SLOPE] + half_form(matrix, away)
         return potential
 
     @property
@@ -126,13 +123,21 @@ class Quadratic:
         names = tuple(map(str, stored["coefficient"].to_numpy()))
         return cls(names=names, center=center, slope=slope, curvature=curvature)
 
-    @property
-    def nothing(self) -> "Quadratic":
-        """The quadratic that is zero everywhere, of the same coefficients."""
+    def tangent(self, at: np.ndarray) -> "Quadratic":
+        """Return the linear function that touches it at coefficients (p,), up to a constant.
+
+        Examples
+        --------
+        >>> q = Quadratic(
+        ...     names=("a",), center=np.zeros(1), slope=np.zeros(1), curvature=-np.eye(1)
+        ... )
+        >>> q.tangent(np.array([2.0])).at(np.array([[2.0], [3.0]]))
+        array([ 0., -2.])
+        """
         curvature = 0.0 * self.curvature
         if not isinstance(curvature, np.ndarray):
             curvature.eliminate_zeros()
-        return replace(self, slope=np.zeros_like(self.slope), curvature=curvature)
+        return replace(self.about(at), curvature=curvature)
 
     @property
     def uncorrelated(self) -> "Quadratic":

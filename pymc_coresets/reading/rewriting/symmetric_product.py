@@ -1,5 +1,6 @@
-"""The product of a symmetric sparse matrix and a vector, as a graph that every backend compiles."""
+"""Products of a symmetric matrix, dense or sparse, as graphs that every backend compiles."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from pymc_coresets.compat.pytensor_api import (
     register_funcify_and_cache_key,
 )
 
-__all__ = ["symmetric_product"]
+__all__ = ["half_form", "symmetric_product"]
 
 
 class _SymmetricProduct(OpFromGraph):
@@ -79,3 +80,54 @@ def symmetric_product(
     array([7., 5.])
     """
     return cast(TensorVariable, _operation()(entries, rows, columns, x))
+
+
+@cache
+def _half_form(*, is_sparse: bool) -> OpFromGraph:
+    matrix: list[TensorVariable] = [pt.matrix("matrix", dtype="float64")]
+    if is_sparse:
+        matrix = [pt.vector(dtype="float64"), pt.vector(dtype="int32"), pt.vector(dtype="int32")]
+    x = pt.vector("x", dtype="float64")
+
+    def pullback(inputs: Any, _: Any, cotangents: Any) -> list[Variable]:  # noqa: ANN401
+        none: Any = [disconnected_type()] * len(matrix)
+        return [*none, cotangents[0] * _product(*inputs)]
+
+    return OpFromGraph(
+        [*matrix, x],
+        [x @ _product(*matrix, x) / 2],
+        inline=True,
+        pullback=pullback,
+        connection_pattern=[*([False] for _ in matrix), [True]],
+    )
+
+
+def _product(*matrix_and_x: TensorVariable) -> TensorVariable:
+    if len(matrix_and_x) > 2:
+        return symmetric_product(*matrix_and_x)
+    matrix, x = matrix_and_x
+    return cast(TensorVariable, matrix @ x)
+
+
+def half_form(matrix: Sequence[Variable], x: TensorVariable) -> TensorVariable:
+    """Return the graph of ``x' A x / 2`` for a symmetric matrix A.
+
+    Its gradient is the product ``A x``, which the value has computed: one pass over A, where the
+    gradient of the written formula, which knows of no symmetry, makes three.
+
+    Parameters
+    ----------
+    matrix : sequence of Variable
+        A itself, or what `symmetric_product` takes.
+    x : TensorVariable of float64, of shape (p,)
+
+    Examples
+    --------
+    >>> import pytensor
+    >>> A, x = pt.matrix("A"), pt.vector("x")
+    >>> form = half_form([A], x)
+    >>> both = pytensor.function([A, x], [form, pt.grad(form, x)])
+    >>> both([[2.0, 1.0], [1.0, 4.0]], [1.0, 1.0])
+    [array(4.), array([3., 5.])]
+    """
+    return cast(TensorVariable, _half_form(is_sparse=len(matrix) > 1)(*matrix, x))

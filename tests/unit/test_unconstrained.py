@@ -1,0 +1,93 @@
+"""Many points of the unconstrained space at once, against PyMC's own functions of one point."""
+
+import numpy as np
+import pymc as pm
+import pymc.dims as pmd
+import pytensor
+import pytest
+from numpy.testing import assert_allclose
+
+from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.unconstrained import Unconstrained
+
+
+def transformed():
+    pm.Normal("eta", pm.HalfNormal("sd", shape=2)[:, None], shape=(2, 3))
+    pm.Dirichlet("share", np.ones(3))
+    pm.Uniform("within", -1.0, 2.0)
+
+
+def cholesky_of_correlations():
+    pm.LKJCholeskyCov("chol", n=3, eta=2.0, sd_dist=pm.Exponential.dist(1.0))
+
+
+def ordered_and_zero_sum():
+    pm.Normal("cuts", shape=3, transform=pm.distributions.transforms.ordered)
+    pm.ZeroSumNormal("levels", shape=4)
+
+
+def others_kept():
+    x = pm.Normal("x", shape=2)
+    pm.Potential("tilt", (x**2).sum())
+    pm.Poisson("counts", pm.math.exp(x[0]), observed=[1, 2, 0])
+    pm.Potential("left_out", 100 * x.sum())
+
+
+def discrete():
+    k = pm.Poisson("k", 2.0)
+    pm.Normal("x", k, 1.0, shape=2)
+
+
+def flat():
+    pm.Flat("anything", shape=2)
+
+
+def loop():
+    start = pm.Normal("start")
+    steps = pm.Normal("steps", shape=4)
+    path = pytensor.scan(
+        lambda step, before: 0.5 * before + step,
+        sequences=[steps],
+        outputs_info=[start],
+        return_updates=False,
+    )
+    pm.Potential("rough", -(path**2).sum())
+
+
+def with_dims():
+    a = pmd.Normal("a", dims="city")
+    pmd.Normal("b", a, pmd.HalfNormal("sd"), dims="city")
+
+
+MODELS = [
+    transformed,
+    cholesky_of_correlations,
+    ordered_and_zero_sum,
+    others_kept,
+    discrete,
+    flat,
+    loop,
+    with_dims,
+]
+
+
+@pytest.mark.filterwarnings("ignore:PyTensor could not link")  # PyMC's initial points of LKJ
+@pytest.mark.parametrize("write", MODELS)
+def test_many_points_at_once_are_as_each_by_itself(write, monkeypatch):
+    with pm.Model(coords={"city": list("abc")}) as model:
+        write()
+    monkeypatch.setattr("pymc_coresets.reading.unconstrained._ENTRIES_AT_ONCE", 20)
+    space = Unconstrained(model)
+    points = 0.5 * np.random.default_rng(1).normal(size=(9, space.n_dims))
+    points[:, ~space.continuous] = np.arange(9)[:, None]
+    kept = [v for v in (*model.basic_RVs, *model.potentials) if v.name != "left_out"]
+    logp = model.compile_logp(vars=kept, mode=PLAIN_MODE)
+    of_all = space.log_density_without(["left_out"])(points)
+    assert_allclose(of_all, [logp(space.point(x)) for x in points], rtol=1e-10)
+    free = model.replace_rvs_by_values(model.free_RVs)
+    backward = model.compile_fn(free, mode=PLAIN_MODE, on_unused_input="ignore")
+    draws = space.constrain(points)
+    for i, x in enumerate(points):
+        for rv, value in zip(model.free_RVs, backward(space.point(x)), strict=True):
+            assert_allclose(draws.values[rv.name][i], value, rtol=1e-10, atol=1e-14)
+    assert_allclose(space.free(draws), points, atol=1e-7)

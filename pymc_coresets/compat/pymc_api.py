@@ -27,7 +27,7 @@ from pymc.pytensorf import compile as compile_function
 from pymc.pytensorf import gradient, reseed_rngs, resolve_shapes
 from pymc.sampling.forward import observed_dependent_deterministics
 from pymc.sampling.parallel import ParallelSamplingError
-from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator
+from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator, State
 from pymc.step_methods.hmc.quadpotential import QuadPotential, QuadPotentialDiagAdapt
 from pymc.step_methods.step_sizes import DualAverageAdaptation
 from pytensor.compile.mode import Mode
@@ -48,6 +48,7 @@ __all__ = [
     "QuadPotential",
     "QuadPotentialDiagAdapt",
     "RaveledVars",
+    "State",
     "UndefinedMomentException",
     "compile_random",
     "coords_of",

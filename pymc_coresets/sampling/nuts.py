@@ -23,7 +23,7 @@ from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.metric import Factor, PrecisionPotential
+from pymc_coresets.sampling.metric import Factor, PrecisionLeapfrog, PrecisionPotential
 
 __all__ = [
     "N_CHAINS",
@@ -275,7 +275,9 @@ class PyMCNuts:
     ) -> tuple[np.ndarray, float, int]:
         step, n_dims = self._step, len(x)
         step.potential = self._potential(x, last, rng.spawn(1)[0])
-        step.integrator = CpuLeapfrogIntegrator(step.potential, self._space.density)
+        precise = isinstance(step.potential, PrecisionPotential)
+        integrator = PrecisionLeapfrog if precise else CpuLeapfrogIntegrator
+        step.integrator = integrator(step.potential, self._space.density)
         size = 0.25 / n_dims**0.25 if last is None else last.step_size
         step.step_adapt = DualAverageAdaptation(size, _TARGET_ACCEPT, 0.05, 0.75, 10)
         step.reset()

@@ -80,7 +80,7 @@ TESTS = {
     "reading/context": (OBSERVATIONS,),
     "reading/unconstrained": (*unit("weighting"), SAMPLER),
     "reading/rewriting/quadratic": unit("control_variates", "sparse_curvature"),
-    "reading/rewriting/symmetric_product": unit("sparse_curvature"),
+    "reading/rewriting/symmetric": unit("sparse_curvature"),
     "reading/rewriting/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
     "potentials/": (*unit("vectormath"), ERRORS, POTENTIALS, BUILD),
     "potentials/backends/": (*unit("device_rows"), JAX_POTENTIALS, JAX_BUILD),

@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError
 
 from pymc_coresets import build_coreset
+from pymc_coresets.compat.pymc_api import CpuLeapfrogIntegrator, DictToArrayBijection
 from pymc_coresets.glm.control_variates import averaged, method
 from pymc_coresets.glm.control_variates.averaged import RowsInMemory
 from pymc_coresets.glm.control_variates.concavity import concave, largest_share
@@ -19,9 +20,14 @@ from pymc_coresets.glm.predictor import several
 from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.reading.rewriting.symmetric_product import symmetric_product
+from pymc_coresets.reading.rewriting.symmetric import symmetric_product
 from pymc_coresets.sampling import sampler
-from pymc_coresets.sampling.metric import Factor, PrecisionPotential, sparse_differences
+from pymc_coresets.sampling.metric import (
+    Factor,
+    PrecisionLeapfrog,
+    PrecisionPotential,
+    sparse_differences,
+)
 
 N, FIRST, SECOND = 3_000, 40, 30
 
@@ -146,6 +152,26 @@ def test_differences_are_derivatives():
     found = sparse_differences(lambda points: (matrix @ points.T).T, x, np.full(250, 0.1))
     assert_allclose(found.toarray(), matrix.toarray(), atol=1e-9)
     assert found.nnz == matrix.nnz
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
+def test_leapfrog_steps_are_those_of_pymc(form):
+    with pm.Model() as model:
+        pm.StudentT("x", 3, shape=4)
+    step = pm.NUTS(model=model)
+    metric = form(np.diag([1.0, 2.0, 3.0, 4.0]) + 0.5)
+    potential = PrecisionPotential(Factor(metric), np.random.default_rng(1))
+    ours, theirs = (
+        kind(potential, step._logp_dlogp_func)
+        for kind in (PrecisionLeapfrog, CpuLeapfrogIntegrator)
+    )
+    at, momentum = DictToArrayBijection.map({"x": np.ones(4)}), np.arange(4.0)
+    found, expected = (one.compute_state(at, momentum) for one in (ours, theirs))
+    for epsilon in (0.3, 0.3, -0.3, 0.3):
+        found, expected = ours.step(epsilon, found), theirs.step(epsilon, expected)
+        assert_allclose(found.q.data, expected.q.data, rtol=1e-12)
+        for one, other in zip(found[1:], expected[1:], strict=True):
+            assert_allclose(one, other, rtol=1e-12)
 
 
 def test_nuts_draws_by_a_precision():

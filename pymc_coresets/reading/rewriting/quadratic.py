@@ -1,7 +1,8 @@
 """A quadratic log-likelihood: what a sum over all rows comes to without any of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -20,7 +21,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.rewriting.symmetric_product import half_form
+from pymc_coresets.reading.rewriting.symmetric import half_form
 
 __all__ = ["Curvature", "Quadratic", "interface_at"]
 
@@ -222,12 +223,19 @@ def interface_at(
     used = set(graph_inputs([interface]))
     parameters = {n: v for n, v in observations.parameters.items() if v in used}
     values = Draws.of(draws, {n: v.type.shape for n, v in parameters.items()}).values
+    function = _function_of_draws(interface, *parameters.values())
+    return function(*(np.asarray(values[n], v.type.dtype) for n, v in parameters.items()))
+
+
+@lru_cache(maxsize=8)
+def _function_of_draws(
+    interface: TensorVariable, *parameters: TensorVariable
+) -> Callable[..., np.ndarray]:
     batched: dict[Variable, Variable] = {
-        v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in parameters.values()
+        v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in parameters
     }
     graph = vectorize_graph(interface, batched)
-    function = pytensor.function(list(batched.values()), graph, mode=PLAIN_MODE)
-    result: np.ndarray = function(
-        *(np.asarray(values[n], v.type.dtype) for n, v in parameters.items())
+    function: Callable[..., np.ndarray] = pytensor.function(
+        list(batched.values()), graph, mode=PLAIN_MODE
     )
-    return result
+    return function

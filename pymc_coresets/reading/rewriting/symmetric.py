@@ -34,7 +34,7 @@ def _loop(*_: Any, **__: Any) -> tuple[Any, str]:  # noqa: ANN401
             total[rows[k]] += entries[k] * x[columns[k]]
         return total
 
-    return product, "pymc_coresets symmetric product 1"
+    return product, "pymc_coresets symmetric product 2"
 
 
 @cache

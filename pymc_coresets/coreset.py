@@ -22,15 +22,17 @@ from pymc_coresets.potentials.identity import Fingerprints, compare_fingerprints
 from pymc_coresets.potentials.kept_rows import likelihood_of_stored, rows_of_dataset
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.reading.rewriting.rewrite import coreset_model
+from pymc_coresets.reading.rewriting.rewrite import POTENTIAL, QUADRATIC, coreset_model
 from pymc_coresets.reading.template.held_model import PUT_BACK
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.results.readable import Readable
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.metric import known_metric
 from pymc_coresets.sampling.stand_in import StandIn
+from pymc_coresets.sampling.steps.metric import known_metric
+from pymc_coresets.sampling.steps.metropolis import LogDensity, without_nuts
 from pymc_coresets.storage import (
     GROUP,
     Settings,
@@ -43,6 +45,8 @@ from pymc_coresets.updates.parts import required_likelihood
 from pymc_coresets.updates.updatable import Updatable
 
 __all__ = ["Coreset"]
+
+_POTENTIALS_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -197,7 +201,7 @@ class Coreset(Updatable, Readable, StandIn[Check]):
     def _logliks(self) -> tuple[LogLikelihood]:
         return (self._whole(),)
 
-    def _own_loglik(self, idata: xr.DataTree) -> np.ndarray:
+    def _own_loglik(self, idata: DrawsLike) -> np.ndarray:
         loglik = self._whole()
         own: np.ndarray = self.weights @ loglik.matrix(idata, self._rows())
         if self.quadratic is not None:
@@ -214,11 +218,33 @@ class Coreset(Updatable, Readable, StandIn[Check]):
     def _judged(self, idata: xr.DataTree, check: Check) -> Check:
         return check if self.modes is None else replace(check, modes=self.modes.seen_in(idata))
 
-    def _start(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:
         if self.loglikelihood is not None and self.loglikelihood.backend is not None:
             # Processes that are forked do not go with JAX, which has threads.
             options = {"cores": 1} | options
-        return options if not self.proposal else known_metric(self.model, self.proposal, options)
+        if not self.proposal:
+            return options
+        drawn = None
+        if any_sampler:
+            n_dims = sum(int(np.prod(shape)) for shape in self._free.values())
+            n_products = (self.size + (0 if self.quadratic is None else n_dims)) * n_dims
+            drawn = without_nuts(self.proposal, lambda: self._density, n_products, options)
+        return drawn or known_metric(self.model, self.proposal, options)
+
+    @cached_property
+    def _density(self) -> tuple[Unconstrained, LogDensity]:
+        """The unconstrained space of `model`, and the log-density for many of its points."""
+        space = Unconstrained(self.model)
+        prior = space.log_density_without((POTENTIAL, QUADRATIC))
+        step = max(_POTENTIALS_AT_ONCE // max(self.size, 1), 1)
+
+        def log_density(x: np.ndarray) -> np.ndarray:
+            parts = (x[i : i + step] for i in range(0, len(x), step))
+            own = [self._own_loglik(space.constrain(some)) for some in parts]
+            total: np.ndarray = prior(x) + np.concatenate(own)
+            return total
+
+        return space, log_density
 
     def _groups(self) -> dict[str, xr.Dataset]:
         return {GROUP: stored_dataset(vars(self))}

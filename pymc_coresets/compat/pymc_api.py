@@ -27,6 +27,7 @@ from pymc.pytensorf import compile as compile_function
 from pymc.pytensorf import gradient, reseed_rngs, resolve_shapes
 from pymc.sampling.forward import observed_dependent_deterministics
 from pymc.sampling.parallel import ParallelSamplingError
+from pymc.step_methods.compound import BlockedStep, StepMethodState
 from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator, State
 from pymc.step_methods.hmc.quadpotential import QuadPotential, QuadPotentialDiagAdapt
 from pymc.step_methods.step_sizes import DualAverageAdaptation
@@ -35,6 +36,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
 __all__ = [
+    "BlockedStep",
     "CheckParameterValue",
     "CpuLeapfrogIntegrator",
     "DictToArrayBijection",
@@ -49,6 +51,7 @@ __all__ = [
     "QuadPotentialDiagAdapt",
     "RaveledVars",
     "State",
+    "StepMethodState",
     "UndefinedMomentException",
     "compile_random",
     "coords_of",

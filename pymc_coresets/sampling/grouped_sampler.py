@@ -16,9 +16,9 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.grouped_density import GroupedDensity, GroupedPrior
-from pymc_coresets.sampling.metric import Diagonal
 from pymc_coresets.sampling.nested_laplace import NestedLaplace, find_nested_laplace
 from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.steps.metric import Diagonal
 
 __all__ = ["GroupedSampler", "LevelDraws", "LevelRatios"]
 

@@ -40,10 +40,17 @@ from pymc_coresets.sampling.density import (
     block_by_block,
     gradient_kernel,
 )
-from pymc_coresets.sampling.metric import Factor
 from pymc_coresets.sampling.modes.mixtures import LaplaceMixture
 from pymc_coresets.sampling.modes.on_all_rows import around_modes
-from pymc_coresets.sampling.nuts import N_CHAINS, NutpieNuts, Nuts, PyMCNuts, Run, nuts_failure
+from pymc_coresets.sampling.steps.metric import Factor
+from pymc_coresets.sampling.steps.nuts import (
+    N_CHAINS,
+    NutpieNuts,
+    Nuts,
+    PyMCNuts,
+    Run,
+    nuts_failure,
+)
 
 __all__ = ["MOST_BY_LAPLACE", "CoresetSampler", "InnerNuts", "Kind"]
 

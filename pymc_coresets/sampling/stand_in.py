@@ -28,7 +28,7 @@ from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.predictive.all_rows import AllRows
 from pymc_coresets.predictive.log_densities import densities_at_draws
 from pymc_coresets.reading.draws import Draws, drawn_names
-from pymc_coresets.sampling.nuts import ON_JAX, NutsSampler, sample_by_pymc, sampling_options
+from pymc_coresets.sampling.steps.nuts import ON_JAX, NutsSampler, sample_by_pymc, sampling_options
 
 __all__ = ["StandIn"]
 
@@ -62,7 +62,7 @@ class StandIn[Verdict](AllRows):
     def _facts(self) -> dict[str, str]:
         """What to display of it, by name."""
 
-    def _start(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:  # noqa: ARG002
         """Add to the options of `pm.sample` what is known of the posterior beforehand."""
         return options
 
@@ -71,18 +71,22 @@ class StandIn[Verdict](AllRows):
     def sample(
         self,
         *,
-        nuts_sampler: NutsSampler = "pymc",
+        nuts_sampler: NutsSampler | None = None,
         **kwargs: Any,  # noqa: ANN401
     ) -> xr.DataTree:
         """Sample the approximate posterior with `pm.sample`.
 
         Parameters
         ----------
-        nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, default "pymc"
-            PyMC's own NUTS compiles in a second.  The others take ten or more, which a density
-            as cheap as this one repays only where trajectories are long.  PyMC runs each chain in
-            a process of its own: where Python spawns processes (on Windows, and from Python 3.14
-            on) a script needs ``if __name__ == "__main__":``, or ``cores=1``.
+        nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
+            By default no NUTS is needed where the construction of a coreset found the posterior's
+            mode and covariance, it is close to normal (Pareto k-hat at most 0.7), and its density
+            is cheap: then independence Metropolis-Hastings evaluates thousands of draws from around
+            there at once, with nothing to tune.  Otherwise "pymc", which compiles in some seconds.
+            The others take ten or more, which a density as cheap as this one repays only where
+            trajectories are long.  PyMC runs each chain of NUTS in a process of its own: where
+            Python spawns processes (on Windows, and from Python 3.14 on) a script needs
+            ``if __name__ == "__main__":``, or ``cores=1``.
         **kwargs
             Passed on to `pm.sample`, with four chains by default, and with ``var_names`` that leave
             out deterministics along more than 1 000 rows, which `predict` computes where they are
@@ -120,11 +124,12 @@ class StandIn[Verdict](AllRows):
         >>> idata["posterior"].sizes["draw"], idata["coreset"].sizes["row"]
         (50, 5)
         """
-        kwargs = sampling_options(nuts_sampler, kwargs)
+        kwargs, any_sampler = sampling_options(nuts_sampler or "pymc", kwargs), nuts_sampler is None
+        nuts_sampler = nuts_sampler or "pymc"
         if nuts_sampler == "pymc" and kwargs.get("backend") is None:
             given = kwargs.get("compile_kwargs") or {}
             kwargs["compile_kwargs"] = {"mode": density_mode()} | given
-            kwargs = self._start(kwargs)
+            kwargs = self._start(kwargs, any_sampler=any_sampler)
         if nuts_sampler in ON_JAX:
             given = kwargs.pop("nuts_sampler_kwargs", None) or kwargs.get("nuts") or {}
             kwargs["nuts"] = {"chain_method": "vectorized"} | dict(given)

@@ -27,8 +27,8 @@ from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.source import RowBlocks
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.metric import Factor
 from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.solving.solution import Solution, Status
 
 __all__ = ["all_of", "asked_reduction", "is_concave", "model_of", "reduced"]

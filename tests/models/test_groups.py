@@ -24,9 +24,9 @@ from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.sampling.grouped_density import GroupedDensity, GroupedPrior
-from pymc_coresets.sampling.metric import known_metric
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.steps.metric import known_metric
 
 G, PER_GROUP = 260, 12
 QUIET = {"random_seed": 1, "progressbar": False}

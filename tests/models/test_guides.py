@@ -18,6 +18,7 @@ GUIDES += ["reading-results", "sensitivity", "update", "many-parameters"]
 def figures():
     plt = pytest.importorskip("matplotlib.pyplot")
     plt.switch_backend("Agg")
+    plt.close("all")  # those of tests before
     yield plt.get_fignums
     plt.close("all")
 

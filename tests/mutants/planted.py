@@ -481,7 +481,7 @@ PLANTED = [
         ),
     ),
     *plant(
-        "sampling/metric.py",
+        "sampling/steps/metric.py",
         ("is_cov=True", "is_cov=False"),
         ("_OTHER_STARTS & options.keys() or khat", "khat"),
         ("values[chain] for name", "values[0] for name"),

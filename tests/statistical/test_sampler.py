@@ -25,9 +25,9 @@ from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling import nuts
 from pymc_coresets.sampling.laplace import LaplaceApproximation
-from pymc_coresets.sampling.nuts import NutpieNuts, PyMCNuts
 from pymc_coresets.sampling.reuse import ReusingSampler
 from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.steps.nuts import NutpieNuts, PyMCNuts
 
 N, D = 300, 3
 RNG = np.random.default_rng(1)

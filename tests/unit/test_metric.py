@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 from pymc_coresets import build_coreset
-from pymc_coresets.sampling.metric import known_metric
+from pymc_coresets.sampling.steps.metric import known_metric
 
 N, P = 5_000, 3
 RNG = np.random.default_rng(31)
@@ -36,7 +36,7 @@ def started(coreset, monkeypatch):
 
     def start(**options):
         passed.clear()
-        coreset.sample(**options)
+        coreset.sample(**{"nuts_sampler": "pymc"} | options)
         return passed
 
     return start
@@ -59,7 +59,7 @@ def test_chains_begin_where_the_posterior_is_and_apart(started):
 
 
 def test_draws_are_those_of_the_posterior(coreset):
-    idata = coreset.sample(draws=500, random_seed=1, **QUIET)
+    idata = coreset.sample(draws=500, random_seed=1, nuts_sampler="pymc", **QUIET)
     draws = np.c_[
         idata["posterior"]["first"].values.reshape(-1, 2), idata["posterior"]["last"].values.ravel()
     ]

@@ -22,7 +22,7 @@ from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.rewriting.symmetric import symmetric_product
 from pymc_coresets.sampling import sampler
-from pymc_coresets.sampling.metric import (
+from pymc_coresets.sampling.steps.metric import (
     Factor,
     PrecisionLeapfrog,
     PrecisionPotential,

@@ -6,7 +6,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from pymc_coresets.glm.control_variates.averaged import RowsInMemory
 from pymc_coresets.reading.rewriting.quadratic import Curvature
-from pymc_coresets.sampling.metric import Factor
+from pymc_coresets.sampling.steps.metric import Factor
 
 __all__ = ["concave", "largest_share"]
 

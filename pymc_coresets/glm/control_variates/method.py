@@ -39,9 +39,9 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.metric import Diagonal, Factor
 from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
+from pymc_coresets.sampling.steps.metric import Diagonal, Factor
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
 __all__ = ["ControlVariates", "has_linear_predictors"]

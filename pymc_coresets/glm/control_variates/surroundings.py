@@ -8,7 +8,7 @@ from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.reading.rewriting.quadratic import Curvature
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import Guarded, descend
-from pymc_coresets.sampling.metric import sparse_differences
+from pymc_coresets.sampling.steps.metric import sparse_differences
 
 __all__ = ["derivatives", "mode_given_the_rest", "precision_near", "scales_given"]
 

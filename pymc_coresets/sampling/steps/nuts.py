@@ -23,7 +23,7 @@ from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.metric import Factor, PrecisionLeapfrog, PrecisionPotential
+from pymc_coresets.sampling.steps.metric import Factor, PrecisionLeapfrog, PrecisionPotential
 
 __all__ = [
     "N_CHAINS",

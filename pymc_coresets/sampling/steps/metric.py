@@ -28,6 +28,7 @@ __all__ = [
     "Factor",
     "PrecisionLeapfrog",
     "PrecisionPotential",
+    "asks_for_nuts",
     "known_metric",
     "sparse_differences",
 ]
@@ -250,6 +251,17 @@ def sparse_differences(
         change[size <= _NOTHING * size.max(axis=1, keepdims=True)] = 0.0
         parts.append(sparse.csr_array(change / (2 * steps[some, None])))
     return sparse.csr_array(sparse.vstack(parts, "csr"))
+
+
+def asks_for_nuts(options: Mapping[str, Any]) -> bool:
+    """Whether options of `pm.sample` say how NUTS is to begin, or are those of a step method.
+
+    Examples
+    --------
+    >>> asks_for_nuts({"draws": 100, "target_accept": 0.9}), asks_for_nuts({"draws": 100})
+    (True, False)
+    """
+    return bool(_OTHER_STARTS & options.keys() or options.keys() - _OWN)
 
 
 def known_metric(

@@ -1,0 +1,145 @@
+"""Independence Metropolis-Hastings: its chains, when it is used, and what `sample` returns."""
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import digamma, polygamma
+
+from pymc_coresets import build_coreset
+from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.steps.metropolis import (
+    IndependenceMetropolis,
+    IndependentProposals,
+    around_draws,
+    without_nuts,
+)
+
+SHAPE = 6.0
+QUIET = {"progressbar": False, "quiet": True, "random_seed": 3}
+
+
+@pytest.fixture(scope="module")
+def gammas():
+    """Two gamma variables, whose logarithms are skewed, and a normal distribution near these."""
+    with pm.Model() as model:
+        pm.Gamma("x", SHAPE, 1.0, shape=2)
+    space = Unconstrained(model)
+    around = HeavyTailed(np.full(2, np.log(SHAPE)), np.sqrt(SHAPE) * np.eye(2))
+    return IndependentProposals(space, around, space.log_density_without([]))
+
+
+def test_chains_are_draws_of_the_posterior(gammas):
+    found = gammas.tried(1_000, np.random.default_rng(1))
+    assert 1 <= found.n_skipped <= 20
+    with found.space.model as model:
+        step = IndependenceMetropolis(model.value_vars, found)
+        idata = pm.sample(2_000, tune=0, chains=2, cores=1, step=step, **QUIET)
+    logs = np.log(idata["posterior"]["x"].to_numpy()).ravel()
+    # 8 000 draws that hardly depend on each other: five standard errors of mean and variance.
+    sd, n = np.sqrt(polygamma(1, SHAPE)), len(logs)
+    assert logs.mean() == pytest.approx(digamma(SHAPE), abs=5 * sd / np.sqrt(n))
+    assert logs.var() == pytest.approx(sd**2, rel=5 * np.sqrt(2.5 / n))
+    assert 0.3 < idata["sample_stats"]["accepted"].mean() < 1.0
+
+
+def test_a_chain_is_where_the_weights_are(gammas):
+    """Of three proposals that are equally frequent, by brute force."""
+    with gammas.space.model as model:
+        step = IndependenceMetropolis(model.value_vars, gammas)
+    step.rng, kinds = np.random.default_rng(2), np.random.default_rng(3).integers(0, 3, 61_000)
+    log_weights = np.log([1.0, 3.0, 0.0 + 1e-300])[kinds]
+    path = step._path(log_weights)
+    visited = np.bincount(kinds[path[1:]], minlength=3) / (len(path) - 1)
+    # At most three proposals in a row are refused on average: as 20 000 independent draws.
+    np.testing.assert_allclose(visited, [0.25, 0.75, 0.0], atol=5 * np.sqrt(0.19 / 20_000))
+    assert path[0] < 1_000
+    assert (np.diff(path) >= 0)[1:].all()
+
+
+def test_how_many_proposals_a_draw_needs(gammas):
+    rng = np.random.default_rng(1)
+    log_weights = gammas.weighed(1_000, np.random.default_rng(1))[2]
+    weights = np.exp(log_weights - log_weights.max())
+    assert gammas.tried(1_000, rng).n_skipped == np.ceil(1 / weights.mean())
+    assert gammas.tried(1, np.random.default_rng(1)) is None
+
+
+def test_weights_without_a_mean_are_left_to_nuts():
+    """A normal distribution in the neck of a funnel."""
+    with pm.Model() as model:
+        log_sd = pm.Normal("log_sd", 0, 3)
+        pm.Normal("x", 0, pm.math.exp(log_sd), shape=9)
+    space = Unconstrained(model)
+    around = HeavyTailed(np.zeros(10), np.eye(10))
+    proposals = IndependentProposals(space, around, space.log_density_without([]))
+    assert proposals.tried(10_000, np.random.default_rng(1)) is None
+
+
+def test_a_density_that_is_hardly_ever_finite_is_left_to_nuts(gammas):
+    impossible = IndependentProposals(
+        gammas.space, gammas.around, lambda x: np.full(len(x), -np.inf)
+    )
+    assert impossible.tried(1_000, np.random.default_rng(1)) is None
+
+
+def test_the_covariance_of_draws():
+    rng = np.random.default_rng(1)
+    points = rng.normal(size=(4_000, 2)) @ np.array([[1.0, 0.5], [0.0, 1.0]])
+    found = around_draws(points)
+    np.testing.assert_allclose(found.covariance, np.cov(points.T))
+    assert around_draws(points[:9]) is None
+    assert around_draws(np.zeros((50, 2))) is None
+
+
+@pytest.fixture(scope="module")
+def coreset():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(4_000, 2))
+    y = rng.poisson(np.exp(0.5 + x @ [0.3, -0.2]))
+    with pm.Model(coords={"column": ["a", "b"]}):
+        slopes = pm.Normal("slopes", dims="column")
+        pm.Deterministic("twice", 2 * slopes, dims="column")
+        pm.Poisson("y", pm.math.exp(pm.Normal("level") + x @ slopes), observed=y)
+        return build_coreset(random_seed=1, progressbar=False)
+
+
+def test_sample_needs_no_nuts_where_the_posterior_is_known(coreset):
+    idata, again = (coreset.sample(draws=300, chains=3, **QUIET) for _ in range(2))
+    assert "accepted" in idata["sample_stats"]
+    assert dict(idata["posterior"].sizes) == {"chain": 3, "draw": 300, "column": 2}
+    posterior = idata["posterior"].to_dataset()
+    np.testing.assert_allclose(posterior["twice"], 2 * posterior["slopes"])
+    assert posterior.identical(again["posterior"].to_dataset()) or all(
+        (posterior[name] == again["posterior"][name]).all() for name in posterior
+    )
+    assert (np.diff(posterior["level"].to_numpy(), axis=1) != 0).mean() > 0.8
+    assert coreset.check(idata).reliable
+    lp = coreset.model.compile_logp()
+    space = Unconstrained(coreset.model)
+    some = posterior.isel(chain=0, draw=slice(0, 5))
+    points = space.free(Draws({n: some[n].to_numpy() for n in ("slopes", "level")}))
+    expected = [float(lp(space.point(x))) for x in points]
+    np.testing.assert_allclose(idata["sample_stats"]["lp"][0, :5], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("options", [{"nuts_sampler": "pymc"}, {"target_accept": 0.9}])
+def test_nuts_is_used_where_it_is_asked_for(coreset, options):
+    idata = coreset.sample(draws=50, tune=50, chains=2, cores=1, **QUIET, **options)
+    assert "tree_depth" in idata["sample_stats"]
+
+
+def test_options_of_any_sampler(coreset):
+    def options(**given):
+        return without_nuts(coreset.proposal, lambda: coreset._density, 1_000, given)
+
+    assert isinstance(options(draws=10, tune=5)["step"], IndependenceMetropolis)
+    assert options(tune=5)["tune"] == 5
+    for of_nuts in ({"init": "adapt_diag"}, {"initvals": {}}, {"max_treedepth": 5}):
+        assert options(**of_nuts) is None
+    known = coreset.proposal
+    few = Proposal(draws=known.draws.take(np.arange(9)), log_ratios=np.zeros(9), around=None)
+    assert without_nuts(few, lambda: coreset._density, 1_000, {}) is None
+    assert without_nuts(known, lambda: coreset._density, 10**9, {}) is None

@@ -166,21 +166,26 @@ class Unconstrained:
         values = (np.concatenate(part) for part in zip(*parts, strict=True))
         return Draws(dict(zip(names, values, strict=True)))
 
-    def log_density_without(self, names: Collection[str]) -> Callable[[np.ndarray], np.ndarray]:
+    def log_density_without(
+        self, names: Collection[str], *, gradient: bool = False
+    ) -> Callable[[np.ndarray], np.ndarray]:
         """Return the log-density of all variables and potentials but some, for many points at once.
 
         Parameters
         ----------
         names : collection of str
+        gradient : bool, default False
+            Return its gradient instead.
 
         Returns
         -------
         callable
-            Takes points (n_points, D), and returns (n_points,), in nats, Jacobians included.
+            Takes points (n_points, D), and returns (n_points,), in nats, Jacobians included; or
+            gradients (n_points, D).
         """
         variables = [*self.model.basic_RVs, *self.model.potentials]
         kept = [v for v in variables if v.name not in names]
-        function = self._of_points([self.model.logp(vars=kept)])
+        function = self._of_points([self.model.logp(vars=kept)], gradient=gradient)
 
         def log_density(x: np.ndarray) -> np.ndarray:
             return np.concatenate([function(some)[0] for some in self._in_parts(x)])
@@ -218,11 +223,14 @@ class Unconstrained:
         return [x[i : i + step] for i in range(0, max(len(x), 1), step)]
 
     def _of_points(
-        self, graphs: Sequence[Variable], mode: Mode | None = None
+        self, graphs: Sequence[Variable], mode: Mode | None = None, *, gradient: bool = False
     ) -> Callable[[np.ndarray], Sequence[np.ndarray]]:
         """Make a function of many points (n_points, D) by NumPy: nothing to compile."""
         x, points = pt.vector("x", dtype="float64"), pt.matrix("points", dtype="float64")
         of_one = [as_plain_tensor(graph) for graph in widened(graphs, self.parts(x))]
+        if gradient:
+            slopes = (pt.grad(graph, x, disconnected_inputs="ignore") for graph in of_one)
+            of_one = [cast(TensorVariable, slope) for slope in slopes]
         several = cast(list[TensorVariable], vectorize_graph(of_one, {x: points}))
         lengths = points.shape[0]
         whole = [

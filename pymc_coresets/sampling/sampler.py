@@ -140,22 +140,25 @@ class CoresetSampler:
         steps, nuts = self._tune if tune is None else tune, self._nuts_sampler
         return CoresetSampler(self.loglikelihood, kind=kind, tune=steps, nuts_sampler=nuts)
 
-    def with_quadratic(self, quadratic: Quadratic, start: np.ndarray) -> "CoresetSampler":
+    def with_quadratic(
+        self, quadratic: Quadratic, start: np.ndarray | None = None
+    ) -> "CoresetSampler":
         """Return a sampler of the same rows, to which a quadratic is added.
 
         Parameters
         ----------
         quadratic : Quadratic
-        start : ndarray of shape (n_dims,)
+        start : ndarray of shape (n_dims,), optional
             Where the search for the mode begins, and NUTS where there is none.
         """
         nuts = self._nuts_sampler
         other = CoresetSampler(self.loglikelihood, nuts_sampler=nuts, quadratic=quadratic)
-        other._starts = [start]
+        if start is not None:
+            other.begin_at(start[None])
         return other
 
-    def begin_at(self, points: np.ndarray, metric: Factor) -> None:
-        """Let NUTS begin at points (n_points, n_dims), with the precision there."""
+    def begin_at(self, points: np.ndarray, metric: Factor | None = None) -> None:
+        """Begin at points (n_points, n_dims); NUTS with the precision there, if that is known."""
         self._starts, self.metric, self._last = list(points[:N_CHAINS]), metric, None
 
     @property
@@ -225,9 +228,8 @@ class CoresetSampler:
             return self._approximation(values).draw(n_draws, rng=rng)
         if self._corrects:
             try:
-                draws = self._approximation(values).corrected(
-                    n_draws, self._density_of(rows, weights), rng=rng
-                )
+                approximation = self._approximation(values)
+                draws = self._corrected(approximation, rows, weights, n_draws, rng)
             except SamplingError as error:
                 _log.info("No Laplace approximation, NUTS from here: %s", error)
                 self._corrects = False
@@ -260,7 +262,7 @@ class CoresetSampler:
             return self._warm(values, n_draws, rng)
         draws = None
         if self._corrects:
-            draws = approximation.corrected(n_draws, self._density_of(rows, weights), rng=rng)
+            draws = self._corrected(approximation, rows, weights, n_draws, rng)
         if draws is None:
             return approximation.draw(n_draws, rng=rng)
         self.n_corrected += 1
@@ -307,7 +309,7 @@ class CoresetSampler:
         positions, logq = found.mixture.draw(n_draws, rng=rng)
         return Proposal(
             draws=self._space.constrain(positions),
-            log_ratios=self._log_prior(positions) - logq,
+            log_ratios=self._log_unweighted(positions) - logq,
             around=found.mixture,
             modes=found.table(self._space, self._model.named_vars_to_dims),
         )
@@ -451,6 +453,19 @@ class CoresetSampler:
         # Some hundred gradients are not worth what compiling them into one function takes.
         return Unconstrained(self._model, mode=loop_mode())
 
+    def _corrected(
+        self,
+        approximation: LaplaceMixture,
+        rows: Rows,
+        weights: np.ndarray,
+        n_draws: int,
+        rng: np.random.Generator,
+    ) -> Draws | None:
+        density = self._density_of(rows, weights)
+        of_quadratic = 0 if self.quadratic is None else self.n_dims
+        n_products = self.n_dims * (len(rows) + of_quadratic)
+        return approximation.corrected(n_draws, density, n_products=n_products, rng=rng)
+
     def _density_of(self, rows: Rows, weights: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return the log-density of weighted rows, for points (n_points, n_dims) at once."""
         step = max(_POTENTIALS_AT_ONCE // max(len(rows), 1), 1)
@@ -458,12 +473,20 @@ class CoresetSampler:
         def log_density(x: np.ndarray) -> np.ndarray:
             parts = [x[i : i + step] for i in range(0, len(x), step)]
             of_rows = [weights @ self.loglik(self._space.constrain(some), rows) for some in parts]
-            total: np.ndarray = self._log_prior(x) + np.concatenate(of_rows)
+            total: np.ndarray = self._log_unweighted(x) + np.concatenate(of_rows)
             return total
 
         return log_density
 
-    def _log_prior(self, x: np.ndarray) -> np.ndarray:
+    def log_prior(self, x: np.ndarray) -> np.ndarray:
+        """Return the log-density without rows and quadratic, in nats, at points (n, n_dims)."""
+        return self._log_rest(x)
+
+    def prior_gradients(self, x: np.ndarray) -> np.ndarray:
+        """Return the gradients of that, in the shape of x."""
+        return self._gradients_of_rest(x)
+
+    def _log_unweighted(self, x: np.ndarray) -> np.ndarray:
         """Return the log-density without rows at points (n_points, n_dims)."""
         logp = self._log_rest(x)
         if self.quadratic is None:
@@ -475,6 +498,10 @@ class CoresetSampler:
     @cached_property
     def _log_rest(self) -> Callable[[np.ndarray], np.ndarray]:
         return self._space.log_density_without((POTENTIAL, QUADRATIC))
+
+    @cached_property
+    def _gradients_of_rest(self) -> Callable[[np.ndarray], np.ndarray]:
+        return self._space.log_density_without((POTENTIAL, QUADRATIC), gradient=True)
 
     @cached_property
     def _gradient_kernel(self) -> Kernel:

@@ -627,5 +627,7 @@ def test_the_precision_of_a_quadratic_is_the_hessian_of_its_posterior():
     slopes = derivatives(found, space, x)
     at = coefficient_draws(found, space.constrain(x[None]))[0]
     sampler.quadratic = quadratic.tangent(at)
-    precision = precision_near(slopes, sampler.posterior_of(*no_rows), quadratic.curvature, x)
+    precision = precision_near(
+        slopes, sampler.posterior_of(*no_rows).gradients, quadratic.curvature, x
+    )
     assert_allclose(precision, expected, atol=1e-3 * np.abs(expected).max())

@@ -227,21 +227,25 @@ class _Run:
         self.options, self.job, self.seen, self.show = options, job, seen, show
         self.found = seen.found
         self.loglik: LogLikelihood = job.loglikelihood
-        self.full = cast(CoresetSampler, job.posterior)
-        self.base = self.full.quadratic
+        full = cast(CoresetSampler, job.posterior)
+        self.base = full.quadratic
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.started, self.steps = time.perf_counter(), list[Progress]()
         self.n_evaluations = 0
         self.no_rows = (job.loglikelihood.some_row, np.zeros(1))
-        start = self.full.space.start
-        apart = job.rng.uniform(-0.5, 0.5, len(start))  # products of zeros have no slope
-        self.slopes = derivatives(self.found, self.full.space, start + apart)
+        zero = Quadratic.zero(
+            self.found.names, self.found.coefficients, is_sparse=self.found.is_sparse
+        )
+        self.sampler = full.with_quadratic(self.base or zero)
+        self.mode = self.sampler.space.start
+        apart = job.rng.uniform(-0.5, 0.5, len(self.mode))  # products of zeros have no slope
+        self.slopes = derivatives(self.found, self.sampler.space, self.mode + apart)
         self.is_seen = np.diff(self.slopes.indptr) > 0
-        self.sampler: CoresetSampler | None = None
-        self.mode = start
         if self.base is not None:  # which may be convex far from its center
             self.mode = self._mode_of(self.base.uncorrelated)
+            self._sampler_of(self.base)
         self.mode = self._mode_of_some()
+        self.sampler.begin_at(self.mode[None])
         self.best: _Approximation | None = None
 
     def solution(self) -> Solution:
@@ -255,8 +259,7 @@ class _Run:
             status = Status.INTERRUPTED if interrupted else Status.SAMPLING_FAILED
         best = self.best
         assert best is not None
-        if self.sampler is not None:
-            self.job.report.counts.update(self.sampler.counts)
+        self.job.report.counts.update(self.sampler.counts)
         return Solution(
             rows=best.rows,
             weights=best.weights,
@@ -274,7 +277,7 @@ class _Run:
         for _ in range(self.options.max_rounds):
             averaged, quadratic = self._average(coefficients, n_kept=self.job.size)
             if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
-                refuse_impossible_rows(self.loglik, self.full.space)
+                refuse_impossible_rows(self.loglik, self.sampler.space)
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
             chosen = self._chosen(averaged, quadratic, coefficients, size)
             tried = self._try(quadratic, *chosen)
@@ -344,14 +347,13 @@ class _Run:
         return quadratic
 
     def _at(self, x: np.ndarray) -> Quadratic:
-        coefficients = coefficient_draws(self.found, self.full.space.constrain(x[None]))
+        coefficients = coefficient_draws(self.found, self.sampler.space.constrain(x[None]))
         return self._average(coefficients)[1]
 
     def _height(self, x: np.ndarray) -> float:
         """Return the log-density of all rows and the prior at a point."""
-        prior = self.full.posterior_of(*self.no_rows)
-        of_rows = float(self.full.look(prior.constrain(x[None])).total[0])
-        return of_rows + prior.logp_and_gradient(x)[0]
+        of_rows = self.sampler.look(self.sampler.space.constrain(x[None])).total
+        return float(of_rows[0] + self.sampler.log_prior(x[None])[0])
 
     def _mode_of(self, quadratic: Quadratic) -> np.ndarray:
         space = self._sampler_of(quadratic).posterior_of(*self.no_rows)
@@ -360,14 +362,14 @@ class _Run:
     def _mode_of_some(self) -> np.ndarray:
         """Return the mode of the posterior of a sample of the rows, (n_dims,)."""
         several = min(_BEGINNING, _BEGINNING_ENTRIES // self.found.entries_a_row)
-        size = max(rows_to_start(self.full.n_dims), several)
-        space = self.full.posterior_of_some(size, self.job.sample_key)
+        size = max(rows_to_start(self.sampler.n_dims), several)
+        space = self.sampler.posterior_of_some(size, self.job.sample_key)
         return mode_given_the_rest(space, self.mode, self.is_seen)
 
     def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic; where it has many dimensions, from near it."""
-        if self.full.n_dims <= MOST_BY_LAPLACE:
-            sampler = self._sampler_of(quadratic)
+        sampler = self._sampler_of(quadratic)
+        if sampler.n_dims <= MOST_BY_LAPLACE:
             draws = sampler.draw(*self.no_rows, n_draws, rng=self.job.rng)
             return coefficient_draws(self.found, draws)
         self.mode = self._mode_of(quadratic)
@@ -375,8 +377,9 @@ class _Run:
         points = np.tile(self.mode, (n_draws, 1))
         of_seen = Factor.near(precision[self.is_seen][:, self.is_seen])
         points[:, self.is_seen] += of_seen.draw_inverse(n_draws, rng=self.job.rng)
-        prior, some = self.full.posterior_of(*self.no_rows), points[:_OF_SCALES]
-        points[:, ~self.is_seen] = scales_given(prior, some, ~self.is_seen)
+        points[:, ~self.is_seen] = scales_given(
+            sampler.log_prior, sampler.prior_gradients, points[:_OF_SCALES], ~self.is_seen
+        )
         self.mode[~self.is_seen] = points[0, ~self.is_seen]
         sampler = self._sampler_of(quadratic)
         sampler.begin_at(points, Factor.near(precision))
@@ -438,8 +441,9 @@ class _Run:
 
         On average over the posterior, both have the curvature of the latter.
         """
-        if self.sampler is None:
-            self.sampler = self.full.with_quadratic(quadratic, self.mode)
+        before = self.sampler.quadratic
+        if before is not None and type(before.curvature) is not type(quadratic.curvature):
+            self.sampler = self.sampler.with_quadratic(quadratic, self.mode)
         total = quadratic if of_all is None else of_all
 
         def precision(x: np.ndarray) -> np.ndarray:
@@ -451,16 +455,14 @@ class _Run:
 
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
         """Return the precision of the posterior of a quadratic at a point."""
-        slopes = derivatives(self.found, self.full.space, x)
-        if self.base is None and _agree(slopes, self.slopes):  # linear: they curve nothing
-            prior = self.full.posterior_of(*self.no_rows)
-            return precision_near(slopes, prior, quadratic.curvature, x)
         sampler = self.sampler
-        assert sampler is not None
-        coefficients = coefficient_draws(self.found, self.full.space.constrain(x[None]))[0]
+        slopes = derivatives(self.found, sampler.space, x)
+        if _agree(slopes, self.slopes):  # linear coefficients curve nothing
+            return precision_near(slopes, sampler.prior_gradients, quadratic.curvature, x)
+        coefficients = coefficient_draws(self.found, sampler.space.constrain(x[None]))[0]
         before, sampler.quadratic = sampler.quadratic, quadratic.tangent(coefficients)
         prior = sampler.posterior_of(*self.no_rows)
-        precision = precision_near(slopes, prior, quadratic.curvature, x)
+        precision = precision_near(slopes, prior.gradients, quadratic.curvature, x)
         sampler.quadratic = before
         return precision
 
@@ -470,12 +472,12 @@ class _Run:
         """Draw from an approximation, and evaluate all rows at draws that chose nothing."""
         sampler = self._sampler_of(quadratic, of_all)
         draws = sampler.draw(rows, weights, self.n_draws, rng=self.job.rng)
-        own = weights @ self.full.loglik(draws, rows)
+        own = weights @ self.sampler.loglik(draws, rows)
         coefficients = coefficient_draws(self.found, draws)
         own = own + quadratic.at(coefficients)
         if self.base is not None:
             own = own - self.base.at(coefficients)
-        ratios = self.full.look(draws).total - own
+        ratios = self.sampler.look(draws).total - own
         ratios = ratios - ratios.mean()
         objective = self._note(ratios, len(rows))
         return _Approximation(

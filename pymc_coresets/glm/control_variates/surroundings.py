@@ -1,5 +1,7 @@
 """Where the posterior of a quadratic is: its mode, its precision, and what only the prior sees."""
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy import sparse
 
@@ -38,12 +40,18 @@ def mode_given_the_rest(space: Unconstrained, start: np.ndarray, free: np.ndarra
     return x
 
 
-def scales_given(prior: Unconstrained, points: np.ndarray, hidden: np.ndarray) -> np.ndarray:
+def scales_given(
+    log_prior: Callable[[np.ndarray], np.ndarray],
+    gradients: Callable[[np.ndarray], np.ndarray],
+    points: np.ndarray,
+    hidden: np.ndarray,
+) -> np.ndarray:
     """Return some coordinates at their mode under the prior, given draws of the rest: a step of EM.
 
     Parameters
     ----------
-    prior : Unconstrained
+    log_prior, gradients : callable
+        At points (n_points, n_dims).
     points : ndarray of shape (n_draws, n_dims)
         Equal in the hidden coordinates, where the search begins.
     hidden : ndarray of bool, of shape (n_dims,)
@@ -55,9 +63,7 @@ def scales_given(prior: Unconstrained, points: np.ndarray, hidden: np.ndarray) -
 
     def negative(some: np.ndarray) -> tuple[float, np.ndarray]:
         points[:, hidden] = some
-        found = [prior.logp_and_gradient(x) for x in points]
-        gradient = np.mean([g for _, g in found], axis=0)[hidden]
-        return -float(np.mean([logp for logp, _ in found])), -gradient
+        return -float(log_prior(points).mean()), -gradients(points).mean(axis=0)[hidden]
 
     return np.asarray(descend(Guarded(negative), start).x)
 
@@ -72,7 +78,10 @@ def derivatives(found: Predictors, space: Unconstrained, x: np.ndarray) -> spars
 
 
 def precision_near(
-    slopes: sparse.csr_array, prior: Unconstrained, curvature: Curvature, x: np.ndarray
+    slopes: sparse.csr_array,
+    gradients: Callable[[np.ndarray], np.ndarray],
+    curvature: Curvature,
+    x: np.ndarray,
 ) -> Curvature:
     """Return the precision of the posterior of a quadratic at a point: 2 D gradients of the prior.
 
@@ -80,8 +89,9 @@ def precision_near(
     ----------
     slopes : csr_array of shape (n_dims, p)
         Derivatives of the coefficients there.
-    prior : Unconstrained
-        With the quadratic's tangent, where the coefficients are not linear.
+    gradients : callable
+        Those of the prior, at points (n_points, n_dims); with the quadratic's tangent, where the
+        coefficients are not linear.
     curvature : ndarray or csr_array, of shape (p, p)
         Of the quadratic.
     x : ndarray of shape (n_dims,)
@@ -92,6 +102,6 @@ def precision_near(
     """
     of_rows = slopes @ -curvature @ slopes.T
     steps = _STEP / np.sqrt(1 + of_rows.diagonal())
-    of_prior = sparse_differences(prior.gradients, x, steps)
+    of_prior = sparse_differences(gradients, x, steps)
     precision: Curvature = of_rows - (of_prior + of_prior.T) / 2
     return precision

@@ -124,6 +124,14 @@ class Quadratic:
         names = tuple(map(str, stored["coefficient"].to_numpy()))
         return cls(names=names, center=center, slope=slope, curvature=curvature)
 
+    @classmethod
+    def zero(cls, names: tuple[str, ...], interface: TensorVariable, *, is_sparse: bool) -> Self:
+        """Return the quadratic that is zero everywhere."""
+        zeros = np.zeros(len(names))
+        shape = (len(names), len(names))
+        curvature = sparse.csr_array(shape) if is_sparse else np.zeros(shape)
+        return cls(names=names, center=zeros, slope=zeros, curvature=curvature, interface=interface)
+
     def tangent(self, at: np.ndarray) -> "Quadratic":
         """Return the linear function that touches it at coefficients (p,), up to a constant.
 

@@ -127,6 +127,8 @@ def without_nuts(
         around = around_draws(space.free(known.draws))
         if around is None:
             return None
+    if isinstance(around, HeavyTailed):
+        around = around.split(log_density)
     rng = generator(options.get("random_seed")).spawn(1)[0]
     proposals = IndependentProposals(space, around, log_density).tried(most, rng)
     if proposals is None:

@@ -15,7 +15,7 @@ from pymc_coresets.sampling.laplace import LaplaceApproximation
 __all__ = ["HeavyTailed", "improve"]
 
 _DEGREES, _SHARE = 30, 0.1  # of freedom of the t distribution, and its share of the draws
-_DISTANCES = (1.5, 3.0)  # standard deviations
+_DISTANCES = (1.5, 3.0, 5.0)  # standard deviations
 _LEAST_BELOW, _STRETCHES = 1e-3, (0.5, 3.0)
 _CLOSE = 0.1  # of a posterior standard deviation: the largest gradient at the mode
 _STEP = 0.1  # the same, for differences of gradients
@@ -124,11 +124,16 @@ class HeavyTailed:
     factor: np.ndarray
     stretch: np.ndarray | None = None
 
-    def split(self, log_density: Callable[[np.ndarray], np.ndarray]) -> "HeavyTailed":
-        """Extend it as far as a density does to either side of the mode: 4 D evaluations at once.
+    @property
+    def n_evaluations(self) -> int:
+        """Of a density, to split it."""
+        return 2 * len(_DISTANCES) * len(self.location)
 
-        Along each axis, by the larger of the scales that the density at 1.5 and at 3 standard
-        deviations has.
+    def split(self, log_density: Callable[[np.ndarray], np.ndarray]) -> "HeavyTailed":
+        """Extend it as far as a density does to either side of the mode: 6 D evaluations at once.
+
+        Along each axis, by the largest of the scales that the density has at 1.5, 3 and 5 standard
+        deviations.
 
         Parameters
         ----------

@@ -124,8 +124,9 @@ class StandIn[Verdict](AllRows):
         >>> idata["posterior"].sizes["draw"], idata["coreset"].sizes["row"]
         (50, 5)
         """
-        kwargs, any_sampler = sampling_options(nuts_sampler or "pymc", kwargs), nuts_sampler is None
-        nuts_sampler = nuts_sampler or "pymc"
+        any_sampler = nuts_sampler is None
+        nuts_sampler = "pymc" if nuts_sampler is None else nuts_sampler
+        kwargs = sampling_options(nuts_sampler, kwargs)
         if nuts_sampler == "pymc" and kwargs.get("backend") is None:
             given = kwargs.get("compile_kwargs") or {}
             kwargs["compile_kwargs"] = {"mode": density_mode()} | given

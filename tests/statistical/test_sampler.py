@@ -23,7 +23,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling import nuts
+from pymc_coresets.sampling.steps import nuts
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.reuse import ReusingSampler
 from pymc_coresets.sampling.sampler import CoresetSampler

@@ -303,8 +303,15 @@ def test_the_coreset_and_the_importance_draws_know_both(built):
     assert (draws > 0).mean() == pytest.approx(right_share(), abs=error)
 
 
+def test_draws_without_nuts_go_from_mode_to_mode(built):
+    check = built.check(built.sample(draws=200, chains=2, random_seed=1, **QUIET), draws=60)
+    assert check.modes.unseen == []
+    assert check.converged
+
+
 def test_chains_begin_in_both_and_a_check_says_what_they_know(built):
-    idata = built.sample(draws=60, tune=60, chains=2, cores=1, random_seed=1, **QUIET)
+    options = {"draws": 60, "tune": 60, "chains": 2, "cores": 1, "random_seed": 1}
+    idata = built.sample(nuts_sampler="pymc", **options, **QUIET)
     both = built.check(idata, draws=60)
     assert both.modes.unseen == []
     assert not both.converged

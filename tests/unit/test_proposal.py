@@ -230,3 +230,25 @@ def test_a_density_without_a_mode_is_refused(no_mode, seed):
     no_mode.model["y"].set_value(y)
     with pytest.raises(SamplingError, match=r"no (proper )?mode"):
         LaplaceApproximation.of(no_mode)
+
+
+def test_a_split_normal_density_is_normalised_and_bounds_the_weights_of_a_skewed_one():
+    """The logarithm of a gamma variable, whose left tail is exponential."""
+
+    def log_density(x):
+        return (6 * x - 5 * np.exp(x))[:, 0]
+
+    found = HeavyTailed(np.array([np.log(6 / 5)]), np.full((1, 1), 6**0.5)).split(log_density)
+    left, right = found.stretch[:, 0]
+    assert left > 1 > right
+    x = np.linspace(-8, 8, 20_001)
+    density = np.exp(found.log_density(x[:, None]))
+    assert np.trapezoid(density, x) == pytest.approx(1.0, abs=1e-6)
+    draws, logq = found.draw(20_000, rng=np.random.default_rng(1))
+    np.testing.assert_allclose(found.log_density(draws), logq)
+    # Of a distribution function at 20 000 draws, at five standard errors.
+    below = np.array([density[x <= limit].sum() for limit in (-0.5, 0.0, 0.5)]) * (x[1] - x[0])
+    shares = [(draws < limit).mean() for limit in (-0.5, 0.0, 0.5)]
+    np.testing.assert_allclose(shares, below, atol=5 * 0.5 / 20_000**0.5)
+    weights = np.exp(log_density(draws) - logq)
+    assert weights.max() < 2 * weights.mean()

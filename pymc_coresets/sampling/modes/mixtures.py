@@ -137,7 +137,10 @@ class LaplaceMixture:
         n = n_draws * int(np.clip(cheap, *_PROPOSALS))
         if len(self.parts) == 1:
             [part] = self.parts
-            x, logq = HeavyTailed(part.mode, part.factor).split(log_density).draw(n, rng=rng)
+            around = HeavyTailed(part.mode, part.factor)
+            if around.n_evaluations * n_products <= _PRODUCTS:
+                around = around.split(log_density)
+            x, logq = around.draw(n, rng=rng)
         else:
             x, logq = self._positions(n, rng)
         densities = log_density(x)

@@ -162,6 +162,11 @@ class CoresetSampler:
         self._starts, self.metric, self._last = list(points[:N_CHAINS]), metric, None
 
     @property
+    def corrects(self) -> bool:
+        """Whether the posteriors so far were so close to normal that NUTS was not needed."""
+        return self._corrects
+
+    @property
     def counts(self) -> dict[str, int]:
         """What has gone on so far, and what has gone wrong."""
         return {

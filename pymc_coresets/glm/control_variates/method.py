@@ -290,14 +290,14 @@ class _Run:
             if size >= self.job.size and tried is not self.best:
                 return Status.NO_PROGRESS
             coefficients = coefficient_draws(self.found, tried.draws)
-            self._learn_from(tried, quadratic)
+            self._learn_from(tried.draws, quadratic)
         return Status.ITERATION_LIMIT
 
-    def _learn_from(self, tried: _Approximation, quadratic: Quadratic) -> None:
+    def _learn_from(self, draws: Draws, quadratic: Quadratic) -> None:
         """Let NUTS go on from draws, with the precision in their midst."""
         sampler = self._sampler_of(quadratic)
-        if sampler.metric is not None:
-            points = sampler.space.free(tried.draws)
+        if not sampler.corrects:
+            points = sampler.space.free(draws)
             precision = self._precision_near(points.mean(axis=0), quadratic)
             sampler.begin_at(points, Factor.near(precision))
 
@@ -371,6 +371,7 @@ class _Run:
         sampler = self._sampler_of(quadratic)
         if sampler.n_dims <= MOST_BY_LAPLACE:
             draws = sampler.draw(*self.no_rows, n_draws, rng=self.job.rng)
+            self._learn_from(draws, quadratic)
             return coefficient_draws(self.found, draws)
         self.mode = self._mode_of(quadratic)
         precision = self._precision_near(self.mode, quadratic)
@@ -508,16 +509,15 @@ class _Run:
         return objective
 
     def _proposal(self, best: _Approximation) -> Proposal[Draws] | None:
-        """Return its draws and the covariance from which NUTS begins."""
+        """Return its draws, and what is near the posterior: a distribution, or a precision."""
         if not np.isfinite(best.log_ratios).all():
             return None
         sampler = self._sampler_of(best.quadratic, best.of_all)
         around: Any = sampler.metric or Diagonal(sampler.space.free(best.draws).var(axis=0))
-        if sampler.n_dims > MOST_BY_LAPLACE:
-            return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)
-        try:
-            [part, *_] = sampler.laplace(best.rows, best.weights).parts
-            around = HeavyTailed(part.mode, part.factor)
-        except SamplingError as error:
-            _log.info("The metric has no correlations: %s", error)
+        if sampler.corrects:
+            try:
+                [part, *_] = sampler.laplace(best.rows, best.weights).parts
+                around = HeavyTailed(part.mode, part.factor)
+            except SamplingError as error:
+                _log.info("The metric has no correlations: %s", error)
         return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)

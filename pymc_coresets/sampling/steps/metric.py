@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from inspect import signature
 from typing import Any, Self
 
@@ -116,9 +117,14 @@ class Factor:
 
     def solve(self, x: np.ndarray) -> np.ndarray:
         """Return ``matrix^-1 x``, for x of shape (p,) or (p, n)."""
-        dense = isinstance(self.matrix, np.ndarray)
-        found: np.ndarray = cho_solve((self._root, True), x) if dense else self._lu.solve(x)
-        return found
+        if not isinstance(self.matrix, np.ndarray):
+            return np.asarray(self._lu.solve(x))
+        return self._inverse @ x if x.ndim == 1 else np.asarray(cho_solve((self._root, True), x))
+
+    @cached_property
+    def _inverse(self) -> np.ndarray:
+        """For thousands of vectors, one after the other: a third of what two triangles take."""
+        return np.asarray(cho_solve((self._root, True), np.eye(len(self.matrix))))
 
     def root_times(self, z: np.ndarray) -> np.ndarray:
         """Return ``R z``, (p,): of covariance `matrix` where z is standard normal."""

@@ -55,6 +55,7 @@ _LEAST_SHARE = 1e-6  # of the posterior's precision
 _BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
 _HALVINGS = 10
 _ROUNDING = 1e-8  # of differences
+_MANY_DIMS = 200  # from which on gradients of the prior alone are worth compiling
 _OF_SCALES = 20  # draws
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
@@ -458,7 +459,8 @@ class _Run:
         """Return the precision of the posterior of a quadratic at a point."""
         sampler = self.sampler
         slopes = derivatives(self.found, sampler.space, x)
-        if _agree(slopes, self.slopes):  # linear coefficients curve nothing
+        is_linear = _agree(slopes, self.slopes)  # then coefficients have no curvature of their own
+        if is_linear and sampler.n_dims > _MANY_DIMS:
             return precision_near(slopes, sampler.prior_gradients, quadratic.curvature, x)
         coefficients = coefficient_draws(self.found, sampler.space.constrain(x[None]))[0]
         before, sampler.quadratic = sampler.quadratic, quadratic.tangent(coefficients)

@@ -18,7 +18,7 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.grouped_density import GroupedDensity, GroupedPrior
 from pymc_coresets.sampling.nested_laplace import NestedLaplace, find_nested_laplace
 from pymc_coresets.sampling.sampler import CoresetSampler
-from pymc_coresets.sampling.steps.metric import Diagonal
+from pymc_coresets.sampling.steps.metric import Spread
 
 __all__ = ["GroupedSampler", "LevelDraws", "LevelRatios"]
 
@@ -174,7 +174,7 @@ class GroupedSampler:
                 "posterior: check that the likelihood is positive wherever the prior is."
             )
         by_level -= by_level.mean(axis=0)  # centred sums keep their digits
-        around = Diagonal(self._variances(density, own))
+        around = Spread(self._variances(density, own))
         proposal = Proposal(draws=draws, log_ratios=by_level.sum(axis=1), around=around)
         return LevelRatios(proposal, found.whitened)
 

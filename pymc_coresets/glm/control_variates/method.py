@@ -41,7 +41,7 @@ from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
-from pymc_coresets.sampling.steps.metric import Diagonal, Factor
+from pymc_coresets.sampling.steps.metric import Factor, Spread
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
 __all__ = ["ControlVariates", "has_linear_predictors"]
@@ -297,7 +297,7 @@ class _Run:
     def _learn_from(self, draws: Draws, quadratic: Quadratic) -> None:
         """Let NUTS go on from draws, with the precision in their midst."""
         sampler = self._sampler_of(quadratic)
-        if not sampler.corrects:
+        if sampler.metric is not None:
             points = sampler.space.free(draws)
             precision = self._precision_near(points.mean(axis=0), quadratic)
             sampler.begin_at(points, Factor.near(precision))
@@ -372,7 +372,6 @@ class _Run:
         sampler = self._sampler_of(quadratic)
         if sampler.n_dims <= MOST_BY_LAPLACE:
             draws = sampler.draw(*self.no_rows, n_draws, rng=self.job.rng)
-            self._learn_from(draws, quadratic)
             return coefficient_draws(self.found, draws)
         self.mode = self._mode_of(quadratic)
         precision = self._precision_near(self.mode, quadratic)
@@ -515,7 +514,7 @@ class _Run:
         if not np.isfinite(best.log_ratios).all():
             return None
         sampler = self._sampler_of(best.quadratic, best.of_all)
-        around: Any = sampler.metric or Diagonal(sampler.space.free(best.draws).var(axis=0))
+        around: Any = sampler.metric or Spread.of(sampler.space.free(best.draws))
         if sampler.corrects:
             try:
                 [part, *_] = sampler.laplace(best.rows, best.weights).parts

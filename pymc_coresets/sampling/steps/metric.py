@@ -25,10 +25,10 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature
 
 __all__ = [
-    "Diagonal",
     "Factor",
     "PrecisionLeapfrog",
     "PrecisionPotential",
+    "Spread",
     "asks_for_nuts",
     "known_metric",
     "sparse_differences",
@@ -40,20 +40,35 @@ _OWN = frozenset(signature(pm.sample).parameters)
 _AT_ONCE = 100  # points
 _MORE, _MOST = 1e-3, 1e3  # of the diagonal, added where a matrix is not definite
 _NOTHING = 1e-9  # of the largest difference in a row
+_DRAWS_PER_DIM = 5
 _OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_init"}
 
 
 @dataclass(frozen=True, eq=False)
-class Diagonal:
-    """How far a posterior of many dimensions extends along each: a covariance without the rest.
+class Spread:
+    """How far a posterior extends, by some of its draws.
 
     Parameters
     ----------
-    covariance : ndarray of shape (n_dims,)
-        Variances on the unconstrained scale.
+    covariance : ndarray of shape (n_dims,) or (n_dims, n_dims)
+        Variances on the unconstrained scale, or all of the covariance.
     """
 
     covariance: np.ndarray
+
+    @classmethod
+    def of(cls, points: np.ndarray) -> Self:
+        """Take the covariance of draws (n_draws, n_dims), shrunk to its diagonal.
+
+        The variances alone where there are less than five draws for each dimension.
+        """
+        n_draws, n_dims = points.shape
+        variances = points.var(axis=0)
+        if n_draws < _DRAWS_PER_DIM * n_dims:
+            return cls(variances)
+        # Of n draws, each correlation has an error of about n^-1/2.
+        own = n_draws / (n_draws + _DRAWS_PER_DIM * n_dims)
+        return cls(own * np.atleast_2d(np.cov(points.T)) + (1 - own) * np.diag(variances))
 
 
 class Factor:

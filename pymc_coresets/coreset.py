@@ -24,7 +24,7 @@ from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.reading.rewriting.rewrite import POTENTIAL, QUADRATIC, coreset_model
+from pymc_coresets.reading.rewriting.rewrite import coreset_model
 from pymc_coresets.reading.template.held_model import PUT_BACK
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.results.readable import Readable
@@ -228,20 +228,22 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         if any_sampler:
             n_dims = sum(int(np.prod(shape)) for shape in self._free.values())
             n_products = (self.size + (0 if self.quadratic is None else n_dims)) * n_dims
-            drawn = without_nuts(self.proposal, lambda: self._density, n_products, options)
+            drawn = without_nuts(
+                self.model, self.proposal, lambda: self._density, n_products, options
+            )
         return drawn or known_metric(self.model, self.proposal, options)
 
     @cached_property
     def _density(self) -> tuple[Unconstrained, LogDensity]:
-        """The unconstrained space of `model`, and the log-density for many of its points."""
-        space = Unconstrained(self.model)
-        prior = space.log_density_without((POTENTIAL, QUADRATIC))
+        """The unconstrained space, and the log-density of `model` for many of its points."""
+        loglik = self._whole()
+        space, remainder = loglik.observations.space, loglik.remainder
         step = max(_POTENTIALS_AT_ONCE // max(self.size, 1), 1)
 
         def log_density(x: np.ndarray) -> np.ndarray:
             parts = (x[i : i + step] for i in range(0, len(x), step))
             own = [self._own_loglik(space.constrain(some)) for some in parts]
-            total: np.ndarray = prior(x) + np.concatenate(own)
+            total: np.ndarray = remainder.values(x) + np.concatenate(own)
             return total
 
         return space, log_density

@@ -14,6 +14,7 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.backends.evaluator import Evaluator, NumbaEvaluator, SlopesOfRows
 from pymc_coresets.potentials.kernel import Kernel
+from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.row_arrays import RowArray
@@ -115,9 +116,17 @@ class LogLikelihood:
         return self._with(LogLikelihood(self.observations, source=source, backend=self.backend))
 
     def _with(self, other: "LogLikelihood") -> "LogLikelihood":
-        if "kernel" in self.__dict__:
-            other.__dict__["kernel"] = self.kernel
+        shared = ("kernel", "_remainder")
+        other.__dict__.update({n: self.__dict__[n] for n in shared if n in self.__dict__})
         return other
+
+    @property
+    def remainder(self) -> Remainder:
+        """The log-density of all but the rows; the same one while the model's data stay."""
+        known = self.__dict__.get("_remainder")
+        if known is None or known.space is not self.observations.space:
+            known = self.__dict__["_remainder"] = Remainder(self.observations)
+        return known
 
     @property
     def some_row(self) -> Rows:

@@ -14,7 +14,6 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import points_around, reference_of, verify
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.template.copies import copy_with_rows
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.chunks import RowSource, required_source
 from pymc_coresets.rows.engines.executor_choice import engine_of, no_rows_for
 from pymc_coresets.rows.keyed import random_key
@@ -245,7 +244,7 @@ def _verify_others(
     try:
         copy = copy_with_rows(obs.model, data | named_arrays(obs, others))
         expected = reference_of(find_observations(copy, columns=rows.columns, **options))
-        space = Unconstrained(obs.model)
+        space = obs.space
         near = space.constrain(points_around(space, rng)[0])
         values = expected(near)
     except _MALFORMED as error:

@@ -21,7 +21,6 @@ from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.elpd import DifferenceEstimate, ElpdOfAllRows
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.values import Rows
 
@@ -253,7 +252,7 @@ def _surrogate(rows: _AllRows, found: CorrectedDraws) -> tuple[Floats, Floats, F
 
 def _points(loglik: LogLikelihood, found: CorrectedDraws) -> Draws:
     """Return some draws by their weights, moved to the mean of all, and their mirror images."""
-    space = Unconstrained(loglik.observations.model)
+    space = loglik.observations.space
     with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to the border
         free = space.free(found.draws)
     usable = np.isfinite(free).all(axis=1)

@@ -25,7 +25,6 @@ from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import check_rows
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
-from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -286,7 +285,7 @@ class _Ratios:
 
     @cached_property
     def _rest(self) -> Callable[[np.ndarray], np.ndarray]:
-        return remainder_density(self.loglik.observations, self.space)
+        return self.loglik.remainder.values
 
     def _points(self, draws: Draws) -> np.ndarray:
         with np.errstate(all="ignore"):

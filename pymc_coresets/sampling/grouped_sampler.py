@@ -209,7 +209,7 @@ class GroupedSampler:
 
     @cached_property
     def _space(self) -> Unconstrained:
-        return Unconstrained(self._loglik.observations.model)
+        return self._loglik.observations.space
 
     def _variances(self, density: GroupedDensity, around: NestedLaplace) -> Array:
         """Of all coordinates, in the order of the coreset's model, which may be another one."""

@@ -12,9 +12,7 @@ from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.methods.job import candidates_to_keep
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.reservoir import Priorities
 from pymc_coresets.rows.source import Look, LookPart
@@ -205,10 +203,8 @@ class Growth:
     @cached_property
     def prior(self) -> Callable[[Draws], Vector]:
         """The log-density of all but the rows at some draws, in nats; compiled once."""
-        observations = self.template.observations
-        space = Unconstrained(observations.model)
-        density = remainder_density(observations, space)
-        return lambda draws: density(space.free(draws))
+        remainder = self.template.remainder
+        return lambda draws: remainder.values(remainder.space.free(draws))
 
     # -- states --------------------------------------------------------------------------------
 

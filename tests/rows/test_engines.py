@@ -47,8 +47,7 @@ from pymc_coresets.potentials.from_rows import likelihood_of_rows
 from pymc_coresets.rows.engines.executor_choice import engine_of
 from pymc_coresets.rows.engines.executors import Threads
 from pymc_coresets.rows.streamed import StreamedRows
-from pymc_coresets.sampling.density import GradientPass, KernelSlopes
-from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.density import GradientPass, KernelSlopes, gradient_kernel
 from pymc_coresets.storage import read_netcdf, write_netcdf
 
 N_FILES, N_OF_FILE = 4, 70_000  # too many for two of them to be one chunk
@@ -118,7 +117,7 @@ def loglik(files):
 
 @pytest.fixture(scope="module")
 def gradient(loglik):
-    return CoresetSampler(loglik)._gradient_kernel
+    return gradient_kernel(loglik.observations)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +127,7 @@ def passes(gradient):
     def of(loglik):
         look = loglik.look(DRAWS, n_candidates=200, scale=2e5, key=4)
         source = loglik.source
-        slopes = source.reduce(GradientPass(KernelSlopes(gradient), POINTS))
+        slopes = source.reduce(GradientPass(KernelSlopes(gradient, 2**14), POINTS))
         scan, distinct = source.scan(50, key=1), source.scan(50, key=2, distinct=True)
         some = source.at(np.array([0, 3, 99_999, N - 1]))
         rows = (look.candidates, scan.rows, distinct.rows, some)

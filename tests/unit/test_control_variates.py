@@ -625,9 +625,10 @@ def test_the_precision_of_a_quadratic_is_the_hessian_of_its_posterior():
         for e in step * np.eye(6)
     ]
     slopes = derivatives(found, space, x)
-    at = coefficient_draws(found, space.constrain(x[None]))[0]
-    sampler.quadratic = quadratic.tangent(at)
-    precision = precision_near(
-        slopes, sampler.posterior_of(*no_rows).gradients, quadratic.curvature, x
-    )
+    pull = quadratic.slopes_at(sampler.remainder.coefficients(x[None]))
+
+    def gradients(points):
+        return sampler.remainder.slopes(points, np.repeat(pull, len(points), axis=0))[1]
+
+    precision = precision_near(slopes, gradients, quadratic.curvature, x)
     assert_allclose(precision, expected, atol=1e-3 * np.abs(expected).max())

@@ -13,7 +13,7 @@ from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.linear import LinearPredictor
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
-from pymc_coresets.potentials.remainder import remainder_density, remainder_graph
+from pymc_coresets.potentials.remainder import Remainder, remainder_graph
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -162,7 +162,6 @@ def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
 
 def require_prior_at(
     found: LinearPredictor,
-    space: Unconstrained,
     z: np.ndarray,
     log_density: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> None:
@@ -173,7 +172,6 @@ def require_prior_at(
     Parameters
     ----------
     found : LinearPredictor
-    space : Unconstrained
     z : ndarray of shape (n_points, n_dims)
         Where the posterior lies.
     log_density : callable
@@ -183,7 +181,7 @@ def require_prior_at(
     ------
     UnsupportedModelError
     """
-    values = remainder_density(found.observations, space)(z)
+    values = Remainder(found.observations).values(z)
     expected = log_density(z, z.mean(axis=0))
     size = np.abs(expected) + np.abs(expected).max() + np.abs(values)
     difference = values - expected

@@ -241,7 +241,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         found = read(held).posterior(self.statistics)
         n_draws = min(_PRIOR_DRAWS, max(2, _PRIOR_ENTRIES // found.prior.space.n_dims))
         some = found.free(n_draws, rng=np.random.default_rng(0))
-        require_prior_at(held, found.prior.space, some, found.prior.log_density)
+        require_prior_at(held, some, found.prior.log_density)
         return found
 
     # -- judging -------------------------------------------------------------------------------

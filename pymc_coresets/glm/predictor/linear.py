@@ -20,7 +20,6 @@ from pymc_coresets.glm.predictor.node import observed_rows, possible_predictors,
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.unconstrained import Unconstrained
 
 __all__ = [
     "LinearPredictor",
@@ -228,7 +227,7 @@ def points_to_compare(
     obs: Observations, coefficients: TensorVariable, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Evaluate coefficients (n_points, p) and the potentials of some rows (n_points, n_rows)."""
-    space = Unconstrained(obs.model)
+    space = obs.space
     spread = 2.0 * evenly_spread(space.n_dims) - 1.0
     draws = space.constrain(space.start + np.array(_JITTERS)[:, None] * spread)
     used = set(graph_inputs([obs.loglik]))

@@ -19,7 +19,6 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["RowDesigns", "compare_elsewhere", "placed"]
@@ -123,7 +122,7 @@ def compare_elsewhere(loglik: LogLikelihood, evaluate: Callable[[Rows, Draws], n
     n, slack = loglik.n_rows, loglik.slack
     some = np.union1d(np.arange(n)[:_N_COMPARED], np.arange(max(0, n - _N_COMPARED), n))
     rows = loglik.source.at(some)
-    space = Unconstrained(loglik.observations.model)
+    space = loglik.observations.space
     jitter = (2.0 * evenly_spread(space.n_dims) - 1.0) * np.array(_JITTERS)[:, None]
     draws = space.constrain(space.start + jitter)
     values, expected = evaluate(rows, draws), loglik.matrix(draws, rows, finite=False)

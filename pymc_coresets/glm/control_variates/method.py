@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy import sparse
@@ -149,7 +150,13 @@ def has_linear_predictors(loglik: LogLikelihood) -> bool:
     return True
 
 
+#: By whose log-likelihood: the choice of a method asks for them, too.
+_found: WeakKeyDictionary[LogLikelihood, SeenRows] = WeakKeyDictionary()
+
+
 def _seen_rows_of(loglik: LogLikelihood) -> SeenRows:
+    if loglik in _found:
+        return _found[loglik]
     try:
         seen = find_seen_rows(loglik)
     except UnsupportedModelError as error:
@@ -165,6 +172,7 @@ def _seen_rows_of(loglik: LogLikelihood) -> SeenRows:
             f"coefficients that meet in a row, and takes {most:,} coefficients at most: use "
             "method='auto'."
         )
+    _found[loglik] = seen
     return seen
 
 

@@ -32,7 +32,7 @@ from pymc_coresets.glm.polynomial.frequent_directions import FrequentDirections
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 
@@ -78,7 +78,9 @@ def predictor_of(rows: RowSource, n_columns: int) -> StreamedPredictor:
         X, y = pm.Data("X", head["X"]), pm.Data("y", head["y"])
         beta = pm.Normal("beta", 0, 1, shape=n_columns)
         pm.Bernoulli("likelihood", logit_p=X @ beta, observed=y)
-    return StreamedPredictor.of(likelihood_of_rows(model, rows, rng=np.random.default_rng(1)))
+    return StreamedPredictor.of(
+        likelihood_of_rows(model, RowsToRead(rows=rows), rng=np.random.default_rng(1))
+    )
 
 
 # -- reading ---------------------------------------------------------------------------------------

@@ -12,11 +12,14 @@ Needs the extra `examples`: pip install "pymc-coresets[examples]".
 import argparse
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pymc as pm
 from flights import build_model, load_flights
+from gallery.row_plots import plot_levels, plot_pairs
 from rich.console import Console
 
-from pymc_coresets import build_coreset, plot_coreset, plot_groups
+from pymc_coresets import build_coreset
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -43,9 +46,11 @@ def main() -> None:
     console.out(summary.to_string(float_format="{:,.2f}".format), highlight=False)
 
     options.figures.mkdir(parents=True, exist_ok=True)
-    pairs = plot_coreset(coreset, ["hour", "log_distance"])
+    chosen = coreset.indices, coreset.weights
+    columns = {"hour": flights["time"], "log_distance": np.log(flights["distance"] / 1000)}
+    pairs = plot_pairs(pd.DataFrame(columns), *chosen)
     pairs.savefig(options.figures / "reading_pairs.png", dpi=110)
-    groups = plot_groups(coreset, "carrier")
+    groups = plot_levels(flights["carrier"], *chosen)
     groups.savefig(options.figures / "reading_groups.png", dpi=110)
     console.print(f"Figures: {options.figures}")
 

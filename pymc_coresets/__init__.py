@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from pymc_coresets.pass_glm import build_pass_glm
     from pymc_coresets.potentials.backends.choice import Jax
     from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks
-    from pymc_coresets.results.covariate_plots import plot_coreset
-    from pymc_coresets.results.group_plots import plot_groups
     from pymc_coresets.rows.chunks import RowSource
     from pymc_coresets.rows.sources.opening import open_rows
     from pymc_coresets.sampling.approximations import GaussianApproximation, check_approximation
@@ -98,8 +96,6 @@ __all__ = [
     "merge",
     "open_rows",
     "plot_comparison",
-    "plot_coreset",
-    "plot_groups",
     "plot_history",
     "plot_weights",
 ]
@@ -154,8 +150,6 @@ _HOMES = {
     "merge": "streams.merging",
     "open_rows": "rows.sources.opening",
     "plot_comparison": "diagnostics.plots",
-    "plot_coreset": "results.covariate_plots",
-    "plot_groups": "results.group_plots",
     "plot_history": "diagnostics.plots",
     "plot_weights": "diagnostics.plots",
 }

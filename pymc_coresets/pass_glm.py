@@ -30,21 +30,19 @@ from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows, Stream
 from pymc_coresets.options import (
     flag,
     generator,
-    names_of,
     positive_number,
     whole_number,
 )
-from pymc_coresets.potentials.backends.choice import Jax, backend_of
+from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import (
-    check_rows,
+    RowsToRead,
     likelihood_of_rows,
     template_of_rows,
 )
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.context import given_model
-from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.chunks import RowSource
 
 __all__ = ["build_pass_glm"]
@@ -210,11 +208,9 @@ def build_pass_glm(  # noqa: PLR0913
     """
     degree = whole_number("degree", degree, least=1, most=MAX_DEGREE)
     fixed_radius = _radius(radius)
-    names, dim = names_of("observed", observed), names_of("dim", dim)
+    wanted = RowsToRead(observed=observed, dim=dim, rows=rows, executor=executor, backend=backend)
     rng, show_bars = generator(random_seed), flag("progressbar", progressbar)
     rank = _checked_rank(rank, degree)
-    check_rows(rows, executor, collapse=False, allow_local=False)
-    evaluated_by = backend_of(backend, executor)
     model = given_model(model)
     if POLYNOMIAL in model.named_vars:
         raise UnsupportedModelError(
@@ -223,13 +219,11 @@ def build_pass_glm(  # noqa: PLR0913
     with Reporter(show=show_bars) as report:
         with report.part("reading the model"):
             model = model if given is None else fix_variables(model, given)
-            where: dict[str, Any] = {"observed": names, "dim": dim}
-            where["backend"] = evaluated_by
-            held = _predictor(model, rows, where)
+            held = _predictor(model, wanted)
             check_size(degree, len(held.names))
             if rank is not None:
                 independent_prior(held)
-            part = _verified(held, rows, where | {"executor": executor}, rng.spawn(1)[0])
+            part = _verified(held, wanted, rng.spawn(1)[0])
             passes = Passes(part, rank)
         if fixed_radius is None:
             with report.passes("choosing the radius", part.n_obs) as show:
@@ -244,29 +238,22 @@ def build_pass_glm(  # noqa: PLR0913
     return summary
 
 
-def _predictor(
-    model: pm.Model, rows: RowSource | None, where: Mapping[str, Any]
-) -> LinearPredictor:
+def _predictor(model: pm.Model, wanted: RowsToRead) -> LinearPredictor:
     """Take the model apart, without reading any rows but its own."""
-    if rows is None:
-        backend, of_terms = where["backend"], {name: where[name] for name in ("observed", "dim")}
-        found = find_linear_predictor(find_observations(model, **of_terms))
-        return replace(found, backend=backend)
-    return find_linear_predictor(template_of_rows(model, rows.columns, **where).observations)
+    if wanted.rows is None:
+        found = find_linear_predictor(wanted.found_in(model))
+        return replace(found, backend=wanted.evaluated_by)
+    return find_linear_predictor(template_of_rows(model, wanted.rows.columns, wanted).observations)
 
 
 def _verified(
-    found: LinearPredictor,
-    rows: RowSource | None,
-    where: Mapping[str, Any],
-    rng: np.random.Generator,
+    found: LinearPredictor, wanted: RowsToRead, rng: np.random.Generator
 ) -> PredictorRows:
     """Compare what came of the model with PyMC before any work is done, and check the rows."""
-    if rows is None:
+    if wanted.rows is None:
         verify(LogLikelihood(found.observations, backend=found.backend), rng=rng)
         return found
-    model = found.observations.model
-    return StreamedPredictor.of(likelihood_of_rows(model, rows, **where, rng=rng))
+    return StreamedPredictor.of(likelihood_of_rows(found.observations.model, wanted, rng=rng))
 
 
 def _checked_rank(rank: int | None, degree: int) -> int | None:

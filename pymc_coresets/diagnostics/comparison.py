@@ -15,7 +15,7 @@ from pymc_coresets.diagnostics import distances
 from pymc_coresets.diagnostics.alignment import common_draws, labelled_components
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.display.facts import table_text, wrapped
-from pymc_coresets.display.page import card, numbers_table, verdict_html
+from pymc_coresets.display.page import numbers_table, page_of, sentences
 from pymc_coresets.exceptions import InvalidDataError
 
 QUANTILES = (0.05, 0.5, 0.95)
@@ -189,13 +189,12 @@ class Comparison:
         return "\n\n".join(part for part in parts if part)
 
     def _repr_html_(self) -> str:
-        words = f"{self._summary()} {self._left_out()}"
-        return card(
+        return page_of(
             _TITLE,
             numbers_table(_HEADER, self._head()),
-            f'<p class="pmc-note">{_LEGEND}</p>',
+            sentences(_LEGEND),
             numbers_table(_JOINT_HEADER, self._joint_rows()),
-            verdict_html(words),
+            sentences(f"{self._summary()} {self._left_out()}"),
             plain=repr(self),
         )
 

@@ -2,20 +2,20 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.keyed import MANY_ROWS
 from pymc_coresets.rows.source import Potentials
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.candidates import MOST_DRAWS, n_candidates
 from pymc_coresets.solving.problem import Matrix, Vector
-from pymc_coresets.solving.solution import Progress, Solution
+from pymc_coresets.solving.solution import Solution
 
 #: Least number of draws around a mode, for up to so many rows: with more rows, a pass over the data
 #: costs more than what follows it, and the posterior is closer to normal.
@@ -32,7 +32,6 @@ __all__ = [
     "Method",
     "Propose",
     "Reduction",
-    "Report",
     "WeightingDraws",
     "candidates_to_keep",
     "draws_around_mode",
@@ -141,18 +140,6 @@ class GroupedPosterior[D](Protocol):
         """
 
 
-class Report(Protocol):
-    """Where a method says how far it has come, and leaves figures for the history."""
-
-    counts: dict[str, int]
-    figures: dict[str, Any]
-
-    def part(
-        self, name: str, total: int | None = None
-    ) -> AbstractContextManager[Callable[[Progress], None]]:
-        """Show and time a part of the work; the context is a callback for its progress."""
-
-
 class WeightingDraws[D](Protocol):
     """Draws of the weighting distribution that the user chose."""
 
@@ -197,7 +184,7 @@ class Job[D]:
         The only source of randomness.
     sample_key : int
         Key of distinct samples of the rows that cost no reading of their own, up to some size.
-    report : Report
+    report : Reporter
         Shows and times the parts.
     """
 
@@ -211,7 +198,7 @@ class Job[D]:
     deadline: float
     rng: np.random.Generator
     sample_key: int
-    report: Report
+    report: Reporter
 
 
 class Reduction(Protocol):
@@ -242,7 +229,7 @@ class Reduction(Protocol):
         """Key of distinct samples of the rows."""
 
     @property
-    def report(self) -> Report:
+    def report(self) -> Reporter:
         """Shows and times the parts."""
 
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.diagnostics.known_modes import Modes
-from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import (

@@ -37,7 +37,6 @@ def columns_of_kept(
     weights: np.ndarray,
     *,
     rng: np.random.Generator,
-    read: bool = True,
 ) -> RowColumns:
     """Return the columns of the chosen rows, and of those that they were chosen from.
 
@@ -54,8 +53,6 @@ def columns_of_kept(
     weights : ndarray of shape (size,)
     rng : Generator
         Which rows are drawn.
-    read : bool, default True
-        Read the rows; otherwise only the chosen ones are known.
 
     Examples
     --------
@@ -81,7 +78,7 @@ def columns_of_kept(
     observations, source = loglik.observations, loglik.source
     chosen = rows_of_dataset(observations, kept)
     levels = {i: found for i, (_, found) in levels_of_rows(observations).items()}
-    if not read or isinstance(source, AbsentRows):
+    if isinstance(source, AbsentRows):
         return RowColumns(_columns(observations, chosen, levels), weights)
     if source.n_rows <= _SAMPLED or isinstance(source, InMemoryRows):
         known = Rows.joined(list(source.blocks(_BLOCK_ROWS)))

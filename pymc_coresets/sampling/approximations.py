@@ -21,9 +21,9 @@ from pymc_coresets.diagnostics.posterior_draws import (
 )
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.potentials.backends.choice import Jax, backend_of
+from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import check_rows
+from pymc_coresets.potentials.from_rows import RowsToRead
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
 from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.reading.draws import Draws
@@ -125,8 +125,14 @@ def check_approximation(  # noqa: PLR0913
     0.81 True
     """
     draws = None if draws is None else whole_number("draws", draws, least=MIN_DRAWS)
-    check_rows(rows, executor, collapse="auto", allow_local=False)
-    evaluated_by = backend_of(backend, executor)
+    wanted = RowsToRead(
+        observed=observed,
+        dim=dim,
+        allow_local=rows is None,  # all draws are there
+        rows=rows,
+        executor=executor,
+        backend=backend,
+    )
     posterior = posterior_dataset(idata, "idata")
     require_own(posterior, "check_approximation()")
     model = full_model(model)
@@ -135,9 +141,7 @@ def check_approximation(  # noqa: PLR0913
     if not callable(density):
         posterior = _holding(posterior, density)
         density = None
-    where: Any = {"observed": observed, "dim": dim, "rows": rows, "executor": executor}
-    where |= {"allow_local": rows is None, "backend": evaluated_by}  # all draws are there
-    loglik = likelihood_of_model(model, **where, rng=np.random.default_rng(0))
+    loglik = likelihood_of_model(model, wanted, rng=np.random.default_rng(0))
     ratios = _Ratios(loglik, space, density)
     tree = xr.DataTree.from_dict({"posterior": posterior})
     found = check_some_draws(tree, ratios.at, draws=draws, kind=ApproximationCheck)

@@ -11,7 +11,7 @@ import pymc as pm
 
 from pymc_coresets.compat.pymc_api import PyMCSamplingError
 from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.evaluation import LogLikelihood

@@ -4,10 +4,11 @@ from typing import Any
 
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import warn_user
+from pymc_coresets.potentials.from_rows import Settings
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.solving.solution import Solution
-from pymc_coresets.storage import Settings, history_dataset
+from pymc_coresets.storage import history_dataset
 from pymc_coresets.streams.growth import Growth, StreamState
 
 __all__ = ["chosen_coreset", "rows_gone"]

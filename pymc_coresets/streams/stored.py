@@ -14,14 +14,13 @@ import xarray as xr
 from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
 from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import template_of_rows
+from pymc_coresets.potentials.from_rows import RowsToRead, Settings, template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.sameness import Probe
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.source import LookPart
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.storage import Settings
 from pymc_coresets.streams.growth import (
     Beginning,
     Epoch,
@@ -102,7 +101,7 @@ def digest_of(groups: Mapping[str, xr.Dataset]) -> str:
 
 
 def template_of_tree(
-    tree: xr.DataTree, model: pm.Model, *, backend: Jax | None = None
+    tree: xr.DataTree, model: pm.Model, *, backend: str | Jax = "numba"
 ) -> tuple[LogLikelihood, StreamOptions, Settings]:
     """Read the model again, and how the stream was begun.
 
@@ -124,8 +123,7 @@ def template_of_tree(
         options = StreamOptions(**json.loads(attrs[_OPTIONS]))
         settings: Settings = json.loads(attrs[_SETTINGS])
         columns = columns_of_dataset(tree["candidates"].to_dataset())
-        where: dict[str, Any] = {name: settings[name] for name in ("observed", "dim")}
-    template = template_of_rows(model, columns, **where, backend=backend)
+    template = template_of_rows(model, columns, RowsToRead(**settings, backend=backend))
     return template, options, settings
 
 

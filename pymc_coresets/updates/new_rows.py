@@ -15,7 +15,7 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import (
-    check_rows,
+    RowsToRead,
     likelihood_of_rows,
     template_of_rows,
 )
@@ -24,7 +24,6 @@ from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.storage import history_dataset
@@ -37,8 +36,9 @@ from pymc_coresets.updates.known_rows import (
     noted,
     warn_of_known_rows,
 )
-from pymc_coresets.updates.parts import Part, WeightedRows
+from pymc_coresets.updates.parts import Part
 from pymc_coresets.updates.reductions import all_of, asked_reduction, reduced
+from pymc_coresets.weighted_rows import WeightedRows
 
 __all__ = ["with_new_rows"]
 
@@ -49,9 +49,8 @@ _FAR = 1.5  # standard deviations
 def with_new_rows(
     coreset: WeightedRows,
     model: pm.Model,
+    wanted: RowsToRead,
     *,
-    rows: RowSource | None,
-    executor: Any,  # noqa: ANN401 - of several libraries
     size: int | None,
     method: str | RiemannianPursuit | ControlVariates,
     random_seed: int | np.random.Generator | None,
@@ -63,7 +62,9 @@ def with_new_rows(
     coreset : WeightedRows
     model : pm.Model
         Of the new rows.
-    rows, executor, size, method, random_seed
+    wanted : RowsToRead
+        With the new rows, if they lie elsewhere.
+    size, method, random_seed
         As of `Coreset.extend`.
 
     Raises
@@ -77,10 +78,10 @@ def with_new_rows(
     """
     chosen = asked_reduction(method, _METHODS, with_quadratic=coreset.quadratic is not None)
     rng = generator(random_seed)
-    check_rows(rows, executor, collapse=False, allow_local=False)
     size = None if size is None else whole_number("size", size, least=1)
     part = Part.of(coreset)
-    new = _new_rows(full_model(model), part, rows, executor, rng.spawn(1)[0])
+    wanted = replace(part.wanted, rows=wanted.rows, executor=wanted.executor)
+    new = _new_rows(full_model(model), part, wanted, rng.spawn(1)[0])
     _require_same_model(part, new, rng.spawn(1)[0])
     known = known_before(part, coreset.history.attrs)
     warn_of_known_rows(known, new)
@@ -144,15 +145,11 @@ def _moved(old: Quadratic, new: Quadratic) -> float:
 
 
 def _new_rows(
-    model: pm.Model,
-    part: Part,
-    rows: RowSource | None,
-    executor: Any,  # noqa: ANN401
-    rng: np.random.Generator,
+    model: pm.Model, part: Part, wanted: RowsToRead, rng: np.random.Generator
 ) -> LogLikelihood:
-    if rows is not None:
-        return likelihood_of_rows(model, rows, **part.where, rng=rng, executor=executor)
-    new = template_of_rows(model, columns_of_dataset(part.kept), **part.where)
+    if wanted.rows is not None:
+        return likelihood_of_rows(model, wanted, rng=rng)
+    new = template_of_rows(model, columns_of_dataset(part.kept), wanted)
     verify(new, rng=rng)
     return new
 

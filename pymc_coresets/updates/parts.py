@@ -1,68 +1,21 @@
 """Coresets as rows with their data, which another construction chooses from."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
-import numpy as np
 import xarray as xr
 
-from pymc_coresets.exceptions import (
-    CoresetError,
-    UnsupportedModelError,
-)
+from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import template_of_rows
+from pymc_coresets.potentials.from_rows import RowsToRead, template_of_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import settable_data
-from pymc_coresets.storage import Settings
+from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
-__all__ = ["Part", "WeightedRows", "required_likelihood"]
-
-
-class WeightedRows(Protocol):
-    """What a `Coreset` holds; see there."""
-
-    @property
-    def indices(self) -> np.ndarray: ...  # noqa: D102
-    @property
-    def weights(self) -> np.ndarray: ...  # noqa: D102
-    @property
-    def n_observations(self) -> int: ...  # noqa: D102
-    @property
-    def n_distinct(self) -> int: ...  # noqa: D102
-    @property
-    def objective(self) -> float: ...  # noqa: D102
-    @property
-    def history(self) -> xr.Dataset: ...  # noqa: D102
-    @property
-    def settings(self) -> Settings: ...  # noqa: D102
-    @property
-    def loglikelihood(self) -> LogLikelihood | None: ...  # noqa: D102
-    @property
-    def quadratic(self) -> Quadratic | None: ...  # noqa: D102
-    @property
-    def earlier(self) -> Quadratic | None: ...  # noqa: D102
-    @property
-    def data(self) -> xr.Dataset | None: ...  # noqa: D102
-
-
-def required_likelihood(coreset: WeightedRows) -> LogLikelihood:
-    """Return the potentials of a coreset's rows.
-
-    Raises
-    ------
-    CoresetError
-        If it was read without its model.
-    """
-    if coreset.loglikelihood is None:
-        raise CoresetError(
-            "This coreset was read without its model: read it again with "
-            "Coreset.from_netcdf(path, model=...)."
-        )
-    return coreset.loglikelihood
+__all__ = ["Part"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -76,8 +29,8 @@ class Part:
         As `kept_dataset` makes it.
     n_rows : int
         Rows that it stands for: positions are below it.
-    where : dict
-        The arguments ``observed`` and ``dim`` of `template_of_rows`.
+    wanted : RowsToRead
+        How its observations are found, and who evaluates them.
     quadratic : Quadratic, optional
         What stands for its rows besides, by the parameters of the template.
     """
@@ -85,7 +38,7 @@ class Part:
     template: LogLikelihood
     kept: xr.Dataset
     n_rows: int
-    where: dict[str, Any]
+    wanted: RowsToRead
     quadratic: Quadratic | None = None
 
     @classmethod
@@ -106,12 +59,11 @@ class Part:
                 "can be neither extended nor merged. Put the data into long format, one row for "
                 "each cell, and build a coreset of that; or build one of all cells."
             )
-        where: dict[str, Any] = {"observed": settings["observed"], "dim": settings["dim"]}
-        where["backend"] = loglik.backend
+        wanted = RowsToRead(**settings, backend=loglik.backend or "numba")
         quadratic = coreset.quadratic
         if coreset.data is not None:
             of_rows: dict[str, Any] = {"kept": coreset.data, "n_rows": coreset.n_distinct}
-            return cls(template=loglik, where=where, quadratic=quadratic, **of_rows)
+            return cls(template=loglik, wanted=wanted, quadratic=quadratic, **of_rows)
         observations = loglik.observations
         refuse_unweighted(observations)
         if observations.sets:
@@ -122,10 +74,10 @@ class Part:
             )
         held = settable_data(observations.model)
         columns = {n: v[0] for n, v in held.items() if v.shape[:1] == (observations.n_obs,)}
-        template = template_of_rows(observations.model, columns, **where)
+        template = template_of_rows(observations.model, columns, wanted)
         rows = template.in_memory.at(coreset.indices)
         kept = kept_dataset(template, rows, coreset.weights)
         if quadratic is not None:
             quadratic = carried_over(quadratic, observations, template.observations)
         of_rows = {"kept": kept, "n_rows": observations.n_obs}
-        return cls(template=template, where=where, quadratic=quadratic, **of_rows)
+        return cls(template=template, wanted=wanted, quadratic=quadratic, **of_rows)

@@ -29,7 +29,6 @@ from pymc_coresets import (
     build_pass_glm,
     compare,
     plot_comparison,
-    plot_coreset,
     plot_history,
     plot_weights,
 )
@@ -373,14 +372,6 @@ _QUANTILES = Argument(st.lists(st.floats(0, 1), max_size=3), _are_probabilities)
 def summaries_of_coresets(draw: st.DrawFn) -> Call:
     given, bad = draw(arguments(_READ | {"quantiles": _QUANTILES}))
     run = partial(stage.coreset().summary, **given)
-    return Call(run=run, given=given, names=bad, refused=bool(bad))
-
-
-@st.composite
-def plots_of_columns(draw: st.DrawFn) -> Call:
-    table = _READ | {"coreset": _RESULT}
-    given, bad = draw(arguments(table).filter(lambda drawn: "coreset" in drawn[0]))
-    run = partial(_closing, plot_coreset, **given)
     return Call(run=run, given=given, names=bad, refused=bool(bad))
 
 

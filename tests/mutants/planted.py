@@ -473,7 +473,7 @@ PLANTED = [
         ("few = found.ess < MIN_ESS and not found.negligible", "few = found.ess < MIN_ESS"),
     ),
     *plant(
-        "diagnostics/proposed.py",
+        "diagnostics/importance_draws.py",
         ("self.log_ratios + loglik", "self.log_ratios"),
         (
             "replace(self, log_ratios=log_ratios) if np",

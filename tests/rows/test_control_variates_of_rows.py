@@ -25,7 +25,7 @@ from pymc_coresets.glm.control_variates.seen_rows import find_seen_rows
 from pymc_coresets.glm.predictor import several
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.streamed import StreamedRows
@@ -120,7 +120,9 @@ def elsewhere(request):
     """The potentials of rows elsewhere, and the sums of the same rows in memory."""
     make = MODELS[request.param]
     held = LogLikelihood(find_observations(make(COLUMNS, N)))
-    loglik = likelihood_of_rows(make(COLUMNS, 40), open_rows(COLUMNS), rng=np.random.default_rng(1))
+    loglik = likelihood_of_rows(
+        make(COLUMNS, 40), RowsToRead(rows=open_rows(COLUMNS)), rng=np.random.default_rng(1)
+    )
     return loglik, find_seen_rows(loglik), sums_of(held)
 
 
@@ -155,7 +157,9 @@ def test_base_weights_count_rows():
     weighted = in_chunks([1_000], COLUMNS | {"n": times}, weight="n")
     repeated = {name: np.repeat(c, times, axis=0) for name, c in COLUMNS.items()}
     held = LogLikelihood(find_observations(logarithms(repeated, times.sum())))
-    one = likelihood_of_rows(logarithms(COLUMNS, 40), weighted, rng=np.random.default_rng(1))
+    one = likelihood_of_rows(
+        logarithms(COLUMNS, 40), RowsToRead(rows=weighted), rng=np.random.default_rng(1)
+    )
     found, expected = sums_of(one), sums_of(held)
     for name in ("slope", "curvature", "residual"):
         assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-8, atol=1e-8)
@@ -177,7 +181,7 @@ def test_memory_is_that_of_some_blocks(monkeypatch):
     with pm.Model() as model:
         x, late = data_of(rows.head(30), ("x", "late"), 30)
         pm.Bernoulli("y", logit_p=x @ pm.Normal("b", shape=n_columns), observed=late)
-    loglik = likelihood_of_rows(model, rows, rng=np.random.default_rng(1))
+    loglik = likelihood_of_rows(model, RowsToRead(rows=rows), rng=np.random.default_rng(1))
     seen = find_seen_rows(loglik)
     sums_of(loglik, seen, n_draws=20)  # compiles
     tracemalloc.start()

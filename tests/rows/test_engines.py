@@ -43,7 +43,7 @@ from pymc_coresets.glm.control_variates.seen_rows import find_seen_rows
 from pymc_coresets.glm.polynomial.reach import reach_of
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.engines.executor_choice import engine_of
 from pymc_coresets.rows.engines.executors import Threads
 from pymc_coresets.rows.streamed import StreamedRows
@@ -113,7 +113,9 @@ def regression(rows):
 
 @pytest.fixture(scope="module")
 def loglik(files):
-    return likelihood_of_rows(regression(files), files, rng=np.random.default_rng(1))
+    return likelihood_of_rows(
+        regression(files), RowsToRead(rows=files), rng=np.random.default_rng(1)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.predictor import streamed_predictor
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.streamed import StreamedRows
@@ -87,7 +87,9 @@ def in_chunks(sizes, columns=COLUMNS, **options):
 def streamed(request):
     """A streamed predictor, and that of the same rows in memory."""
     make, rows = MODELS[request.param], open_rows(COLUMNS)
-    loglik = likelihood_of_rows(make(COLUMNS, 30), rows, rng=np.random.default_rng(1))
+    loglik = likelihood_of_rows(
+        make(COLUMNS, 30), RowsToRead(rows=rows), rng=np.random.default_rng(1)
+    )
     return StreamedPredictor.of(loglik), find_linear_predictor(find_observations(make(COLUMNS, N)))
 
 

@@ -22,7 +22,7 @@ from pymc_coresets.glm.logistic.streamed_sensitivity import StreamedSensitivitie
 from pymc_coresets.glm.predictor import streamed_predictor
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.memory import InMemoryRows
 
@@ -57,7 +57,9 @@ def test_bounds_and_rows_are_those_of_the_rows_in_memory(case, monkeypatch):
     weight, exact = OPTIONS[case]
     weights = np.ones(N) if weight is None else COLUMNS["n"]
     ball, rng = Sensitivity(exact_centers=exact), np.random.default_rng(1)
-    loglik = likelihood_of_rows(regression(30), in_chunks([7, 6_000], weight), rng=rng)
+    loglik = likelihood_of_rows(
+        regression(30), RowsToRead(rows=in_chunks([7, 6_000], weight)), rng=rng
+    )
     part = StreamedPredictor.of(loglik)
     every = StreamedSensitivities(part, ball, 6, np.random.default_rng(2))
     rows = logistic_rows(find_linear_predictor(find_observations(regression(N))))

@@ -75,7 +75,7 @@ def test_draws_of_another_coreset_are_refused():
         for seed in (1, 2)
     )
     idata = draws_from(1.0)
-    idata["coreset"] = own._groups()["coreset"]
+    idata["coreset"] = own.stand_in.groups["coreset"]
     own.check(idata)
     for call in (other.check, other.reweight, other.loo):
         with pytest.raises(InvalidDataError, match="of another coreset than this one"):
@@ -246,7 +246,7 @@ def test_a_pickle_is_read_by_another_process(stand_in, tmp_path):
 class CountedDraws:
     """Ratios of a shift by some deviations, and how many draws they were asked for."""
 
-    def __init__(self, stand_in, monkeypatch, shift):
+    def __init__(self, monkeypatch, shift):
         self.asked = []
 
         def log_ratios(_, idata):
@@ -254,7 +254,7 @@ class CountedDraws:
             self.asked.append(b.size)
             return shift * (b - 0.5) / 0.2
 
-        monkeypatch.setattr(type(stand_in), "log_ratios", log_ratios)
+        monkeypatch.setattr("pymc_coresets.sampling.stand_in.log_ratios", log_ratios)
 
 
 @pytest.mark.parametrize(
@@ -269,8 +269,9 @@ class CountedDraws:
 def test_all_draws_are_evaluated_only_where_some_do_not_decide(
     stand_in, monkeypatch, shift, options, asked
 ):
-    counted = CountedDraws(stand_in, monkeypatch, shift)
-    monkeypatch.setattr(type(stand_in), "verify", lambda *_, **__: None)  # it would object
+    counted = CountedDraws(monkeypatch, shift)
+    verify = "pymc_coresets.sampling.stand_in.verify"
+    monkeypatch.setattr(verify, lambda *_, **__: None)  # it would object
     stand_in.check(draws_from(0.5, n_chains=4, n_draws=1_000), **options)
     assert counted.asked == asked
 
@@ -330,7 +331,7 @@ def test_pymcs_own_densities_give_the_same_divergence(stand_in):
     assert found.n_draws == 50
     assert found.difference < 1e-9
     full = full_loglik(idata["posterior"]["b"].values).ravel()
-    expected = np.var(full - stand_in._own_loglik(idata))
+    expected = np.var(full - stand_in.stand_in.loglik(idata))
     assert found.by_pymc == pytest.approx(expected, rel=1e-9)
     assert found.by_us == pytest.approx(expected, rel=1e-9)
 

@@ -31,6 +31,7 @@ from pymc_coresets.streams.coverage import Displacement
 from pymc_coresets.streams.growth import Reason
 from pymc_coresets.streams.notices import ChunkDigest
 from pymc_coresets.streams.stored import digest_of
+from pymc_coresets.weighted_rows import chosen_rows
 
 N, PILOT, TRUTH = 24_000, 500, np.array([0.5, -1.0, 0.2, 0.7, -0.3])
 PRIOR_SD = 3.0
@@ -316,7 +317,7 @@ def test_a_coreset_is_stored_and_checked_with_the_rows_again(coreset, model, tmp
         coreset.check(draws)
     coreset.to_netcdf(tmp_path / "coreset.nc")
     again = Coreset.from_netcdf(tmp_path / "coreset.nc", model, rows=open_rows(DATA))
-    own = coreset.loglikelihood.matrix(draws, coreset._rows())
+    own = coreset.loglikelihood.matrix(draws, chosen_rows(coreset))
     ratios = again.log_ratios(draws)[0]
     expected = centred_total(DATA, Draws(idata)) - coreset.weights @ own
     assert_allclose(ratios - ratios.mean(), expected - expected.mean(), rtol=1e-9, atol=1e-6)

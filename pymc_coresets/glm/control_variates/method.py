@@ -11,7 +11,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.averaged import (
     MOST_DENSE,

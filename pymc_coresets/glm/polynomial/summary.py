@@ -1,14 +1,14 @@
 """The result of PASS-GLM: polynomial statistics, the model made of them, and its checks."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.display.facts import facts_text
+from pymc_coresets.display.page import facts_html
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.polynomial.frequent_directions import LowRankMoment
 from pymc_coresets.glm.polynomial.independent import LowRankPosterior, independent_prior
@@ -24,19 +24,25 @@ from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.model_parts import coefficient_draws
 from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows, StreamedPredictor
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.predictive import all_rows, stand_ins
+from pymc_coresets.predictive.stand_ins import StandIn
+from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.template.held_model import PUT_BACK
-from pymc_coresets.sampling.stand_in import StandIn
+from pymc_coresets.sampling import stand_in as shared
 
 __all__ = ["PolynomialSummary"]
 
 _CHAINS, _CLOSED_FORM_DRAWS = 4, 500
 _PRIOR_DRAWS, _PRIOR_ENTRIES = 400, 2**19  # at which the prior is compared with what was read
 _REACH_DRAWS = 64  # at which the predictors of all rows are computed
+_IMPOSSIBLE = (
+    "the support of the likelihood depends on the predictor, and polynomials do not know that. "
+    "Use another link, or build_coreset."
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PolynomialSummary(StandIn[PolynomialCheck]):
+class PolynomialSummary:
     """Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM).
 
     Made by `build_pass_glm`.  Summaries of disjoint data add up: ``summary + other`` is the summary
@@ -244,16 +250,33 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         require_prior_at(held, found.prior.space, some, found.prior.log_density)
         return found
 
+    # -- what can be done with it: functions of the rooms below, which say what they do ------------
+
+    sample = shared.sample
+    reweight = shared.reweight
+    with_log_densities = shared.with_log_densities
+    log_ratios = stand_ins.log_ratios
+    verify = all_rows.verify
+    loo = all_rows.loo
+    predict = all_rows.predict
+
+    @cached_property
+    def stand_in(self) -> StandIn:
+        """What stands for all rows in `model`.
+
+        :meta private:
+        """
+        return StandIn(
+            parts=[part.loglikelihood for part in self.parts],
+            loglik=self._loglik,
+            impossible=_IMPOSSIBLE,
+            remedy="check() says why.",
+        )
+
+    def _loglik(self, draws: DrawsLike) -> np.ndarray:
+        return self.statistics.loglik(coefficient_draws(self.parts[0].held, draws))
+
     # -- judging -------------------------------------------------------------------------------
-
-    _impossible = (
-        "the support of the likelihood depends on the predictor, and polynomials do not know that. "
-        "Use another link, or build_coreset."
-    )
-    _remedy = "check() says why."
-
-    def _own_loglik(self, idata: xr.DataTree) -> np.ndarray:
-        return self.statistics.loglik(coefficient_draws(self.parts[0].held, idata))
 
     def check(
         self,
@@ -302,9 +325,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         """
         if idata is None:
             idata = self._closed_form_draws(random_seed)
-        return super().check(idata, draws=draws)
-
-    def _judged(self, idata: xr.DataTree, check: Check) -> PolynomialCheck:
+        check = shared.check(self, idata, draws=draws)
         theta = coefficient_draws(self.parts[0].held, idata)
         reach = self._reach(theta[:: -(-len(theta) // _REACH_DRAWS)])
         return PolynomialCheck(
@@ -318,10 +339,6 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
             rank=self.rank,
             kl_of_rank=self.kl_of_rank,
         )
-
-    @cached_property
-    def _logliks(self) -> Sequence[LogLikelihood]:
-        return [part.loglikelihood for part in self.parts]
 
     def _reach(self, theta: np.ndarray) -> Reach:
         reaches = [reach_of(part, self.degree, self.radius, theta) for part in self.parts]
@@ -354,7 +371,16 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
             statistics=self.statistics + other.statistics, parts=(*self.parts, *other.parts)
         )
 
-    # -- display -------------------------------------------------------------------------------
+    # -- display and copies --------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return facts_text(type(self).__name__, self._facts())
+
+    def _repr_html_(self) -> str:
+        return facts_html(type(self).__name__, self._facts(), plain=repr(self))
+
+    __reduce__ = shared.pickled
+    __copy__ = replace
 
     def _facts(self) -> dict[str, str]:
         facts = {

@@ -53,12 +53,13 @@ class StreamedPredictor:
     --------
     >>> import pymc as pm
     >>> from pymc_coresets import open_rows
-    >>> from pymc_coresets.potentials.from_rows import likelihood_of_rows
+    >>> from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
     >>> rows = open_rows({"x": np.arange(5.0), "y": np.array([0, 1, 1, 0, 1])})
     >>> with pm.Model() as model:
     ...     x, y = (pm.Data(name, rows.head(2)[name]) for name in ("x", "y"))
     ...     likelihood = pm.Bernoulli("likelihood", logit_p=pm.Normal("b") * x, observed=y)
-    >>> loglik = likelihood_of_rows(model, rows, rng=np.random.default_rng(1))
+    >>> wanted = RowsToRead(rows=rows)
+    >>> loglik = likelihood_of_rows(model, wanted, rng=np.random.default_rng(1))
     >>> [block] = StreamedPredictor.of(loglik).blocks()
     >>> block.found.design.ravel()
     array([0., 1., 2., 3., 4.])

@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from pymc_coresets.build import build_coreset
     from pymc_coresets.coreset import Coreset
     from pymc_coresets.diagnostics.comparison import Comparison, compare
-    from pymc_coresets.diagnostics.judging import ApproximationCheck, Certificate, Check
+    from pymc_coresets.diagnostics.judging import Certificate, Check
     from pymc_coresets.diagnostics.known_modes import Modes, SeenModes
     from pymc_coresets.diagnostics.opinion import SecondOpinion
-    from pymc_coresets.diagnostics.plots import plot_comparison, plot_history, plot_weights
+    from pymc_coresets.diagnostics.plots import plot_comparison
     from pymc_coresets.exceptions import (
         CoresetError,
         CoresetWarning,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pymc_coresets.pass_glm import build_pass_glm
     from pymc_coresets.potentials.backends.choice import Jax
     from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks
+    from pymc_coresets.results.plots import plot_history, plot_weights
     from pymc_coresets.rows.chunks import RowSource
     from pymc_coresets.rows.sources.opening import open_rows
     from pymc_coresets.sampling.approximations import GaussianApproximation, check_approximation
@@ -52,7 +53,6 @@ __all__ = [
     "GIGA",
     "IHT",
     "Ancestry",
-    "ApproximationCheck",
     "BlockPursuit",
     "Blocks",
     "Certificate",
@@ -106,7 +106,6 @@ _HOMES = {
     "GIGA": "methods.giga",
     "IHT": "methods.iht",
     "Ancestry": "updates.ancestry",
-    "ApproximationCheck": "diagnostics.judging",
     "BlockPursuit": "methods.groupwise.block_pursuit",
     "Blocks": "reading.blocks.structure",
     "Certificate": "diagnostics.judging",
@@ -150,8 +149,8 @@ _HOMES = {
     "merge": "streams.merging",
     "open_rows": "rows.sources.opening",
     "plot_comparison": "diagnostics.plots",
-    "plot_history": "diagnostics.plots",
-    "plot_weights": "diagnostics.plots",
+    "plot_history": "results.plots",
+    "plot_weights": "results.plots",
 }
 
 if not TYPE_CHECKING:  # type checkers read the imports above, and find names that do not exist

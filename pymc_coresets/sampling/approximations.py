@@ -1,7 +1,7 @@
 """Draws of any approximation of the posterior, judged against all rows."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from pymc_coresets.diagnostics.datatree import check_some_draws
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
-from pymc_coresets.diagnostics.judging import ApproximationCheck
+from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.diagnostics.posterior_draws import (
     posterior_dataset,
     ratios_by_chain,
@@ -53,7 +53,7 @@ def check_approximation(  # noqa: PLR0913
     rows: RowSource | None = None,
     executor: Any = None,  # noqa: ANN401 - of several libraries
     backend: str | Jax = "numba",
-) -> ApproximationCheck:
+) -> Check:
     """Say how far draws of an approximation of the posterior can be trusted.
 
     For Laplace approximations, Pathfinder, ADVI, normalising flows: anything whose log-density is
@@ -82,7 +82,7 @@ def check_approximation(  # noqa: PLR0913
 
     Returns
     -------
-    ApproximationCheck
+    Check
         The `Check` that `Coreset.check` returns, in words that fit.
 
     Raises
@@ -144,9 +144,7 @@ def check_approximation(  # noqa: PLR0913
     loglik = likelihood_of_model(model, wanted, rng=np.random.default_rng(0))
     ratios = _Ratios(loglik, space, density)
     tree = xr.DataTree.from_dict({"posterior": posterior})
-    found = check_some_draws(tree, ratios.at, draws=draws, kind=ApproximationCheck)
-    assert isinstance(found, ApproximationCheck)
-    return found
+    return replace(check_some_draws(tree, ratios.at, draws=draws), subject="approximation")
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,41 +46,28 @@ MIN_ESS = 100.0
 """Effective sample size at which the standard error of a mean is a tenth of its variable's sd."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Words:
+class _Words(NamedTuple):
     """What is said of draws, by what they come from."""
 
     title: str
-    origin: str
     posterior: str
     better: str
-    remedy: str
     correction: str
-    not_converged: str
 
 
 _WORDS = {
     "coreset": _Words(
         title="Check of a coreset posterior",
-        origin="coreset",
         posterior="coreset posterior",
-        better="build a larger coreset",
-        remedy="Build a larger coreset, or one with a weighting distribution closer to the "
-        "posterior.",
+        better="build a larger coreset, or one with a weighting distribution closer to the "
+        "posterior",
         correction="Use reweight(), or a larger size.",
-        not_converged="Not to be used yet: the draws have not converged to the coreset's own "
-        "posterior, so its distance from the full one cannot be judged. Sample longer.",
     ),
     "approximation": _Words(
         title="Check of an approximation",
-        origin="approximation",
         posterior="approximate posterior",
-        better="fit a richer family",
-        remedy="Fit a richer family, such as one with correlations, or build a coreset and sample "
-        "it.",
+        better="fit a richer family, such as one with correlations, or build a coreset",
         correction="Resample the draws by them, or fit a richer family.",
-        not_converged="Not to be used yet: there are too few draws, or their chains differ, as "
-        "independent draws do not. Draw more.",
     ),
 }
 
@@ -161,8 +148,12 @@ class Certificate:
         return (self.negligible or weights_serve) and not self._unseen
 
     @property
+    def _subject(self) -> str:
+        return "coreset"
+
+    @property
     def _words(self) -> _Words:
-        return _WORDS["coreset"]
+        return _WORDS[self._subject]
 
     @property
     def _unseen(self) -> list[int]:
@@ -180,10 +171,11 @@ class Certificate:
 
     def _judgement(self) -> str:
         words = self._words
+        better = words.better[0].upper() + words.better[1:]
         if self.pareto_khat >= KHAT_USELESS and not self.negligible:
             return (
                 "Not to be used: a few draws carry all the weight, so neither the draws nor the "
-                f"estimates of KL can be trusted. {words.remedy}"
+                f"estimates of KL can be trusted. {better}."
             )
         if self.modes is not None and self._unseen:
             return (
@@ -212,13 +204,13 @@ class Certificate:
             )
         return (
             "Doubtful: the importance weights have a heavy tail, so re-weighting improves the "
-            f"draws without making them right. {words.better.capitalize()}, or sample more draws."
+            f"draws without making them right. {better}; or sample more draws."
         )
 
     def _rows(self) -> dict[str, str]:
         limit = khat_threshold(self.n_draws)
         return {
-            f"KL({self._words.origin} || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
+            f"KL({self._subject} || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
             "symmetrised KL": f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats",
             "Pareto k-hat": f"{self.pareto_khat:.2f} (reliable below {limit:.2g})",
             "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
@@ -327,8 +319,8 @@ class Check(Certificate):
     subject: Literal["coreset", "approximation"] = "coreset"
 
     @property
-    def _words(self) -> _Words:
-        return _WORDS[self.subject]
+    def _subject(self) -> str:
+        return self.subject
 
     @property
     def _title(self) -> str:
@@ -376,7 +368,10 @@ class Check(Certificate):
             return super()._judgement()
         if self.modes is not None and self.modes.n_modes > 1:
             return _BETWEEN_MODES.format(self.modes.n_modes)
-        return self._words.not_converged
+        return (
+            f"Not to be used yet: the draws have not converged to the {self._words.posterior}, so "
+            "that its distance from the full one cannot be judged. Sample longer."
+        )
 
     def _rows(self) -> dict[str, str]:
         divergences = "not recorded" if self.n_divergences is None else str(self.n_divergences)

@@ -25,13 +25,10 @@ class Levels:
     labels : ndarray of shape (n_levels,)
         Of the levels, whose numbers count up from `start`.
     start : int
-    names : tuple of str
-        What else they are known by: a dimension, and the variables that are looked up by them.
     """
 
     labels: Values
     start: int = 0
-    names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)

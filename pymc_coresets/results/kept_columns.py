@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -106,7 +105,14 @@ def _columns(
         )
         if i in levels:
             parts = [replace(part, levels=levels[i]) for part in parts]
-        found += parts if counts is None else counts.of(i, parts)
+        if counts is not None:
+            pairs = zip(np.ravel(counts.lows[i]), np.ravel(counts.highs[i]), strict=True)
+            totals = counts.totals.get(i)
+            parts = [
+                replace(part, extremes=pair, totals=totals)
+                for part, pair in zip(parts, pairs, strict=True)
+            ]
+        found += parts
     return tuple(column.with_classes() for column in found)
 
 
@@ -129,29 +135,12 @@ def _classes(observations: Observations, source: RowBlocks) -> dict[int, Levels]
     return {i: levels for i, levels in classes.items() if levels is not None}
 
 
-@dataclass(frozen=True, eq=False)
-class _Counts:
+class _Counts(NamedTuple):
     """Rows of each level, and the smallest and largest values of each array."""
 
     totals: dict[int, NDArray[np.float64]]
     lows: list[NDArray[Any]]
     highs: list[NDArray[Any]]
-
-    def plus(self, other: "_Counts") -> "_Counts":
-        return _Counts(
-            {i: totals + other.totals[i] for i, totals in self.totals.items()},
-            list(map(np.minimum, self.lows, other.lows)),
-            list(map(np.maximum, self.highs, other.highs)),
-        )
-
-    def of(self, number: int, parts: Sequence[Column]) -> list[Column]:
-        """Add them to the columns of an array."""
-        pairs = zip(self.lows[number].flat, self.highs[number].flat, strict=True)
-        totals = self.totals.get(number)
-        return [
-            replace(part, extremes=(low, high), totals=totals)
-            for part, (low, high) in zip(parts, pairs, strict=True)
-        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,9 +156,14 @@ class _CountPass:
     def _of_block(self, rows: Rows) -> _Counts:
         return _Counts(
             {i: each.totals(rows.arrays[i], rows.base_weights) for i, each in self.levels.items()},
-            [np.asarray(array.min(axis=0)) for array in rows.arrays],
-            [np.asarray(array.max(axis=0)) for array in rows.arrays],
+            [array.min(axis=0) for array in rows.arrays],
+            [array.max(axis=0) for array in rows.arrays],
         )
 
     def joined(self, parts: Iterable[_Counts]) -> _Counts:
-        return reduce(_Counts.plus, parts)
+        totals, lows, highs = zip(*parts, strict=True)
+        return _Counts(
+            {i: np.sum([some[i] for some in totals], axis=0) for i in self.levels},
+            [np.min(some, axis=0) for some in zip(*lows, strict=True)],
+            [np.max(some, axis=0) for some in zip(*highs, strict=True)],
+        )

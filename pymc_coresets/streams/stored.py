@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -123,7 +123,8 @@ def template_of_tree(
         options = StreamOptions(**json.loads(attrs[_OPTIONS]))
         settings: Settings = json.loads(attrs[_SETTINGS])
         columns = columns_of_dataset(tree["candidates"].to_dataset())
-    template = template_of_rows(model, columns, RowsToRead(**settings, backend=backend))
+        wanted = RowsToRead(**settings)
+    template = template_of_rows(model, columns, replace(wanted, backend=backend))
     return template, options, settings
 
 

@@ -57,11 +57,11 @@ def table_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     Examples
     --------
     >>> print(table_text(["", "mean", "sd"], [["mu", "0.5", "0.25"], ["sigma", "11.0", "1.00"]]))
-            mean    sd
-    mu       0.5  0.25
-    sigma   11.0  1.00
+          mean   sd
+    mu     0.5 0.25
+    sigma 11.0 1.00
     """
-    table = Table(box=None, pad_edge=False, collapse_padding=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(Text(header[0]), overflow="fold")
     for name in header[1:]:
         table.add_column(Text(name), justify="right", no_wrap=True)

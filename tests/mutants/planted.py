@@ -448,7 +448,7 @@ PLANTED = [
         ("return rng.permutation(np.minimum(", "return (np.minimum("),
     ),
     *plant(
-        "results/summarising.py",
+        "results/summary.py",
         ("weights.sum() ** 2", "weights.sum()"),
         ('"inverted_cdf", weights=masses', '"inverted_cdf", weights=None'),
         ("_described(column.chosen, found.weights", "_described(column.chosen, None"),
@@ -460,8 +460,8 @@ PLANTED = [
     ),
     *plant(
         "results/kept_columns.py",
-        ("totals + other.totals[i]", "totals"),
-        ("map(np.minimum, self.lows", "map(np.maximum, self.lows"),
+        ("np.sum([some[i] for some in totals], axis=0)", "totals[0][i]"),
+        ("[np.min(some, axis=0) for", "[np.max(some, axis=0) for"),
         ("each.totals(rows.arrays[i], rows.base_weights)", "each.totals(rows.arrays[i], None)"),
     ),
     *plant(

@@ -58,7 +58,7 @@ def test_long_names_of_a_table_take_several_lines():
     assert lines[1].endswith("    0.5")
     assert "".join(lines[1:-1]).replace(" ", "").replace("0.5", "") == long.replace(" ", "")
     assert lines[-1].startswith("[bold]short")
-    assert lines[-1].endswith("  -12.25")
+    assert lines[-1].endswith(" -12.25")
 
 
 @pytest.mark.parametrize(

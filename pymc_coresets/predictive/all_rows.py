@@ -9,6 +9,12 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_coresets.diagnostics.evaluated_draws import (
+    ENOUGH_ESS,
+    EvaluatedDraws,
+    enough_draws,
+    wanted_ess,
+)
 from pymc_coresets.diagnostics.opinion import SecondOpinion
 from pymc_coresets.diagnostics.posterior_draws import posterior_dataset, require_own, thinned
 from pymc_coresets.exceptions import InvalidOptionError
@@ -37,6 +43,7 @@ __all__ = ["AllRows", "Kind"]
 
 type Kind = Literal["mean", "draws"]
 
+_CHEAP = 10**9  # log-likelihoods, which take seconds
 _CHANGED = (
     "To predict with these, pass model=... too, your model, perhaps with rows=...; to predict the "
     "rows of the coreset, put the old data back."
@@ -74,6 +81,12 @@ class AllRows(ABC):
     def _require_all_rows(self) -> None:
         """Refuse where the rows of the posterior are not all within reach."""
         return
+
+    def _evaluated(self, idata: xr.DataTree, ess: float) -> EvaluatedDraws:
+        """Evaluate all rows at as many draws as are worth `ess` independent ones, or are cheap."""
+        cheap = _CHEAP / sum(part.n_rows for part in self._logliks)
+        free = self._logliks[0].observations.shapes
+        return enough_draws(idata, self._log_densities, ess=ess, at_least=cheap, free=free)
 
     @property
     def _n_in_memory(self) -> int:
@@ -147,18 +160,25 @@ class AllRows(ABC):
         self,
         idata: xr.DataTree,
         *,
+        ess: float = ENOUGH_ESS,
         observations: int | None = 1_000,
         random_seed: int | np.random.Generator | None = None,
     ) -> ElpdOfAllRows:
         """Estimate the leave-one-out predictive density (elpd) of all rows, not of the few.
 
-        Costs one pass over the data for all draws, one for 64, and `observations` rows at all
-        draws, about 1.5 ms for each.  Memory: some 40 bytes per row of the data.
+        All rows are evaluated at as many draws as `reweight` evaluates: all where this takes some
+        seconds, and elsewhere as many as are worth 400 independent ones; the result states the
+        Monte Carlo error.  Costs one or two passes over the data for these draws, one for 64, and
+        `observations` rows at the same draws, about 1 ms for each.  Memory: some 40 bytes per row
+        of the data.
 
         Parameters
         ----------
         idata : xarray.DataTree
             Draws of the approximate posterior, from `sample` or `pm.sample`.
+        ess : float, default 400
+            Effective sample size of the draws, weighted by the full posterior, that is enough;
+            `math.inf` evaluates all draws.
         observations : int, optional
             How many rows, drawn at random, are left out one by one; None for all.  The others
             contribute by a surrogate.
@@ -174,7 +194,8 @@ class AllRows(ABC):
         Raises
         ------
         InvalidOptionError
-            If `observations` is not a whole number from 2 on, or `random_seed` not a seed.
+            If `observations` is not a whole number from 2 on, `ess` not positive, or `random_seed`
+            not a seed.
         InvalidDataError
             If the draws lack a variable, are impossible under the full data, fewer than 30, or
             those of `reweight` or `importance_draws`, which are corrected already.
@@ -199,12 +220,12 @@ class AllRows(ABC):
         """
         if observations is not None:
             observations = whole_number("observations", observations, least=2)
-        key = random_key(generator(random_seed))
+        ess, key = wanted_ess(ess), random_key(generator(random_seed))
         self._require_all_rows()
         idata = require_own(idata, "loo()", self._groups())
-        full, own = self._log_densities(idata)
-        draws = Draws.of(idata, self._logliks[0].observations.shapes)
-        found = CorrectedDraws(draws, full, own)
+        evaluated = self._evaluated(idata, ess)
+        draws = Draws.of(evaluated.of(idata), self._logliks[0].observations.shapes)
+        found = CorrectedDraws(draws, evaluated.log_p, evaluated.log_q)
         return elpd_of_rows(
             self._logliks, found, observations=observations, key=key, remedy=self._remedy
         )

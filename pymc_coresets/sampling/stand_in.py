@@ -14,7 +14,6 @@ from pymc_coresets.diagnostics.datatree import check_some_draws, resample_draws
 from pymc_coresets.diagnostics.evaluated_draws import (
     ENOUGH_ESS,
     EvaluatedDraws,
-    enough_draws,
     wanted_ess,
 )
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
@@ -39,7 +38,6 @@ from pymc_coresets.sampling.steps.nuts import ON_JAX, NutsSampler, sample_by_pym
 __all__ = ["StandIn"]
 
 _MOST_ROWS, _FEW_DRAWS = 1_000_000, 8  # that a second opinion is asked for by itself
-_CHEAP = 10**9  # log-likelihoods, which take seconds
 _MANY_ROWS = 1_000  # whose deterministics are drawn only if they are named
 
 
@@ -338,18 +336,14 @@ class StandIn[Verdict](AllRows):
         ess = wanted_ess(ess)
         draws = None if draws is None else whole_number("draws", draws, least=1)
         idata = require_own(idata, "reweight()", self._groups())
-        found = self._evaluated(idata, ess)
+        if self._has_all_rows:  # their ratios are zero, and need no pass
+            ratios = self.log_ratios(idata)
+            found = EvaluatedDraws(np.arange(ratios.shape[1]), ratios, np.zeros_like(ratios))
+        else:
+            found = self._evaluated(idata, ess)
         return resample_draws(
             idata, found, rng=rng, draws=draws, remedy=self._remedy, free=self._free
         )
-
-    def _evaluated(self, idata: xr.DataTree, ess: float) -> EvaluatedDraws:
-        """Evaluate all rows at as many draws as are worth `ess` independent ones, or are cheap."""
-        if self._has_all_rows:
-            ratios = self.log_ratios(idata)  # which are zero, and need no row
-            return EvaluatedDraws(np.arange(ratios.shape[1]), ratios, np.zeros_like(ratios))
-        cheap = _CHEAP / sum(part.n_rows for part in self._logliks)
-        return enough_draws(idata, self._log_densities, ess=ess, at_least=cheap, free=self._free)
 
     def with_log_densities(self, idata: xr.DataTree) -> xr.DataTree:
         """Add log-densities of prior and likelihood, from which ArviZ judges their influence.

@@ -132,7 +132,7 @@ def test_reweighted_draws_have_as_many_draws_per_chain_as_asked(stand_in):
 
 
 def test_where_rows_are_many_some_draws_are_evaluated(stand_in, monkeypatch):
-    monkeypatch.setattr("pymc_coresets.sampling.stand_in._CHEAP", 1)
+    monkeypatch.setattr("pymc_coresets.predictive.all_rows._CHEAP", 1)
     idata = draws_from(1.0, 0.02, n_chains=4, n_draws=1_000)
     looks, look = [], LogLikelihood.look
 

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_coresets.diagnostics.evaluated_draws import ENOUGH_ESS, wanted_ess
 from pymc_coresets.diagnostics.opinion import SecondOpinion
 from pymc_coresets.diagnostics.posterior_draws import posterior_dataset, require_own, thinned
 from pymc_coresets.exceptions import InvalidOptionError
@@ -107,18 +108,25 @@ def loo(
     result: HasStandIn,
     idata: xr.DataTree,
     *,
+    ess: float = ENOUGH_ESS,
     observations: int | None = 1_000,
     random_seed: int | np.random.Generator | None = None,
 ) -> ElpdOfAllRows:
     """Estimate the leave-one-out predictive density (elpd) of all rows, not of the few.
 
-    Costs one pass over the data for all draws, one for 64, and `observations` rows at all
-    draws, about 1.5 ms for each.  Memory: some 40 bytes per row of the data.
+    All rows are evaluated at as many draws as `reweight` evaluates: all where this takes some
+    seconds, and elsewhere as many as are worth 400 independent ones; the result states the
+    Monte Carlo error.  Costs one or two passes over the data for these draws, one for 64, and
+    `observations` rows at the same draws, about 1 ms for each.  Memory: some 40 bytes per row
+    of the data.
 
     Parameters
     ----------
     idata : xarray.DataTree
         Draws of the approximate posterior, from `sample` or `pm.sample`.
+    ess : float, default 400
+        Effective sample size of the draws, weighted by the full posterior, that is enough;
+        `math.inf` evaluates all draws.
     observations : int, optional
         How many rows, drawn at random, are left out one by one; None for all.  The others
         contribute by a surrogate.
@@ -134,7 +142,8 @@ def loo(
     Raises
     ------
     InvalidOptionError
-        If `observations` is not a whole number from 2 on, or `random_seed` not a seed.
+        If `observations` is not a whole number from 2 on, `ess` not positive, or `random_seed`
+        not a seed.
     InvalidDataError
         If the draws lack a variable, are impossible under the full data, fewer than 30, or
         those of `reweight` or `importance_draws`, which are corrected already.
@@ -159,14 +168,14 @@ def loo(
     """
     if observations is not None:
         observations = whole_number("observations", observations, least=2)
-    key, found = random_key(generator(random_seed)), result.stand_in
-    found.require_all_rows()
-    idata = require_own(idata, "loo()", found.groups)
-    draws = Draws.of(idata, found.free)
-    corrected = CorrectedDraws(draws, *found.log_densities(idata))
-    return elpd_of_rows(
-        found.parts, corrected, observations=observations, key=key, remedy=found.remedy
-    )
+    ess, key = wanted_ess(ess), random_key(generator(random_seed))
+    own = result.stand_in
+    own.require_all_rows()
+    idata = require_own(idata, "loo()", own.groups)
+    evaluated = own.evaluated(idata, ess)
+    draws = Draws.of(evaluated.of(idata), own.free)
+    found = CorrectedDraws(draws, evaluated.log_p, evaluated.log_q)
+    return elpd_of_rows(own.parts, found, observations=observations, key=key, remedy=own.remedy)
 
 
 def predict(  # noqa: PLR0913 - the options of what users know from PyMC

@@ -1,6 +1,6 @@
 """Leave-one-out cross-validation of all rows, by a surrogate of all and a sample of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,11 +13,13 @@ from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.importance import (
     SmoothedWeights,
     khat_threshold,
+    log_sum,
     pareto_smooth,
     smooth_tail,
 )
 from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE, MIN_ESS
 from pymc_coresets.exceptions import InvalidDataError, warn_user
+from pymc_coresets.potentials.backends.evaluator import Evaluator
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.elpd import DifferenceEstimate, ElpdOfAllRows
 from pymc_coresets.reading.draws import Draws
@@ -31,6 +33,7 @@ type Floats = NDArray[np.float64]
 type Positions = NDArray[np.int64]
 
 _PAIRS = 32  # of points of the surrogate: its cost is that of 64 draws
+_WIDE = 600.0  # nats, beyond which exponentials overflow
 _BLOCK_ENTRIES = 2**22  # of float64: 32 MB
 _OBSERVATION = "observation"  # the dimension of the results
 _N_SHOWN = 3
@@ -203,12 +206,10 @@ class _AllRows:
         self._borders = np.cumsum([0, *(loglik.n_rows for loglik in logliks)])
         self.n_rows = int(self._borders[-1])
 
-    def blocks(
-        self, size: int, sampled: Positions | None = None
-    ) -> Iterator[tuple[LogLikelihood, Rows]]:
-        """Read all rows, or those with some numbers, in blocks of `size`."""
+    def blocks(self, size: int, sampled: Positions) -> Iterator[tuple[LogLikelihood, Rows]]:
+        """Read the rows with some numbers in blocks of `size`."""
         for i, loglik in enumerate(self.logliks):
-            if sampled is None or len(sampled) == self.n_rows:
+            if len(sampled) == self.n_rows:
                 blocks = loglik.source.blocks(size)
             else:
                 blocks = loglik.source.at(self._positions(i, sampled)).blocks(size)
@@ -238,17 +239,39 @@ class _AllRows:
 # -- every row at a few points ---------------------------------------------------------------------
 
 
-def _surrogate(rows: _AllRows, found: CorrectedDraws) -> tuple[Floats, Floats, Floats]:
+def _surrogate(rows: _AllRows, found: CorrectedDraws) -> Floats:
     """Return, of every row, about its elpd and its own gain in it, and how often it counts."""
     points = _points(rows.logliks[0], found)
-    elpds, gains, counts = [], [], []
-    for loglik, block in rows.blocks(_BLOCK_ENTRIES // points.n_draws):
-        values = loglik.matrix(points, block, finite=False)
-        elpd = -_log_mean(-values)
-        elpds.append(elpd)
-        gains.append(_log_mean(values) - elpd)
-        counts.append(block.base_weights)
-    return np.concatenate(elpds), np.concatenate(gains), np.concatenate(counts)
+    parts = (
+        part.source.reduce(
+            _SurrogatePass(
+                part.evaluator, part.given(points), part.evaluator.matrix_rows(points.n_draws)
+            )
+        )
+        for part in rows.logliks
+    )
+    return np.concatenate(list(parts), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class _SurrogatePass:
+    """See `_surrogate`."""
+
+    evaluator: Evaluator
+    given: Sequence[np.ndarray]
+    size: int
+
+    def begin(self) -> Callable[[Rows], Floats]:
+        values_of = self.evaluator.at(self.given).values
+
+        def surrogate(rows: Rows) -> Floats:
+            inverse, mean = _log_means(values_of(rows))
+            return np.stack([-inverse, mean + inverse, rows.base_weights])
+
+        return surrogate
+
+    def joined(self, parts: Iterable[Floats]) -> Floats:
+        return np.concatenate([np.empty((3, 0)), *parts], axis=1)
 
 
 def _points(loglik: LogLikelihood, found: CorrectedDraws) -> Draws:
@@ -275,13 +298,27 @@ def _points(loglik: LogLikelihood, found: CorrectedDraws) -> Draws:
     return space.constrain(both)
 
 
-def _log_mean(exponents: Floats) -> Floats:
-    """Return ``log mean(exp(x))`` of each row, over the points where x is finite."""
+def _log_means(values: Floats) -> tuple[Floats, Floats]:
+    """Return ``log mean(exp(-x))`` and ``log mean(exp(x))`` of each column."""
+    with np.errstate(invalid="ignore"):  # of infinite values
+        lowest = values.min(axis=0)
+        above = values - lowest
+        ordinary = above.max(initial=0.0) < _WIDE  # not if a value is NaN
+    if not ordinary:
+        return _log_mean_of_finite(-values), _log_mean_of_finite(values)
+    np.exp(above, out=above)
+    mean = np.log(above.mean(axis=0))
+    np.reciprocal(above, out=above)
+    return np.log(above.mean(axis=0)) - lowest, mean + lowest
+
+
+def _log_mean_of_finite(exponents: Floats) -> Floats:
+    """Return ``log mean(exp(x))`` of each column, over the points where x is finite."""
     usable = np.isfinite(exponents)
-    largest = np.max(exponents, axis=1, initial=-np.inf, where=usable)
+    largest = np.max(exponents, axis=0, initial=-np.inf, where=usable)
     largest[np.isinf(largest)] = 0.0  # any number does, where there is none
-    terms = np.exp(np.where(usable, exponents, -np.inf) - largest[:, None])
-    total, number = terms.sum(axis=1), usable.sum(axis=1)
+    total = np.exp(np.where(usable, exponents, -np.inf) - largest).sum(axis=0)
+    number = usable.sum(axis=0)
     logs: Floats = np.log(np.where(number, total, 1.0) / np.maximum(number, 1))
     return largest + logs
 
@@ -327,8 +364,8 @@ def _left_out(rows: _AllRows, sampled: Positions, found: CorrectedDraws) -> _Lef
         for count, f in zip(block.base_weights, loglik.matrix(found.draws, block), strict=True):
             ratios = found.log_ratios - f
             log_w, khat = smooth_tail(ratios)
-            elpd = _log_sum(log_w + f)
-            figures.append((elpd, _log_sum(log_weights + f) - elpd, khat, np.var(ratios) / 2))
+            elpd = log_sum(log_w + f)
+            figures.append((elpd, log_sum(log_weights + f) - elpd, khat, np.var(ratios) / 2))
             own = np.exp(log_w + f - elpd) - np.exp(log_w)
             influences += (count * n_draws) * (own - weights * (f - weights @ f))
     elpds, gains, khats, divergences = np.array(figures).T
@@ -350,12 +387,6 @@ def _warn_of_correction(found: CorrectedDraws, remedy: str) -> None:
             f"Corrected to the full posterior, the draws are worth {ess:.0f} independent ones: the "
             f"elpd is not to be relied on, whatever its standard errors. {remedy}"
         )
-
-
-def _log_sum(exponents: Floats) -> float:
-    """Return ``log sum(exp(x))``: SciPy's takes ten times as long for a thousand numbers."""
-    largest = exponents.max()
-    return float(largest + np.log(np.exp(exponents - largest).sum()))
 
 
 def _warn(pareto_k: xr.DataArray, n_sampled: int, good_k: float, remedy: str) -> None:

@@ -1,5 +1,6 @@
 """Predictions for many rows at many draws: block by block of rows, a few draws in each thread."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -18,6 +19,7 @@ from pymc_coresets.exceptions import CoresetError, InvalidDataError, Unsupported
 from pymc_coresets.predictive.destinations import Destination, Region
 from pymc_coresets.predictive.filled_models import FilledModel
 from pymc_coresets.predictive.forward import Forward, ForwardCopies, is_random
+from pymc_coresets.predictive.row_means import RowMeans, means_by_row
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
@@ -33,10 +35,13 @@ type Task = tuple[int, ...]  # numbers of draws
 _ENTRIES = 2**22  # of float64 that are held before they are written: 32 MB
 _CHUNK = 2**16  # entries of a chunk along any axis
 _TASKS = 8  # of which such a group consists
+_WORTH_COMPILING = 10**8  # values: NumPy takes three seconds for them, draw by draw
 _WORTH_A_THREAD = 2**15  # values of a variable at a draw: Python runs in one thread at a time
 _SAMPLE_DIMS = ["chain", "draw"]
 _MALFORMED = (ValueError, TypeError, IndexError)
 _OBSERVED = "observed_data"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +122,12 @@ class Predictions:
             Reporter(show=progressbar) as report,
             report.passes("predicting", n_predictions, unit="predictions") as show,
         ):
+            by_row = self._by_row()
+            if by_row is not None:
+                self._write_by_row(destination, by_row, show)
+                return
             for number, rows in enumerate(self._blocks()):
-                for name, function in observed.items():
-                    destination.write(_OBSERVED, name, variables[name].part(rows), function()[0])
+                self._write_observed(destination, rows)
                 n_rows = self._n_rows if self.filled is None else rows.stop - rows.start
                 write = self._write_means if self.means else self._write_draws
                 for n_draws in write(destination, rows, number):
@@ -129,6 +137,53 @@ class Predictions:
 
     def _blocks(self) -> Iterator[slice]:
         return iter([slice(None)]) if self.filled is None else self.filled.blocks()
+
+    def _write_observed(self, destination: Destination, rows: slice) -> None:
+        """Write what was observed in the rows that the model holds now."""
+        for name, function in self._observed.items():
+            region = self._variables[name].part(rows)
+            destination.write(_OBSERVED, name, region, function()[0])
+
+    def _by_row(self) -> RowMeans | None:
+        """Return means as functions of the rows, where there are enough to compile these for."""
+        n_values = sum(prod(v.shape) for v in self._variables.values()) * self.draws.n_draws
+        if not self.means or n_values < _WORTH_COMPILING:
+            return None
+        axes = {name: variable.axis for name, variable in self._variables.items()}
+        found = means_by_row(self.model, self.graphs, axes, self.filled)
+        if found is None or not self._agrees(found):
+            return None
+        return found
+
+    def _agrees(self, found: RowMeans) -> bool:
+        """Whether both ways of computing the first rows at the first draw agree."""
+        rows, ours = next(iter(found.blocks(self.draws.take(slice(0, 1)))))
+        if self.filled is not None:
+            self.filled.fill(rows.arrays)
+        theirs = self._at(None)
+        same = all(
+            np.allclose(np.take(theirs[name], np.arange(len(rows)), axis), ours[name], rtol=1e-6)
+            for name, axis in found.axes.items()
+        )
+        if not same:
+            _log.warning("%r: means are computed draw by draw.", list(self.graphs))
+        return same
+
+    def _write_by_row(
+        self, destination: Destination, found: RowMeans, show: Callable[[int], None]
+    ) -> None:
+        start = 0
+        for rows, means in found.blocks(self.draws):
+            here = slice(start, start := start + len(rows))
+            if self.filled is not None:
+                self.filled.fill(rows.arrays)
+                self._write_observed(destination, here)
+            for name, axis in found.axes.items():
+                region = replace(self._variables[name], axis=axis).part(here)
+                destination.write(self.group, name, region, means[name])
+            show(self.draws.n_draws * (1 if self.filled is None else len(rows)))
+        if self.filled is None:
+            self._write_observed(destination, slice(None))
 
     def _write_draws(self, destination: Destination, rows: slice, number: int) -> Iterator[int]:
         """Write the draws for a block of rows in groups, and yield how many each holds."""

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, enough_draws
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.known_modes import Modes
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree, ratios_by_chain
@@ -16,6 +17,8 @@ from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 
 __all__ = ["HasStandIn", "StandIn", "log_ratios"]
+
+_CHEAP = 10**9  # log-likelihoods, which take seconds
 
 
 def _no() -> bool:
@@ -92,6 +95,11 @@ class StandIn:
         if self.earlier is not None:
             full = full + self.earlier.at_draws(self.parts[0].observations, idata)
         return full.reshape(ratios.shape), own.reshape(ratios.shape)
+
+    def evaluated(self, idata: xr.DataTree, ess: float) -> EvaluatedDraws:
+        """Evaluate all rows at as many draws as are worth `ess` independent ones, or are cheap."""
+        cheap = _CHEAP / sum(part.n_rows for part in self.parts)
+        return enough_draws(idata, self.log_densities, ess=ess, at_least=cheap, free=self.free)
 
 
 class HasStandIn(Protocol):

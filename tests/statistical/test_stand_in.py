@@ -131,6 +131,27 @@ def test_reweighted_draws_have_as_many_draws_per_chain_as_asked(stand_in):
     assert dict(result["posterior"].sizes) == {"chain": 2, "draw": 7}
 
 
+def test_where_rows_are_many_some_draws_are_evaluated(stand_in, monkeypatch):
+    monkeypatch.setattr("pymc_coresets.predictive.stand_ins._CHEAP", 1)
+    idata = draws_from(1.0, 0.02, n_chains=4, n_draws=1_000)
+    looks, look = [], LogLikelihood.look
+
+    def counted(self, draws, **options):
+        looks.append(len(next(iter(draws["posterior"].values())).stack(s=("chain", "draw"))["s"]))
+        return look(self, draws, **options)
+
+    monkeypatch.setattr(LogLikelihood, "look", counted)
+    few, every = (stand_in.reweight(idata, ess=ess, random_seed=1) for ess in (100, np.inf))
+    attrs = few["posterior"].attrs
+    assert sum(looks) < 2_000 + 4_000
+    assert attrs["n_evaluated"] < 2_000 == every["posterior"].sizes["draw"] * 2
+    assert every["posterior"].attrs["n_evaluated"] == 4_000
+    means = [float(tree["posterior"]["b"].mean()) for tree in (few, every)]
+    assert abs(means[0] - means[1]) < 4 * 0.02 / np.sqrt(attrs["psis_ess"])
+    with pytest.raises(InvalidOptionError, match="ess=0"):
+        stand_in.reweight(idata, ess=0)
+
+
 def test_corrected_draws_are_neither_judged_nor_corrected_again(stand_in):
     """A few draws, repeated, have ratios without a tail: they would pass for reliable."""
     with pytest.warns(CoresetWarning, match="k-hat"):

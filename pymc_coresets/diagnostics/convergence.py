@@ -52,13 +52,13 @@ class Convergence:
             ess_folded=ess_folded,
         )
 
-    def check(self, log_r: Floats, smoothed: SmoothedWeights, kind: type[Check] = Check) -> Check:
+    def check(self, log_r: Floats, smoothed: SmoothedWeights) -> Check:
         """Judge log-ratios (n_chains, n_draws) at these draws, or at some of them."""
         figures = importance_figures(log_r, smoothed)
         # The draws' own autocorrelation remains when they are weighted.
         share = min(self.ess_bulk / log_r.size, 1.0)
         figures["ess"] = min(smoothed.ess, share * smoothed.ess_of_independent)
-        return kind(**figures, **asdict(self))
+        return Check(**figures, **asdict(self))
 
 
 def _ess_folded(posterior: xr.Dataset) -> xr.Dataset:

@@ -43,7 +43,6 @@ def check_draws(
     log_ratios: ArrayLike | xr.DataArray,
     *,
     whole: xr.DataTree | None = None,
-    kind: type[Check] = Check,
 ) -> Check:
     """Judge draws of a coreset posterior without a run of the full posterior.
 
@@ -58,8 +57,6 @@ def check_draws(
         Log of full over coreset posterior density at these draws, in nats, up to a constant.
     whole : xarray.DataTree, optional
         All the draws, where `idata` has some of them only: to judge the convergence by.
-    kind : type
-        The verdict's words: `Check`, or a subclass.
 
     Returns
     -------
@@ -86,7 +83,7 @@ def check_draws(
     log_r, smoothed = _smoothed_ratios(posterior_dataset(idata, "idata"), log_ratios)
     every = idata if whole is None else whole
     convergence = Convergence.of(every, posterior_dataset(every, "idata"))
-    return convergence.check(log_r, smoothed, kind)
+    return convergence.check(log_r, smoothed)
 
 
 def check_some_draws(
@@ -94,7 +91,6 @@ def check_some_draws(
     log_ratios: Callable[[xr.DataTree], Floats],
     *,
     draws: int | None = None,
-    kind: type[Check] = Check,
 ) -> Check:
     """Judge 400 draws, and all of them only where these do not show a negligible divergence.
 
@@ -106,8 +102,6 @@ def check_some_draws(
         Returns the log-ratios of some of them, (n_chains, n_draws).
     draws : int, optional
         Judge that many, whatever they show.
-    kind : type
-        As in `check_draws`.
 
     Examples
     --------
@@ -119,9 +113,9 @@ def check_some_draws(
     """
     least = MIN_PER_CHAIN * posterior_dataset(idata, "idata").sizes["chain"]
     some = thinned(idata, max(draws or _FIRST_DRAWS, least))
-    check = check_draws(some, log_ratios(some), whole=idata, kind=kind)
+    check = check_draws(some, log_ratios(some), whole=idata)
     if draws is None and not check.negligible:
-        check = check_draws(idata, log_ratios(idata), kind=kind)
+        check = check_draws(idata, log_ratios(idata))
     return check
 
 

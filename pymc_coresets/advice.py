@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_modes import Modes
@@ -13,7 +14,14 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.solving.solution import Solution, Status
 
-__all__ = ["Outcome", "certificate_of", "limitations", "wanted_tolerance", "warn_of_limits"]
+__all__ = [
+    "Outcome",
+    "certificate_of",
+    "decided_by",
+    "limitations",
+    "wanted_tolerance",
+    "warn_of_limits",
+]
 
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _MANY_DIVERGENCES = 0.01  # of the draws
@@ -155,6 +163,29 @@ def certificate_of(solution: Solution) -> Certificate | None:
         return found
     draws = None if solution.draws is None else solution.draws.values
     return replace(found, modes=solution.modes.seen_by(draws))
+
+
+def decided_by(solution: Solution) -> dict[str, Any]:
+    """Return the fields of a coreset that the method which chose its rows has decided.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_coresets.rows.values import Rows
+    >>> found = decided_by(Solution.sampled(Rows(np.array([4]), np.ones(1)), np.array([10.0])))
+    >>> found["indices"], found["certificate"]
+    (array([4]), None)
+    """
+    return {
+        "indices": solution.rows.positions,
+        "weights": solution.weights,
+        "status": solution.status.value,
+        "objective": solution.objective,
+        "proposal": solution.proposal,
+        "certificate": certificate_of(solution),
+        "modes": solution.modes,
+        "quadratic": solution.quadratic,
+    }
 
 
 def wanted_tolerance(method: Method, *, asked: bool) -> float | None:

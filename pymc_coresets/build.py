@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.advice import Outcome, certificate_of, wanted_tolerance, warn_of_limits
+from pymc_coresets.advice import Outcome, decided_by, wanted_tolerance, warn_of_limits
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import (
     InvalidOptionError,
@@ -248,23 +248,16 @@ def build_coreset(  # noqa: PLR0913
     )
     seconds = {f"seconds {part}": value for part, value in report.seconds.items()}
     return Coreset(
-        indices=solution.rows.positions,
-        weights=solution.weights,
+        **decided_by(solution),
         n_observations=n_observations,
         n_distinct=loglik.n_rows,
         method=named_option(method) if type(chosen) is type(asked) else chosen.name,
         weighting=chosen.draws_from or named_option(weighting or "subsample"),
-        status=solution.status.value,
-        objective=solution.objective,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         history=history_dataset(solution.history, seconds | dict(counts) | report.figures),
         settings=wanted.settings,
         loglikelihood=loglik,
-        proposal=solution.proposal,
         data=None if rows is None else kept_dataset(loglik, solution.rows, solution.weights),
-        certificate=certificate_of(solution),
-        modes=solution.modes,
-        quadratic=solution.quadratic,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.advice import certificate_of
+from pymc_coresets.advice import decided_by
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.glm.control_variates.method import ControlVariates
@@ -108,14 +108,11 @@ def with_new_rows(
             )
     ancestry = before.extended(n_new, solution.objective)
     return {
-        "indices": solution.rows.positions,
-        "weights": solution.weights,
+        **decided_by(solution),
         "n_observations": coreset.n_observations + n_new,
         "n_distinct": part.n_rows + new.n_rows,
         "method": "extend",
         "weighting": chosen.draws_from,
-        "status": solution.status.value,
-        "objective": solution.objective,
         "random_seed": int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         "history": history_dataset(
             solution.history, ancestry.attrs | {KNOWN: noted([*known, added])} | counts
@@ -123,10 +120,6 @@ def with_new_rows(
         "loglikelihood": loglik,
         "data": kept_dataset(loglik, solution.rows, solution.weights),
         "built_from": None,
-        "proposal": solution.proposal,
-        "certificate": certificate_of(solution),
-        "modes": solution.modes,
-        "quadratic": solution.quadratic,
         "earlier": earlier,
     }
 

@@ -20,11 +20,11 @@ from pymc_coresets.diagnostics.posterior_draws import posterior_dataset, require
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.destinations import destination_of
+from pymc_coresets.predictive.destinations import destination_at, path_of_store
 from pymc_coresets.predictive.elpd import ElpdOfAllRows
 from pymc_coresets.predictive.filled_models import FilledModel, fill_with
 from pymc_coresets.predictive.forward import forward_graphs, predicted_names
-from pymc_coresets.predictive.leave_one_out import CorrectedDraws, elpd_of_rows
+from pymc_coresets.predictive.leave_one_out import elpd_of_rows
 from pymc_coresets.predictive.predictions import Predictions
 from pymc_coresets.predictive.pymc_densities import (
     log_densities_at,
@@ -225,9 +225,8 @@ class AllRows(ABC):
         idata = require_own(idata, "loo()", self._groups())
         evaluated = self._evaluated(idata, ess)
         draws = Draws.of(evaluated.of(idata), self._logliks[0].observations.shapes)
-        found = CorrectedDraws(draws, evaluated.log_p, evaluated.log_q)
         return elpd_of_rows(
-            self._logliks, found, observations=observations, key=key, remedy=self._remedy
+            self._logliks, draws, evaluated, observations=observations, key=key, remedy=self._remedy
         )
 
     def predict(  # noqa: PLR0913 - the options of what users know from PyMC
@@ -320,7 +319,7 @@ class AllRows(ABC):
         if draws is not None:
             idata = thinned(idata, whole_number("draws", draws, least=1))
         posterior = posterior_dataset(idata, "idata")
-        destination = destination_of(to)
+        path = path_of_store(to)
         its_own = rows is None and model is None
         held = self._logliks[0].observations.held
         base = held.unchanged(_CHANGED) if model is None else given_model(model)
@@ -340,11 +339,10 @@ class AllRows(ABC):
             posterior=posterior,
             means=means,
             key=key,
-            group="posterior_predictive" if its_own else "predictions",
             filled=filled,
-            observed=its_own,
+            its_own=its_own,
         )
-        with destination:
+        with destination_at(path) as destination:
             wanted.write(destination, progressbar=show)
         return destination.finished()
 

@@ -13,11 +13,11 @@ from pymc_coresets.diagnostics.opinion import SecondOpinion
 from pymc_coresets.diagnostics.posterior_draws import posterior_dataset, require_own, thinned
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
-from pymc_coresets.predictive.destinations import destination_of
+from pymc_coresets.predictive.destinations import destination_at, path_of_store
 from pymc_coresets.predictive.elpd import ElpdOfAllRows
 from pymc_coresets.predictive.filled_models import FilledModel, fill_with
 from pymc_coresets.predictive.forward import forward_graphs, predicted_names
-from pymc_coresets.predictive.leave_one_out import CorrectedDraws, elpd_of_rows
+from pymc_coresets.predictive.leave_one_out import elpd_of_rows
 from pymc_coresets.predictive.predictions import Predictions
 from pymc_coresets.predictive.pymc_densities import (
     log_densities_at,
@@ -86,21 +86,23 @@ def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> Second
     >>> coreset.verify(idata).difference < 1e-8
     True
     """
+    own = result.stand_in
     draws = whole_number("draws", draws, least=2)
-    found = result.stand_in
-    some = thinned(require_own(idata, "verify()", found.groups), draws)
+    idata = require_own(idata, "verify()", own.groups)
+    some = thinned(idata, draws)
     ratios = log_ratios(result, some).ravel()
-    base = found.parts[0].observations
+    base = own.parts[0].observations
     space = Unconstrained(base.model)
     with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to a border
         points = [space.point(x) for x in space.free(Draws.of(some, base.shapes))]
-    filled = _filled_with_own(found, copy_with_rows(base.model, {}))
+    copy = copy_with_rows(base.model, {})
+    filled = _filled_with_own(own, copy)
     if filled is None:
         of_full = log_densities_at(base.model, points)
     else:
         names = [term.name for term in base.terms]
         of_full = log_densities_of_all_rows(filled, points, names)
-    of_own, slack = log_densities_at(result.model, points), found.parts[0].slack
+    of_own, slack = log_densities_at(result.model, points), own.parts[0].slack
     return second_opinion(of_full, of_own, ratios, slack=slack)
 
 
@@ -166,16 +168,17 @@ def loo(
     >>> coreset.loo(idata, observations=100, random_seed=1).n_data_points
     500
     """
+    own = result.stand_in
     if observations is not None:
         observations = whole_number("observations", observations, least=2)
     ess, key = wanted_ess(ess), random_key(generator(random_seed))
-    own = result.stand_in
     own.require_all_rows()
     idata = require_own(idata, "loo()", own.groups)
     evaluated = own.evaluated(idata, ess)
     draws = Draws.of(evaluated.of(idata), own.free)
-    found = CorrectedDraws(draws, evaluated.log_p, evaluated.log_q)
-    return elpd_of_rows(own.parts, found, observations=observations, key=key, remedy=own.remedy)
+    return elpd_of_rows(
+        own.parts, draws, evaluated, observations=observations, key=key, remedy=own.remedy
+    )
 
 
 def predict(  # noqa: PLR0913 - the options of what users know from PyMC
@@ -259,6 +262,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     >>> found["predictions"]["y"].round(0).values
     array([ 0., 20.])
     """
+    own = result.stand_in
     means = one_of("kind", kind, ["mean", "draws"]) == "mean"
     names = names_of("var_names", var_names)
     if names == []:
@@ -268,9 +272,9 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     if draws is not None:
         idata = thinned(idata, whole_number("draws", draws, least=1))
     posterior = posterior_dataset(idata, "idata")
-    destination = destination_of(to)
+    path = path_of_store(to)
     its_own = rows is None and model is None
-    held = result.stand_in.parts[0].observations.held
+    held = own.parts[0].observations.held
     base = held.unchanged(_CHANGED) if model is None else given_model(model)
     copy = copy_with_rows(base, {})
     names = [names] if isinstance(names, str) else names or predicted_names(copy)
@@ -279,31 +283,30 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     if rows is not None:
         filled = fill_with(copy, rows if isinstance(rows, RowSource) else open_rows(rows), graphs)
     elif its_own:
-        filled = _filled_with_own(result.stand_in, copy)
+        filled = _filled_with_own(own, copy)
     wanted = Predictions(
         model=copy,
         graphs=graphs,
         posterior=posterior,
         means=means,
         key=key,
-        group="posterior_predictive" if its_own else "predictions",
         filled=filled,
-        observed=its_own,
+        its_own=its_own,
     )
-    with destination:
+    with destination_at(path) as destination:
         wanted.write(destination, progressbar=show)
     return destination.finished()
 
 
-def _filled_with_own(found: StandIn, copy: pm.Model) -> FilledModel | None:
+def _filled_with_own(own: StandIn, copy: pm.Model) -> FilledModel | None:
     """Prepare a copy of the model for all rows; None where it holds them already."""
-    if len(found.parts) > 1:
+    if len(own.parts) > 1:
         raise InvalidOptionError(
             "The rows of summaries that were added lie in several models: predict those of one "
             "with model=..., or new ones with rows=..."
         )
-    found.require_all_rows()
-    [loglik] = found.parts
+    own.require_all_rows()
+    [loglik] = own.parts
     template = loglik.observations.template
     if template is None:
         return None

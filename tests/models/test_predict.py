@@ -203,7 +203,7 @@ def test_means_by_row_are_those_of_one_draw_after_the_other(
     options = {"rows": rows, "var_names": var_names, "progressbar": False}
     expected = stand_in.predict(idata, **options)
     monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
-    monkeypatch.setattr(predictions.Predictions, "_write_means", None)  # it is not needed
+    monkeypatch.setattr(predictions.Predictions, "_computed", None)  # it is not needed
     for module in (filled_models, row_means):
         monkeypatch.setattr(module, "BLOCK_ROWS", 128)
     found = stand_in.predict(idata, **options)
@@ -389,13 +389,13 @@ def test_others_may_read_a_store(coreset, idata, tmp_path):
 
 
 def test_what_appears_meanwhile_is_not_replaced(coreset, idata, tmp_path, monkeypatch):
-    write = predictions.Predictions._write_means
+    parts = predictions.Predictions._parts
 
-    def meanwhile(self, *args):
+    def meanwhile(self):
         (tmp_path / "y.zarr").mkdir()
-        return write(self, *args)
+        return parts(self)
 
-    monkeypatch.setattr(predictions.Predictions, "_write_means", meanwhile)
+    monkeypatch.setattr(predictions.Predictions, "_parts", meanwhile)
     with pytest.raises(InvalidOptionError, match="complete, and lie in"):
         coreset.predict(idata, to=tmp_path / "y.zarr", draws=4, progressbar=False)
     assert not list((tmp_path / "y.zarr").iterdir())
@@ -418,7 +418,7 @@ def test_a_failure_leaves_no_store(coreset, idata, tmp_path, monkeypatch):
     def fail(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(predictions.Predictions, "_write_means", fail)
+    monkeypatch.setattr(predictions.Predictions, "_parts", fail)
     with pytest.raises(KeyboardInterrupt):
         coreset.predict(idata, to=tmp_path / "y.zarr", progressbar=False)
     assert not list(tmp_path.iterdir())

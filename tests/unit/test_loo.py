@@ -1,5 +1,7 @@
 """The elpd of all rows: against closed forms, ArviZ, and over repeated samples and draws."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -11,10 +13,11 @@ from scipy import stats
 
 from pymc_coresets import CoresetWarning, build_coreset, build_pass_glm, open_rows
 from pymc_coresets.compat.arviz_api import array_stats
+from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.elpd import DifferenceEstimate
-from pymc_coresets.predictive.leave_one_out import CorrectedDraws, elpd_of_rows
+from pymc_coresets.predictive.leave_one_out import elpd_of_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -30,6 +33,17 @@ def regression(x=X, y=Y):
         beta = pm.Normal("beta", 0.0, PRIOR_SD, shape=x.shape[1])
         pm.Normal("y", x @ beta, NOISE, observed=y)
     return model
+
+
+class Corrected(NamedTuple):
+    draws: Draws
+    evaluated: EvaluatedDraws
+
+    @classmethod
+    def of(cls, beta, log_p, log_q):
+        numbers = np.arange(log_p.shape[1])
+        draws = Draws({"beta": beta.reshape(-1, beta.shape[-1])})
+        return cls(draws, EvaluatedDraws(numbers, log_p, log_q))
 
 
 class Exact:
@@ -61,7 +75,7 @@ class Exact:
         prior = -0.5 * np.sum(beta**2, axis=-1) / PRIOR_SD**2
         # What is corrected are the log-likelihoods; the prior is in both densities.
         own = -0.5 * np.sum(z**2, axis=-1)
-        return CorrectedDraws(Draws({"beta": beta.reshape(-1, 3)}), log_p - prior, own - prior)
+        return Corrected.of(beta, log_p - prior, own - prior)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +91,7 @@ def exact():
 
 
 def estimate(loglik, found, observations, key=1):
-    return elpd_of_rows([loglik], found, observations=observations, key=key, remedy="Draw more.")
+    return elpd_of_rows([loglik], *found, observations=observations, key=key, remedy="Draw more.")
 
 
 def error_and_se(found, truth):
@@ -92,7 +106,10 @@ def test_all_rows_are_what_arviz_computes(loglik, exact):
     values = loglik.matrix(found.draws)
     matrix = {"y": values.T.reshape(*SHAPE, N)}
     expected = loo_approximate_posterior(
-        from_dict({"log_likelihood": matrix}), found.log_p, found.log_q, pointwise=True
+        from_dict({"log_likelihood": matrix}),
+        found.evaluated.log_p,
+        found.evaluated.log_q,
+        pointwise=True,
     )
     result = estimate(loglik, found, None)
     assert_allclose(result.elpd_i, expected.elpd_i, rtol=1e-10)
@@ -198,7 +215,7 @@ def test_parts_are_one_sum(exact):
         for x, y in zip(np.split(X, 2), np.split(Y, 2), strict=True)
     ]
     draws, whole = exact.draws(1), LogLikelihood(find_observations(regression()))
-    both = elpd_of_rows(halves, draws, observations=90, key=3, remedy="")
+    both = elpd_of_rows(halves, *draws, observations=90, key=3, remedy="")
     one = estimate(whole, draws, 90, key=3)
     assert_allclose([both.elpd, both.se, both.mcse], [one.elpd, one.se, one.mcse])
 
@@ -232,7 +249,7 @@ def test_models_are_compared_row_by_row(loglik, exact):
     z = np.random.default_rng(7).normal(size=(*SHAPE, 2))
     beta = small.mean + z @ np.linalg.cholesky(small.covariance).T
     log_p = np.zeros(SHAPE)
-    draws = CorrectedDraws(Draws({"beta": beta.reshape(-1, 2)}), log_p, log_p)
+    draws = Corrected.of(beta, log_p, log_p)
     both = {
         "three": estimate(loglik, exact.draws(1), 200, key=9),
         "two": estimate(fewer, draws, 200, key=9),

@@ -406,7 +406,7 @@ PLANTED = [
     *plant(
         "diagnostics/known_modes.py",
         ("share < _UNSEEN * mass", "share > _UNSEEN * mass"),
-        ("(draws[name] - centre[i]) / sd[i]", "draws[name] - centre[i]"),
+        ("(flat[:, moving] - c) / s", "(flat[:, moving] - c)"),
     ),
     *plant(
         "potentials/fused_loops.py",

@@ -41,7 +41,7 @@ def main() -> None:
         pm.Data("hour", flights["time"].to_numpy(), dims="flight")
     # Rows alone, without a quadratic: they are what is shown.
     coreset = build_coreset(model, size=1_000, random_seed=options.seed)
-    summary = coreset.summary(["hour", "log_distance", "carrier_index", "late"])
+    summary = coreset.summary(["hour", "log_distance", "carrier_index", "is_late"])
     console.out(repr(coreset), highlight=False)
     console.out(summary.to_string(float_format="{:,.2f}".format), highlight=False)
 

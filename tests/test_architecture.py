@@ -130,6 +130,19 @@ def test_names_of_modules_are_no_names_of_functions():
     assert functions & set(names) == set()
 
 
+def test_classes_have_parents_but_no_grandparents():
+    """Of ours: what is common to several classes is a function, or a value that they have."""
+    parents = {
+        node.name: {getattr(getattr(b, "value", b), "id", "") for b in node.bases}
+        for path in MODULES.values()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and path.stem != "exceptions"
+    }
+    children = {name for name, bases in parents.items() if bases & parents.keys()}
+    assert children
+    assert {name for name, bases in parents.items() if bases & children} == set()
+
+
 def test_importing_the_package_loads_what_pymc_loads_and_only_plots_load_pyplot():
     code = (
         "import sys, pymc\n"

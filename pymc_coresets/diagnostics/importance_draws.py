@@ -8,7 +8,7 @@ import numpy as np
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.known_modes import Modes
 
-__all__ = ["Proposal"]
+__all__ = ["LevelDraws", "LevelRatios", "Proposal"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -43,3 +43,37 @@ class Proposal[D]:
         """Add the log-likelihood of all rows at the draws; None where it is not finite."""
         log_ratios = self.log_ratios + loglik
         return replace(self, log_ratios=log_ratios) if np.isfinite(log_ratios).all() else None
+
+
+@dataclass(frozen=True, eq=False)
+class LevelDraws[D]:
+    """Draws from around the full posterior of a model with groups, random in known parts.
+
+    Parameters
+    ----------
+    draws : object
+    shared : ndarray of shape (n_draws, p)
+        Shared variables, whitened.
+    noise : ndarray of shape (n_draws, G, q)
+        What is random in each level's variables given the shared ones, standardised.
+    """
+
+    draws: D
+    shared: Floats
+    noise: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class LevelRatios[D]:
+    """How much a coreset of a model with groups lacks at draws of its own posterior.
+
+    Parameters
+    ----------
+    proposal : Proposal
+        The draws, and the log-ratios of the full posterior over the coreset's.
+    shared : ndarray of shape (n_draws, p)
+        Shared variables, whitened.
+    """
+
+    proposal: Proposal[D]
+    shared: Floats

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.importance_draws import LevelDraws, LevelRatios, Proposal
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.keyed import MANY_ROWS
@@ -69,34 +69,6 @@ class Reusing[D](Protocol):
         """Return what draws without them: to measure what such draws have chosen."""
 
 
-class DrawsInParts[D](Protocol):
-    """Draws from around the full posterior, whose randomness is known in parts."""
-
-    @property
-    def draws(self) -> D:
-        """Draws, of the posterior's own type."""
-
-    @property
-    def shared(self) -> Vector:
-        """Shared variables, whitened, (n_draws, p)."""
-
-    @property
-    def noise(self) -> Vector:
-        """What is random in each level's variables given those, (n_draws, G, q)."""
-
-
-class RatiosInParts[D](Protocol):
-    """Draws of a coreset's posterior, and the log-ratios of the full one there."""
-
-    @property
-    def proposal(self) -> Proposal[D]:
-        """The draws and log-ratios."""
-
-    @property
-    def shared(self) -> Vector:
-        """Shared variables, whitened, (n_draws, p)."""
-
-
 class GroupedPosterior[D](Protocol):
     """Posteriors of weighted rows in groups that are independent given what they share."""
 
@@ -116,7 +88,7 @@ class GroupedPosterior[D](Protocol):
     def n_levels(self) -> int:
         """Number of levels G."""
 
-    def draw(self, n_draws: int, *, rng: np.random.Generator) -> DrawsInParts[D]:
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> LevelDraws[D]:
         """Draw from around the full posterior, in pairs with opposite noise.
 
         Raises
@@ -130,7 +102,7 @@ class GroupedPosterior[D](Protocol):
 
     def ratios(
         self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
-    ) -> RatiosInParts[D]:
+    ) -> LevelRatios[D]:
         """Draw from the posterior of weighted rows, and evaluate all rows there: one pass.
 
         Raises

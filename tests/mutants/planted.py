@@ -406,7 +406,7 @@ PLANTED = [
     *plant(
         "diagnostics/known_modes.py",
         ("share < _UNSEEN * mass", "share > _UNSEEN * mass"),
-        ("(draws[name] - centre[i]) / sd[i]", "draws[name] - centre[i]"),
+        ("(flat[:, moving] - c) / s", "(flat[:, moving] - c)"),
     ),
     *plant(
         "potentials/fused_loops.py",
@@ -441,7 +441,7 @@ PLANTED = [
     ),
     *plant(
         "diagnostics/importance.py",
-        ("efficiency * float(np.exp", "float(np.exp"),
+        ("return self.efficiency * self.ess_of_independent", "return self.ess_of_independent"),
         ("<= EQUAL_RATIOS:", "< -1:"),
         ("int(3 * (n_draws / efficiency) ** 0.5)", "int(3 * n_draws**0.5)"),
         ("- float(np.log(log_r.size))", "- float(np.log(log_r.shape[1]))"),

@@ -16,7 +16,7 @@ from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.potentials.backends.evaluator import Evaluator
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.elpd import DifferenceEstimate, ElpdOfAllRows
+from pymc_coresets.predictive.elpd import ElpdOfAllRows, difference_estimate
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import numbers_of
@@ -105,7 +105,7 @@ def elpd_of_rows(
     left, influences = _left_out(rows, sampled, draws, found)
     all_rows = left if len(sampled) == rows.n_rows else _surrogate(rows, draws, found)
     elpd, parameters = (
-        DifferenceEstimate(
+        difference_estimate(
             surrogate=surrogate, sampled=sampled, values=values, counts=all_rows.counts
         )
         for surrogate, values in ((all_rows.elpd, left.elpd), (all_rows.gain, left.gain))

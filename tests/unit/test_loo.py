@@ -16,7 +16,7 @@ from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.elpd import DifferenceEstimate
+from pymc_coresets.predictive.elpd import difference_estimate
 from pymc_coresets.predictive.leave_one_out import elpd_of_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
@@ -131,7 +131,7 @@ def test_the_sums_are_arviz_difference_estimates():
     rng = np.random.default_rng(3)
     surrogate, sampled = rng.normal(size=50), np.arange(0, 50, 4)
     values = surrogate[sampled] + 0.1 * rng.normal(size=len(sampled))
-    found = DifferenceEstimate(
+    found = difference_estimate(
         surrogate=surrogate, sampled=sampled, values=values, counts=np.ones(50)
     )
     expected = array_stats.diff_srs_estimator(values, surrogate[sampled], surrogate, 50)

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.given import fix_variables
 from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE
-from pymc_coresets.glm.polynomial.independent import independent_prior
 from pymc_coresets.glm.polynomial.multi_indices import n_monomials
 from pymc_coresets.glm.polynomial.replacement import (
     POLYNOMIAL,
@@ -57,7 +56,6 @@ def build_pass_glm(  # noqa: PLR0913
     *,
     degree: int = 2,
     radius: float | str = 4.0,
-    rank: int | None = None,
     given: Mapping[str, ArrayLike] | None = None,
     observed: str | Sequence[str] | None = None,
     dim: str | Sequence[str] | None = None,
@@ -79,7 +77,7 @@ def build_pass_glm(  # noqa: PLR0913
     For p coefficients and degree 2 the pass costs 1 to 2 times as much as the product
     ``X.T @ X`` if few responses are distinct (binary and count data), and about 5 times as much
     otherwise.  Memory: X, unless the model holds it as one array, and O(p^2); with `rows`, 32 MB
-    of X and two chunks instead of X; with `rank`, O(p rank) instead of O(p^2).
+    of X and two chunks instead of X.
 
     Parameters
     ----------
@@ -94,12 +92,6 @@ def build_pass_glm(  # noqa: PLR0913
         it is chosen from the data to cover the predictors under the approximate posterior: 97.5 %
         of them for degree 2, and 99.9 % for higher degrees, with a margin.  The default is the
         paper's, for logistic regression.
-    rank : int, optional
-        For degree 2 and thousands of coefficients: keep only so many directions of the second
-        moment, those that the data know best beside the prior.  The diagonal stays exact, and the
-        summary bounds the error, `PolynomialSummary.kl_of_rank`.  Costs about 8 p rank operations
-        for each row.  For independent Gaussian priors with known scales, and log-likelihoods whose
-        quadratics are concave.
     given : mapping of str to array_like, optional
         Values to fix free variables at, such as a noise scale: ``{"sigma": 1.0}``.
     observed : str or sequence of str, optional
@@ -118,8 +110,8 @@ def build_pass_glm(  # noqa: PLR0913
         process.  The result is the same, bit by bit.
     backend : {"numba", "jax"} or Jax, default "numba"
         Who evaluates all rows, in `PolynomialSummary.check` and the like, too: see `build_coreset`.
-        JAX sums polynomials on its device, in float64 whatever its type; but sparse designs, and
-        those of `rank`, are summed by the processor all the same.
+        JAX sums polynomials on its device, in float64 whatever its type; but sparse designs are
+        summed by the processor all the same.
     random_seed : int or Generator, optional
         For comparing with PyMC's own log-likelihood at random points, and for ``radius="auto"``.
     progressbar : bool, default True
@@ -134,8 +126,7 @@ def build_pass_glm(  # noqa: PLR0913
     UnsupportedModelError
         If the model is not a generalised linear model, or another free variable enters its
         likelihood (fix it with `given`); if something in it cannot be computed row by row (with
-        `rows`); if its priors are not independent Gaussians, or a log-likelihood is convex (with
-        `rank`).
+        `rows`).
     InvalidOptionError
         If `model` is no model, an option is of the wrong type or out of range, there are too many
         monomials, or the polynomial is unbounded above.
@@ -163,19 +154,11 @@ def build_pass_glm(  # noqa: PLR0913
     Each round is a pass over the data.  For higher degrees, R is 1.1 times the 99.9 % quantile in
     the last round.
 
-    With ``rank=k``, the rows ``sqrt(-2 b_n2) S x_n``, with the prior standard deviations S, are
-    sketched by frequent directions: in units of the prior, the precision of the posterior is
-    ``I + F^T F + E``, where F has k rows, and 0 <= E <= d for a number d that is known.  E is
-    replaced by its diagonal, which is exact.
-
     References
     ----------
     Huggins, J. H., Adams, R. P. and Broderick, T. (2017). PASS-GLM: polynomial approximate
     sufficient statistics for scalable Bayesian GLM inference.
     https://doi.org/10.48550/arXiv.1709.09216
-
-    Ghashami, M., Liberty, E., Phillips, J. M. and Woodruff, D. P. (2016). Frequent directions:
-    simple and deterministic matrix sketching. https://doi.org/10.1137/15M1009718
 
     Examples
     --------
@@ -212,7 +195,6 @@ def build_pass_glm(  # noqa: PLR0913
     fixed_radius = _radius(radius)
     names, dim = names_of("observed", observed), names_of("dim", dim)
     rng, show_bars = generator(random_seed), flag("progressbar", progressbar)
-    rank = _checked_rank(rank, degree)
     check_rows(rows, executor, collapse=False, allow_local=False)
     evaluated_by = backend_of(backend, executor)
     model = given_model(model)
@@ -227,10 +209,8 @@ def build_pass_glm(  # noqa: PLR0913
             where["backend"] = evaluated_by
             held = _predictor(model, rows, where)
             check_size(degree, len(held.names))
-            if rank is not None:
-                independent_prior(held)
             part = _verified(held, rows, where | {"executor": executor}, rng.spawn(1)[0])
-            passes = Passes(part, rank)
+            passes = Passes(part)
         if fixed_radius is None:
             with report.passes("choosing the radius", part.n_obs) as show:
                 own = rng.spawn(1)[0]
@@ -267,17 +247,6 @@ def _verified(
         return found
     model = found.observations.model
     return StreamedPredictor.of(likelihood_of_rows(model, rows, **where, rng=rng))
-
-
-def _checked_rank(rank: int | None, degree: int) -> int | None:
-    if rank is None:
-        return None
-    if degree != 2:
-        raise InvalidOptionError(
-            f"rank={rank!r} with degree={degree}: only the second moment of degree=2 can be of low "
-            "rank. Leave rank out, or use degree=2."
-        )
-    return whole_number("rank", rank, least=1)
 
 
 def _radius(radius: float | str) -> float | None:

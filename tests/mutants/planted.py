@@ -252,18 +252,6 @@ PLANTED = [
         ("chosen[low:high] - n_before", "chosen[low:high] - n_before - 1"),
     ),
     *plant(
-        "glm/polynomial/frequent_directions.py",
-        ("np.sqrt(np.divide(kept - least,", "np.sqrt(np.divide(kept,"),
-        ("free *= self._scales", "pass"),
-        ("self._shrinkage += shrunk", "pass"),
-        ("self.shrinkage + other.shrinkage + shrunk", "self.shrinkage + other.shrinkage"),
-    ),
-    *plant(
-        "glm/polynomial/independent.py",
-        ("/ (r * (1 + r))", "/ (1 + r)"),
-        ("diagonal=1 + moment.residual", "diagonal=1 + 0 * moment.residual"),
-    ),
-    *plant(
         "glm/predictor/streamed_predictor.py",
         ("weights if (weights != 1).any() else None", "None"),
         ("offset=offset,", "offset=0 * offset,"),

@@ -155,8 +155,6 @@ TESTS = {
     "glm/logistic/": (*unit("sensitivity", "clustering"), SENSITIVITY),
     "glm/logistic/streamed_sensitivity": (SENSITIVITY_OF_ROWS,),
     "glm/polynomial/": (*unit("polynomial"), PASS_GLM),
-    "glm/polynomial/frequent_directions": unit("frequent_directions"),
-    "glm/polynomial/independent": unit("frequent_directions"),
     "glm/control_variates/": (*unit("control_variates", "sparse_curvature"), CONTROL_VARIATES),
     "glm/control_variates/seen_rows": (CONTROL_VARIATES_OF_ROWS,),
     "glm/predictor/": (LINEAR,),

@@ -1,7 +1,6 @@
 """Polynomial statistics of rows that are read in chunks: those of the same rows in memory."""
 
 import pickle
-import tracemalloc
 from dataclasses import replace
 from itertools import pairwise
 
@@ -252,50 +251,10 @@ def test_rows_that_cannot_be_used_are_named(name, value, words):
     [
         ({"rows": COLUMNS}, "rows is a dict"),
         ({"dim": ("a", "b")}, "one row for each cell"),
-        ({"rank": 0}, "rank"),
         ({"executor": 4}, "executor=4"),
-        ({"rank": 3, "degree": 4}, "degree=4"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options, words):
     options = {"rows": open_rows(COLUMNS)} | options
     with pytest.raises(InvalidOptionError, match=words):
         build_pass_glm(counts(COLUMNS, 30), **options, **SETTINGS)
-
-
-# -- many coefficients -----------------------------------------------------------------------------
-
-
-def test_of_20_000_coefficients_no_square_matrix_is_made():
-    n_rows, n_columns, rank = 120, 20_000, 24
-    rng = np.random.default_rng(2)
-    basis = rng.normal(size=(20, n_columns)) / 20
-    scores, late = rng.normal(size=(n_rows, 20)), rng.integers(0, 2, size=n_rows)
-    rows = open_rows(
-        lambda: ({"X": scores[i : i + 40] @ basis, "late": late[i : i + 40]}
-                 for i in range(0, n_rows, 40))
-    )  # fmt: skip
-    head = rows.head(3)
-    with pm.Model() as model:
-        X, y = data_of(head, ("X", "late"), 3)
-        b = pm.Normal("b", 0.01, 0.2, shape=n_columns)
-        pm.Bernoulli("likelihood", logit_p=X @ b, observed=y)
-    summary = build_pass_glm(model, rows=rows, rank=rank, **SETTINGS)
-    tracemalloc.start()
-    try:
-        statistics = Passes(summary.parts[0], rank).statistics(2, 4.0)
-        again = replace(summary, statistics=statistics)
-        found, draws = again.closed_form(), again.draw(5, random_seed=1)
-        ratios = again.log_ratios(draws)
-        assert again._gaussian.logpdf(found["mean"].values) > -np.inf
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 0.1 * 8 * n_columns**2
-    assert ratios.shape == (4, 5)
-    assert again.kl_of_rank < 1e-9  # there are 20 directions
-    b1, b2 = 0.5, statistics.falling[2] / 16 / n_rows  # of the paper's PASS-LR2
-    A = np.sqrt(2 * b2) * scores @ basis * 0.2
-    h = 0.05 + 0.2 * b1 * (2 * late - 1) @ (scores @ basis)
-    mean = 0.2 * (h - A.T @ np.linalg.solve(np.eye(n_rows) + A @ A.T, A @ h))
-    assert_allclose(found["mean"], mean, rtol=1e-7, atol=1e-9)

@@ -346,17 +346,16 @@ def test_a_nearly_gaussian_prior_has_no_closed_form():
         build_pass_glm(model, random_seed=1).closed_form()
 
 
-@pytest.mark.parametrize("rank", [None, 1])
 @pytest.mark.parametrize(
     "term", [lambda b: pt.switch(b[0] > 0.3, 0.0, -np.inf), lambda b: -(pt.maximum(b[1], 7.0) ** 2)]
 )
-def test_a_prior_that_is_gaussian_near_zero_alone_has_no_closed_form(term, rank):
+def test_a_prior_that_is_gaussian_near_zero_alone_has_no_closed_form(term):
     """Its gradient is affine wherever it is read: it excludes values, or bends far away."""
     with pm.Model() as model:
         b = pm.Normal("b", 0, 100.0, shape=3)
         pm.Potential("term", term(b))
         pm.Normal("y", X @ b, 0.5, observed=REAL + 20 * X[:, 1])
-    summary = build_pass_glm(model, rank=rank, random_seed=1)
+    summary = build_pass_glm(model, random_seed=1)
     with pytest.raises(UnsupportedModelError, match=r"pm\.Potential, is not the Gaussian"):
         summary.draw(random_seed=1)
     with pytest.raises(InvalidOptionError, match=r"sample\(\) returned"):
@@ -378,14 +377,11 @@ def test_a_precision_that_is_singular_up_to_rounding_is_refused(sd):
             summary.closed_form()
 
 
-def test_draws_have_the_dims_of_the_model_and_ranks_do_not_mix():
+def test_draws_have_the_dims_of_the_model():
     with pm.Model(coords={"part": ["a", "b", "c"]}) as model:
         pm.Normal("y", X @ pm.Normal("b", dims="part"), 1.0, observed=REAL)
-    full, low = (build_pass_glm(model, rank=r, random_seed=1) for r in (None, 2))
-    assert full.draw(5)["posterior"]["b"].sel(part="c").sizes == {"chain": 4, "draw": 5}
-    for pair in [(full, low), (low, full)]:
-        with pytest.raises(InvalidOptionError, match="only with the same rank"):
-            pair[0] + pair[1]
+    draws = build_pass_glm(model, random_seed=1).draw(5)
+    assert draws["posterior"]["b"].sel(part="c").sizes == {"chain": 4, "draw": 5}
 
 
 def test_many_groups_are_one_sparse_quadratic_form():

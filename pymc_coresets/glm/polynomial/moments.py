@@ -7,7 +7,6 @@ from scipy import sparse
 from scipy.linalg.blas import dsyrk
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.glm.polynomial.frequent_directions import FrequentDirections
 from pymc_coresets.glm.polynomial.multi_indices import monomials, n_monomials
 from pymc_coresets.solving.problem import Matrix
 
@@ -53,9 +52,6 @@ def add_moments(moments: list[Any], x: Any, coefficients: Matrix, levels: tuple[
     moments[1] += x.T @ coefficients[:, 1]
     if len(moments) == 2:
         return
-    if isinstance(moments[2], FrequentDirections):
-        moments[2].add(x, coefficients[:, 2])
-        return
     if sparse.issparse(x) and not levels:
         scaled = x.copy()
         scaled.data = scaled.data * np.repeat(coefficients[:, 2], np.diff(x.indptr))
@@ -97,8 +93,6 @@ def _add_scaled_gram(total: Matrix, x: Matrix, scale: float) -> None:
 
 def finished_moment(moment: Any, m: int) -> Any:  # noqa: ANN401
     """Fill the lower triangle, choose the faster layout, and refuse values that are not finite."""
-    if isinstance(moment, FrequentDirections):
-        return moment.finished()
     if sparse.issparse(moment):
         if moment.nnz >= _DENSE * moment.shape[0] ** 2:
             moment = moment.toarray()

@@ -11,7 +11,6 @@ from scipy import sparse
 from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials
-from pymc_coresets.glm.polynomial.frequent_directions import LowRankMoment
 from pymc_coresets.glm.polynomial.multi_indices import monomial_levels
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics, weighted_monomials
 from pymc_coresets.glm.predictor.linear import LinearPredictor
@@ -139,20 +138,11 @@ def _polynomial_graph(
         left, right, moment = sides[m // 2], sides[m - m // 2], statistics.moments[m]
         if left is None:
             terms.append(pytensor.shared(np.ascontiguousarray(moment[0])) @ right)
-        elif isinstance(moment, LowRankMoment):
-            terms.append(_low_rank_form(moment, right))
         elif sparse.issparse(moment):
             terms.append(_sparse_form(sparse.triu(moment, format="coo"), right))
         else:
             terms.append(left @ (pytensor.shared(moment) @ right))
     return sum(terms[1:], start=terms[0])
-
-
-def _low_rank_form(moment: LowRankMoment, theta: TensorVariable) -> TensorVariable:
-    z = theta / pytensor.shared(moment.scales)
-    along = pytensor.shared(moment.factor) @ z
-    rest = pytensor.shared(moment.residual) @ z**2
-    return cast(TensorVariable, -0.5 * ((along**2).sum() + rest))
 
 
 def _sparse_form(upper: sparse.coo_array, theta: TensorVariable) -> TensorVariable:

@@ -12,8 +12,6 @@ import numpy as np
 
 from pymc_coresets.exceptions import UnsupportedModelError, warn_user
 from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
-from pymc_coresets.glm.polynomial.frequent_directions import FrequentDirections
-from pymc_coresets.glm.polynomial.independent import IndependentPrior, independent_prior
 from pymc_coresets.glm.polynomial.prior import GaussianPrior, gaussian_prior
 from pymc_coresets.glm.polynomial.reach import SpreadRows
 from pymc_coresets.glm.polynomial.replacement import polynomials_on_device, row_polynomials
@@ -44,8 +42,6 @@ class Passes:
     Parameters
     ----------
     part : LinearPredictor or StreamedPredictor
-    rank : int, optional
-        Of the second moment; the full matrix by default.
 
     Examples
     --------
@@ -60,7 +56,6 @@ class Passes:
     """
 
     part: PredictorRows
-    rank: int | None = None
 
     def statistics(
         self, degree: int, radius: float, show: Callable[[int], None] | None = None
@@ -110,23 +105,13 @@ class Passes:
 
     def _sums(self, degree: int, radius: float) -> "Callable[[], PolynomialSums | DeviceSums]":
         """Return what makes sums of no rows yet, on a device where that can have them."""
-        if self.rank is not None:
-            scales = self._independent_prior.scales
-            sketch = partial(FrequentDirections, rank=self.rank, scales=scales)
-            return partial(PolynomialSums, degree, radius, sketch=sketch)
         on_device = polynomials_on_device(self.part.held, degree)
         if on_device is not None:
             return partial(on_device.sums, radius)
         return partial(PolynomialSums, degree, radius)
 
     @cached_property
-    def _independent_prior(self) -> IndependentPrior:
-        return independent_prior(self.part.held)
-
-    @cached_property
-    def _prior(self) -> GaussianPrior | IndependentPrior | None:
-        if self.rank is not None:
-            return self._independent_prior
+    def _prior(self) -> GaussianPrior | None:
         try:
             return gaussian_prior(self.part.held)
         except UnsupportedModelError:

@@ -11,7 +11,6 @@ from scipy import sparse
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials
 from pymc_coresets.glm.polynomial.definiteness import can_be_positive
-from pymc_coresets.glm.polynomial.frequent_directions import FrequentDirections
 from pymc_coresets.glm.polynomial.moments import (
     EQUAL,
     add_amounts,
@@ -52,10 +51,10 @@ class PolynomialStatistics:
         They approximate the log-likelihood of a row where |eta_n| <= radius.
     n_obs : int
         Number of rows summed over, each as often as its base weight says.
-    moments : tuple of ndarray, csr_array or LowRankMoment
+    moments : tuple of (ndarray or csr_array)
         ``M_m = sum_n b_nm phi_a(x_n) phi_c(x_n)^T`` for m = 0 ... K, with a = m // 2, c = m - a and
         phi_a(x) the monomials of degree a.  For K = 2: a scalar, a row vector and the matrix
-        X^T diag(b_2) X; sparse where the design is, or of low rank where that was asked for.
+        X^T diag(b_2) X; sparse where the design is.
     rising, falling : ndarray of shape (degree + 1,)
         ``sum_n max(b_nm, 0) R^m`` and ``sum_n max(-b_nm, 0) R^m``: how much each degree m
         contributes with either sign.
@@ -131,12 +130,6 @@ class PolynomialStatistics:
                     f"Statistics add up only with the same {name}; here they are {own} and {its}. "
                     "Summarise all parts of the data with the same model, degree and radius."
                 )
-        ranks = [getattr(part.moments[-1], "rank", None) for part in (self, other)]
-        if ranks[0] != ranks[1]:
-            raise InvalidOptionError(
-                f"Statistics add up only with the same rank; here they are {ranks[0]} and "
-                f"{ranks[1]}. Summarise all parts of the data with the same one."
-            )
         return PolynomialStatistics(
             degree=self.degree,
             radius=self.radius,
@@ -187,8 +180,6 @@ class PolynomialSums:
     ----------
     degree : int
     radius : float
-    sketch : callable, optional
-        For degree 2: makes what takes the place of the moment matrix, a `FrequentDirections`.
 
     Examples
     --------
@@ -204,10 +195,8 @@ class PolynomialSums:
     array([[-0.408]])
     """
 
-    def __init__(
-        self, degree: int, radius: float, *, sketch: Callable[[], FrequentDirections] | None = None
-    ) -> None:
-        self.degree, self.radius, self._sketch = degree, radius, sketch
+    def __init__(self, degree: int, radius: float) -> None:
+        self.degree, self.radius = degree, radius
         self.total_weight = 0.0
         self._amounts = np.zeros((2, degree + 1))
         self._moments: list[Any] = []
@@ -267,10 +256,7 @@ class PolynomialSums:
         check_size(self.degree, n_coefficients)
         if self.degree > 2:
             self._levels = monomial_levels(n_coefficients, -(-self.degree // 2))
-        if self._sketch is None:
-            self._moments = empty_moments(design, self.degree)
-        else:
-            self._moments = [*empty_moments(design, 1), self._sketch()]
+        self._moments = empty_moments(design, self.degree)
 
     def finished(self) -> "PolynomialStatistics":
         """Return the statistics of all rows that were added.

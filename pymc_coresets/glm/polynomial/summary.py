@@ -10,8 +10,6 @@ import xarray as xr
 
 from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.polynomial.frequent_directions import LowRankMoment
-from pymc_coresets.glm.polynomial.independent import LowRankPosterior, independent_prior
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
 from pymc_coresets.glm.polynomial.prior import (
     GaussianPosterior,
@@ -96,22 +94,6 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         return self.statistics.n_obs
 
     @property
-    def rank(self) -> int | None:
-        """Largest rank of the second moment; None where all of it was summed."""
-        moment = self.statistics.moments[-1]
-        return moment.rank if isinstance(moment, LowRankMoment) else None
-
-    @property
-    def kl_of_rank(self) -> float:
-        """Bound on the KL divergence that `rank` causes, in nats; 0 without one.
-
-        It compares with the posterior of the same polynomials and the full second moment.
-        """
-        if self.rank is None or not isinstance(self._gaussian, LowRankPosterior):
-            return 0.0
-        return self._gaussian.kl_bound
-
-    @property
     def coefficients(self) -> tuple[str, ...]:
         """Labels of the coefficients of the linear predictor."""
         return self.parts[0].names
@@ -139,9 +121,8 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         Returns
         -------
         xarray.Dataset
-            ``mean`` (coefficient), ``sd`` (coefficient) and, unless the second moment is of low
-            rank, ``covariance`` (coefficient, other_coefficient), labelled by the names of the
-            coefficients.
+            ``mean`` (coefficient), ``sd`` (coefficient) and ``covariance`` (coefficient,
+            other_coefficient), labelled by the names of the coefficients.
 
         Raises
         ------
@@ -169,10 +150,6 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         1.5
         """
         dims, names = ("coefficient", "other_coefficient"), list(self.coefficients)
-        if isinstance(self._gaussian, LowRankPosterior):
-            mean, sd = self._gaussian.coefficients()
-            columns = {"mean": (dims[0], mean), "sd": (dims[0], sd)}
-            return xr.Dataset(columns, coords={dims[0]: names})
         mean, covariance = self._gaussian.coefficients()
         sd = np.sqrt(np.diag(covariance))
         return xr.Dataset(
@@ -189,7 +166,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         """Draw from the approximate posterior where it is Gaussian, without MCMC.
 
         The draws are independent.  Takes O(p^3) time once and O(p^2) for each draw, for p
-        coefficients; O(p rank^2) and O(p rank) where the second moment is of low rank.
+        coefficients.
 
         Parameters
         ----------
@@ -230,15 +207,14 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         )
 
     @cached_property
-    def _gaussian(self) -> GaussianPosterior | LowRankPosterior:
+    def _gaussian(self) -> GaussianPosterior:
         if self.degree != 2:
             raise InvalidOptionError(
                 f"A polynomial of degree {self.degree} has no posterior in closed form: build the "
                 "summary with degree=2, or use sample()."
             )
-        read = gaussian_prior if self.rank is None else independent_prior
         held = self.parts[0].held
-        found = read(held).posterior(self.statistics)
+        found = gaussian_prior(held).posterior(self.statistics)
         n_draws = min(_PRIOR_DRAWS, max(2, _PRIOR_ENTRIES // found.prior.space.n_dims))
         some = found.free(n_draws, rng=np.random.default_rng(0))
         require_prior_at(held, found.prior.space, some, found.prior.log_density)
@@ -279,8 +255,8 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         Returns
         -------
         PolynomialCheck
-            Share of predictors outside the radius, error of the polynomials there and that of a
-            second moment of low rank, Pareto k-hat, KL divergence, and a verdict in words.
+            Share of predictors outside the radius, error of the polynomials there, Pareto k-hat,
+            KL divergence, and a verdict in words.
 
         Raises
         ------
@@ -315,8 +291,6 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
             max_error=reach.max_error,
             bounded=self.statistics.is_proper,
             draws=check,
-            rank=self.rank,
-            kl_of_rank=self.kl_of_rank,
         )
 
     @cached_property
@@ -363,8 +337,4 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
             "degree": str(self.degree),
             "radius": f"{self.radius:.4g}",
         }
-        moment = self.statistics.moments[-1]
-        if isinstance(moment, LowRankMoment):
-            facts["rank"] = f"{moment.rank:,}, which holds {moment.captured:.2%} of the squares"
-            facts["error of rank"] = f"KL of {self.kl_of_rank:.2g} nats at most"
         return facts | ({"parts": str(len(self.parts))} if len(self.parts) > 1 else {})

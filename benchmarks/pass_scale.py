@@ -28,7 +28,8 @@ from benchmarks.glm_judge import seconds_of
 from pymc_coresets import open_rows
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import PredictorRows, seen_rows_of
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
 from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
@@ -69,13 +70,14 @@ def opened(paths: Sequence[Path], n_columns: int) -> RowSource:
     return open_rows([str(path) for path in paths], columns=columns)
 
 
-def predictor_of(rows: RowSource, n_columns: int) -> StreamedPredictor:
+def predictor_of(rows: RowSource, n_columns: int) -> PredictorRows:
     head = rows.head(100)
     with pm.Model() as model:
         X, y = pm.Data("X", head["X"]), pm.Data("y", head["y"])
         beta = pm.Normal("beta", 0, 1, shape=n_columns)
         pm.Bernoulli("likelihood", logit_p=X @ beta, observed=y)
-    return StreamedPredictor.of(likelihood_of_rows(model, rows, rng=np.random.default_rng(1)))
+    loglik = likelihood_of_rows(model, rows, rng=np.random.default_rng(1))
+    return PredictorRows(seen_rows_of(loglik, find_linear_predictor), loglik)
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -125,7 +127,7 @@ def reading_report(n_rows: int, n_columns: int) -> str:
 
 
 @cache
-def _prepared(path: Path, n_columns: int) -> StreamedPredictor:
+def _prepared(path: Path, n_columns: int) -> PredictorRows:
     """One predictor for each process; its sums are those of any file."""
     threadpool_limits(1)
     return predictor_of(opened([path], n_columns), n_columns)

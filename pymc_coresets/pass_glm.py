@@ -1,7 +1,6 @@
 """PASS-GLM: from a generalised linear model to polynomial approximate sufficient statistics."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE
 from pymc_coresets.glm.polynomial.multi_indices import n_monomials
 from pymc_coresets.glm.polynomial.replacement import (
     POLYNOMIAL,
-    row_polynomials,
     verify_polynomial_model,
 )
 from pymc_coresets.glm.polynomial.settling import Passes
@@ -22,10 +20,17 @@ from pymc_coresets.glm.polynomial.statistics import (
     MAX_MONOMIALS,
     PolynomialStatistics,
     check_size,
+    polynomials_of,
 )
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
-from pymc_coresets.glm.predictor.linear import LinearPredictor, find_linear_predictor
-from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows, StreamedPredictor
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import (
+    PredictorRows,
+    RowsInMemory,
+    SeenRows,
+    seen_rows_of,
+)
+from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.options import (
     flag,
     generator,
@@ -209,13 +214,14 @@ def build_pass_glm(  # noqa: PLR0913
             where["backend"] = evaluated_by
             held = _predictor(model, rows, where)
             check_size(degree, len(held.names))
-            part = _verified(held, rows, where | {"executor": executor}, rng.spawn(1)[0])
+            where |= {"executor": executor, "watch": report.rows_read}
+            part = _verified(held, rows, where, rng.spawn(1)[0])
             passes = Passes(part)
         if fixed_radius is None:
-            with report.passes("choosing the radius", part.n_obs) as show:
+            with report.passes("choosing the radius", part.loglikelihood.n_rows) as show:
                 own = rng.spawn(1)[0]
                 fixed_radius = passes.settled_radius(degree, rng=own, show=show)
-        with report.passes("summing polynomials", part.n_obs) as show:
+        with report.passes("summing polynomials", part.loglikelihood.n_rows) as show:
             statistics = passes.statistics(degree, fixed_radius, show)
         if not statistics.is_proper:
             raise _improper(part.held, statistics)
@@ -224,29 +230,27 @@ def build_pass_glm(  # noqa: PLR0913
     return summary
 
 
-def _predictor(
-    model: pm.Model, rows: RowSource | None, where: Mapping[str, Any]
-) -> LinearPredictor:
+def _predictor(model: pm.Model, rows: RowSource | None, where: Mapping[str, Any]) -> Predictors:
     """Take the model apart, without reading any rows but its own."""
     if rows is None:
-        backend, of_terms = where["backend"], {name: where[name] for name in ("observed", "dim")}
-        found = find_linear_predictor(find_observations(model, **of_terms))
-        return replace(found, backend=backend)
+        of_terms = {name: where[name] for name in ("observed", "dim")}
+        return find_linear_predictor(find_observations(model, **of_terms))
     return find_linear_predictor(template_of_rows(model, rows.columns, **where).observations)
 
 
 def _verified(
-    found: LinearPredictor,
+    found: Predictors,
     rows: RowSource | None,
     where: Mapping[str, Any],
     rng: np.random.Generator,
 ) -> PredictorRows:
     """Compare what came of the model with PyMC before any work is done, and check the rows."""
     if rows is None:
-        verify(LogLikelihood(found.observations, backend=found.backend), rng=rng)
-        return found
-    model = found.observations.model
-    return StreamedPredictor.of(likelihood_of_rows(model, rows, **where, rng=rng))
+        verify(LogLikelihood(found.observations, backend=where["backend"]), rng=rng)
+        loglik = LogLikelihood(found.observations, collapse="auto", backend=where["backend"])
+        return PredictorRows(SeenRows(found), loglik)
+    loglik = likelihood_of_rows(found.observations.model, rows, **where, rng=rng)
+    return PredictorRows(seen_rows_of(loglik, find_linear_predictor), loglik)
 
 
 def _radius(radius: float | str) -> float | None:
@@ -264,7 +268,7 @@ def _radius(radius: float | str) -> float | None:
 # -- degrees ---------------------------------------------------------------------------------------
 
 
-def _improper(found: LinearPredictor, statistics: PolynomialStatistics) -> InvalidOptionError:
+def _improper(found: Predictors, statistics: PolynomialStatistics) -> InvalidOptionError:
     radius, leading = statistics.radius, statistics.leading_degree
     usable = _usable_degrees(found, radius)
     remedy = f"Usable degrees here are {usable}" if usable else "No degree is surely usable here"
@@ -276,14 +280,15 @@ def _improper(found: LinearPredictor, statistics: PolynomialStatistics) -> Inval
     )
 
 
-def _usable_degrees(found: LinearPredictor, radius: float) -> list[int]:
+def _usable_degrees(found: Predictors, radius: float) -> list[int]:
     """Return the degrees whose leading coefficient is negative for each of the first rows."""
     n_coefficients, usable = len(found.names), []
+    first = np.arange(min(found.observations.n_obs, _PROBED_ROWS))
+    rows = RowsInMemory(found, first, np.ones(len(first)))
     for degree in range(2, MAX_DEGREE // 2 + 1, 2):
         if degree > 2 and n_monomials(n_coefficients, degree // 2) > MAX_MONOMIALS:
             break
-        rows = row_polynomials(found, degree, radius)
-        some = rows.in_predictor(slice(0, min(rows.n_obs, _PROBED_ROWS)))
+        some = polynomials_of(rows, degree, radius)
         amounts = np.abs(some).max(axis=0) * radius ** np.arange(degree + 1)
         if (some[:, degree] < 0).all() and amounts[degree] > 1e-10 * amounts.max():
             usable.append(degree)

@@ -19,9 +19,10 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.glm.polynomial.settling import Passes
-from pymc_coresets.glm.predictor import streamed_predictor
+from pymc_coresets.glm.predictor import seen_rows
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
-from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
+from pymc_coresets.glm.predictor.seen_rows import PredictorRows, SeenRows, seen_rows_of
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
@@ -87,7 +88,13 @@ def streamed(request):
     """A streamed predictor, and that of the same rows in memory."""
     make, rows = MODELS[request.param], open_rows(COLUMNS)
     loglik = likelihood_of_rows(make(COLUMNS, 30), rows, rng=np.random.default_rng(1))
-    return StreamedPredictor.of(loglik), find_linear_predictor(find_observations(make(COLUMNS, N)))
+    seen = seen_rows_of(loglik, find_linear_predictor)
+    return PredictorRows(seen, loglik), in_memory(make(COLUMNS, N))
+
+
+def in_memory(model):
+    loglik = LogLikelihood(find_observations(model))
+    return PredictorRows(SeenRows(find_linear_predictor(loglik.observations)), loglik)
 
 
 def reading(part, source):
@@ -103,10 +110,10 @@ def dense(moment):
 @pytest.mark.parametrize("most", [64, 4096])
 @pytest.mark.parametrize("sizes", [[1, 7, 300], [N], [64]])
 def test_the_sums_are_those_of_the_rows_in_memory(streamed, sizes, most, monkeypatch):
-    monkeypatch.setattr(streamed_predictor, "_BLOCK_ROWS", (64, most))
+    monkeypatch.setattr(seen_rows, "_BLOCK_ROWS", (64, most))
     part, found = streamed
     part = reading(part, in_chunks(sizes))
-    for degree in (2, 4) if found.design.shape[1] < 5 else (2,):
+    for degree in (2, 4) if len(found.names) < 5 else (2,):
         mine, its = (Passes(p).statistics(degree, 3.0) for p in (part, found))
         assert mine.n_obs == its.n_obs == N
         for one, other in zip(mine.moments, its.moments, strict=True):
@@ -122,8 +129,7 @@ def test_base_weights_count_rows(streamed):
     mine = Passes(reading(part, rows)).statistics(2, 3.0)
     repeated = {name: np.repeat(c, times, axis=0) for name, c in COLUMNS.items()}
     make = next(m for m in MODELS.values() if set(found.names) == names_of(m))
-    its = Passes(find_linear_predictor(find_observations(make(repeated, times.sum()))))
-    its = its.statistics(2, 3.0)
+    its = Passes(in_memory(make(repeated, times.sum()))).statistics(2, 3.0)
     assert mine.n_obs == its.n_obs == times.sum()
     for theta in np.random.default_rng(6).normal(size=(3, len(found.names))):
         assert_allclose(mine.loglik(theta), its.loglik(theta), rtol=1e-12)

@@ -15,10 +15,11 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit
-from pymc_coresets.glm.polynomial.replacement import polynomial_model, row_polynomials
-from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
+from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit, shifted
+from pymc_coresets.glm.polynomial.replacement import polynomial_model
+from pymc_coresets.glm.polynomial.statistics import polynomial_statistics, polynomials_of
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 
@@ -116,10 +117,21 @@ def regression(request):
     return request.param, find_linear_predictor(find_observations(model)), density
 
 
+def polynomials(found, degree, radius):
+    n_obs = found.observations.n_obs
+    return polynomials_of(RowsInMemory(found, np.arange(n_obs), np.ones(n_obs)), degree, radius)
+
+
+def statistics_of(found, degree, radius):
+    [line] = found.lines
+    coefficients = shifted(polynomials(found, degree, radius), line.offset)
+    return polynomial_statistics(line.design, coefficients, radius).finished()
+
+
 @pytest.mark.parametrize("degree", [2, 6])
 def test_every_family_is_within_the_error_of_its_expansion(regression, degree):
     name, found, density = regression
-    statistics = polynomial_statistics(found.design, row_polynomials(found, degree, R))
+    statistics = statistics_of(found, degree, R)
     bound = sum(expansion_error(density, n, degree) for n in range(N))
     thetas = BETA + np.array([-1.0, 0.0, 0.7])[:, None] * np.array([1.0, -1.0, 1.0])
     eta = X @ thetas.T + OFFSET[:, None]
@@ -135,7 +147,7 @@ def test_every_family_is_within_the_error_of_its_expansion(regression, degree):
 def test_the_potential_is_the_polynomial_and_the_priors_stay(regression):
     _, found, _ = regression
     for degree in (2, 6):
-        statistics = polynomial_statistics(found.design, row_polynomials(found, degree, R))
+        statistics = statistics_of(found, degree, R)
         model = polynomial_model(found, statistics)
         logp = model.compile_logp(mode=PLAIN_MODE)
         for theta in (np.zeros(3), BETA, -2 * BETA):
@@ -282,8 +294,7 @@ def test_hierarchical_priors_just_work():
     point = {"mu": 0.3, "tau_log__": -0.7, "z": np.linspace(-1, 1, 30), "slope": 0.4}
     theta = {"a": 0.3 + np.exp(-0.7) * point["z"], "slope": 0.4}
     eta = theta["a"][groups] + 0.4 * X[:, 1]
-    rows = row_polynomials(summary.parts[0], 2, summary.radius)
-    b = rows.in_predictor(slice(0, N))
+    b = polynomials(summary.parts[0].held, 2, summary.radius)
     expected = np.sum(b * eta[:, None] ** np.arange(3))
     found = summary.model.compile_logp(vars=summary.model.potentials, mode=PLAIN_MODE)(point)
     assert found == pytest.approx(expected)
@@ -449,12 +460,10 @@ def test_radius_auto_grows_to_responses_far_from_zero():
 def test_large_radii_do_not_lose_the_tails():
     with pm.Model() as model:
         pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=np.array([0, 1, 1]))
-    rows = row_polynomials(find_linear_predictor(find_observations(model)), 2, 60.0)
+    found = polynomials(find_linear_predictor(find_observations(model)), 2, 60.0)
     nodes, fit = chebyshev_fit(2, 60.0)
     y = np.array([0.0, 1.0, 1.0])[:, None]
-    np.testing.assert_allclose(
-        rows.in_predictor(slice(0, 3)), (y * nodes - np.logaddexp(0, nodes)) @ fit, rtol=1e-9
-    )
+    np.testing.assert_allclose(found, (y * nodes - np.logaddexp(0, nodes)) @ fit, rtol=1e-9)
 
 
 def test_radius_auto_warns_where_it_does_not_settle(monkeypatch):
@@ -534,9 +543,7 @@ def test_summaries_that_do_not_add_up_or_cannot_be_summarised_again(logistic, ga
     with pytest.raises(TypeError):
         logistic + 1
     wider = PolynomialSummary(
-        statistics=polynomial_statistics(
-            logistic.parts[0].design, row_polynomials(logistic.parts[0], 2, 5.0)
-        ),
+        statistics=statistics_of(logistic.parts[0].held, 2, 5.0),
         parts=logistic.parts,
     )
     with pytest.raises(InvalidOptionError, match="radius"):

@@ -16,11 +16,12 @@ from pymc_coresets.glm.polynomial.prior import (
     gaussian_prior,
     require_prior_at,
 )
-from pymc_coresets.glm.polynomial.reach import Reach, reach_of
+from pymc_coresets.glm.polynomial.reach import Reach
 from pymc_coresets.glm.polynomial.replacement import polynomial_model
+from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.glm.predictor.model_parts import coefficient_draws
-from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows, StreamedPredictor
+from pymc_coresets.glm.predictor.seen_rows import PredictorRows
+from pymc_coresets.glm.predictor.several import coefficient_draws
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.template.held_model import PUT_BACK
@@ -45,7 +46,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
     ----------
     statistics : PolynomialStatistics
         Sums over all rows: for degree 2 a number, a vector and a matrix of the coefficients.
-    parts : tuple of LinearPredictor or StreamedPredictor
+    parts : tuple of PredictorRows
         Coefficients, design matrix, offset and log-likelihood of each part of the data that was
         summarised; or where its rows are read from.
 
@@ -91,7 +92,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
     @property
     def n_observations(self) -> int:
         """Number of rows that were summarised, each counted as often as its base weight says."""
-        return self.statistics.n_obs
+        return int(self.statistics.n_obs)
 
     @property
     def coefficients(self) -> tuple[str, ...]:
@@ -101,7 +102,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
     @property
     def full_model(self) -> pm.Model:
         """The user's model (of the first part, where summaries were added)."""
-        if isinstance(self.parts[0], StreamedPredictor):
+        if self.parts[0].seen.elsewhere:
             raise CoresetError("Your model holds a template of rows: pm.set_data puts others in.")
         return self.parts[0].observations.held.unchanged(PUT_BACK)
 
@@ -298,7 +299,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         return [part.loglikelihood for part in self.parts]
 
     def _reach(self, theta: np.ndarray) -> Reach:
-        reaches = [reach_of(part, self.degree, self.radius, theta) for part in self.parts]
+        reaches = [Passes(part).reach(self.degree, self.radius, theta) for part in self.parts]
         return sum(reaches[1:], start=reaches[0])
 
     def _closed_form_draws(self, random_seed: int | np.random.Generator | None) -> xr.DataTree:

@@ -1,6 +1,7 @@
 """Polynomials in the linear predictor that approximate the log-likelihoods of rows."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ MIN_NODES = 32
 type PredictorLogLikelihood = Callable[[Vector, slice | NDArray[np.int64]], Matrix]
 
 
+@lru_cache(maxsize=8)
 def chebyshev_fit(degree: int, radius: float) -> tuple[Vector, Matrix]:
     """Return nodes on [-radius, radius], and the map from values there to a polynomial.
 
@@ -113,7 +115,7 @@ def row_polynomials(
     Returns
     -------
     ndarray of shape (n_rows, degree + 1)
-        Coefficients b_n0 ... b_nK of the powers of eta.
+        Coefficients b_n0 ... b_nK of the powers of eta, in Fortran order.
 
     Raises
     ------
@@ -133,7 +135,7 @@ def row_polynomials(
     """
     nodes, fit = chebyshev_fit(degree, radius)
     kinds = distinct_rows(response)
-    numbers, first = (slice(None), slice(None)) if kinds is None else kinds
+    first = slice(None) if kinds is None else kinds[1]
     values = loglik(nodes, first)
     wrong = ~np.isfinite(values)
     if wrong.any():
@@ -149,7 +151,8 @@ def row_polynomials(
             f"{nodes[node]:.3g}: no polynomial stands for it on [-{radius:g}, {radius:g}]. Use a "
             "smaller radius, or another link."
         )
-    return np.asarray((values @ fit)[numbers])
+    fitted: Matrix = fit.T @ values.T
+    return (fitted if kinds is None else np.take(fitted, kinds[0], axis=1)).T
 
 
 def shifted(coefficients: Matrix, offset: Vector) -> Matrix:
@@ -173,7 +176,7 @@ def shifted(coefficients: Matrix, offset: Vector) -> Matrix:
     if not offset.any():
         return coefficients
     degree = coefficients.shape[1] - 1
-    result = coefficients.copy()
+    result = coefficients.copy(order="K")
     power = np.ones_like(offset, dtype=float)
     for k in range(1, degree + 1):
         power = power * offset

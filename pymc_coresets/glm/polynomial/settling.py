@@ -84,7 +84,9 @@ class PolynomialPass:
             rows, self.degree, self.radius, lambda n: self.seen.where(int(some.positions[n]))
         )
         [line] = rows.lines
-        coefficients = shifted(polynomials, line.offset) * rows.base_weights[:, None]
+        coefficients = shifted(polynomials, line.offset)
+        if (rows.base_weights != 1.0).any():
+            coefficients = coefficients * rows.base_weights[:, None]
         n_obs = float(rows.base_weights.sum())
         return polynomial_statistics(line.design, coefficients, self.radius, n_obs)
 

@@ -16,9 +16,9 @@ _BEGINNING = 1_000  # rows, whose values are often all that there are
 def distinct_rows(
     arrays: Sequence[NDArray[Any]], most: int = MOST_DISTINCT
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-    """Number the distinct rows of some columns, and say where the first one of each is.
+    """Number the distinct rows of some columns, and say where one of each is.
 
-    Returns None where there are more than `most`.
+    Returns None where there are more than `most`, or seem to be by the first thousand.
 
     Parameters
     ----------
@@ -28,28 +28,32 @@ def distinct_rows(
 
     Examples
     --------
-    >>> numbers, first = distinct_rows([np.array([5, 3, 5]), np.array([0.5, 0.0, 0.5])])
-    >>> numbers, first
-    (array([1, 0, 1]), array([1, 0]))
+    >>> numbers, some = distinct_rows([np.array([5, 3, 5]), np.array([0.5, 0.0, 0.5])])
+    >>> numbers, some
+    (array([1, 0, 1]), array([1, 2]))
     """
     numbers, size = np.zeros(len(arrays[0]), dtype=np.int64), 1
     for column in (c for a in arrays for c in a.reshape(len(a), -1).T):
-        values, own = _numbered(column)
+        beginning = np.unique(column[:_BEGINNING])
+        if len(beginning) == _BEGINNING and len(column) > most:
+            return None  # numbers of which hardly any two are equal
+        values, own = _numbered(column, beginning)
         numbers, size = numbers * len(values) + own, size * len(values)
         if size > most:
             found, numbers = np.unique(numbers, return_inverse=True)
             size = len(found)
             if size > most:
                 return None
-    first = np.full(size, -1)
-    first[numbers[::-1]] = np.arange(len(numbers))[::-1]
-    present = first >= 0
-    return np.cumsum(present)[numbers] - 1, first[present]
+    some = np.full(size, -1)
+    some[numbers] = np.arange(len(numbers))
+    present = some >= 0
+    if not present.all():
+        numbers = (np.cumsum(present) - 1)[numbers]
+    return numbers, some[present]
 
 
-def _numbered(column: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the distinct values, and the number of each entry's: often those of the beginning."""
-    values = np.unique(column[:_BEGINNING])
+def _numbered(column: NDArray[Any], values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the distinct values, which may be the given ones, and the number of each entry's."""
     numbers = np.minimum(np.searchsorted(values, column), len(values) - 1)
     if np.array_equal(values[numbers], column):
         return values, numbers

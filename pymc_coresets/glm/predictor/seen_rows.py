@@ -164,9 +164,14 @@ class SeenRows:
         return {"found": self.found, "elsewhere": self.elsewhere}  # nothing compiled, and no rows
 
     def block_rows(self, width: int) -> int:
-        """Return how many rows a block of 32 MB has; each row needs so many entries at least."""
+        """Return how many rows a block has; each row needs so many entries at least.
+
+        It stays in the cache where it is cut from memory; where it is read, it takes 32 MB.
+        """
         most = _BLOCK_ENTRIES // max(self.found.entries_a_row, width)
-        return int(np.clip(2 ** max(0, most.bit_length() - 1), *_BLOCK_ROWS))
+        least, limit = _BLOCK_ROWS
+        limit = limit if self.elsewhere else max(least, limit // 4)
+        return int(np.clip(2 ** max(0, most.bit_length() - 1), least, limit))
 
     def of(self, rows: Rows) -> RowsInMemory:
         """Return what some rows see.

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from scipy.special import comb
 
 from pymc_coresets.compat.jax_api import in_double, jax, jnp
 from pymc_coresets.compat.pytensor_api import Variable, clone_replace
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit
+from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit, shifted_powers
 from pymc_coresets.glm.polynomial.multi_indices import monomial_levels, monomials
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.row_density import RowDensity
@@ -138,7 +137,7 @@ class DevicePolynomials:
         weights: Any,  # noqa: ANN401
     ) -> tuple[list[Any], Any, Any]:
         values = self._kernel.potentials([nodes], arrays, len(offset))
-        powers = [power * weights for power in _shifted(fit.T @ values, offset)]
+        powers = [power * weights for power in shifted_powers(fit.T @ values, offset)]
         levels = monomial_levels(x.shape[1], -(-self.degree // 2))
         sides = [jnp.ones((len(offset), 1)), *monomials(x, levels)]
         moments = [
@@ -191,12 +190,3 @@ def _sent(rows: RowsInMemory) -> tuple[Any, Any, list[Any], Any]:
     numbers = range(len(sent.arrays))
     [x, offset, *rest], mass = DeviceRows(keep=False).block(sent, numbers, padded(len(sent)))
     return x, offset, rest, mass
-
-
-def _shifted(powers: Any, offset: Any) -> list[Any]:  # noqa: ANN401
-    """Return the polynomials in s that have the values of the given ones at s + offset."""
-    n = len(powers)
-    return [
-        sum(comb(j + k, j, exact=True) * powers[j + k] * offset**k for k in range(n - j))
-        for j in range(n)
-    ]

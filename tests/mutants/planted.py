@@ -494,7 +494,6 @@ PLANTED = [
     *plant(
         "glm/device_polynomials.py",
         ("[power * weights for power", "[power for power"),
-        ("powers[j + k] * offset**k", "powers[j + k]"),
         ("for power in powers[::-1]", "for power in powers"),
         ("jnp.abs(eta) > radius) @ counts", "jnp.abs(eta) > radius)"),
         ("if not finite:", "if False:"),

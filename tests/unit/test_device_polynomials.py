@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.device_polynomials import DevicePolynomials
-from pymc_coresets.glm.polynomial.reach import ReachPass
-from pymc_coresets.glm.polynomial.settling import Passes, PolynomialPass
+from pymc_coresets.glm.polynomial.reach import reach_pass
+from pymc_coresets.glm.polynomial.settling import Passes, polynomial_pass
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import PredictorRows, SeenRows
 from pymc_coresets.potentials.backends.choice import Jax
@@ -54,8 +54,8 @@ ROWS = InMemoryRows([], WEIGHTS, np.arange(N))
 @pytest.mark.usefixtures("small_blocks")
 def test_sums_are_those_of_the_processor(found, degree):
     seen, on_device = SeenRows(found), DevicePolynomials(found.density, degree)
-    expected = ROWS.reduce(PolynomialPass(seen, degree, 4.0)).finished()
-    statistics = ROWS.reduce(PolynomialPass(seen, degree, 4.0, on_device)).finished()
+    expected = ROWS.reduce(polynomial_pass(seen, degree, 4.0)).finished()
+    statistics = ROWS.reduce(polynomial_pass(seen, degree, 4.0, on_device)).finished()
     assert statistics.n_obs == expected.n_obs == WEIGHTS.sum()
     size = max(np.abs(moment).max() for moment in expected.moments)  # odd ones may be 0
     for moment, wanted in zip(statistics.moments, expected.moments, strict=True):
@@ -69,8 +69,8 @@ def test_sums_are_those_of_the_processor(found, degree):
 def test_the_reach_is_that_of_the_processor(found):
     seen, theta = SeenRows(found), RNG.normal(size=(5, P))
     on_device = DevicePolynomials(found.density, 2)
-    expected = ROWS.reduce(ReachPass(seen, 2, 1.5, theta))
-    reach = ROWS.reduce(ReachPass(seen, 2, 1.5, theta, on_device))
+    expected = ROWS.reduce(reach_pass(seen, 2, 1.5, theta))
+    reach = ROWS.reduce(reach_pass(seen, 2, 1.5, theta, on_device))
     assert reach.n_outside == expected.n_outside > 0
     assert_allclose(reach.max_error, expected.max_error, rtol=1e-10)
 
@@ -83,7 +83,7 @@ def test_a_row_without_a_finite_log_likelihood_is_named():
         array[600] = np.inf
     broken = replace(found, density=found.density.of_rows(values))
     with pytest.raises(InvalidDataError, match="of row 600 is "):
-        ROWS.reduce(PolynomialPass(SeenRows(broken), 2, 4.0, on_device))
+        ROWS.reduce(polynomial_pass(SeenRows(broken), 2, 4.0, on_device))
 
 
 def test_sparse_designs_and_other_backends_stay_with_the_processor():

@@ -24,8 +24,8 @@ from pymc_coresets.glm.polynomial.definiteness import (
     is_negative_semidefinite,
 )
 from pymc_coresets.glm.polynomial.multi_indices import monomial_levels, monomials, n_monomials
-from pymc_coresets.glm.polynomial.reach import PredictorSample, ReachPass
-from pymc_coresets.glm.polynomial.settling import PolynomialPass
+from pymc_coresets.glm.polynomial.reach import PredictorSample, reach_pass
+from pymc_coresets.glm.polynomial.settling import polynomial_pass
 from pymc_coresets.glm.polynomial.statistics import polynomial_statistics, polynomials_of
 from pymc_coresets.glm.predictor import grams, kinds_of_rows
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
@@ -421,10 +421,10 @@ def test_passes_agree_with_brute_force(design):
     rows = RowsInMemory(seen.found, np.arange(N), np.ones(N))
     np.testing.assert_allclose(polynomials_of(rows, 2, 4.0), expected.each, atol=1e-6)
     thetas = np.random.default_rng(15).normal(scale=2, size=(5, P))
-    statistics = source.reduce(PolynomialPass(seen, 2, 4.0)).finished()
+    statistics = source.reduce(polynomial_pass(seen, 2, 4.0)).finished()
     brute = [brute_force(X, expected, theta) for theta in thetas]
     np.testing.assert_allclose(statistics.loglik(thetas), brute, rtol=1e-6)
-    found = source.reduce(ReachPass(seen, 2, 4.0, thetas))
+    found = source.reduce(reach_pass(seen, 2, 4.0, thetas))
     eta = X @ thetas.T + offset[:, None]
     assert found.outside == np.mean(np.abs(eta) > 4)
     polynomial = np.stack([polyval(e, c) for e, c in zip(eta, expected.each, strict=True)])

@@ -14,7 +14,14 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.predictor.kinds_of_rows import distinct_rows
 from pymc_coresets.solving.problem import Matrix, Vector
 
-__all__ = ["MAX_DEGREE", "MIN_NODES", "chebyshev_fit", "row_polynomials", "shifted"]
+__all__ = [
+    "MAX_DEGREE",
+    "MIN_NODES",
+    "chebyshev_fit",
+    "row_polynomials",
+    "shifted",
+    "shifted_powers",
+]
 
 #: Beyond this degree, the conversion to monomials loses more than half of the digits.
 MAX_DEGREE = 20
@@ -175,11 +182,13 @@ def shifted(coefficients: Matrix, offset: Vector) -> Matrix:
     """
     if not offset.any():
         return coefficients
-    degree = coefficients.shape[1] - 1
-    result = coefficients.copy(order="K")
-    power = np.ones_like(offset, dtype=float)
-    for k in range(1, degree + 1):
-        power = power * offset
-        for j in range(degree + 1 - k):
-            result[:, j] += comb(j + k, j, exact=True) * coefficients[:, j + k] * power
-    return result
+    return np.stack(shifted_powers(coefficients.T, offset)).T
+
+
+def shifted_powers(powers: Any, offset: Any) -> list[Any]:  # noqa: ANN401 - also of JAX
+    """Return the same, power by power."""
+    n = len(powers)
+    return [
+        sum(comb(j + k, j, exact=True) * powers[j + k] * offset**k for k in range(n - j))
+        for j in range(n)
+    ]

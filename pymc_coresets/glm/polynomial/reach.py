@@ -1,23 +1,22 @@
 """How far the linear predictors reach, and how far the polynomials are off there."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.polynomial.polynomial import polyval
 
 from pymc_coresets.glm.polynomial.statistics import polynomials_of
-from pymc_coresets.glm.predictor.seen_rows import PredictorRows, RowsInMemory, SeenRows
+from pymc_coresets.glm.predictor.seen_rows import BlockSums, PredictorRows, RowsInMemory, SeenRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Vector
 
 if TYPE_CHECKING:
     from pymc_coresets.glm.device_polynomials import DevicePolynomials
 
-__all__ = ["PredictorSample", "Reach", "ReachPass"]
+__all__ = ["PredictorSample", "Reach", "reach_pass"]
 
 _SAMPLED_ROWS, _SAMPLED_ENTRIES = 100_000, 2**25
 
@@ -63,9 +62,14 @@ class Reach:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class ReachPass:
-    """Compares the polynomials of all rows with their log-likelihoods, see `Pass`.
+def reach_pass(
+    seen: SeenRows,
+    degree: int,
+    radius: float,
+    coefficients: Matrix,
+    on_device: "DevicePolynomials | None" = None,
+) -> BlockSums[Reach]:
+    """Return what compares the polynomials of all rows with their log-likelihoods.
 
     Parameters
     ----------
@@ -77,45 +81,34 @@ class ReachPass:
     on_device : DevicePolynomials, optional
         What compares them; the processor by default.
     """
+    compared = partial(_compared, degree) if on_device is None else on_device.compared
+    size = seen.block_rows(8 * len(coefficients))
+    size = size if on_device is None else on_device.block_rows(max(coefficients.shape))
+    return BlockSums(size, partial(_reach, seen, radius, coefficients, compared))
 
-    seen: SeenRows
-    degree: int
-    radius: float
-    coefficients: Matrix
-    on_device: "DevicePolynomials | None" = None
 
-    @property
-    def size(self) -> int:
-        """Number of rows of a block."""
-        if self.on_device is not None:
-            return self.on_device.block_rows(max(self.coefficients.shape))
-        return self.seen.block_rows(8 * len(self.coefficients))
+def _reach(
+    seen: SeenRows,
+    radius: float,
+    coefficients: Matrix,
+    compared: Callable[[RowsInMemory, float, Matrix], tuple[float, float]],
+    some: Rows,
+) -> Reach:
+    rows, n_draws = seen.of(some), len(coefficients)
+    outside, error = compared(rows, radius, coefficients)
+    n_obs = float(rows.base_weights.sum())
+    return Reach(n_obs=n_obs, n_outside=outside, n_draws=n_draws, max_error=error)
 
-    def begin(self) -> Callable[[Rows], Reach]:
-        """Return the function of a block."""
-        return self._of_block
 
-    def _of_block(self, some: Rows) -> Reach:
-        rows = self.seen.of(some)
-        compared = self._compared if self.on_device is None else self.on_device.compared
-        outside, error = compared(rows, self.radius, self.coefficients)
-        n_obs, n_draws = float(rows.base_weights.sum()), len(self.coefficients)
-        return Reach(n_obs=n_obs, n_outside=outside, n_draws=n_draws, max_error=error)
-
-    def _compared(
-        self, rows: RowsInMemory, radius: float, coefficients: Matrix
-    ) -> tuple[float, float]:
-        """Return the number of predictors outside the radius, and the largest error."""
-        [line] = rows.lines
-        eta = line.at(coefficients) + line.offset
-        powers = polynomials_of(rows, self.degree, radius).T
-        polynomial = polyval(eta, powers[:, None], tensor=False)
-        outside = np.count_nonzero(np.abs(eta) > radius, axis=0) @ rows.base_weights
-        return float(outside), float(np.abs(rows.density(eta) - polynomial).max())
-
-    def joined(self, parts: Iterable[Reach]) -> Reach:
-        """Add up blocks."""
-        return reduce(add, parts)
+def _compared(
+    degree: int, rows: RowsInMemory, radius: float, coefficients: Matrix
+) -> tuple[float, float]:
+    """Return the number of predictors outside the radius, and the largest error."""
+    [line] = rows.lines
+    eta = line.at(coefficients) + line.offset
+    polynomial = polyval(eta, polynomials_of(rows, degree, radius).T[:, None], tensor=False)
+    outside = np.count_nonzero(np.abs(eta) > radius, axis=0) @ rows.base_weights
+    return float(outside), float(np.abs(rows.density(eta) - polynomial).max())
 
 
 @dataclass(frozen=True, eq=False)

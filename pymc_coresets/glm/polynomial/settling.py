@@ -2,10 +2,9 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from operator import add
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,13 +14,13 @@ from pymc_coresets.glm.polynomial.chebyshev import MIN_NODES, shifted
 from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
 from pymc_coresets.glm.polynomial.multi_indices import n_monomials
 from pymc_coresets.glm.polynomial.prior import GaussianPrior, gaussian_prior
-from pymc_coresets.glm.polynomial.reach import PredictorSample, Reach, ReachPass
+from pymc_coresets.glm.polynomial.reach import PredictorSample, Reach, reach_pass
 from pymc_coresets.glm.polynomial.statistics import (
     PolynomialStatistics,
     polynomial_statistics,
     polynomials_of,
 )
-from pymc_coresets.glm.predictor.seen_rows import PredictorRows, SeenRows
+from pymc_coresets.glm.predictor.seen_rows import BlockSums, PredictorRows, SeenRows
 from pymc_coresets.glm.predictor.several import coefficient_draws
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix
@@ -29,7 +28,7 @@ from pymc_coresets.solving.problem import Matrix
 if TYPE_CHECKING:
     from pymc_coresets.glm.device_polynomials import DevicePolynomials
 
-__all__ = ["Passes", "PolynomialPass"]
+__all__ = ["Passes", "polynomial_pass"]
 
 _log = logging.getLogger(__name__)
 
@@ -42,9 +41,10 @@ _ROUNDS = 20
 _DRAWS = 50
 
 
-@dataclass(frozen=True, eq=False)
-class PolynomialPass:
-    """Adds up the statistics of all rows, see `Pass`.
+def polynomial_pass(
+    seen: SeenRows, degree: int, radius: float, on_device: "DevicePolynomials | None" = None
+) -> BlockSums[PolynomialStatistics]:
+    """Return what adds up the statistics of all rows, by the processor or on a device.
 
     Parameters
     ----------
@@ -53,46 +53,34 @@ class PolynomialPass:
     degree : int
     radius : float
     on_device : DevicePolynomials, optional
-        What computes them; the processor by default.
     """
+    p, half = len(seen.found.names), -(-degree // 2)
+    width = max(n_monomials(p, half) if degree > 2 else 1, MIN_NODES)
+    size = seen.block_rows(width) if on_device is None else on_device.block_rows(max(width, p))
+    return BlockSums(size, partial(_statistics, seen, degree, radius, on_device))
 
-    seen: SeenRows
-    degree: int
-    radius: float
-    on_device: "DevicePolynomials | None" = None
 
-    @property
-    def size(self) -> int:
-        """Number of rows of a block."""
-        p, half = len(self.seen.found.names), -(-self.degree // 2)
-        width = max(n_monomials(p, half) if self.degree > 2 else 1, MIN_NODES)
-        if self.on_device is None:
-            return self.seen.block_rows(width)
-        return self.on_device.block_rows(max(width, p))
+def _statistics(
+    seen: SeenRows,
+    degree: int,
+    radius: float,
+    on_device: "DevicePolynomials | None",
+    some: Rows,
+) -> PolynomialStatistics:
+    rows = seen.of(some)
+    found = None if on_device is None else on_device.statistics(rows, radius)
+    if found is not None:
+        return found
+    place = partial(_place, seen, some)
+    [line], polynomials = rows.lines, polynomials_of(rows, degree, radius, place)
+    coefficients = shifted(polynomials, line.offset)
+    if (rows.base_weights != 1.0).any():
+        coefficients = coefficients * rows.base_weights[:, None]
+    return polynomial_statistics(line.design, coefficients, radius, float(rows.base_weights.sum()))
 
-    def begin(self) -> Callable[[Rows], PolynomialStatistics]:
-        """Return the function of a block."""
-        return self._of_block
 
-    def _of_block(self, some: Rows) -> PolynomialStatistics:
-        rows = self.seen.of(some)
-        if self.on_device is not None:
-            found = self.on_device.statistics(rows, self.radius)
-            if found is not None:
-                return found
-        polynomials = polynomials_of(
-            rows, self.degree, self.radius, lambda n: self.seen.where(int(some.positions[n]))
-        )
-        [line] = rows.lines
-        coefficients = shifted(polynomials, line.offset)
-        if (rows.base_weights != 1.0).any():
-            coefficients = coefficients * rows.base_weights[:, None]
-        n_obs = float(rows.base_weights.sum())
-        return polynomial_statistics(line.design, coefficients, self.radius, n_obs)
-
-    def joined(self, parts: Iterable[PolynomialStatistics]) -> PolynomialStatistics:
-        """Add up blocks, in their order."""
-        return reduce(add, parts)
+def _place(seen: SeenRows, some: Rows, number: int) -> str:
+    return seen.where(int(some.positions[number]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +115,7 @@ class Passes:
         self, degree: int, radius: float, show: Callable[[int], None] | None = None
     ) -> PolynomialStatistics:
         """Sum the statistics of all rows: one pass, after which `show` is told of how many."""
-        work = PolynomialPass(self.part.seen, degree, radius, self._on_device(degree))
+        work = polynomial_pass(self.part.seen, degree, radius, self._on_device(degree))
         found = self.part.loglikelihood.source.reduce(work).finished()
         if show is not None:
             show(self.part.loglikelihood.n_rows)
@@ -138,7 +126,7 @@ class Passes:
 
         One pass over the rows, and a reading of some.
         """
-        work = ReachPass(self.part.seen, degree, radius, coefficients, self._on_device(degree))
+        work = reach_pass(self.part.seen, degree, radius, coefficients, self._on_device(degree))
         found = self.part.loglikelihood.source.reduce(work)
         return replace(found, far=self._sample.quantile(coefficients, _NEARLY_ALL))
 

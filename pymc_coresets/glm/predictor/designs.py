@@ -135,25 +135,31 @@ def refuse_not_finite(
             )
 
 
-def compare(values: np.ndarray, expected: np.ndarray, rows: np.ndarray) -> None:
+def compare(
+    values: np.ndarray, expected: np.ndarray, place: Callable[[int], str], slack: float = 0.0
+) -> None:
     """Refuse a predictor by which the log-likelihoods of some rows are others than the model's.
 
     Parameters
     ----------
     values, expected : ndarray of shape (n_points, n_rows)
-        By the predictor, and from `points_to_compare`.
-    rows : ndarray of int, of shape (n_rows,)
+        By the predictor, and by the model.
+    place : callable
+        Says where one of the rows lies.
+    slack : float, default 0.0
+        By how much they may differ beyond rounding.
     """
     if not np.isfinite(expected).any():
         raise InvalidDataError(
             "The log-likelihood is not finite at the model's initial point and near it. Give a "
             "better one (initval=...), scale the covariates, or correct the values of given={...}."
         )
-    wrong = ~np.isclose(values, expected, rtol=1e-6, atol=1e-8, equal_nan=True)
+    within = {"rtol": 1e-6 + slack, "atol": 1e-8 + slack}
+    wrong = ~np.isclose(values, expected, **within, equal_nan=True)
     if wrong.any():
         s, n = np.argwhere(wrong)[0]
         raise UnsupportedModelError(
-            f"The log-likelihood of observation {rows[n]} is {values[s, n]} by the linear "
+            f"The log-likelihood of {place(int(n))} is {values[s, n]} by the linear "
             f"predictor, but {expected[s, n]} by the model: its structure is not understood. "
             "Please report the model, and use a method for general models."
         )

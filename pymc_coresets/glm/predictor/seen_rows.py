@@ -1,9 +1,10 @@
 """What rows see of the free variables: rows that the model holds, and rows that are read."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import combinations_with_replacement
+from operator import add
 from threading import Lock
 from typing import Any
 
@@ -11,23 +12,21 @@ import numpy as np
 from scipy import sparse
 
 from pymc_coresets.compat.pytensor_api import Variable
-from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.predictor.affine import Matrix, joined
 from pymc_coresets.glm.predictor.affine_rules import affine_map
-from pymc_coresets.glm.predictor.designs import design_of, row_graph_of
+from pymc_coresets.glm.predictor.designs import compare, design_of, row_graph_of
 from pymc_coresets.glm.predictor.grams import weighted_gram, weighted_product
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.glm.predictor.several import Line, Predictors, coefficient_draws
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewriting.quadratic import Curvature
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["PredictorRows", "RowsInMemory", "SeenRows", "seen_rows_of"]
+__all__ = ["BlockSums", "PredictorRows", "RowsInMemory", "SeenRows", "seen_rows_of"]
 
 _ONE_AT_A_TIME = Lock()
 _BLOCK_ENTRIES = 2**22  # of float64
@@ -221,6 +220,30 @@ class SeenRows:
         return graph, nodes, compute
 
 
+@dataclass(frozen=True, eq=False)
+class BlockSums[T]:
+    """Adds up what a function makes of blocks of rows, see `Pass`.
+
+    Parameters
+    ----------
+    size : int
+        Number of rows of a block.
+    work : callable
+        From rows to what adds up.
+    """
+
+    size: int
+    work: Callable[[Rows], T]
+
+    def begin(self) -> Callable[[Rows], T]:
+        """Return the function of a block."""
+        return self.work
+
+    def joined(self, parts: Iterable[T]) -> T:
+        """Add up blocks, in their order."""
+        return reduce(add, parts)
+
+
 def _placed(rows: Rows, observations: Observations) -> dict[Variable, np.ndarray]:
     """Return the arrays of rows by their placeholders, with the rows along the axes of these."""
     return {
@@ -264,29 +287,19 @@ def seen_rows_of(loglik: LogLikelihood, find: Callable[[Observations], Predictor
 
 def _compare_elsewhere(loglik: LogLikelihood, seen: SeenRows) -> None:
     """Compare the log-density by predictors with the model's own, at rows of either end."""
-    n, slack = loglik.n_rows, loglik.slack
+    n = loglik.n_rows
     some = np.union1d(np.arange(n)[:_N_COMPARED], np.arange(max(0, n - _N_COMPARED), n))
     rows = loglik.source.at(some)
     space = Unconstrained(loglik.observations.model)
     jitter = (2.0 * evenly_spread(space.n_dims) - 1.0) * np.array(_JITTERS)[:, None]
     draws = space.constrain(space.start + jitter)
-    values, expected = _loglik(seen, rows, draws), loglik.matrix(draws, rows, finite=False)
-    close = np.isclose(values, expected, rtol=1e-6 + slack, atol=1e-8 + slack)
-    wrong = np.isfinite(expected) & ~close
-    if wrong.any():
-        i, s = np.argwhere(wrong)[0]
-        raise UnsupportedModelError(
-            f"The log-likelihood of {loglik.source.place(int(rows.positions[i]))} is "
-            f"{values[i, s]} by the linear predictor, but {expected[i, s]} by the model: its "
-            "structure is not understood. Please report the model, and use a method for general "
-            "models."
-        )
-
-
-def _loglik(seen: SeenRows, rows: Rows, draws: Draws) -> np.ndarray:
     at, here, m = coefficient_draws(seen.found, draws), seen.of(rows), seen.found.n_shared
     etas = [line.at(at) + line.offset for line in here.lines]
-    return here.found.density(at[:, :m], etas, here.place, len(rows), compiled=False).T
+    values = here.found.density(at[:, :m], etas, here.place, len(rows), compiled=False)
+    expected = loglik.matrix(draws, rows, finite=False).T
+    values = np.where(np.isfinite(expected), values, expected)  # where rows may be impossible
+    place = loglik.source.place
+    compare(values, expected, lambda n: place(int(rows.positions[n])), loglik.slack)
 
 
 @dataclass(frozen=True, eq=False)

@@ -129,7 +129,8 @@ class Predictors:
         at, expected = points_to_compare(self.observations, self.coefficients, rows)
         etas = [line.of(rows).at(at) + line.offset[rows] for line in self.lines]
         shared = at[:, : self.n_shared]
-        compare(self.density(shared, etas, rows, len(rows), compiled=False), expected, rows)
+        values = self.density(shared, etas, rows, len(rows), compiled=False)
+        compare(values, expected, lambda n: self.observations.place(int(rows[n])))
 
 
 def find_predictors(observations: Observations) -> Predictors:

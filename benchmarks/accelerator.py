@@ -33,7 +33,6 @@ from benchmarks.curves import markdown
 from benchmarks.potentials import small_models
 from pymc_coresets import Jax, build_coreset, build_pass_glm
 from pymc_coresets.compat.jax_api import device, in_double, jax, jnp
-from pymc_coresets.glm.polynomial.reach import reach_of
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
@@ -236,7 +235,7 @@ def of_pass(report: Report, given: argparse.Namespace) -> None:
             held, radius = summary.parts[0], summary.radius
             summing[name] = partial(Passes(held).statistics, degree, radius)
             theta = np.zeros((COMPARED, n_columns + 1))
-            comparing[name] = partial(reach_of, held, degree, radius, theta)
+            comparing[name] = partial(Passes(held).reach, degree, radius, theta)
         seconds = [*fastest(summing, 2).values(), *fastest(comparing, 2).values()]
         add(str(n_columns), str(degree), f"{given.n:,}", *(f"{s:.3f}" for s in seconds))
 

@@ -15,9 +15,9 @@ from pymc_coresets.glm.control_variates.interfaces import (
     written_in,
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.logistic.recognition import logistic_rows
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import SeenRows
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
@@ -242,8 +242,10 @@ def _reduced(
 ) -> tuple[Solution, dict[str, Any]]:
     """Choose rows of a union, whose base weights are the weights of the coresets."""
     if isinstance(method, Sensitivity):
-        rows = logistic_rows(find_linear_predictor(model_of(template, source.all)))
-        scan, figures = method.choose(rows, source, size, rng=rng)
+        seen = SeenRows(find_linear_predictor(model_of(template, source.all)))
+        numbered = InMemoryRows(source.all.arrays, source.all.base_weights)  # as the model has them
+        scan, figures = method.choose(numbered, seen, size, rng=rng)
+        scan = replace(scan, rows=source.take(scan.rows.positions))
         return Solution.sampled(scan.rows, scan.weights), figures
     return reduced(template, source, size, method, rng, quadratic=quadratic)
 

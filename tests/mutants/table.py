@@ -155,17 +155,15 @@ TESTS = {
     "glm/": (LINEAR, SENSITIVITY, PASS_GLM),
     "glm/device_polynomials": (*unit("device_polynomials"), JAX_BUILD),
     "glm/logistic/": (*unit("sensitivity", "clustering"), SENSITIVITY),
-    "glm/logistic/streamed_sensitivity": (SENSITIVITY_OF_ROWS,),
+    "glm/logistic/sensitivities": (*unit("sensitivity"), SENSITIVITY_OF_ROWS),
     "glm/polynomial/": (*unit("polynomial"), PASS_GLM),
-    "glm/polynomial/frequent_directions": unit("frequent_directions"),
-    "glm/polynomial/independent": unit("frequent_directions"),
     "glm/control_variates/": (*unit("control_variates", "sparse_curvature"), CONTROL_VARIATES),
-    "glm/control_variates/seen_rows": (CONTROL_VARIATES_OF_ROWS,),
     "glm/predictor/": (LINEAR,),
     "glm/predictor/cut": (SEVERAL_PREDICTORS,),
-    "glm/predictor/row_designs": (CONTROL_VARIATES_OF_ROWS, PASS_OF_ROWS),
+    "glm/predictor/grams": (*unit("polynomial", "control_variates"),),
+    "glm/predictor/kinds_of_rows": unit("polynomial"),
+    "glm/predictor/seen_rows": (CONTROL_VARIATES_OF_ROWS, PASS_OF_ROWS),
     "glm/predictor/several": (SEVERAL_PREDICTORS,),
-    "glm/predictor/streamed_predictor": (PASS_OF_ROWS,),
 }
 
 

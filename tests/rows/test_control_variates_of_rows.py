@@ -21,9 +21,9 @@ from pymc_coresets import (
 )
 from pymc_coresets.glm.control_variates import averaged
 from pymc_coresets.glm.control_variates.averaged import average
-from pymc_coresets.glm.control_variates.seen_rows import find_seen_rows
 from pymc_coresets.glm.predictor import several
-from pymc_coresets.glm.predictor.model_parts import coefficient_draws
+from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
+from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.observations import find_observations
@@ -99,7 +99,7 @@ def in_chunks(sizes, columns=COLUMNS, **options):
 
 def sums_of(loglik, seen=None, n_draws=60):
     """Sums over all rows at some draws, and a sample of the rows."""
-    seen = find_seen_rows(loglik) if seen is None else seen
+    seen = seen_rows_of(loglik, find_predictors) if seen is None else seen
     space = Unconstrained(loglik.observations.model)
     x = 0.1 * np.random.default_rng(2).normal(size=(n_draws, space.n_dims))
     at = coefficient_draws(seen.found, space.constrain(x))
@@ -123,7 +123,7 @@ def elsewhere(request):
     loglik = likelihood_of_rows(
         make(COLUMNS, 40), RowsToRead(rows=open_rows(COLUMNS)), rng=np.random.default_rng(1)
     )
-    return loglik, find_seen_rows(loglik), sums_of(held)
+    return loglik, seen_rows_of(loglik, find_predictors), sums_of(held)
 
 
 @pytest.mark.parametrize("n_cores", [1, 3])
@@ -182,7 +182,7 @@ def test_memory_is_that_of_some_blocks(monkeypatch):
         x, late = data_of(rows.head(30), ("x", "late"), 30)
         pm.Bernoulli("y", logit_p=x @ pm.Normal("b", shape=n_columns), observed=late)
     loglik = likelihood_of_rows(model, RowsToRead(rows=rows), rng=np.random.default_rng(1))
-    seen = find_seen_rows(loglik)
+    seen = seen_rows_of(loglik, find_predictors)
     sums_of(loglik, seen, n_draws=20)  # compiles
     tracemalloc.start()
     try:

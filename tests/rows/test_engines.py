@@ -39,10 +39,10 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.glm.control_variates.averaged import average
-from pymc_coresets.glm.control_variates.seen_rows import find_seen_rows
-from pymc_coresets.glm.polynomial.reach import reach_of
 from pymc_coresets.glm.polynomial.settling import Passes
-from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import PredictorRows, seen_rows_of
+from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.engines.executor_choice import engine_of
 from pymc_coresets.rows.engines.executors import Threads
@@ -183,16 +183,18 @@ def test_a_cluster(client, expected, loglik, files, passes):
 
 
 def test_polynomial_sums_and_how_far_they_reach(client, loglik):
-    here = StreamedPredictor.of(loglik)
+    here = PredictorRows(seen_rows_of(loglik, find_linear_predictor), loglik)
     there = replace(here, loglikelihood=by(client, loglik))
-    (one, other), theta = (Passes(part).statistics(2, 3.0) for part in (here, there)), POINTS
+    both = [Passes(part) for part in (here, there)]
+    one, other = (passes.statistics(2, 3.0) for passes in both)
     assert one.n_obs == other.n_obs == N
     assert_same(one.moments, other.moments)
-    assert reach_of(here, 2, 3.0, theta) == reach_of(there, 2, 3.0, theta)
+    one, other = (passes.reach(2, 3.0, POINTS) for passes in both)
+    assert one == other
 
 
 def test_averaged_quadratics_and_rows_for_what_they_leave(client, loglik):
-    seen, draws = find_seen_rows(loglik), 0.1 * _rng.normal(size=(40, 5))
+    seen, draws = seen_rows_of(loglik, find_predictors), 0.1 * _rng.normal(size=(40, 5))
     one, other = (
         average(part.source, seen, draws.mean(axis=0), draws, n_kept=50, key=3)
         for part in (loglik, by(client, loglik))

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, eigh
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-from pymc_coresets.glm.control_variates.averaged import RowsInMemory
+from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.reading.rewriting.quadratic import Curvature
 from pymc_coresets.sampling.steps.metric import Factor
 

@@ -11,8 +11,7 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.glm.predictor.linear import LinearPredictor
-from pymc_coresets.glm.predictor.model_parts import coefficient_draws
+from pymc_coresets.glm.predictor.several import Predictors, coefficient_draws
 from pymc_coresets.potentials.remainder import remainder_density, remainder_graph
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
@@ -104,7 +103,7 @@ class GaussianPrior:
         return GaussianPosterior(mean=mean, covariance=covariance, prior=self)
 
 
-def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
+def gaussian_prior(found: Predictors) -> GaussianPrior:
     """Read a Gaussian prior from its gradient, which is affine.
 
     Everything that is not summarised counts as the prior, including other observed variables and
@@ -112,7 +111,7 @@ def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
 
     Parameters
     ----------
-    found : LinearPredictor
+    found : Predictors
 
     Returns
     -------
@@ -161,7 +160,7 @@ def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
 
 
 def require_prior_at(
-    found: LinearPredictor,
+    found: Predictors,
     space: Unconstrained,
     z: np.ndarray,
     log_density: Callable[[np.ndarray, np.ndarray], np.ndarray],
@@ -172,7 +171,7 @@ def require_prior_at(
 
     Parameters
     ----------
-    found : LinearPredictor
+    found : Predictors
     space : Unconstrained
     z : ndarray of shape (n_points, n_dims)
         Where the posterior lies.
@@ -198,7 +197,7 @@ def require_prior_at(
         )
 
 
-def continuous_space(found: LinearPredictor, remedy: str) -> Unconstrained:
+def continuous_space(found: Predictors, remedy: str) -> Unconstrained:
     """Return the space of the free variables, none of which may be discrete."""
     model = found.observations.model
     if model.discrete_value_vars:
@@ -207,9 +206,7 @@ def continuous_space(found: LinearPredictor, remedy: str) -> Unconstrained:
     return Unconstrained(model)
 
 
-def prior_gradient(
-    found: LinearPredictor, space: Unconstrained
-) -> Callable[[np.ndarray], np.ndarray]:
+def prior_gradient(found: Predictors, space: Unconstrained) -> Callable[[np.ndarray], np.ndarray]:
     """Compile the gradient of the log-density of everything that is not summarised."""
     model = space.model
     connected = sum(0.0 * v.sum() for v in model.value_vars)  # flat priors depend on nothing

@@ -33,7 +33,7 @@ from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 
 type Dtype = Literal["float64", "float32"]

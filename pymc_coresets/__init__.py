@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks
     from pymc_coresets.results.covariate_plots import plot_coreset
     from pymc_coresets.results.group_plots import plot_groups
-    from pymc_coresets.rows.chunks import RowSource
     from pymc_coresets.rows.sources.opening import open_rows
+    from pymc_coresets.rows.sources.row_source import RowSource
     from pymc_coresets.sampling.approximations import GaussianApproximation, check_approximation
     from pymc_coresets.sampling.weighting import Laplace, Pathfinder, Prior, Subsample
     from pymc_coresets.streams.coverage import Coverage
@@ -138,7 +138,7 @@ _HOMES = {
     "Pursuit": "methods.pursuit",
     "QuasiNewton": "methods.quasi_newton",
     "RiemannianPursuit": "methods.riemannian",
-    "RowSource": "rows.chunks",
+    "RowSource": "rows.sources.row_source",
     "SamplingError": "exceptions",
     "SeenModes": "diagnostics.known_modes",
     "SecondOpinion": "diagnostics.opinion",

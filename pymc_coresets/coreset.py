@@ -28,7 +28,7 @@ from pymc_coresets.reading.rewriting.rewrite import POTENTIAL, QUADRATIC, corese
 from pymc_coresets.reading.template.held_model import PUT_BACK
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.results.readable import Readable
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.stand_in import StandIn
 from pymc_coresets.sampling.steps.metric import known_metric

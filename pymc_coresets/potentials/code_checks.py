@@ -11,8 +11,8 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.template.codes import Lookup, lookups
-from pymc_coresets.rows.first_reading import SourceScan
-from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.fingerprints import SourceScan
+from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 

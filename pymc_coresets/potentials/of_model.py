@@ -14,7 +14,7 @@ from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.rewrite import WEIGHTS
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.row_source import RowSource
 
 __all__ = ["full_model", "likelihood_of_model"]
 

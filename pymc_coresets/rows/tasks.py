@@ -8,32 +8,34 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.rows.chunks import Chunk, RowSource
-from pymc_coresets.rows.first_reading import ChunkScan
+from pymc_coresets.rows.engines.dispatch import Task
+from pymc_coresets.rows.fingerprints import ChunkScan
 from pymc_coresets.rows.keyed import waiting_times, weights_of_first
-from pymc_coresets.rows.source import Pass, Scan, Smallest, smallest
+from pymc_coresets.rows.passes import Pass, Scan, Smallest, smallest
+from pymc_coresets.rows.sources.layout import Chunk
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["First", "drawn", "examined", "foremost", "in_blocks", "reduced", "taken"]
+__all__ = [
+    "FirstRows",
+    "earliest_rows",
+    "examined",
+    "in_blocks",
+    "reduced",
+    "rows_at",
+    "sample_rows",
+]
 
 
 class ReadRows(Protocol):
-    """Rows that are read by chunks."""
+    """Rows that are read by chunks, see `StreamedRows`."""
 
     @property
-    def source(self) -> RowSource:
-        """Where from."""
-
-    def read(self, chunk: Chunk) -> Rows:
-        """Read a chunk."""
-
-    def weights(self, chunk: Chunk) -> NDArray[np.float64]:
-        """Read the base weights of a chunk."""
-
+    def source(self) -> RowSource: ...
+    def read(self, chunk: Chunk) -> Rows: ...
     def rows_of(
-        self, chunk: Chunk, found: Mapping[str, NDArray[Any]], weights: NDArray[np.float64]
-    ) -> Rows:
-        """Return the rows of a chunk that was read."""
+        self, chunk: Chunk, found: Mapping[str, NDArray[Any]], weights: NDArray[np.float64] | None
+    ) -> Rows: ...
 
 
 def in_blocks(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
@@ -56,38 +58,40 @@ def in_blocks(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
         yield Rows.joined(left)
 
 
-def reduced[T](work: Pass[T], rows: ReadRows, chunks: Sequence[Chunk]) -> T:
+def reduced[T](work: Pass[T], rows: ReadRows, task: Task) -> T:
     """Add up what is computed from the blocks of the chunks."""
-    return work.joined(map(work.begin(), in_blocks(map(rows.read, chunks), work.size)))
+    return work.joined(map(work.begin(), in_blocks(map(rows.read, task.chunks), work.size)))
 
 
-def examined(
-    rows: ReadRows, chunks: Sequence[Chunk], key: int = 0, share: float = 0.0
-) -> tuple[list[ChunkScan], "First | None"]:
-    """Note ranges, problems and fingerprints of the chunks, and keep a share of their rows.
+def rows_at(rows: ReadRows, task: Task) -> Rows:
+    """Return the rows of the chunks that have the given positions."""
+    pairs = zip(task.chunks, task.given, strict=True)
+    return Rows.joined([rows.read(chunk).take(some - chunk.start) for chunk, some in pairs])
 
-    Those with the smallest waiting times: twice as many as will be wanted of them, for these may be
-    anywhere.  Where values cannot be used, none are kept, for all will be refused.
+
+def sample_rows(rows: ReadRows, task: Task) -> tuple[Rows, NDArray[np.int64]]:
+    """Return the rows in whose share of the total weight points lie, and how many do.
+
+    Given for each chunk: the weight of the rows before it, and the points.
     """
-    wanted = share * sum(chunk.n_rows for chunk in chunks)
-    kept = Smallest(math.ceil(2 * wanted + 8 * math.sqrt(wanted))) if share else None
-    notes = []
-    for chunk in chunks:
-        arrays, found = rows.source.examine(chunk)
-        notes.append(found)
-        if found.problems:
-            kept = None
-        if kept is not None:
-            some = rows.rows_of(chunk, arrays, rows.weights(chunk))
-            times = waiting_times(some.positions, some.base_weights, key)
-            early = np.flatnonzero(np.isfinite(times) & (times < kept.limit))
-            kept.add(some.take(early), times[early])
-            kept.cut()
-    return notes, None if kept is None else First(*kept.cut(), kept.limit, key)
+    parts, counts = [], []
+    for chunk, (height, points) in zip(task.chunks, task.given, strict=True):
+        whole = rows.read(chunk)
+        # One by one, as the sums of all rows in memory.
+        heights = np.cumsum(np.append(height, whole.base_weights))[1:]
+        which = np.searchsorted(heights, points, side="right")
+        which = np.minimum(which, np.flatnonzero(whole.base_weights)[-1])
+        which, n_points = np.unique(which, return_counts=True)
+        parts.append(whole.take(which))
+        counts.append(n_points)
+    return Rows.joined(parts), np.concatenate(counts)
+
+
+# -- rows that come first in a random order --------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class First:
+class FirstRows:
     """Rows that come first in a random order of all, and perhaps some more.
 
     Parameters
@@ -103,7 +107,7 @@ class First:
     Examples
     --------
     >>> rows = Rows(np.arange(3), np.ones(3))
-    >>> first = First(rows, np.array([0.3, 0.1, 0.2]), 0.3, key=1)
+    >>> first = FirstRows(rows, np.array([0.3, 0.1, 0.2]), 0.3, key=1)
     >>> first.sample(1, total=10.0).rows.positions, first.sample(3, total=10.0)
     (array([1]), None)
     """
@@ -114,7 +118,7 @@ class First:
     key: int
 
     @classmethod
-    def joined(cls, parts: Sequence["First | None"], size: int) -> "First | None":
+    def joined(cls, parts: Sequence["FirstRows | None"], size: int) -> "FirstRows | None":
         """Return the first `size` rows, and one more, of consecutive parts of all rows."""
         kept, limit, key = Smallest(size + 1), math.inf, 0
         for part in parts:
@@ -135,40 +139,38 @@ class First:
         return Scan(rows=rows, weights=weights_of_first(rows.base_weights, beyond, total))
 
 
-def taken(rows: ReadRows, chunks: Sequence[Chunk], positions: Sequence[NDArray[np.int64]]) -> Rows:
-    """Return the rows of the chunks that have some positions."""
-    pairs = zip(chunks, positions, strict=True)
-    return Rows.joined([rows.read(chunk).take(some - chunk.start) for chunk, some in pairs])
+def earliest_rows(rows: ReadRows, task: Task, size: int, key: int) -> FirstRows:
+    """Return the rows with the smallest waiting times."""
+    kept = Smallest(size)
+    for chunk in task.chunks:
+        _keep_earliest(kept, rows.read(chunk), key)
+    return FirstRows(*kept.cut(), kept.limit, key)
 
 
-def drawn(
-    rows: ReadRows,
-    chunks: Sequence[Chunk],
-    points: Sequence[tuple[float, NDArray[np.float64]]],
-) -> tuple[Rows, NDArray[np.int64]]:
-    """Return the rows in whose share of the total weight points lie, and how many do."""
-    parts, counts = [], []
-    for chunk, (height, some) in zip(chunks, points, strict=True):
-        whole = rows.read(chunk)
-        # One by one, as the sums of all rows in memory.
-        heights = np.cumsum(np.append(height, whole.base_weights))[1:]
-        which = np.searchsorted(heights, some, side="right")
-        which = np.minimum(which, np.flatnonzero(whole.base_weights)[-1])
-        which, n_points = np.unique(which, return_counts=True)
-        parts.append(whole.take(which))
-        counts.append(n_points)
-    return Rows.joined(parts), np.concatenate(counts)
+def examined(
+    rows: ReadRows, task: Task, key: int = 0, share: float = 0.0
+) -> tuple[list[ChunkScan], FirstRows | None]:
+    """Note ranges, problems and fingerprints of the chunks, and keep a share of their rows.
+
+    Those with the smallest waiting times: twice as many as will be wanted of them, for these may be
+    anywhere.  Where values cannot be used, none are kept, for all will be refused.
+    """
+    wanted = share * sum(chunk.n_rows for chunk in task.chunks)
+    kept = Smallest(math.ceil(2 * wanted + 8 * math.sqrt(wanted))) if share else None
+    notes = []
+    for chunk in task.chunks:
+        arrays, found = rows.source.examine(chunk)
+        notes.append(found)
+        if found.problems:
+            kept = None
+        if kept is not None:
+            weights = rows.source.weights(chunk)
+            _keep_earliest(kept, rows.rows_of(chunk, arrays, weights), key)
+    return notes, None if kept is None else FirstRows(*kept.cut(), kept.limit, key)
 
 
-def foremost(
-    rows: ReadRows, chunks: Sequence[Chunk], size: int, key: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return the positions with the smallest waiting times, and these."""
-    found, times = np.empty(0, dtype=np.int64), np.empty(0)
-    for chunk in chunks:
-        positions = chunk.start + np.arange(chunk.n_rows)
-        found = np.append(found, positions)
-        times = np.append(times, waiting_times(positions, rows.weights(chunk), key))
-        kept, _ = smallest(times, size)
-        found, times = found[kept], times[kept]
-    return found, times
+def _keep_earliest(kept: Smallest, rows: Rows, key: int) -> None:
+    times = waiting_times(rows.positions, rows.base_weights, key)
+    early = np.flatnonzero(np.isfinite(times) & (times < kept.limit))
+    kept.add(rows.take(early), times[early])
+    kept.cut()

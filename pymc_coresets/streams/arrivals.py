@@ -10,10 +10,11 @@ from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOpti
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.template.inputs import Template
-from pymc_coresets.rows.chunks import Chunk, RowSource
-from pymc_coresets.rows.first_reading import SourceScan
+from pymc_coresets.rows.fingerprints import SourceScan
 from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.sources.layout import Chunk
 from pymc_coresets.rows.sources.opening import open_rows
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.values import Rows, converted
 
 __all__ = ["Arrivals", "ArrivedRows", "rows_given"]

@@ -16,8 +16,8 @@ from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.passes import Look, LookPart
 from pymc_coresets.rows.reservoir import Priorities
-from pymc_coresets.rows.source import Look, LookPart
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.problem import Vector

@@ -24,7 +24,7 @@ from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.storage import history_dataset

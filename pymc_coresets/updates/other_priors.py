@@ -18,7 +18,7 @@ from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.potentials.verified_models import verify_form
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.ancestry import Ancestry

@@ -10,7 +10,7 @@ import pymc as pm
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.kept_rows import rows_of_dataset
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.updates.ancestry import Ancestry
 from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
 from pymc_coresets.updates.new_rows import with_new_rows

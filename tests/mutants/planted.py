@@ -153,7 +153,7 @@ PLANTED = [
         ("beyond, self.total_weight)", "np.inf, self.total_weight)"),
     ),
     *plant(
-        "rows/source.py",
+        "rows/passes.py",
         ("values -= np.where(np.isfinite(means), means, 0.0)", "values -= means"),
         ("np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)", "deviations"),
         ("of_sums(values @ rows.base_weights", "of_sums(values.sum(axis=1)"),

@@ -44,8 +44,8 @@ from pymc_coresets.glm.polynomial.reach import reach_of
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
-from pymc_coresets.rows.engines.executor_choice import engine_of
-from pymc_coresets.rows.engines.executors import Threads
+from pymc_coresets.rows.engines.executors import Threads, engine_of
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.sampling.density import GradientPass, KernelSlopes
 from pymc_coresets.sampling.sampler import CoresetSampler
@@ -84,8 +84,7 @@ def files(data, tmp_path_factory):
 @pytest.fixture(autouse=True, scope="module")
 def small_tasks():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pymc_coresets.rows.sources.row_table.TASK_ROWS", 1)
-        patch.setattr("pymc_coresets.rows.streamed.TASK_ROWS", 1)
+        patch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", 1)
         yield
 
 
@@ -259,7 +258,7 @@ def test_zarr_stores_are_read_by_the_workers(client, data, loglik, tmp_path):
     stored = xr.Dataset({name: (dims[name], array) for name, array in arrays.items()})
     stored.chunk(row=66_000).to_zarr(tmp_path / "rows.zarr", zarr_format=2)
     source = StreamedRows(open_rows(str(tmp_path / "rows.zarr"), dim="row"), loglik.source.columns)
-    portion = source.portion(source.source.chunks[:1])
+    portion, _ = source.portion(source.source.chunks[:1])
     assert len(cloudpickle.dumps(portion)) < 2e4
     here = loglik.reading(replace(source, first=source.examine()))
     assert_same(by(client, here).look(DRAWS).total, here.look(DRAWS).total)
@@ -299,7 +298,7 @@ def test_kernels_are_small_and_compiled_once_in_a_process(loglik, gradient):
 
 
 def test_a_portion_holds_paths_and_the_layout_of_its_chunks(loglik, files):
-    portion = loglik.source.portion(files.chunks[2:3])
+    portion, _ = loglik.source.portion(files.chunks[2:3])
     assert len(cloudpickle.dumps(portion)) < 2**14
     assert portion.place(2 * N_OF_FILE + 7) == files.locate(2 * N_OF_FILE + 7)
     [block] = [portion.read(chunk) for chunk in portion.source.chunks]
@@ -364,17 +363,13 @@ def test_a_worker_that_is_killed_in_a_look_or_the_scan_makes_no_difference(
 def poisoned(rows, where, act):
     """Return a source of which one chunk cannot be read by others; workers know it by value."""
 
-    class Poisoned:
-        columns, n_rows, chunks = rows.columns, rows.n_rows, rows.chunks
-        __len__, examine = rows.__len__, rows.examine
-        weights, locate, head = rows.weights, rows.locate, rows.head
-
-        def read(self, chunk, names=None):
+    class Poisoned(RowSource):
+        def weighted(self, chunk, names):
             if chunk.start == where:
                 act()
-            return rows.read(chunk, names)
+            return super().weighted(chunk, names)
 
-    return Poisoned()
+    return Poisoned(rows._reader, rows._recipes, rows._weight, rows.chunks)
 
 
 @pytest.mark.slow  # workers are started anew, one after the other
@@ -382,7 +377,7 @@ def poisoned(rows, where, act):
 def test_a_chunk_that_kills_its_workers_is_named(
     client, loglik, files, tmp_path, monkeypatch, task_rows
 ):
-    monkeypatch.setattr("pymc_coresets.rows.streamed.TASK_ROWS", task_rows)
+    monkeypatch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", task_rows)
     deaths = tmp_path / "deaths"
 
     def die():
@@ -402,7 +397,7 @@ def test_a_chunk_that_kills_its_workers_is_named(
 def unmanned(monkeypatch):
     """A cluster that has no workers, and of which that is said soon."""
     monkeypatch.setattr("pymc_coresets.rows.engines.clusters._SILENCE", 0.2)
-    for name in ("calls", "clusters"):
+    for name in ("dispatch", "clusters"):
         monkeypatch.setattr(f"pymc_coresets.rows.engines.{name}.LOOK_SECONDS", 0.1)
     options = {"dashboard_address": ":0", "silence_logs": 50, "processes": False}
     with (
@@ -479,7 +474,7 @@ def test_broken_and_closed_executors(loglik):
 
 @pytest.mark.slow  # a process imports PyMC
 def test_a_chunk_that_kills_a_process_is_named(loglik, files, monkeypatch):
-    monkeypatch.setattr("pymc_coresets.rows.streamed.TASK_ROWS", N)
+    monkeypatch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", N)
     source = poisoned(files, 2 * N_OF_FILE, lambda: os._exit(1))
     rows = replace(loglik.source, source=source)
     with (
@@ -559,13 +554,13 @@ def test_other_versions_are_named_before_any_work(client, loglik, tmp_path):
     (tmp_path / "numba-0.1.dist-info/METADATA").write_text("Name: numba\nVersion: 0.1\n")
 
     def find(path):
-        from pymc_coresets.rows.engines.calls import versions  # noqa: PLC0415
+        from pymc_coresets.rows.engines.dispatch import versions  # noqa: PLC0415
 
         sys.path.insert(0, path)
         versions.cache_clear()
 
     async def forget(path, dask_worker):
-        from pymc_coresets.rows.engines.calls import versions  # noqa: PLC0415
+        from pymc_coresets.rows.engines.dispatch import versions  # noqa: PLC0415
 
         while dask_worker.state.executing:  # or a late task remembers what it found
             await asyncio.sleep(0.05)

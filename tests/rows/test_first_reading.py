@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_coresets import InvalidDataError, open_rows
-from pymc_coresets.rows.first_reading import SourceScan, fingerprint
+from pymc_coresets.rows.fingerprints import SourceScan, fingerprint
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1", "?"])

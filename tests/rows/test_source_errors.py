@@ -96,7 +96,7 @@ def test_what_cannot_be_opened(source, options, message):
         (pd.DataFrame({"x": pd.date_range("2013", periods=2)}), "dates or times"),
         (pd.DataFrame({"x": pd.period_range("2013", periods=2)}), "values of type period"),
         (pd.DataFrame([[1, 2]], columns=["x", "x"]), "two columns 'x'"),
-        (pl.DataFrame({"x": [[1], [2, 3]]}), "holds values of type List"),
+        (pl.DataFrame({"x": [[1], [2, 3]]}), "holds values of Arrow's type large_list"),
         (pl.DataFrame({"x": pd.date_range("2013", periods=2)}), "dates or times"),
         (pa.table({"x": [[1], [2, 3]]}), "holds values of Arrow's type list"),
         (pa.table({"x": pa.array([3], pa.timestamp("s"))}), "dates or times"),

@@ -13,7 +13,7 @@ from pymc_coresets.glm.control_variates.residual_rows import ResidualSample
 from pymc_coresets.glm.predictor.affine import Matrix
 from pymc_coresets.glm.predictor.several import Line, Predictors
 from pymc_coresets.reading.rewriting.quadratic import Curvature
-from pymc_coresets.rows.source import RowBlocks, Smallest
+from pymc_coresets.rows.passes import RowBlocks, Smallest
 from pymc_coresets.rows.values import Rows
 
 __all__ = [

@@ -22,7 +22,7 @@ from pymc_coresets.options import flag, positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows, multinomial_sample
-from pymc_coresets.rows.source import Scan
+from pymc_coresets.rows.passes import Scan
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Solution
 

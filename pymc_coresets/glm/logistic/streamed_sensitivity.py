@@ -19,7 +19,7 @@ from pymc_coresets.glm.logistic.bounds import (
 from pymc_coresets.glm.logistic.recognition import logistic_rows
 from pymc_coresets.glm.logistic.signed_rows import ClusterSums, centers_of, sample_size
 from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
-from pymc_coresets.rows.source import Scan
+from pymc_coresets.rows.passes import Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 

@@ -1,6 +1,6 @@
 """The linear predictor of rows that are read chunk by chunk."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any
@@ -19,8 +19,8 @@ from pymc_coresets.glm.predictor.row_designs import RowDesigns, compare_elsewher
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.rows.chunks import Chunk
-from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.engines.dispatch import Task
+from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import AbsentRows, StreamedRows
 from pymc_coresets.rows.tasks import in_blocks
 from pymc_coresets.rows.values import Rows
@@ -176,8 +176,6 @@ class StreamedPredictor:
         return found.link.evaluate(eta.T, slice(None), len(rows), compiled=False).T
 
 
-def _worked[T](
-    part: StreamedPredictor, work: BlockWork[T], rows: StreamedRows, chunks: Sequence[Chunk]
-) -> T:
-    blocks = in_blocks(map(rows.read, chunks), part.block_rows)
+def _worked[T](part: StreamedPredictor, work: BlockWork[T], rows: StreamedRows, task: Task) -> T:
+    blocks = in_blocks(map(rows.read, task.chunks), part.block_rows)
     return work((part.block_of(block, rows) for block in blocks), None)

@@ -8,14 +8,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.chunks import Column
-from pymc_coresets.rows.sources.tabular import Field, Table, Values
+from pymc_coresets.rows.sources.columns import Field, Values
+from pymc_coresets.rows.sources.tables import Table
 
-__all__ = ["Fault", "Recipe", "decode", "not_finite"]
+__all__ = ["ColumnType", "Fault", "Recipe", "decode", "not_finite"]
 
 _STACKED_ROWS = 2048  # a block of stacked columns stays in a core's own cache
 _MISSING, _UNSEEN = "missing value", "unseen label"
 _VALUES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """What an array of a source looks like, apart from its number of rows.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of one row; ``()`` for a single number.
+    dtype : numpy.dtype
+        int64 where labels were turned into codes.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{''.join(f'[{size}]' for size in self.shape)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +73,7 @@ class Recipe:
         Whether the parts become a trailing axis; otherwise there is one part.
     fields : mapping from str to Field
         What the parts hold, in the first piece of the source.
-    column : Column
+    column : ColumnType
         What the array will look like.
     labels : tuple, optional
         Values whose positions in this tuple are the codes.
@@ -64,19 +83,19 @@ class Recipe:
     parts: tuple[str, ...]
     stacked: bool
     fields: Mapping[str, Field]
-    column: Column
+    column: ColumnType
     labels: tuple[Hashable, ...] | None = None
 
 
 def decode(
-    recipe: Recipe, tables: Sequence[tuple[Table, slice]], where: Callable[[int], str]
+    recipe: Recipe, tables: Sequence[Table], where: Callable[[int], str]
 ) -> tuple[NDArray[Any], list[Fault]]:
     """Make an array of the model from the rows of some tables, one after the other.
 
     Parameters
     ----------
     recipe : Recipe
-    tables : sequence of (Table, slice)
+    tables : sequence of Table
     where : callable
         Says, for messages, where the table lies that begins with a row.
 
@@ -96,9 +115,9 @@ def decode(
     columns = []
     for part in recipe.parts:
         pieces, offset = [], 0
-        for table, rows in tables:
+        for table in tables:
             _require_same_field(recipe.fields[part], table.fields.get(part), part, where(offset))
-            array, found = _part(recipe, part, table.values(part, rows))
+            array, found = _part(recipe, part, table.values(part))
             faults += [Fault(f.column, f.kind, f.rows + offset, f.value) for f in found]
             offset += len(array)
             pieces.append(array)

@@ -1,17 +1,18 @@
-"""What a kind of source must be able to do, and the simplest one: a table in memory."""
+"""What a kind of source must be able to do, and the simplest ones: tables in memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any
 
-from pymc_coresets.rows.sources.layout import Piece, Segment
-from pymc_coresets.rows.sources.tabular import Field, ReadTable, Table
+from pymc_coresets.rows.sources.columns import Field
+from pymc_coresets.rows.sources.layout import Chunk, Piece
+from pymc_coresets.rows.sources.tables import Table
 
-__all__ = ["DaskReader", "Key", "Lies", "Pieces", "Reader", "SentRows", "TableReader"]
+__all__ = ["Location", "Opened", "Reader", "SentRows", "open_table"]
 
 
-class Lies(Enum):
+class Location(Enum):
     """Where rows lie."""
 
     IN_FILES = "in files, which every process can read"
@@ -19,152 +20,78 @@ class Lies(Enum):
     WITH_DASK = "in collections of Dask, which a cluster computes where they lie"
 
 
-type Key = tuple[Segment, ...]  # of a chunk
-type Pieces = Sequence[Piece] | Mapping[int, Piece]
-
-
-class Reader(Protocol):
+class Reader(ABC):
     """Finds the rows of one kind of source; knows nothing of models, labels and weights.
+
+    Nor of the layout: the chunks hold what is needed to find their rows.
 
     Attributes
     ----------
     kind : str
-        For `repr`: ``"Parquet"``.
+        For `repr`: ``"Parquet, 3 files"``.
     noun : str
         What `Piece.file` names: ``"file"``, ``"partition"``; empty for tables in memory.
     divisible : bool
         Whether a large piece may be divided into several chunks.
-    lies : Lies
+    location : Location
         Where the rows lie: what other processes need to read them.
+    fields : mapping from str to Field
+        What each column holds.
+    n_bytes : int or None
+        Size of the source, compressed where it is; None if it is not known.
     """
 
-    kind: str
-    noun: str
-    divisible: bool
-    lies: "Lies"
+    kind = noun = ""
+    divisible = True
+    location = Location.HERE
+    fields: Mapping[str, Field]
+    n_bytes: int | None = None
 
-    @property
-    def fields(self) -> Mapping[str, Field]:
-        """What each column holds."""
+    @abstractmethod
+    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterable[Table]:
+        """Read some columns of a chunk: tables that hold its rows, one after the other."""
 
-    @property
-    def pieces(self) -> Pieces:
-        """What the source stores together, in order; a portion has some of them, by number."""
-
-    @property
-    def n_bytes(self) -> int | None:
-        """Size of the source, compressed where it is; None if it is not known."""
-
-    def tables(
-        self, segments: Sequence[Segment], names: Sequence[str]
-    ) -> Iterator[tuple[Table, slice]]:
-        """Read some columns: tables, and the rows of each, that make up the segments in order."""
-
-    def portion(self, keys: Sequence[Key], names: Sequence[str]) -> "Reader":
-        """Return a reader of some columns of the chunks with these keys, to be sent elsewhere."""
+    def collections(self, chunk: Chunk, names: Sequence[str]) -> list[Any]:
+        """Return what becomes these tables, where the rows lie `Location.WITH_DASK`."""
+        raise NotImplementedError
 
 
-@runtime_checkable
-class DaskReader(Protocol):
-    """A reader of rows that lie `Lies.WITH_DASK`."""
-
-    def collections(self, key: Key, names: Sequence[str]) -> list[Any]:
-        """Return some columns of a chunk: collections that become tables, one after the other."""
+type Opened = tuple[Reader, Sequence[Piece]]  # and where its rows lie, in order
 
 
-class TableReader:
-    """A table that lies in memory, or in memory-mapped files.
-
-    Parameters
-    ----------
-    table : Table
-    kind : str
-        For `repr`.
-    """
-
-    noun = ""
-    divisible, lies = True, Lies.HERE
+class TableReader(Reader):
+    """A table that lies in memory, or in memory-mapped files."""
 
     def __init__(self, table: Table, kind: str) -> None:
-        self.table, self.kind = table, kind
-        self.fields: Mapping[str, Field] = table.fields
-        self.pieces = (Piece("", "", table.n_rows),)
-        self.n_bytes: int | None = table.n_bytes
+        self._table, self.kind, self.fields = table, kind, table.fields
+        self.n_bytes = table.n_bytes
 
-    def tables(
-        self, segments: Sequence[Segment], names: Sequence[str]
-    ) -> Iterator[tuple[Table, slice]]:
-        """Return the table itself, see `Reader.tables`."""
-        del names  # those of a table in memory cost nothing
-        for segment in segments:
-            yield self.table, slice(segment.start, segment.stop)
-
-    def portion(self, keys: Sequence[Key], names: Sequence[str]) -> Reader:
-        """Return what some chunks hold, see `Reader.portion`."""
-        return SentRows.of(self, keys, names)
+    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
+        """Return views of the table, see `Reader.tables`."""
+        for segment in chunk.segments:
+            yield self._table.part(names, slice(segment.start, segment.stop))
 
 
-@dataclass(kw_only=True)
-class SentRows:
-    """Some chunks of a reader that are sent to where they are decoded.
+def open_table(table: Table, kind: str) -> Opened:
+    """Return the reader of a table, and where its rows lie."""
+    return TableReader(table, kind), [Piece("", "", table.n_rows)]
+
+
+class SentRows(Reader):
+    """The rows of some chunks, which were read where they lie and are decoded elsewhere.
 
     Parameters
     ----------
-    kind, noun : str
-    fields : mapping from str to Field
-    pieces : mapping from int to Piece
-        By their numbers in the reader.
-    keys : sequence of tuple of Segment
-        Of the chunks.
-    found : sequence of sequence of Table
-        The rows of each chunk.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pymc_coresets.rows.sources.tabular import ArrayTable
-    >>> reader = TableReader(ArrayTable({"x": np.arange(9.0)}), "dict")
-    >>> sent = SentRows.of(reader, [(Segment(0, 3, 5),)], ["x"])
-    >>> [(table, rows)] = sent.tables((Segment(0, 3, 5),), ["x"])
-    >>> table.values("x", rows).data
-    array([3., 4.])
+    noun : str
+        See `Reader`.
+    found : mapping from int to sequence of Table
+        The rows of each chunk, by the position of the first one.
     """
 
-    kind: str
-    noun: str
-    fields: Mapping[str, Field]
-    pieces: Mapping[int, Piece]
-    keys: Sequence[Key]
-    found: Sequence[Sequence[Table]] = ()
-    n_bytes: None = None
-    divisible: bool = True
-    lies: Lies = Lies.HERE
+    def __init__(self, noun: str, found: Mapping[int, Sequence[Table]]) -> None:
+        self.noun, self.fields, self._found = noun, {}, found
 
-    @classmethod
-    def of(cls, reader: Reader, keys: Sequence[Key], names: Sequence[str]) -> Self:
-        """Read some columns of chunks."""
-        found = [[ReadTable.of(*part, names) for part in reader.tables(k, names)] for k in keys]
-        return replace(cls.without_rows(reader, keys, names), found=found)
-
-    @classmethod
-    def without_rows(cls, reader: Reader, keys: Sequence[Key], names: Sequence[str]) -> Self:
-        """Leave out the rows, which a cluster will add as `found`."""
-        return cls(
-            kind=reader.kind,
-            noun=reader.noun,
-            fields={name: reader.fields[name] for name in names},
-            pieces={s.piece: reader.pieces[s.piece] for key in keys for s in key},
-            keys=list(keys),
-        )
-
-    def tables(
-        self, segments: Sequence[Segment], names: Sequence[str]
-    ) -> Iterator[tuple[Table, slice]]:
+    def tables(self, chunk: Chunk, names: Sequence[str]) -> Sequence[Table]:
         """Return what was read, see `Reader.tables`."""
         del names
-        for table in self.found[self.keys.index(tuple(segments))]:
-            yield table, slice(0, table.n_rows)
-
-    def portion(self, keys: Sequence[Key], names: Sequence[str]) -> Reader:
-        """Return what some chunks hold, see `Reader.portion`."""
-        return SentRows.of(self, keys, names)
+        return self._found[chunk.start]

@@ -2,90 +2,92 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pyarrow.dataset as ds
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.sources.cursors import Cursors
+from pymc_coresets.rows.sources.arrow_columns import named_columns, schema_fields, tables_of_sizes
+from pymc_coresets.rows.sources.columns import Field
+from pymc_coresets.rows.sources.cursors import Cursor, Recent
 from pymc_coresets.rows.sources.failures import reading_errors
-from pymc_coresets.rows.sources.kinds.arrow_tables import ArrowTable, schema_fields, tables_of_sizes
-from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, Segment, cuts_of
-from pymc_coresets.rows.sources.reader import Key, Lies, Pieces
-from pymc_coresets.rows.sources.tabular import Field, Table
+from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Chunk, Piece, cuts_of
+from pymc_coresets.rows.sources.reader import Location, Opened, Reader
+from pymc_coresets.rows.sources.tables import Table
 
-__all__ = ["ScanReader"]
+__all__ = ["ScanReader", "open_scan"]
+
+_N_CURSORS = 8
 
 
-class ScanReader:
-    """The fragments of a dataset, block by block.
+class ScanReader(Reader):
+    """The fragments of a dataset, block by block; a piece holds a file, or a row group of one.
+
+    Parameters
+    ----------
+    kind : str
+    schema : pyarrow.Schema
+        Of the dataset.
+    chosen : pyarrow.dataset.Expression, optional
+        Which rows to read.
+    """
+
+    noun, location = "file", Location.IN_FILES
+
+    def __init__(self, kind: str, schema: Any, chosen: Any) -> None:  # noqa: ANN401
+        self.kind, self._schema, self._chosen = kind, schema, chosen
+        self.fields = schema_fields(schema)
+        self._cursors: Recent[Any, Cursor[Any]] = Recent(_N_CURSORS)
+
+    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
+        """Scan blocks of fragments, see `Reader.tables`."""
+        for segment in chunk.segments:
+            piece = segment.piece
+            cuts = cuts_of(piece.n_rows, BLOCK_ROWS)
+            start = partial(self._stream, piece.held, cuts, names)
+            with _reading(piece.held, piece.file, self.fields):
+                block = self._cursors.get(
+                    (piece, *names), partial(Cursor, start, n_items=len(cuts) - 1)
+                ).item(segment.part)
+            if block is not None:  # rows that are gone are noticed by their number
+                yield Table.of(named_columns(block))
+
+    def _stream(self, fragment: Any, cuts: Sequence[int], names: Sequence[str]) -> Iterator[Any]:  # noqa: ANN401
+        batches = fragment.to_batches(
+            schema=self._schema,
+            columns=list(names),
+            filter=self._chosen,
+            batch_size=cuts[1],
+            use_threads=False,
+        )
+        return tables_of_sizes(batches, [b - a for a, b in pairwise(cuts)])
+
+
+def open_scan(fragments: Sequence[Any], schema: Any, chosen: Any = None) -> Opened:  # noqa: ANN401
+    """Return a reader of fragments, and where its rows lie.
 
     Parameters
     ----------
     fragments : sequence of pyarrow.dataset.Fragment
         Files; those of Parquet files are divided into row groups.
-    schema : pyarrow.Schema
-        Of the dataset.
-    chosen : pyarrow.dataset.Expression, optional
-        Which rows to read.  They are counted now, which reads the columns of this expression.
+    schema, chosen
+        As of `ScanReader`.  The rows are counted now, which reads the columns of `chosen`.
     """
-
-    noun, divisible, lies = "file", True, Lies.IN_FILES
-    n_bytes: int | None = None
-
-    def __init__(self, fragments: Sequence[Any], schema: Any, chosen: Any = None) -> None:  # noqa: ANN401
-        self.kind = "Arrow dataset" if chosen is None else "filtered Arrow dataset"
-        self._schema, self._chosen = schema, chosen
-        self.fields: Mapping[str, Field] = schema_fields(schema)
-        parts: list[Any] = []
-        pieces: list[Piece] = []
-        for fragment in fragments:
-            path = getattr(fragment, "path", "") or "a table in memory"
-            with _reading(fragment, path, self.fields):
-                for part in _parts_of(fragment):
-                    n_rows = part.count_rows(filter=chosen)
-                    parts.append(part)
-                    pieces.append(Piece(_place_of(path, part, chosen), path, n_rows))
-        self._fragments: Mapping[int, Any] = dict(enumerate(parts))
-        self.pieces: Pieces = tuple(pieces)
-        self._cursors = Cursors()
-
-    def portion(self, keys: Sequence[Key], names: Sequence[str]) -> "ScanReader":
-        """Return a reader that knows some of the fragments only, see `Reader.portion`."""
-        del names  # the layout is that of all columns
-        pieces = {segment.piece for key in keys for segment in key}
-        portion = copy(self)
-        vars(portion).update(
-            pieces={piece: self.pieces[piece] for piece in pieces},
-            _fragments={piece: self._fragments[piece] for piece in pieces},
-            _cursors=Cursors(),
-        )
-        return portion
-
-    def tables(
-        self, segments: Sequence[Segment], names: Sequence[str]
-    ) -> Iterator[tuple[Table, slice]]:
-        """Scan blocks of fragments, see `Reader.tables`."""
-        for segment in segments:
-            start = partial(self._blocks, segment.piece, tuple(names))
-            fragment, path = self._fragments[segment.piece], self.pieces[segment.piece].file
-            with _reading(fragment, path, self.fields):
-                n_blocks = len(cuts_of(self.pieces[segment.piece].n_rows, BLOCK_ROWS)) - 1
-                cursor = self._cursors.get((segment.piece, *names), start, n_items=n_blocks)
-                block = cursor.item(segment.part)
-            if block is not None:  # rows that are gone are noticed by their number
-                yield ArrowTable(block), slice(0, block.num_rows)
-
-    def _blocks(self, piece: int, names: Sequence[str]) -> Iterator[Any]:
-        cuts = cuts_of(self.pieces[piece].n_rows, BLOCK_ROWS)
-        batches = self._fragments[piece].to_batches(
-            schema=self._schema, columns=list(names), filter=self._chosen, batch_size=cuts[1],
-            use_threads=False,
-        )  # fmt: skip
-        return tables_of_sizes(batches, [int(n) for n in np.diff(cuts)])
+    kind = "Arrow dataset" if chosen is None else "filtered Arrow dataset"
+    paths = [getattr(fragment, "path", "") or "a table in memory" for fragment in fragments]
+    n_files = len({*paths})
+    reader = ScanReader(f"{kind}, {n_files} file{'s' * (n_files != 1)}", schema, chosen)
+    pieces = []
+    for fragment, path in zip(fragments, paths, strict=True):
+        parquet = isinstance(fragment, ds.ParquetFileFragment)
+        with _reading(fragment, path, reader.fields):
+            for part in fragment.split_by_row_group() if parquet else [fragment]:
+                group = f", row group {part.row_groups[0].id}" if parquet else ""
+                where = f"{path}{group}" if chosen is None else f"{path}{group}, filtered"
+                pieces.append(Piece(where, path, part.count_rows(filter=chosen), held=part))
+    return reader, pieces
 
 
 @contextmanager
@@ -104,17 +106,3 @@ def _reading(fragment: Any, path: str, fields: Mapping[str, Field]) -> Iterator[
                     "write the column with one type to all files."
                 ) from error
         raise
-
-
-def _parts_of(fragment: Any) -> Sequence[Any]:  # noqa: ANN401
-    if isinstance(fragment, ds.ParquetFileFragment):
-        parts: Sequence[Any] = fragment.split_by_row_group()
-        return parts
-    return [fragment]
-
-
-def _place_of(path: str, part: Any, chosen: Any) -> str:  # noqa: ANN401
-    group = (
-        f", row group {part.row_groups[0].id}" if isinstance(part, ds.ParquetFileFragment) else ""
-    )
-    return f"{path}{group}" if chosen is None else f"{path}{group}, filtered"

@@ -6,7 +6,7 @@ from glob import glob, has_magic
 from itertools import chain
 from pathlib import Path
 
-__all__ = ["NamedFiles", "files_at", "paths_of"]
+__all__ = ["NamedFiles", "files_at", "is_address", "paths_of"]
 
 type Paths = str | Path | Sequence[str | Path]
 
@@ -54,6 +54,11 @@ class NamedFiles:
         before, self._known = self._known, frozenset(chain.from_iterable(found.values()))
         kinds = {Path(file).suffix for file in before}
         return sorted(file for file in self._known - before if Path(file).suffix in kinds)
+
+
+def is_address(source: object) -> bool:
+    """Whether a source is the address of files of another machine."""
+    return isinstance(source, str) and "://" in source
 
 
 def paths_of(source: Paths) -> list[str]:

@@ -133,8 +133,6 @@ class SourceScan:
         Number of rows N.
     total_weight : float
         Sum of the base weights; N if there are none.
-    dtypes : mapping from str to numpy.dtype
-        Of each array.
     ranges : mapping from str to (int, int)
         Smallest and largest value of each array of whole numbers, without unseen labels: compare
         codes with the number of groups.
@@ -153,13 +151,12 @@ class SourceScan:
 
     n_rows: int
     total_weight: float
-    dtypes: Mapping[str, np.dtype[Any]]
     ranges: Mapping[str, tuple[int, int]]
     problems: tuple[BadValues, ...]
     chunks: Mapping[int, ChunkScan]
 
     @classmethod
-    def joined(cls, parts: Sequence[ChunkScan], dtypes: Mapping[str, np.dtype[Any]]) -> Self:
+    def joined(cls, parts: Sequence[ChunkScan]) -> Self:
         """Join the notes of all chunks, whatever their order."""
         parts = sorted(parts, key=lambda part: part.start)
         ranges: dict[str, tuple[int, int]] = {}
@@ -175,7 +172,6 @@ class SourceScan:
         return cls(
             n_rows=sum(part.n_rows for part in parts),
             total_weight=math.fsum(part.total_weight for part in parts),
-            dtypes=dict(dtypes),
             ranges=ranges,
             problems=tuple(sorted(problems.values(), key=lambda p: p.position)),
             chunks={part.start: part for part in parts},

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
-from pymc_coresets.rows.engines.dispatch import Task
-from pymc_coresets.rows.engines.executors import Engine, Threads
+from pymc_coresets.rows.engines.executors import Engine, Task, Threads
 from pymc_coresets.rows.fingerprints import SourceScan
 from pymc_coresets.rows.passes import Pass, Scan
 from pymc_coresets.rows.sources.layout import Chunk
@@ -155,7 +154,7 @@ class StreamedRows:
         size = min(size, self.n_rows, _MOST_BYTES // row_bytes)
         work = partial(examined, key=key, share=size / self.n_rows)
         parts = [found for _, found in self.of_tasks(work)]
-        scan = self.source.joined_scan([notes for part, _ in parts for notes in part])
+        scan = SourceScan.joined([notes for part, _ in parts for notes in part])
         return scan, FirstRows.joined([some for _, some in parts], size) if size else None
 
     # -- sampling ------------------------------------------------------------------------------

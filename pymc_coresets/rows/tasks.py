@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.rows.engines.dispatch import Task
+from pymc_coresets.rows.engines.executors import Task
 from pymc_coresets.rows.fingerprints import ChunkScan
 from pymc_coresets.rows.keyed import waiting_times, weights_of_first
 from pymc_coresets.rows.passes import Pass, Scan, Smallest, smallest

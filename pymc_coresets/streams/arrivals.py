@@ -131,7 +131,7 @@ class Arrivals:
 
     def _read(self, source: RowSource, piece: Chunk, number: int, start: int) -> ArrivedRows:
         found, scan = source.examine(piece)
-        SourceScan.joined([scan], {}).require_usable()
+        SourceScan.joined([scan]).require_usable()
         given = source.weights(piece)
         weights = np.ones(piece.n_rows) if given is None else np.asarray(given, dtype=np.float64)
         first = start + piece.start

@@ -397,7 +397,7 @@ def test_a_chunk_that_kills_its_workers_is_named(
 def unmanned(monkeypatch):
     """A cluster that has no workers, and of which that is said soon."""
     monkeypatch.setattr("pymc_coresets.rows.engines.clusters._SILENCE", 0.2)
-    for name in ("dispatch", "clusters"):
+    for name in ("executors", "clusters"):
         monkeypatch.setattr(f"pymc_coresets.rows.engines.{name}.LOOK_SECONDS", 0.1)
     options = {"dashboard_address": ":0", "silence_logs": 50, "processes": False}
     with (
@@ -554,13 +554,13 @@ def test_other_versions_are_named_before_any_work(client, loglik, tmp_path):
     (tmp_path / "numba-0.1.dist-info/METADATA").write_text("Name: numba\nVersion: 0.1\n")
 
     def find(path):
-        from pymc_coresets.rows.engines.dispatch import versions  # noqa: PLC0415
+        from pymc_coresets.rows.engines.executors import versions  # noqa: PLC0415
 
         sys.path.insert(0, path)
         versions.cache_clear()
 
     async def forget(path, dask_worker):
-        from pymc_coresets.rows.engines.dispatch import versions  # noqa: PLC0415
+        from pymc_coresets.rows.engines.executors import versions  # noqa: PLC0415
 
         while dask_worker.state.executing:  # or a late task remembers what it found
             await asyncio.sleep(0.05)

@@ -60,7 +60,7 @@ def test_chunks_may_be_joined_in_any_order():
     rows = open_rows(chunks)
     assert len(rows.chunks) == 3
     notes = [rows.examine(chunk)[1] for chunk in rows.chunks]
-    scan = SourceScan.joined(notes[::-1], {})
+    scan = SourceScan.joined(notes[::-1])
     assert scan.ranges == {"g": (0, 12)}
     assert scan.n_rows == scan.total_weight == len(rows)
     found = [(p.kind, p.first, p.n_rows, sorted(p.files)) for p in scan.problems]

@@ -19,7 +19,7 @@ from pymc_coresets.glm.predictor.row_designs import RowDesigns, compare_elsewher
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.rows.engines.dispatch import Task
+from pymc_coresets.rows.engines.executors import Task
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import AbsentRows, StreamedRows
 from pymc_coresets.rows.tasks import in_blocks

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.rows.fingerprints import spaced
 from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.kinds.iterables import open_iterable
 from pymc_coresets.rows.sources.kinds.lazy_arrays import dataset_arrays, is_lazy, open_arrays
@@ -111,6 +112,9 @@ def open_rows(
     chunks = chunks_of(pieces, divide=reader.divisible, row_bytes=row_bytes)
     if not chunks:
         raise InvalidDataError("The source has no rows.")
+    n_files = len({piece.file for piece in pieces} - {""})
+    if n_files:
+        reader.kind += f", {spaced(n_files)} {reader.noun}{'s' * (n_files != 1)}"
     here = _are_paths(source) and not is_address(source)
     files = NamedFiles(source) if here and reader.noun == "file" else None
     return RowSource(reader, recipes, weight_recipe(reader.fields, weight), chunks, files)

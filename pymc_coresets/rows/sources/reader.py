@@ -28,7 +28,7 @@ class Reader(ABC):
     Attributes
     ----------
     kind : str
-        For `repr`: ``"Parquet, 3 files"``.
+        For `repr`: ``"Parquet"``.
     noun : str
         What `Piece.file` names: ``"file"``, ``"partition"``; empty for tables in memory.
     divisible : bool

@@ -200,12 +200,7 @@ class RowSource:
         join the second values by `SourceScan.joined`.
         """
         self.notice_new_files()
-        return self.joined_scan([self.examine(chunk)[1] for chunk in self.chunks])
-
-    def joined_scan(self, notes: Sequence[ChunkScan]) -> SourceScan:
-        """Join the notes of all chunks."""
-        dtypes = {name: column.dtype for name, column in self.columns.items()}
-        return SourceScan.joined(notes, dtypes)
+        return SourceScan.joined([self.examine(chunk)[1] for chunk in self.chunks])
 
     def notice_new_files(self) -> None:
         """Warn, once, of files that lie beside those of the source now, but are not among them."""

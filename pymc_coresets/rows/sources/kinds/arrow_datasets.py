@@ -9,13 +9,11 @@ import pyarrow.dataset as ds
 
 from pymc_coresets.compat.pyarrow_api import filter_of, unfiltered
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.fingerprints import spaced
 from pymc_coresets.rows.sources.arrow_columns import arrow_field, named_columns, schema_fields
 from pymc_coresets.rows.sources.columns import Field
 from pymc_coresets.rows.sources.failures import reading_errors
-from pymc_coresets.rows.sources.kinds.arrow_scans import open_scan
+from pymc_coresets.rows.sources.kinds.arrow_files import ParquetFile, ParquetReader, open_scan
 from pymc_coresets.rows.sources.kinds.named_files import files_at, is_address, paths_of
-from pymc_coresets.rows.sources.kinds.parquet_files import ParquetFile, ParquetReader
 from pymc_coresets.rows.sources.layout import Piece
 from pymc_coresets.rows.sources.reader import Opened, open_table
 from pymc_coresets.rows.sources.tables import Table
@@ -114,8 +112,8 @@ def _open_parquet(fragments: Sequence[Any]) -> Opened:
         if not fields:
             fields, first = found, path
         _require_same_fields(fields, found, first, path)
-    reader = ParquetReader(filesystem, fields or found, sum(info.size for info in infos))
-    reader.kind = f"Parquet, {spaced(len(infos))} file{'s' * (len(infos) != 1)}"
+    reader = ParquetReader(filesystem, fields or found)
+    reader.kind, reader.n_bytes = "Parquet", sum(info.size for info in infos)
     return reader, pieces
 
 

@@ -27,10 +27,9 @@ class DaskFrameReader(Reader):
     frame : dask.dataframe.DataFrame
     """
 
-    noun, divisible, location = "partition", False, Location.WITH_DASK
+    kind, noun, divisible, location = "Dask", "partition", False, Location.WITH_DASK
 
     def __init__(self, frame: Any) -> None:  # noqa: ANN401
-        self.kind = f"Dask, {frame.npartitions} partition{'s' * (frame.npartitions != 1)}"
         self._names = {str(name): name for name in frame.columns}
         if len(self._names) < len(frame.columns):
             raise InvalidOptionError("Two columns of the frame have the same name: rename one.")

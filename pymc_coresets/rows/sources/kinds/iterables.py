@@ -24,7 +24,7 @@ class IterableReader(Reader):
         A callable returns an iterable of chunks, the same ones every time.
     """
 
-    noun, divisible = "chunk", False
+    kind, noun, divisible = "iterable", "chunk", False
 
     def __init__(self, source: Any) -> None:  # noqa: ANN401
         self._source = source
@@ -91,7 +91,6 @@ def open_iterable(source: Any) -> Opened:  # noqa: ANN401
             "The source yields no chunk when it is read again, and the rows are read at least "
             "twice: pass a function that makes a new iterator each time."
         )
-    reader.kind = f"iterable, {spaced(len(pieces))} chunk{'s' * (len(pieces) != 1)}"
     return reader, pieces
 
 

@@ -1,7 +1,7 @@
 """Rows that are read chunk by chunk, whenever they are needed: no array is as long as the data."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.exceptions import CoresetError, InvalidDataError
-from pymc_coresets.rows.engines.executors import Engine, Task, Threads
-from pymc_coresets.rows.fingerprints import SourceScan
+from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
+from pymc_coresets.rows.engines.executors import Engine, Pool, Task, Threads
+from pymc_coresets.rows.fingerprints import FirstReading
 from pymc_coresets.rows.passes import Pass, Scan
 from pymc_coresets.rows.sources.layout import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -30,8 +30,11 @@ from pymc_coresets.rows.tasks import (
 from pymc_coresets.rows.threads import reduced_by_threads
 from pymc_coresets.rows.values import Rows, converted
 
-__all__ = ["AbsentRows", "StreamedRows"]
+__all__ = ["AbsentRows", "StreamedRows", "engine_of", "no_rows_for"]
 
+_ACCEPTED = (
+    "a concurrent.futures.Executor, such as a ProcessPoolExecutor, or a dask.distributed.Client"
+)
 _MOST_TASKS = 2048
 _MOST_BYTES = 2**27  # of rows that the first reading keeps
 
@@ -48,7 +51,7 @@ class StreamedRows:
         Where the chunks are read from.
     columns : mapping of str to dtype
         The columns to read, in the order of the arrays of the rows, and the types of these.
-    first : SourceScan, optional
+    first : FirstReading, optional
         The first reading, from which later ones must not differ.
     engine : Engine, optional
         Who reads and evaluates the rows; by default, threads of this process.  Pickles leave it
@@ -71,7 +74,7 @@ class StreamedRows:
 
     source: RowSource
     columns: Mapping[str, np.dtype[Any]]
-    first: SourceScan | None = None
+    first: FirstReading | None = None
     engine: Engine = field(default_factory=Threads)
     watch: Callable[[int, int], None] | None = None
     initial_sample: FirstRows | None = None
@@ -139,11 +142,11 @@ class StreamedRows:
         """
         return self._distinct(size, key) if distinct else self._with_replacement(size, key)
 
-    def examine(self) -> SourceScan:
+    def examine(self) -> FirstReading:
         """Read all columns of the source, and note ranges, problems and fingerprints."""
         return self.examine_and_keep(0, key=0)[0]
 
-    def examine_and_keep(self, size: int, *, key: int) -> tuple[SourceScan, FirstRows | None]:
+    def examine_and_keep(self, size: int, *, key: int) -> tuple[FirstReading, FirstRows | None]:
         """Do so, and keep rows for distinct samples of at most `size` rows with that key.
 
         Fewer rows where they would take more than 128 MB; none where some cannot be used.
@@ -154,7 +157,7 @@ class StreamedRows:
         size = min(size, self.n_rows, _MOST_BYTES // row_bytes)
         work = partial(examined, key=key, share=size / self.n_rows)
         parts = [found for _, found in self.of_tasks(work)]
-        scan = SourceScan.joined([notes for part, _ in parts for notes in part])
+        scan = FirstReading.joined([notes for part, _ in parts for notes in part])
         return scan, FirstRows.joined([some for _, some in parts], size) if size else None
 
     # -- sampling ------------------------------------------------------------------------------
@@ -333,3 +336,44 @@ class AbsentRows:
     def place(self, position: int) -> str:
         """Say where the user finds a row, for messages."""
         return f"row {position}"
+
+
+# -- who reads them -------------------------------------------------------------------------------
+
+
+def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
+    """Return the engine of what users pass as ``executor=``.
+
+    Raises
+    ------
+    InvalidOptionError
+        If it is no executor and no client of a Dask cluster.
+
+    Examples
+    --------
+    >>> type(engine_of(None)).__name__
+    'Threads'
+    >>> engine_of(4)
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: executor=4 must be a concurrent.futures.Executor,
+    such as a ProcessPoolExecutor, or a dask.distributed.Client. (docs: troubleshooting#arguments)
+    """
+    if executor is None:
+        return Threads()
+    if type(executor).__module__.partition(".")[0] == "distributed":
+        from pymc_coresets.rows.engines.clusters import cluster_of  # noqa: PLC0415
+
+        cluster = cluster_of(executor)
+        if cluster is not None:
+            return cluster
+    if isinstance(executor, type) or not isinstance(executor, Executor):
+        raise InvalidOptionError(f"executor={executor!r} must be {_ACCEPTED}.")
+    return Pool(executor)
+
+
+def no_rows_for(executor: object) -> InvalidOptionError:
+    """Return the error where there is an executor, but no ``rows=``."""
+    return InvalidOptionError(
+        f"executor={executor!r}: only rows=open_rows(...) are read and evaluated elsewhere. The "
+        "data of the model itself are evaluated by threads of this process; leave executor out."
+    )

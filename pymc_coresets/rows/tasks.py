@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.rows.engines.executors import Task
-from pymc_coresets.rows.fingerprints import ChunkScan
+from pymc_coresets.rows.fingerprints import ChunkNotes
 from pymc_coresets.rows.keyed import waiting_times, weights_of_first
 from pymc_coresets.rows.passes import Pass, Scan, Smallest, smallest
 from pymc_coresets.rows.sources.layout import Chunk
@@ -149,7 +149,7 @@ def earliest_rows(rows: ReadRows, task: Task, size: int, key: int) -> FirstRows:
 
 def examined(
     rows: ReadRows, task: Task, key: int = 0, share: float = 0.0
-) -> tuple[list[ChunkScan], FirstRows | None]:
+) -> tuple[list[ChunkNotes], FirstRows | None]:
     """Note ranges, problems and fingerprints of the chunks, and keep a share of their rows.
 
     Those with the smallest waiting times: twice as many as will be wanted of them, for these may be

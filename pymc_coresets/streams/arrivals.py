@@ -10,7 +10,7 @@ from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOpti
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.template.inputs import Template
-from pymc_coresets.rows.fingerprints import SourceScan
+from pymc_coresets.rows.fingerprints import FirstReading
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.sources.layout import Chunk
 from pymc_coresets.rows.sources.opening import open_rows
@@ -131,7 +131,7 @@ class Arrivals:
 
     def _read(self, source: RowSource, piece: Chunk, number: int, start: int) -> ArrivedRows:
         found, scan = source.examine(piece)
-        SourceScan.joined([scan]).require_usable()
+        FirstReading.joined([scan]).require_usable()
         given = source.weights(piece)
         weights = np.ones(piece.n_rows) if given is None else np.asarray(given, dtype=np.float64)
         first = start + piece.start

@@ -171,12 +171,12 @@ def test_threads(expected, loglik, passes):
 def test_processes(expected, loglik, files, passes):
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert_same(passes(by(pool, loglik)), expected)
-        assert by(pool, loglik).source.examine() == files.scan()
+        assert by(pool, loglik).source.examine() == files.check()
 
 
 def test_a_cluster(client, expected, loglik, files, passes):
     assert_same(passes(by(client, loglik)), expected)
-    assert by(client, loglik).source.examine() == files.scan()
+    assert by(client, loglik).source.examine() == files.check()
 
 
 def test_polynomial_sums_and_how_far_they_reach(client, loglik):
@@ -357,7 +357,7 @@ def test_a_worker_that_is_killed_in_a_look_or_the_scan_makes_no_difference(
         look = by(client, loglik).look(DRAWS, n_candidates=200, scale=2e5, key=4)
     assert_same([look.total, look.candidates.positions], [expected[0], expected[5]])
     with a_worker_killed(client):
-        assert by(client, loglik).source.examine() == files.scan()
+        assert by(client, loglik).source.examine() == files.check()
 
 
 def poisoned(rows, where, act):

@@ -80,7 +80,7 @@ def read_or_refused(*args, **options):
     """Return a column of all rows, or what is said where it cannot be used."""
     try:
         rows = open_rows(*args, **options)
-        rows.scan().require_usable()
+        rows.check().require_usable()
         return rows.head(100)["x"].tolist(), ""
     except CoresetError as error:
         return None, str(error)

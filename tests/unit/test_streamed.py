@@ -129,7 +129,7 @@ def test_a_chunk_that_has_lost_rows_is_named():
 
 
 def test_chunks_are_compared_with_the_first_reading():
-    first = open_rows({"x": X}).scan()
+    first = open_rows({"x": X}).check()
     assert len(list(StreamedRows(in_chunks({"x": X}, [N]), {"x": X.dtype}, first).blocks(100))) == 7
     with pytest.raises(InvalidDataError, match="rows 0 to 699: 'x' is not what it was"):
         list(StreamedRows(in_chunks({"x": X + 1}, [N]), {"x": X.dtype}, first).blocks(100))

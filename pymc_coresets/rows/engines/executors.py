@@ -25,12 +25,11 @@ from pymc_coresets.rows.threads import n_cores, one_blas_thread
 __all__ = [
     "LOOK_SECONDS",
     "Engine",
+    "Pool",
     "Portions",
     "Task",
     "Threads",
-    "engine_of",
     "in_order",
-    "no_rows_for",
     "packed",
     "perform",
     "versions",
@@ -41,9 +40,6 @@ LOOK_SECONDS = 1.0  #: After which whoever works is looked at.
 _N_TRIES = 3  # where an operating system or a network failed
 _MOST_AHEAD = 1024  # tasks that an executor is given; it does not say how many it can work on
 _BYTES_AHEAD = 2**29  # that these hold together
-_ACCEPTED = (
-    "a concurrent.futures.Executor, such as a ProcessPoolExecutor, or a dask.distributed.Client"
-)
 
 
 @dataclass(frozen=True)
@@ -145,44 +141,6 @@ class Pool:
                 return min(max(2 * n_cores(), _BYTES_AHEAD // n_bytes), _MOST_AHEAD)
 
             yield from in_order(tasks, submit, finished, n_ahead)
-
-
-def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
-    """Return the engine of what users pass as ``executor=``.
-
-    Raises
-    ------
-    InvalidOptionError
-        If it is no executor and no client of a Dask cluster.
-
-    Examples
-    --------
-    >>> type(engine_of(None)).__name__
-    'Threads'
-    >>> engine_of(4)
-    Traceback (most recent call last):
-    pymc_coresets.exceptions.InvalidOptionError: executor=4 must be a concurrent.futures.Executor,
-    such as a ProcessPoolExecutor, or a dask.distributed.Client. (docs: troubleshooting#arguments)
-    """
-    if executor is None:
-        return Threads()
-    if type(executor).__module__.partition(".")[0] == "distributed":
-        from pymc_coresets.rows.engines.clusters import cluster_of  # noqa: PLC0415
-
-        cluster = cluster_of(executor)
-        if cluster is not None:
-            return cluster
-    if isinstance(executor, type) or not isinstance(executor, Executor):
-        raise InvalidOptionError(f"executor={executor!r} must be {_ACCEPTED}.")
-    return Pool(executor)
-
-
-def no_rows_for(executor: object) -> InvalidOptionError:
-    """Return the error where there is an executor, but no ``rows=``."""
-    return InvalidOptionError(
-        f"executor={executor!r}: only rows=open_rows(...) are read and evaluated elsewhere. The "
-        "data of the model itself are evaluated by threads of this process; leave executor out."
-    )
 
 
 @contextmanager

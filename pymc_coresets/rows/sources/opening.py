@@ -92,7 +92,7 @@ def open_rows(
     for in order.  Rows are numbered in the order of the source; files of a folder are in
     the order of their names.
 
-    Values that cannot be used are found by `RowSource.scan`, which reads all rows.
+    Values that cannot be used are found by `RowSource.check`, which reads all rows.
 
     Examples
     --------

@@ -13,8 +13,8 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.rows.fingerprints import (
     BadValues,
-    ChunkScan,
-    SourceScan,
+    ChunkNotes,
+    FirstReading,
     extremes,
     fingerprint,
     spaced,
@@ -166,11 +166,11 @@ class RowSource:
 
     # -- the first reading ---------------------------------------------------------------------
 
-    def examine(self, chunk: Chunk) -> tuple[Arrays, ChunkScan]:
-        """Return all arrays of a chunk, and what a scan notes of them.
+    def examine(self, chunk: Chunk) -> tuple[Arrays, ChunkNotes]:
+        """Return all arrays of a chunk, and what the first reading notes of them.
 
         Unlike `read`, this raises nothing for values that are missing or unseen (their codes are
-        -1): they are listed in the `ChunkScan`.
+        -1): they are listed in the `ChunkNotes`.
         """
         decoded, weights, faults = self._decoded(chunk, list(self._recipes.values()), self._weight)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -183,7 +183,7 @@ class RowSource:
             seen = array[array >= 0] if recipe.labels and found else array
             if (range_ := extremes(seen)) is not None:
                 ranges[name] = range_
-        return {name: array for name, (array, _) in decoded.items()}, ChunkScan(
+        return {name: array for name, (array, _) in decoded.items()}, ChunkNotes(
             start=chunk.start,
             n_rows=chunk.n_rows,
             where=chunk.where,
@@ -193,14 +193,14 @@ class RowSource:
             total_weight=total_weight,
         )
 
-    def scan(self) -> SourceScan:
+    def check(self) -> FirstReading:
         """Read all rows once: ranges, problems and fingerprints.
 
         Costs one reading of the data.  To spread it over threads, map `examine` over `chunks` and
-        join the second values by `SourceScan.joined`.
+        join the second values by `FirstReading.joined`.
         """
         self.notice_new_files()
-        return SourceScan.joined([self.examine(chunk)[1] for chunk in self.chunks])
+        return FirstReading.joined([self.examine(chunk)[1] for chunk in self.chunks])
 
     def notice_new_files(self) -> None:
         """Warn, once, of files that lie beside those of the source now, but are not among them."""

@@ -1,10 +1,11 @@
 """Arrays of the model from columns of the source: labels to codes, nulls, stacked columns."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
@@ -118,7 +119,7 @@ def decode(
         for table in tables:
             _require_same_field(recipe.fields[part], table.fields.get(part), part, where(offset))
             array, found = _part(recipe, part, table.values(part))
-            faults += [Fault(f.column, f.kind, f.rows + offset, f.value) for f in found]
+            faults += [replace(fault, rows=fault.rows + offset) for fault in found]
             offset += len(array)
             pieces.append(array)
         columns.append(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
@@ -169,41 +170,22 @@ def _codes(
     part: str, values: Values, labels: tuple[Hashable, ...]
 ) -> tuple[NDArray[np.int64], list[Fault]]:
     """Turn values into their positions among the labels."""
-    if values.categories is None:
-        codes = _codes_of_numbers(values.data, labels)
-    else:
-        positions = {label: code for code, label in enumerate(labels)}
-        table = [positions.get(category, -1) for category in values.categories]
-        codes = np.array([*table, -1])[values.data]  # -1, a missing value, takes the last
+    codes, categories = values.data, values.categories
+    if categories is None:
+        codes, found = pd.factorize(values.data)
+        categories = found.tolist()
+    positions = {label: code for code, label in enumerate(labels)}
+    table = [positions.get(category, -1) for category in categories]
+    coded = np.array([*table, -1])[codes]  # -1, a missing value, takes the last
     missing = np.zeros(len(codes), bool) if values.missing is None else values.missing
-    codes[missing] = -1
-    absent, unseen = np.flatnonzero(missing), np.flatnonzero((codes < 0) & ~missing)
+    coded[missing] = -1
+    absent, unseen = np.flatnonzero(missing), np.flatnonzero((coded < 0) & ~missing)
     faults = [Fault(part, _MISSING, absent)] if absent.size else []
     if unseen.size:
-        faults.append(Fault(part, _UNSEEN, unseen, _some_of(values, unseen)))
-    return codes, faults
-
-
-def _codes_of_numbers(data: NDArray[Any], labels: tuple[Hashable, ...]) -> NDArray[np.int64]:
-    whole = all(isinstance(label, int | np.integer) and label >= 0 for label in labels)
-    # Beyond 2**63 NumPy would take them for floating-point numbers.
-    numbers = np.array(labels, np.uint64 if whole and data.dtype.kind == "u" else None)
-    if numbers.dtype.kind not in "iub":
-        return np.full(len(data), -1)
-    order = np.argsort(numbers, kind="stable")
-    place = np.minimum(np.searchsorted(numbers[order], data), len(numbers) - 1)
-    return np.where(numbers[order][place] == data, order[place], -1)
-
-
-def _some_of(values: Values, rows: NDArray[np.int64]) -> str:
-    found = values.data[rows]
-    _, first = np.unique(found, return_index=True)
-    distinct = found[np.sort(first)]
-    named = [
-        repr(distinct[i].item() if values.categories is None else values.categories[distinct[i]])
-        for i in range(min(len(distinct), _VALUES_SHOWN))
-    ]
-    return ", ".join(named) + (", ..." if len(distinct) > _VALUES_SHOWN else "")
+        distinct = [repr(categories[code]) for code in pd.unique(codes[unseen])]
+        more = ["..."] if len(distinct) > _VALUES_SHOWN else []
+        faults.append(Fault(part, _UNSEEN, unseen, ", ".join(distinct[:_VALUES_SHOWN] + more)))
+    return coded, faults
 
 
 def _stacked(columns: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:

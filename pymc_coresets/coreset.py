@@ -41,7 +41,7 @@ from pymc_coresets.storage import (
     stored_tree,
     write_netcdf,
 )
-from pymc_coresets.updates.parts import required_likelihood
+from pymc_coresets.updates.coreset_parts import required_likelihood
 from pymc_coresets.updates.updatable import Updatable
 
 __all__ = ["Coreset"]

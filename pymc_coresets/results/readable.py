@@ -23,7 +23,7 @@ from pymc_coresets.results.model_columns import cell_codes, columns_of_model
 from pymc_coresets.results.summarising import effective_size, summary_table
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.ancestry import OBJECTIVE_OF_PARTS
-from pymc_coresets.updates.parts import WeightedRows, required_likelihood
+from pymc_coresets.updates.coreset_parts import BuiltCoreset, required_likelihood
 
 __all__ = ["CoresetRows", "Readable", "row_columns"]
 
@@ -31,7 +31,7 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SHOWN_GROUPS = 6
 
 
-class CoresetRows(WeightedRows, Protocol):
+class CoresetRows(BuiltCoreset, Protocol):
     """What is read of a `Coreset`; see there."""
 
     @property

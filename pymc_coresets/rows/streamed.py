@@ -60,6 +60,8 @@ class StreamedRows:
         Called with the number of rows that a reading of all rows has finished, and N.
     initial_sample : FirstRows, optional
         Rows that the first reading has kept, for samples with the same key.
+    start : int, default 0
+        Position of the first row, where others come before these.
 
     Examples
     --------
@@ -78,9 +80,10 @@ class StreamedRows:
     engine: Engine = field(default_factory=Threads)
     watch: Callable[[int, int], None] | None = None
     initial_sample: FirstRows | None = None
+    start: int = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"source": self.source, "columns": self.columns, "first": self.first}
+        return {n: getattr(self, n) for n in ("source", "columns", "first", "start")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(vars(StreamedRows(**state)))
@@ -97,7 +100,7 @@ class StreamedRows:
 
     def place(self, position: int) -> str:
         """Say where the user finds a row, for messages."""
-        return self.source.locate(position)
+        return self.source.locate(position - self.start)
 
     def blocks(self, size: int) -> Iterator[Rows]:
         """Read all rows in blocks of `size`, whose borders do not depend on those of the chunks."""
@@ -125,9 +128,9 @@ class StreamedRows:
         InvalidDataError
             If there is no row at a position.
         """
-        if len(positions) and not 0 <= positions.min() <= positions.max() < self.n_rows:
-            raise InvalidDataError(f"There is no row at position {positions.max()}.")
-        positions = np.sort(positions)
+        positions = np.sort(positions) - self.start
+        for position in positions[(positions < 0) | (positions >= self.n_rows)][-1:]:
+            raise InvalidDataError(f"There is no row at position {position + self.start}.")
         starts = [chunk.start for chunk in self.source.chunks[1:]]
         inside = np.split(positions, np.searchsorted(positions, starts))
         tasks = self._tasks_given([some if len(some) else None for some in inside])
@@ -256,7 +259,7 @@ class StreamedRows:
         """
         source, waiting = self.source.portion(chunks, list(self.columns), to_dask=to_dask)
         first = None if self.first is None else self.first.of(c.start for c in chunks)
-        return StreamedRows(source, self.columns, first), waiting
+        return StreamedRows(source, self.columns, first, start=self.start), waiting
 
     def with_tables(self, found: Sequence[Sequence[Any]]) -> "StreamedRows":
         """Return a portion with its rows, see `RowSource.with_tables`."""
@@ -290,7 +293,7 @@ class StreamedRows:
         arrays = tuple(
             converted(name, found[name], dtype, chunk.where) for name, dtype in self.columns.items()
         )
-        positions = chunk.start + np.arange(chunk.n_rows)
+        positions = self.start + chunk.start + np.arange(chunk.n_rows)
         return Rows(positions, np.ones(chunk.n_rows) if weights is None else weights, arrays)
 
     def _in_advance(self) -> Generator[Rows]:

@@ -67,12 +67,8 @@ class ArrivedRows(InMemoryRows):
     """
 
     def __init__(self, rows: Rows, stop: int, place: Callable[[int], str]) -> None:
-        super().__init__(rows.arrays, rows.base_weights, rows.positions)
-        self.stop, self._place = int(stop), place
-
-    def place(self, position: int) -> str:
-        """Say where the user finds a row, for messages."""
-        return self._place(position)
+        super().__init__(rows.arrays, rows.base_weights, rows.positions, place=place)
+        self.stop = int(stop)
 
     def part(self, start: int, stop: int) -> Self:
         """Return some consecutive rows."""

@@ -1,7 +1,8 @@
 """The rows of a coreset, and new ones after them, as the rows of one construction."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -77,16 +78,15 @@ class AppendedRows:
     ----------
     old : ExtendedRows
     new : StreamedRows
-        Their positions are counted from `start` here.
-    start : int
-        Position of the first new row, beyond those of the old ones.
+        At positions beyond those of the old ones.
 
     Examples
     --------
     >>> from pymc_coresets import open_rows
     >>> old = Rows(np.array([4]), np.array([90.0]), (np.array([1.0]),))
-    >>> new = StreamedRows(open_rows({"x": np.array([2.0, 3.0])}), {"x": np.dtype(float)})
-    >>> rows = AppendedRows(ExtendedRows(old, 90, {4: "row 4"}), new, 90)
+    >>> rows = open_rows({"x": np.array([2.0, 3.0])})
+    >>> new = StreamedRows(rows, {"x": np.dtype(float)}, start=90)
+    >>> rows = AppendedRows(ExtendedRows(old, 90, {4: "row 4"}), new)
     >>> [block.arrays[0].tolist() for block in rows.blocks(2)], rows.total_weight
     ([[1.0, 2.0], [3.0]], 92.0)
     >>> rows.at(np.array([4, 91])).arrays, rows.place(91)
@@ -95,7 +95,6 @@ class AppendedRows:
 
     old: ExtendedRows
     new: StreamedRows
-    start: int
 
     @property
     def n_rows(self) -> int:
@@ -109,15 +108,11 @@ class AppendedRows:
 
     def blocks(self, size: int) -> Iterator[Rows]:
         """Read all rows, in blocks of `size`; only the last one may be smaller."""
-        return in_blocks(self._parts(size), size)
-
-    def _parts(self, size: int) -> Iterator[Rows]:
-        yield self.old.all
-        yield from map(self._moved, self.new.blocks(size))
+        return in_blocks(chain([self.old.all], self.new.blocks(size)), size)
 
     def reduce[T](self, work: Pass[T]) -> T:
         """Add up what is computed from the old rows, and then from the new ones."""
-        return work.joined([self.old.reduce(work), self.new.reduce(_Moved(work, self.start))])
+        return work.joined([self.old.reduce(work), self.new.reduce(work)])
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows, see `Potentials.scan`.
@@ -127,29 +122,28 @@ class AppendedRows:
         if distinct:
             few = self.new.scan(max(size - self.old.n_rows, 1), key=key, distinct=True)
             weights = np.concatenate([self.old.all.base_weights, few.weights])
-            return Scan(rows=Rows.joined([self.old.all, self._moved(few.rows)]), weights=weights)
+            return Scan(rows=Rows.joined([self.old.all, few.rows]), weights=weights)
         share = self.old.total_weight / self.total_weight
         n_old = int(np.random.default_rng(key).binomial(size, share))
         rows, counts = [], []
         for part, n in ((self.old, n_old), (self.new, size - n_old)):
             if n:
                 scan = part.scan(n, key=key)
-                rows.append(self._moved(scan.rows) if part is self.new else scan.rows)
+                rows.append(scan.rows)
                 counts.append(scan.weights * n / part.total_weight)
         weights = np.concatenate(counts) * self.total_weight / size
         return Scan(rows=Rows.joined(rows), weights=weights)
 
     def at(self, positions: NDArray[np.int64]) -> Rows:
         """Return the rows that have the given positions."""
-        old = positions < self.start
-        new = self.new.at(positions[~old] - self.start)
-        return Rows.joined([self.old.at(np.sort(positions[old])), self._moved(new)])
+        old = positions < self.new.start
+        return Rows.joined([self.old.at(np.sort(positions[old])), self.new.at(positions[~old])])
 
     def place(self, position: int) -> str:
         """Say where the user finds a row, for messages."""
-        if position < self.start:
+        if position < self.new.start:
             return self.old.place(position)
-        return f"{self.new.place(position - self.start)} of the new rows"
+        return f"{self.new.place(position)} of the new rows"
 
     @property
     def in_memory(self) -> InMemoryRows:
@@ -164,25 +158,3 @@ class AppendedRows:
     def refuse_single_rows(self) -> None:
         """Refuse what needs every row, as `ExtendedRows` does."""
         self.old.refuse_single_rows()
-
-    def _moved(self, rows: Rows) -> Rows:
-        return replace(rows, positions=rows.positions + self.start)
-
-
-@dataclass(frozen=True, eq=False)
-class _Moved[T]:
-    """A pass over rows whose positions are counted from `start`."""
-
-    work: Pass[T]
-    start: int
-
-    @property
-    def size(self) -> int:
-        return self.work.size
-
-    def begin(self) -> Callable[[Rows], T]:
-        function = self.work.begin()
-        return lambda rows: function(replace(rows, positions=rows.positions + self.start))
-
-    def joined(self, parts: Iterable[T]) -> T:
-        return self.work.joined(parts)

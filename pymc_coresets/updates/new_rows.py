@@ -29,6 +29,7 @@ from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.ancestry import Ancestry
+from pymc_coresets.updates.coreset_parts import BuiltCoreset, CoresetPart
 from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
 from pymc_coresets.updates.known_rows import (
     KNOWN,
@@ -37,7 +38,6 @@ from pymc_coresets.updates.known_rows import (
     noted,
     warn_of_known_rows,
 )
-from pymc_coresets.updates.parts import Part, WeightedRows
 from pymc_coresets.updates.reductions import all_of, asked_reduction, reduced
 
 __all__ = ["with_new_rows"]
@@ -47,7 +47,7 @@ _FAR = 1.5  # standard deviations
 
 
 def with_new_rows(
-    coreset: WeightedRows,
+    coreset: BuiltCoreset,
     model: pm.Model,
     *,
     rows: RowSource | None,
@@ -60,7 +60,7 @@ def with_new_rows(
 
     Parameters
     ----------
-    coreset : WeightedRows
+    coreset : BuiltCoreset
     model : pm.Model
         Of the new rows.
     rows, executor, size, method, random_seed
@@ -79,7 +79,7 @@ def with_new_rows(
     rng = generator(random_seed)
     check_rows(rows, executor, collapse=False, allow_local=False)
     size = None if size is None else whole_number("size", size, least=1)
-    part = Part.of(coreset)
+    part = CoresetPart.of(coreset)
     new = _new_rows(full_model(model), part, rows, executor, rng.spawn(1)[0])
     _require_same_model(part, new, rng.spawn(1)[0])
     known = known_before(part, coreset.history.attrs)
@@ -145,7 +145,7 @@ def _moved(old: Quadratic, new: Quadratic) -> float:
 
 def _new_rows(
     model: pm.Model,
-    part: Part,
+    part: CoresetPart,
     rows: RowSource | None,
     executor: Any,  # noqa: ANN401
     rng: np.random.Generator,
@@ -157,7 +157,7 @@ def _new_rows(
     return new
 
 
-def _require_same_model(part: Part, new: LogLikelihood, rng: np.random.Generator) -> None:
+def _require_same_model(part: CoresetPart, new: LogLikelihood, rng: np.random.Generator) -> None:
     old = part.template
     first = rows_of_dataset(old.observations, part.kept)
     second = rows_of_dataset(new.observations, part.kept)  # which refuses other columns
@@ -173,14 +173,15 @@ def _require_same_model(part: Part, new: LogLikelihood, rng: np.random.Generator
         )
 
 
-def _extended(part: Part, new: LogLikelihood) -> ExtendedRows | AppendedRows:
+def _extended(part: CoresetPart, new: LogLikelihood) -> ExtendedRows | AppendedRows:
     """Put the coreset's rows, with its weights, before all new ones."""
     kept, start = part.kept, part.n_rows
     old = replace(rows_of_dataset(new.observations, kept), base_weights=kept["weight"].to_numpy())
     where = map(str, kept["where"].to_numpy())
     places = dict(zip(old.positions.tolist(), where, strict=True))
     if isinstance(new.source, StreamedRows):
-        return AppendedRows(ExtendedRows(old, start, places), new.source, start)
+        moved = replace(new.source, start=start, initial_sample=None)
+        return AppendedRows(ExtendedRows(old, start, places), moved)
     rows = new.in_memory.all
     rows = replace(rows, positions=rows.positions + start)
     return ExtendedRows(Rows.joined([old, rows]), start, places)

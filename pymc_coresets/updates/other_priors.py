@@ -22,8 +22,8 @@ from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.ancestry import Ancestry
+from pymc_coresets.updates.coreset_parts import BuiltCoreset, required_likelihood
 from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
-from pymc_coresets.updates.parts import WeightedRows, required_likelihood
 
 __all__ = ["under_other_priors"]
 
@@ -32,12 +32,12 @@ _STATUS = "Rows and weights were chosen under other priors: sample() it, and che
 _REMEDY = "with_model() changes priors only: build another coreset."
 
 
-def under_other_priors(coreset: WeightedRows, model: pm.Model) -> dict[str, Any]:
+def under_other_priors(coreset: BuiltCoreset, model: pm.Model) -> dict[str, Any]:
     """Return the fields of a coreset that differ under the priors of another model.
 
     Parameters
     ----------
-    coreset : WeightedRows
+    coreset : BuiltCoreset
     model : pm.Model
         With the same likelihood of the same rows.
 

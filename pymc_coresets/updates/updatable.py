@@ -12,10 +12,10 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.kept_rows import rows_of_dataset
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.updates.ancestry import Ancestry
+from pymc_coresets.updates.coreset_parts import BuiltCoreset, required_likelihood
 from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
 from pymc_coresets.updates.new_rows import with_new_rows
 from pymc_coresets.updates.other_priors import under_other_priors
-from pymc_coresets.updates.parts import WeightedRows, required_likelihood
 
 __all__ = ["Updatable"]
 
@@ -154,8 +154,8 @@ class Updatable:
         return cast(Self, replace(cast(Any, self), **changed))
 
     @property
-    def _own(self) -> WeightedRows:
-        return cast(WeightedRows, self)
+    def _own(self) -> BuiltCoreset:
+        return cast(BuiltCoreset, self)
 
     @cached_property
     def _has_all_rows(self) -> bool:

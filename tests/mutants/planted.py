@@ -353,7 +353,7 @@ PLANTED = [
     *plant(
         "updates/extended_rows.py",
         ("scan.weights * n / part", "scan.weights / part"),
-        ("function(replace(rows, positions=rows.positions + self.start))", "function(rows)"),
+        ("self.new.reduce(work)]", "self.old.reduce(work)]"),
     ),
     *plant(
         "predictive/log_densities.py",

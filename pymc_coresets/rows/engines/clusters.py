@@ -36,9 +36,9 @@ _SILENCE, _PATIENCE = 10.0, 1_800.0  # seconds without any worker: until a warni
 class _Killed(Exception):  # noqa: N818 - nobody sees it
     """A task, or another one beside it, kills workers."""
 
-    def __init__(self, task: Task, n_deaths: int) -> None:
+    def __init__(self, task: Task, error: CoresetError) -> None:
         super().__init__()
-        self.task, self.n_deaths = task, n_deaths
+        self.task, self.error = task, error
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Cluster:
     A worker that dies is replaced, and its tasks are done again, because they are pure functions.
     There are no more tasks at a time than the workers have threads: Dask counts a death against
     all tasks that a worker has been given, and gives up those that saw four.  The chunks of such a
-    task are then worked on one by one, with nothing beside them, to name the one that kills.
+    task are then worked on one by one, with nothing beside them, to name the one that kills; then
+    the task itself is, too.
 
     Where there is no worker for ten seconds there is a warning; work goes on when some come.  After
     half an hour, or Dask's own ``distributed.scheduler.no-workers-timeout``, there is an error.
@@ -75,7 +76,7 @@ class Cluster:
                 some,
                 submit,
                 self._finished,
-                lambda: max(self._n_threads(), 1),
+                lambda: 1 if suspects else max(self._n_threads(), 1),
                 lambda task: self.await_workers(task.where),
             )
 
@@ -84,19 +85,18 @@ class Cluster:
             try:
                 with closing(results(list(left))) as found:
                     for result in found:
-                        left.popleft()
+                        suspects.discard(id(left.popleft()))
                         yield result
             except _Killed as killed:
                 task = killed.task
-                alone = len(left) == 1 and len(task.chunks) == 1
-                if alone or id(task) in suspects:
-                    raise _deadly(killed) from None
-                suspects.add(id(task))
-                for part in task.parts:
-                    try:
+                if id(task) in suspects or len(left) == len(task.chunks) == 1:
+                    raise killed.error from None
+                suspects.add(id(task))  # with which nothing works beside what comes next
+                try:
+                    for part in task.parts:
                         list(results([part]))
-                    except _Killed as again:
-                        raise _deadly(again) from None
+                except _Killed as again:
+                    raise again.error from None
 
     def await_workers(self, where: str) -> None:
         """Wait until there are workers.
@@ -149,7 +149,12 @@ class Cluster:
         try:
             return future.result()
         except KilledWorker as error:
-            raise _Killed(task, error.allowed_failures + 1) from error
+            killed = CoresetError(
+                f"{error.allowed_failures + 1} workers died, one after the other, while they read "
+                f"or evaluated {task.where}: probably for want of memory. Give each worker more "
+                "memory, or fewer threads; their logs say more."
+            )
+            raise _Killed(task, killed) from error
         except UNMANNED as error:
             raise _unmanned(task.where, "for as long as the scheduler waits") from error
         except LOST as error:
@@ -191,14 +196,6 @@ def cluster_of(client: Any) -> Cluster | None:  # noqa: ANN401
             "executor is an asynchronous Client: make it without asynchronous=True."
         )
     return Cluster(client)
-
-
-def _deadly(killed: _Killed) -> CoresetError:
-    return CoresetError(
-        f"{killed.n_deaths} workers died, one after the other, while they read or evaluated "
-        f"{killed.task.where}: probably for want of memory. Give each worker more memory, or fewer "
-        "threads; their logs say more."
-    )
 
 
 def _unmanned(where: str, how_long: str) -> CoresetError:

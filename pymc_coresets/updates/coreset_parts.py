@@ -6,23 +6,21 @@ from typing import Any, Protocol, Self
 import numpy as np
 import xarray as xr
 
-from pymc_coresets.exceptions import (
-    CoresetError,
-    UnsupportedModelError,
-)
+from pymc_coresets.exceptions import CoresetError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.remainder import refuse_unweighted
+from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import settable_data
 from pymc_coresets.storage import Settings
 
-__all__ = ["Part", "WeightedRows", "required_likelihood"]
+__all__ = ["BuiltCoreset", "CoresetPart", "required_likelihood"]
 
 
-class WeightedRows(Protocol):
+class BuiltCoreset(Protocol):
     """What a `Coreset` holds; see there."""
 
     @property
@@ -49,7 +47,7 @@ class WeightedRows(Protocol):
     def data(self) -> xr.Dataset | None: ...  # noqa: D102
 
 
-def required_likelihood(coreset: WeightedRows) -> LogLikelihood:
+def required_likelihood(coreset: BuiltCoreset) -> LogLikelihood:
     """Return the potentials of a coreset's rows.
 
     Raises
@@ -66,7 +64,7 @@ def required_likelihood(coreset: WeightedRows) -> LogLikelihood:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Part:
+class CoresetPart:
     """A coreset as rows with their data, for a model with a template of the rows.
 
     Parameters
@@ -89,7 +87,7 @@ class Part:
     quadratic: Quadratic | None = None
 
     @classmethod
-    def of(cls, coreset: WeightedRows) -> Self:
+    def of(cls, coreset: BuiltCoreset) -> Self:
         """Take the rows out of a coreset.
 
         Raises
@@ -108,24 +106,26 @@ class Part:
             )
         where: dict[str, Any] = {"observed": settings["observed"], "dim": settings["dim"]}
         where["backend"] = loglik.backend
-        quadratic = coreset.quadratic
-        if coreset.data is not None:
-            of_rows: dict[str, Any] = {"kept": coreset.data, "n_rows": coreset.n_distinct}
-            return cls(template=loglik, where=where, quadratic=quadratic, **of_rows)
-        observations = loglik.observations
-        refuse_unweighted(observations)
-        if observations.sets:
-            raise UnsupportedModelError(
-                f"The rows of this coreset are of several terms, "
-                f"{', '.join(s.names for s in observations.sets)}, with data of their own: such "
-                "coresets can be neither extended nor merged. Build one of all rows."
-            )
-        held = settable_data(observations.model)
-        columns = {n: v[0] for n, v in held.items() if v.shape[:1] == (observations.n_obs,)}
-        template = template_of_rows(observations.model, columns, **where)
-        rows = template.in_memory.at(coreset.indices)
-        kept = kept_dataset(template, rows, coreset.weights)
-        if quadratic is not None:
-            quadratic = carried_over(quadratic, observations, template.observations)
-        of_rows = {"kept": kept, "n_rows": observations.n_obs}
-        return cls(template=template, where=where, quadratic=quadratic, **of_rows)
+        template, kept, quadratic = loglik, coreset.data, coreset.quadratic
+        n_rows, held = coreset.n_distinct, loglik.observations
+        if kept is None:
+            template, n_rows = _template_of(held, where), held.n_obs
+            rows = template.in_memory.at(coreset.indices)
+            kept = kept_dataset(template, rows, coreset.weights)
+            if quadratic is not None:
+                quadratic = carried_over(quadratic, held, template.observations)
+        return cls(template=template, kept=kept, n_rows=n_rows, where=where, quadratic=quadratic)
+
+
+def _template_of(observations: Observations, where: dict[str, Any]) -> LogLikelihood:
+    """Take the rows that a model holds for a template of themselves."""
+    refuse_unweighted(observations)
+    if observations.sets:
+        raise UnsupportedModelError(
+            f"The rows of this coreset are of several terms, "
+            f"{', '.join(s.names for s in observations.sets)}, with data of their own: such "
+            "coresets can be neither extended nor merged. Build one of all rows."
+        )
+    held = settable_data(observations.model)
+    columns = {n: v[0] for n, v in held.items() if v.shape[:1] == (observations.n_obs,)}
+    return template_of_rows(observations.model, columns, **where)

@@ -16,7 +16,7 @@ from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import Look, LookPart
+from pymc_coresets.rows.passes import Look, LookPart, Wanted
 from pymc_coresets.rows.reservoir import Priorities
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
@@ -25,7 +25,7 @@ from pymc_coresets.solving.solution import Solution
 from pymc_coresets.streams.arrivals import ArrivedRows
 from pymc_coresets.streams.coverage import Coverage, Displacement
 
-__all__ = ["WIDENING", "Beginning", "Epoch", "Growth", "Reason", "StreamOptions", "StreamState"]
+__all__ = ["WIDENING", "Beginning", "Growth", "Reason", "StreamOptions", "StreamState"]
 
 WIDENING = 2.0  # of the variance: draws of a later epoch are wider than the posterior then
 _ROWS_OF_SUMMARY = 2  # for each of the coreset: its error is to be smaller
@@ -99,27 +99,6 @@ class Beginning:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Epoch:
-    """The draws at which all rows are compared, and where they are from.
-
-    Parameters
-    ----------
-    draws : Draws
-    origin : ndarray of shape (n_draws,)
-        Centred log-likelihood of the weighted rows whose posterior they are from, in nats.
-    mass : float
-        Sum of the weights of these rows.
-    scale : float
-        Mean length of a row's tangent vector.
-    """
-
-    draws: Draws
-    origin: Vector
-    mass: float
-    scale: float
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class StreamState:
     """All that is kept of a stream.
 
@@ -132,7 +111,14 @@ class StreamState:
         Without the pilot.
     pilot_weight : float
         That of the pilot.
-    epoch : Epoch
+    draws : Draws
+        At which all rows of the epoch are compared.
+    origin : ndarray of shape (n_draws,)
+        Centred log-likelihood of the weighted rows whose posterior they are from, in nats.
+    mass : float
+        Sum of the weights of these rows.
+    scale : float
+        Mean length of a row's tangent vector.
     summary : Rows
         The coreset that stands for all rows before the epoch; none in the first.
     summary_weights : ndarray of shape (len(summary),)
@@ -148,7 +134,10 @@ class StreamState:
     total_weight: float
     n_chunks: int
     pilot_weight: float
-    epoch: Epoch
+    draws: Draws
+    origin: Vector
+    mass: float
+    scale: float
     summary: Rows
     summary_weights: Vector
     seen: LookPart
@@ -158,7 +147,7 @@ class StreamState:
     @property
     def log_ratios(self) -> Vector:
         """Log of the posterior of all rows over the density of the draws, in nats."""
-        ratios: Vector = self.seen.total - self.epoch.origin
+        ratios: Vector = self.seen.total - self.origin
         return ratios
 
     @property
@@ -174,12 +163,12 @@ class StreamState:
     @property
     def displacement(self) -> Displacement:
         """Where the posterior lies among the draws."""
-        return Displacement.of(self.epoch.draws, self.log_ratios)
+        return Displacement.of(self.draws, self.log_ratios)
 
     @property
     def coverage(self) -> Coverage:
         """What the draws say of the posterior."""
-        return Coverage.of(self.epoch.draws, self.log_ratios)
+        return Coverage.of(self.draws, self.log_ratios)
 
     @property
     def candidates(self) -> Rows:
@@ -230,30 +219,23 @@ class Growth:
             total_weight=0.0,
             n_chunks=0,
             pilot_weight=pilot.total_weight,
-            epoch=Epoch(
-                draws=draws,
-                origin=np.zeros(self.options.n_draws),
-                mass=pilot.total_weight,
-                scale=float(probe.weights @ spread) / pilot.n_rows,
-            ),
+            draws=draws,
+            origin=np.zeros(self.options.n_draws),
+            mass=pilot.total_weight,
+            scale=float(probe.weights @ spread) / pilot.n_rows,
             summary=nothing,
             summary_weights=np.zeros(0),
-            seen=LookPart(
-                total=np.zeros(self.options.n_draws),
-                norm_total=0.0,
-                candidates=nothing,
-                keys=np.zeros(0),
-            ),
+            seen=LookPart.of_sums(np.zeros(self.options.n_draws), None, nothing, Wanted()),
             beginnings=(Beginning(n_rows=0, total_weight=0.0, chunk=0, reason=Reason.PILOT),),
         )
         state = self._seen(unseen, pilot)
-        return replace(state, epoch=replace(state.epoch, origin=state.seen.total))
+        return replace(state, origin=state.seen.total)
 
     def add(self, state: StreamState, rows: ArrivedRows) -> StreamState:
         """Add rows; begin a new epoch at the row with which the old one is outgrown, or drifts."""
         start, just_begun = 0, False
         while start < rows.n_rows:
-            room = self.options.growth * state.epoch.mass - state.total_weight
+            room = self.options.growth * state.mass - state.total_weight
             masses = np.cumsum(rows.all.base_weights[start:])
             stop = start + int(np.searchsorted(masses, room, side="right"))
             if stop == start and not just_begun:
@@ -272,7 +254,7 @@ class Growth:
         look = Look(total=state.seen.total, norm_total=state.seen.norm_total, candidates=candidates)
         selection = pursue(
             CoresetSampler(self.template),
-            state.epoch.draws,
+            state.draws,
             look,
             factor * self.options.size,
             tolerance=self.options.tolerance,
@@ -293,14 +275,14 @@ class Growth:
         keys = state.seen.keys
         rule = Priorities(
             n_candidates=n_kept,
-            scale=state.epoch.scale,
+            scale=state.scale,
             key=self.options.key,
             limit=float(keys.max()) if len(keys) == n_kept else math.inf,
         )
         loglik = self.template.reading(rows)
-        part = loglik.look_part(state.epoch.draws, rule)
+        part = loglik.look_part(state.draws, rule)
         if not np.isfinite(part.total).all():
-            loglik.matrix(state.epoch.draws, rows.all)  # names the row
+            loglik.matrix(state.draws, rows.all)  # names the row
         return replace(
             state,
             n_rows=rows.stop,
@@ -328,12 +310,10 @@ class Growth:
         lengths = weights @ loglik.std(axis=1)
         begun = replace(
             state,
-            epoch=Epoch(
-                draws=draws,
-                origin=masses @ _centred(self.template.matrix(draws, known)),
-                mass=mass / widening,
-                scale=float(lengths) / state.n_rows,
-            ),
+            draws=draws,
+            origin=masses @ _centred(self.template.matrix(draws, known)),
+            mass=mass / widening,
+            scale=float(lengths) / state.n_rows,
             summary=summary,
             summary_weights=weights,
             seen=replace(state.seen, total=weights @ loglik, norm_total=float(lengths)),

@@ -143,7 +143,14 @@ class CoresetStream:
     ) -> None:
         model = full_model(model)
         evaluated_by, rng = backend_of(backend), generator(random_seed)
-        _check_options(size=size, draws=draws, tolerance=tolerance, epoch_growth=epoch_growth)
+        for name, value, least in (("size", size, 1), ("draws", draws, _FEWEST_DRAWS)):
+            if value is not None:
+                whole_number(name, value, least=least)
+        positive_number("tolerance", tolerance)
+        if positive_number("epoch_growth", epoch_growth) < _LEAST_GROWTH:
+            raise InvalidOptionError(
+                f"epoch_growth={epoch_growth} must be at least {_LEAST_GROWTH:g}."
+            )
         self._settings: Settings = {
             "observed": names_of("observed", observed),
             "dim": names_of("dim", dim),
@@ -369,22 +376,6 @@ class CoresetStream:
             "draws": f"{options.n_draws:,}, epoch {self.n_epochs}",
         }
         return facts_text("CoresetStream", facts)
-
-
-def _check_options(
-    *,
-    size: Any,  # noqa: ANN401 - what users pass
-    draws: Any,  # noqa: ANN401
-    tolerance: Any,  # noqa: ANN401
-    epoch_growth: Any,  # noqa: ANN401
-) -> None:
-    if size is not None:
-        whole_number("size", size, least=1)
-    if draws is not None:
-        whole_number("draws", draws, least=_FEWEST_DRAWS)
-    positive_number("tolerance", tolerance)
-    if positive_number("epoch_growth", epoch_growth) < _LEAST_GROWTH:
-        raise InvalidOptionError(f"epoch_growth={epoch_growth} must be at least {_LEAST_GROWTH:g}.")
 
 
 def _default_draws(n_dims: int, size: int) -> int:

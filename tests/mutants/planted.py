@@ -316,11 +316,11 @@ PLANTED = [
     *plant(
         "streams/growth.py",
         ("n_rows=rows.stop", "n_rows=state.n_rows + rows.n_rows"),
-        ("self.options.growth * state.epoch.mass", "self.options.growth * state.n_rows"),
+        ("self.options.growth * state.mass", "self.options.growth * state.n_rows"),
         ("weights @ loglik, norm", "loglik.sum(axis=0), norm"),
         ("if found.drifted else grown", "if False else grown"),
         ("origin=masses @ _centred", "origin=weights.mean() * masses @ _centred"),
-        ("replace(state.epoch, origin=state.seen.total)", "state.epoch"),
+        ("replace(state, origin=state.seen.total)", "state"),
     ),
     *plant(
         "streams/coverage.py",

@@ -15,7 +15,8 @@ from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.sources.layout import Chunk
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.values import Rows, converted
+from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.rows.values import Rows
 
 __all__ = ["Arrivals", "ArrivedRows", "rows_given"]
 
@@ -108,8 +109,10 @@ class Arrivals:
         """
         try:
             self._check_columns(source)
+            types = {r.name: r.values.dtype for r in self._template.observations.rows}
+            rows = StreamedRows(source, types, start=start)
             for piece in source.chunks:
-                yield self._read(source, piece, number, start)
+                yield self._read(rows, piece, number)
         except CoresetError as error:
             raise InvalidDataError(
                 f"{error.message} This is chunk {number} of the stream, of which nothing was added."
@@ -125,26 +128,13 @@ class Arrivals:
             )
         Template.of(self._template.observations.model, {n: source.columns[n] for n in names})
 
-    def _read(self, source: RowSource, piece: Chunk, number: int, start: int) -> ArrivedRows:
-        found, scan = source.examine(piece)
-        FirstReading.joined([scan]).require_usable()
-        given = source.weights(piece)
-        weights = np.ones(piece.n_rows) if given is None else np.asarray(given, dtype=np.float64)
-        first = start + piece.start
-        rows = Rows(
-            first + np.arange(piece.n_rows),
-            weights,
-            tuple(
-                converted(row.name, found[row.name], row.values.dtype, piece.where)
-                for row in self._template.observations.rows
-            ),
-        )
-        if not weights.all():
-            rows = rows.take(weights > 0)
-        arrived = ArrivedRows(
-            rows,
-            first + piece.n_rows,
-            lambda position: f"Chunk {number}, {source.locate(position - start)}",
-        )
+    def _read(self, rows: StreamedRows, piece: Chunk, number: int) -> ArrivedRows:
+        found, notes = rows.source.examine(piece)
+        FirstReading.joined([notes]).require_usable()
+        some = rows.rows_of(piece, found, rows.source.weights(piece))
+        if not some.base_weights.all():
+            some = some.take(some.base_weights > 0)
+        stop = rows.start + piece.start + piece.n_rows
+        arrived = ArrivedRows(some, stop, lambda at: f"Chunk {number}, {rows.place(at)}")
         self._codes.require_inside(arrived)
         return arrived

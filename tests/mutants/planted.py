@@ -330,8 +330,9 @@ PLANTED = [
     ),
     *plant(
         "streams/arrivals.py",
-        ("first = start + piece.start", "first = start"),
-        ("rows.take(weights > 0)", "rows.take(weights >= 0)"),
+        ("stop = rows.start + piece.start", "stop = rows.start"),
+        ("types, start=start)", "types)"),
+        ("some.take(some.base_weights > 0)", "some.take(some.base_weights >= 0)"),
         ("int(self.all.positions[stop])", "int(self.all.positions[start])"),
     ),
     *plant(

@@ -6,11 +6,12 @@ What fails is named.  The cluster, its processes and the files are real.
 import asyncio
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import repeat
@@ -27,7 +28,7 @@ import pyarrow.parquet as pq
 import pymc as pm
 import pytest
 import xarray as xr
-from dask.distributed import Client, LocalCluster
+from dask.distributed import Client, KilledWorker, LocalCluster
 
 from pymc_coresets import (
     Coreset,
@@ -44,7 +45,9 @@ from pymc_coresets.glm.polynomial.reach import reach_of
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
-from pymc_coresets.rows.engines.executors import Threads
+from pymc_coresets.rows.engines.clusters import Cluster
+from pymc_coresets.rows.engines.executors import Task, Threads
+from pymc_coresets.rows.sources.layout import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows, engine_of
 from pymc_coresets.sampling.density import GradientPass, KernelSlopes
@@ -391,6 +394,68 @@ def test_a_chunk_that_kills_its_workers_is_named(
         loglik.reading(rows).look(DRAWS)
     assert len(deaths.read_text()) <= 4  # twice, and then with nothing beside it
     settle(client)
+
+
+class Workers:
+    """A cluster of two threads; those of one worker die together, as Dask sees it."""
+
+    status = "running"
+
+    def __init__(self, deadly):
+        self.deadly, self.lock, self.flying = deadly, threading.Lock(), {}
+
+    def submitted(self, _client, _name, _function, _versions, _work, sent, _tables):
+        task, future = pickle.loads(sent)[1], Future()
+        places = {chunk.where for chunk in task.chunks}
+        with self.lock:
+            self.flying[future] = places
+        threading.Timer(0.05, self.end, [future, task]).start()
+        return future
+
+    def end(self, future, task):
+        with self.lock:
+            if future not in self.flying:
+                return
+            if self.deadly(list(self.flying.values()), self.flying[future]):
+                for each in self.flying:
+                    each.set_exception(KilledWorker("task", None, 1))
+                self.flying.clear()
+            else:
+                del self.flying[future]
+                future.set_result(task.chunks[0].where)
+
+
+class Sent:
+    def portion(self, chunks, *, to_dask=False):
+        return None, None
+
+
+def mapped(deadly, tasks, monkeypatch):
+    workers = Workers(deadly)
+    monkeypatch.setattr("pymc_coresets.rows.engines.clusters.submitted", workers.submitted)
+    monkeypatch.setattr("pymc_coresets.rows.engines.clusters.n_threads", lambda _: 2)
+    return list(Cluster(workers).map(len, Sent(), tasks))
+
+
+def tasks_of(n_chunks):
+    chunks = [Chunk(start=i, n_rows=1, where=f"chunk {i}", segments=()) for i in range(2 * 4)]
+    return [Task(chunks[i : i + n_chunks]) for i in range(0, len(chunks), n_chunks)]
+
+
+@pytest.mark.parametrize("n_chunks", [1, 2])
+def test_tasks_that_only_die_side_by_side_are_all_done(n_chunks, monkeypatch):
+    """As where there is memory for one of them."""
+    tasks = tasks_of(n_chunks)
+    found = mapped(lambda flying, _: len(flying) > 1 and {"chunk 2"} <= set().union(*flying), tasks,
+                   monkeypatch)  # fmt: skip
+    assert found == [task.chunks[0].where for task in tasks]
+
+
+@pytest.mark.parametrize("n_chunks", [1, 2, 8])
+def test_of_tasks_that_die_together_the_one_that_kills_is_named(n_chunks, monkeypatch):
+    tasks = tasks_of(n_chunks)
+    with pytest.raises(CoresetError, match=r"2 workers died.*evaluated chunk 5: probably"):
+        mapped(lambda _, own: "chunk 5" in own, tasks, monkeypatch)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Rows in chunks are the same rows as in memory, however the chunks are cut."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -120,6 +121,19 @@ def test_rows_at_positions():
     assert_array_equal(rows.arrays[0], X[[0, 1, 8, 699]])
     with pytest.raises(InvalidDataError, match="no row at position 700"):
         streamed("one").at(np.array([3, 700]))
+
+
+@pytest.mark.parametrize("distinct", [True, False])
+def test_rows_that_come_after_others_keep_their_distance(distinct):
+    rows = replace(streamed("empty ones"), start=900)
+    for found in (rows.scan(30, key=5, distinct=distinct).rows, rows.at(np.array([900, 1_599]))):
+        assert_array_equal(found.arrays[0], X[found.positions - 900])
+    assert [block.positions[0] for block in rows.blocks(300)] == [900, 1_200, 1_500]
+    assert rows.place(907) == "row 7"
+    assert pickle.loads(pickle.dumps(rows)).at(np.array([907])).positions == [907]
+    for position in (899, 1_600):
+        with pytest.raises(InvalidDataError, match=f"no row at position {position}"):
+            rows.at(np.array([position]))
 
 
 def test_a_chunk_that_has_lost_rows_is_named():

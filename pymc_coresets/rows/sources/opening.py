@@ -53,7 +53,7 @@ def open_rows(
           or Arrow IPC files; a `pyarrow.dataset.Dataset`, filtered or not;
         - a mapping from names to arrays: NumPy's, memory-mapped ones too, or those of Dask, Zarr,
           h5py or xarray, which are read by slices;
-        - a frame of pandas, polars or Dask, or an Arrow table;
+        - a frame of pandas, Dask or, where pyarrow is installed, polars; or an Arrow table;
         - an `xarray.Dataset`, or the path of a Zarr or NetCDF store;
         - an iterable that can be read repeatedly (a data loader of pymc-extras, for instance), or a
           function without arguments that returns an iterator.  Each item is a chunk: a

@@ -6,11 +6,7 @@ from typing import Self
 import numpy as np
 from scipy.stats import chi2
 
-from pymc_coresets.diagnostics.importance import (
-    EFFECTIVE_SHARE,
-    KHAT_RELIABLE,
-    pareto_smooth,
-)
+from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.solving.problem import Vector

@@ -15,9 +15,9 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import Look, LookPart, Wanted
-from pymc_coresets.rows.reservoir import Priorities
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.problem import Vector
@@ -25,7 +25,15 @@ from pymc_coresets.solving.solution import Solution
 from pymc_coresets.streams.arrivals import ArrivedRows
 from pymc_coresets.streams.coverage import Coverage, Displacement
 
-__all__ = ["WIDENING", "Beginning", "Growth", "Reason", "StreamOptions", "StreamState"]
+__all__ = [
+    "WIDENING",
+    "Beginning",
+    "Growth",
+    "Priorities",
+    "Reason",
+    "StreamOptions",
+    "StreamState",
+]
 
 WIDENING = 2.0  # of the variance: draws of a later epoch are wider than the posterior then
 _ROWS_OF_SUMMARY = 2  # for each of the coreset: its error is to be smaller
@@ -175,6 +183,52 @@ class StreamState:
         """The rows to choose from."""
         kept = self.seen.candidates
         return Rows.joined([self.summary, kept]) if len(self.summary) else kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priorities:
+    """A weighted random sample of the rows so far: those with the smallest ``U_n / q_n``.
+
+    ``q_n = (u_n |V_n| / s + 1) / 2`` weighs half by the length of the tangent vector and half
+    uniformly, as `Wanted` does, but depends on nothing that lies ahead: neither on the number of
+    rows nor on the sum of their lengths.  ``U_n`` depends on the key and the row's position alone,
+    so that the rows kept do not depend on how the stream is cut into chunks.
+
+    Parameters
+    ----------
+    n_candidates : int
+        How many rows to keep.
+    scale : float
+        s, about the mean of ``u_n |V_n|``; 0 for uniform samples.
+    key : int
+        Of the random numbers.
+    limit : float, default infinity
+        The largest key that can still be kept, which spares the rows beyond it.
+
+    References
+    ----------
+    Duffield, Lund, Thorup (2007). Priority sampling for estimation of arbitrary subset sums.
+    Journal of the ACM 54(6). https://doi.org/10.1145/1314690.1314696
+
+    Examples
+    --------
+    >>> rule = Priorities(n_candidates=2, scale=1.0, key=1)
+    >>> keys = rule.keys(Rows(np.arange(3), np.ones(3)), np.array([0.0, 1.0, 3.0]))
+    >>> bool(np.isinf(keys[0])), bool(np.isfinite(keys[1:]).all())
+    (True, True)
+    """
+
+    n_candidates: int
+    scale: float
+    key: int
+    limit: float = math.inf
+
+    def keys(self, rows: Rows, norms: Vector) -> Vector:
+        """Return ``U_n / q_n`` for each row; infinite for rows that do not vary."""
+        scores = rows.base_weights * norms
+        shares = scores / self.scale if self.scale > 0 else np.zeros_like(scores)
+        keys = numbers_of(rows.positions, self.key) / (0.5 * shares + 0.5)
+        return np.where((scores > 0) & (keys <= self.limit), keys, np.inf)
 
 
 class Growth:

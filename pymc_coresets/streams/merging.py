@@ -9,11 +9,7 @@ import xarray as xr
 
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.glm.control_variates.interfaces import (
-    Coefficients,
-    carried_over,
-    written_in,
-)
+from pymc_coresets.glm.control_variates.interfaces import Coefficients, carried_over, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.logistic.recognition import logistic_rows
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity

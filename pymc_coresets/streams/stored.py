@@ -22,13 +22,7 @@ from pymc_coresets.rows.passes import LookPart
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.storage import Settings
-from pymc_coresets.streams.growth import (
-    Beginning,
-    Growth,
-    Reason,
-    StreamOptions,
-    StreamState,
-)
+from pymc_coresets.streams.growth import Beginning, Growth, Reason, StreamOptions, StreamState
 
 __all__ = ["digest_of", "state_of_tree", "template_of_tree", "tree_of_state"]
 

@@ -14,11 +14,7 @@ from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import (
-    check_rows,
-    likelihood_of_rows,
-    template_of_rows,
-)
+from pymc_coresets.potentials.from_rows import check_rows, likelihood_of_rows, template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors

@@ -308,13 +308,10 @@ PLANTED = [
         ("best.objective if math.isfinite(best.objective) else", "run.start.objective or"),
     ),
     *plant(
-        "rows/reservoir.py",
+        "streams/growth.py",
         ("0.5 * shares + 0.5", "0.5 * shares + 0.5 * (shares > 1)"),
         ("numbers_of(rows.positions, self.key)", "numbers_of(np.arange(len(rows)), self.key)"),
         ("(scores > 0) & (keys <= self.limit)", "keys <= self.limit / 2"),
-    ),
-    *plant(
-        "streams/growth.py",
         ("n_rows=rows.stop", "n_rows=state.n_rows + rows.n_rows"),
         ("self.options.growth * state.mass", "self.options.growth * state.n_rows"),
         ("weights @ loglik, norm", "loglik.sum(axis=0), norm"),

@@ -60,7 +60,6 @@ TESTS = {
     "rows/streamed": (*unit("streamed"), MEMORY_AND_CHUNKS, ENGINES),
     "rows/tasks": (*unit("streamed"), MEMORY_AND_CHUNKS, ENGINES),
     "rows/fingerprints": (SOURCE_ERRORS, ROW_SOURCES),
-    "rows/reservoir": (STREAMS,),
     "rows/sources/": (ROW_SOURCES, SOURCE_ERRORS, DAMAGED_FILES),
     "rows/sources/kinds/dask_frames": (ROW_SOURCES, SOURCE_ERRORS, CLUSTER_SOURCES),
     "rows/sources/failures": (DAMAGED_FILES,),

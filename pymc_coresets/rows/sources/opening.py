@@ -14,10 +14,9 @@ from pymc_coresets.rows.sources.kinds.iterables import open_iterable
 from pymc_coresets.rows.sources.kinds.lazy_arrays import dataset_arrays, is_lazy, open_arrays
 from pymc_coresets.rows.sources.kinds.named_files import NamedFiles, is_address
 from pymc_coresets.rows.sources.layout import chunks_of
-from pymc_coresets.rows.sources.reader import Opened, open_table
 from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.sources.tables import library_of, table_of
+from pymc_coresets.rows.sources.tables import Opened, library_of, open_table, table_of
 
 __all__ = ["open_rows", "required_source"]
 

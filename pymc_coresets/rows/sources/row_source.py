@@ -22,8 +22,7 @@ from pymc_coresets.rows.fingerprints import (
 from pymc_coresets.rows.sources.decoding import Fault, Recipe, decode, not_finite
 from pymc_coresets.rows.sources.kinds.named_files import NamedFiles
 from pymc_coresets.rows.sources.layout import Chunk, segment_at
-from pymc_coresets.rows.sources.reader import Location, Reader, SentRows
-from pymc_coresets.rows.sources.tables import table_of
+from pymc_coresets.rows.sources.tables import Location, Reader, SentRows, table_of
 from pymc_coresets.rows.threads import TASK_ROWS
 
 __all__ = ["RowSource"]

@@ -15,8 +15,7 @@ from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.kinds.arrow_files import ParquetFile, ParquetReader, open_scan
 from pymc_coresets.rows.sources.kinds.named_files import files_at, is_address, paths_of
 from pymc_coresets.rows.sources.layout import Piece
-from pymc_coresets.rows.sources.reader import Opened, open_table
-from pymc_coresets.rows.sources.tables import Table
+from pymc_coresets.rows.sources.tables import Opened, Table, open_table
 
 __all__ = ["open_dataset", "open_paths"]
 

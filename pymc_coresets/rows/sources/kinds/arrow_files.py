@@ -19,8 +19,7 @@ from pymc_coresets.rows.sources.columns import Field
 from pymc_coresets.rows.sources.cursors import Cursor, Recent
 from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Chunk, Piece, Segment, cuts_of
-from pymc_coresets.rows.sources.reader import Location, Opened, Reader
-from pymc_coresets.rows.sources.tables import Table
+from pymc_coresets.rows.sources.tables import Location, Opened, Reader, Table
 
 __all__ = ["ParquetFile", "ParquetReader", "open_scan"]
 

@@ -10,8 +10,7 @@ import dask.base
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.layout import Chunk, Piece
-from pymc_coresets.rows.sources.reader import Location, Opened, Reader
-from pymc_coresets.rows.sources.tables import Table, table_of
+from pymc_coresets.rows.sources.tables import Location, Opened, Reader, Table, table_of
 
 __all__ = ["computed", "open_frame"]
 

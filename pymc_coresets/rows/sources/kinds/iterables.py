@@ -7,8 +7,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.fingerprints import spaced
 from pymc_coresets.rows.sources.cursors import Cursor, Recent
 from pymc_coresets.rows.sources.layout import Chunk, Piece
-from pymc_coresets.rows.sources.reader import Opened, Reader
-from pymc_coresets.rows.sources.tables import Table, library_of, table_of
+from pymc_coresets.rows.sources.tables import Opened, Reader, Table, library_of, table_of
 
 __all__ = ["open_iterable"]
 

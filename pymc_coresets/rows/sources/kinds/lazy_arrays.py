@@ -12,8 +12,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.sources.columns import array_field
 from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Chunk, Piece
-from pymc_coresets.rows.sources.reader import Location, Opened, Reader
-from pymc_coresets.rows.sources.tables import Table, library_of
+from pymc_coresets.rows.sources.tables import Location, Opened, Reader, Table, library_of
 
 __all__ = ["dataset_arrays", "is_lazy", "open_arrays"]
 

@@ -14,19 +14,24 @@ from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import check_rows, likelihood_of_rows, template_of_rows
+from pymc_coresets.potentials.from_rows import (
+    check_rows,
+    likelihood_of_rows,
+    named_arrays,
+    template_of_rows,
+)
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
-from pymc_coresets.rows.values import Rows
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.ancestry import Ancestry
 from pymc_coresets.updates.coreset_parts import BuiltCoreset, CoresetPart
-from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
+from pymc_coresets.updates.extended_rows import ExtendedRows
 from pymc_coresets.updates.known_rows import (
     KNOWN,
     KnownRows,
@@ -169,15 +174,13 @@ def _require_same_model(part: CoresetPart, new: LogLikelihood, rng: np.random.Ge
         )
 
 
-def _extended(part: CoresetPart, new: LogLikelihood) -> ExtendedRows | AppendedRows:
+def _extended(part: CoresetPart, new: LogLikelihood) -> ExtendedRows:
     """Put the coreset's rows, with its weights, before all new ones."""
-    kept, start = part.kept, part.n_rows
+    kept, source = part.kept, new.source
     old = replace(rows_of_dataset(new.observations, kept), base_weights=kept["weight"].to_numpy())
     where = map(str, kept["where"].to_numpy())
-    places = dict(zip(old.positions.tolist(), where, strict=True))
-    if isinstance(new.source, StreamedRows):
-        moved = replace(new.source, start=start, initial_sample=None)
-        return AppendedRows(ExtendedRows(old, start, places), moved)
-    rows = new.in_memory.all
-    rows = replace(rows, positions=rows.positions + start)
-    return ExtendedRows(Rows.joined([old, rows]), start, places)
+    if not isinstance(source, StreamedRows):  # the model holds them
+        arrays = named_arrays(new.observations, new.in_memory.all)
+        source = StreamedRows(open_rows(arrays), {n: a.dtype for n, a in arrays.items()})
+    moved = replace(source, start=part.n_rows, initial_sample=None)
+    return ExtendedRows(old, moved, dict(zip(old.positions.tolist(), where, strict=True)))

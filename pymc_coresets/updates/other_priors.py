@@ -23,7 +23,7 @@ from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.ancestry import Ancestry
 from pymc_coresets.updates.coreset_parts import BuiltCoreset, required_likelihood
-from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
+from pymc_coresets.updates.extended_rows import ExtendedRows
 
 __all__ = ["under_other_priors"]
 
@@ -154,7 +154,5 @@ def _read_by(new: LogLikelihood, old: LogLikelihood) -> RowBlocks:
     if isinstance(source, StreamedRows):
         return replace(source, columns=columns)
     if isinstance(source, ExtendedRows):
-        return source.holding(arranged(old, new, source.all))
-    if isinstance(source, AppendedRows):
-        return source.holding(arranged(old, new, source.old.all), columns)
+        return source.holding(arranged(old, new, source.old), columns)
     return source

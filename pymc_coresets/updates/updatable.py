@@ -13,7 +13,7 @@ from pymc_coresets.potentials.kept_rows import rows_of_dataset
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.updates.ancestry import Ancestry
 from pymc_coresets.updates.coreset_parts import BuiltCoreset, required_likelihood
-from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
+from pymc_coresets.updates.extended_rows import ExtendedRows
 from pymc_coresets.updates.new_rows import with_new_rows
 from pymc_coresets.updates.other_priors import under_other_priors
 
@@ -160,7 +160,7 @@ class Updatable:
     @cached_property
     def _has_all_rows(self) -> bool:
         own, loglik = self._own, required_likelihood(self._own)
-        gone = isinstance(loglik.source, ExtendedRows | AppendedRows)
+        gone = isinstance(loglik.source, ExtendedRows)
         if gone or loglik.n_rows != len(own.indices):
             return False
         every = loglik.all_rows
@@ -172,5 +172,5 @@ class Updatable:
 
     def _require_all_rows(self) -> None:
         source = required_likelihood(self._own).source
-        if isinstance(source, ExtendedRows | AppendedRows):
+        if isinstance(source, ExtendedRows):
             source.refuse_single_rows()

@@ -345,13 +345,13 @@ PLANTED = [
     *plant(
         "updates/new_rows.py",
         ('base_weights=kept["weight"]', 'base_weights=kept["base_weight"]'),
-        ("positions=rows.positions + start", "positions=rows.positions + 50_000"),
+        ("start=part.n_rows,", "start=50_000,"),
         ("round(new.total_weight)", "new.n_rows"),
     ),
     *plant(
         "updates/extended_rows.py",
         ("scan.weights * n / part", "scan.weights / part"),
-        ("self.new.reduce(work)]", "self.old.reduce(work)]"),
+        ("self.new.reduce(work)]", "self._held.reduce(work)]"),
     ),
     *plant(
         "predictive/log_densities.py",

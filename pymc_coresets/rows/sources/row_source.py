@@ -40,15 +40,6 @@ class RowSource:
     Several threads may read different chunks at the same time.  A source can be pickled; where the
     data lie in files, the pickle holds their paths and layout, not the data.
 
-    Parameters
-    ----------
-    reader : Reader
-    recipes : mapping from str to Recipe
-    weight : Recipe or None
-    chunks : sequence of Chunk
-    files : NamedFiles, optional
-        Those of the reader, where others may be added.
-
     Attributes
     ----------
     columns : mapping from str to ColumnType
@@ -77,6 +68,7 @@ class RowSource:
         chunks: Sequence[Chunk],
         files: NamedFiles | None = None,
     ) -> None:
+        """Read some columns by a reader; `files` are its own, where others may be added."""
         self._reader, self._recipes, self._weight = reader, dict(recipes), weight
         self.columns = {name: recipe.column for name, recipe in recipes.items()}
         self.chunks, self._files = chunks, files

@@ -15,10 +15,11 @@ from pymc_coresets.potentials.verification import points_around, reference_of, v
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.engines.choice import engine_of, no_rows_for
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import required_source
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.streamed import StreamedRows, engine_of, no_rows_for
+from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["Sampled", "check_rows", "likelihood_of_rows", "named_arrays", "template_of_rows"]

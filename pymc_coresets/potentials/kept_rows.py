@@ -13,8 +13,9 @@ from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import likelihood_of_rows, named_arrays, template_of_rows
 from pymc_coresets.reading.observations import Observations, find_observations
+from pymc_coresets.rows.engines.choice import no_rows_for
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.streamed import AbsentRows, no_rows_for
+from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
 
 __all__ = [

@@ -1,40 +1,29 @@
 """Rows that are read chunk by chunk, whenever they are needed: no array is as long as the data."""
 
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice
-from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.engines.executors import Engine, Pool, Task, Threads
-from pymc_coresets.rows.fingerprints import FirstReading
-from pymc_coresets.rows.passes import Pass, Scan
+from pymc_coresets.exceptions import CoresetError, InvalidDataError
+from pymc_coresets.rows.engines.executors import Engine, Task, Threads
+from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
+from pymc_coresets.rows.first_rows import FirstRows, keep_earliest
+from pymc_coresets.rows.passes import Pass, Scan, Smallest
 from pymc_coresets.rows.sources.layout import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.tasks import (
-    FirstRows,
-    earliest_rows,
-    examined,
-    in_blocks,
-    reduced,
-    rows_at,
-    sample_rows,
-)
 from pymc_coresets.rows.threads import reduced_by_threads
-from pymc_coresets.rows.values import Rows, converted
+from pymc_coresets.rows.values import Rows, converted, in_blocks
 
-__all__ = ["AbsentRows", "StreamedRows", "engine_of", "no_rows_for"]
+__all__ = ["AbsentRows", "StreamedRows"]
 
-_ACCEPTED = (
-    "a concurrent.futures.Executor, such as a ProcessPoolExecutor, or a dask.distributed.Client"
-)
 _MOST_TASKS = 2048
 _MOST_BYTES = 2**27  # of rows that the first reading keeps
 
@@ -113,7 +102,8 @@ class StreamedRows:
         whoever works on them.
         """
         if not isinstance(self.engine, Threads):
-            return work.joined(part for _, part in self.of_tasks(partial(reduced, work)))
+            add_up = partial(StreamedRows._reduced, work=work)
+            return work.joined(part for _, part in self.of_tasks(add_up))
         self.source.notice_new_files()
         with closing(self._in_advance()) as found:
             parts = self._watched(found, [chunk.n_rows for chunk in self.source.chunks])
@@ -135,7 +125,7 @@ class StreamedRows:
         inside = np.split(positions, np.searchsorted(positions, starts))
         tasks = self._tasks_given([some if len(some) else None for some in inside])
         nothing = self.read(self.source.chunks[0]).take(slice(0, 0)) if not tasks else None
-        parts = self.engine.map(rows_at, self, tasks)
+        parts = self.engine.map(StreamedRows._rows_at, self, tasks)
         return Rows.joined(list(parts)) if nothing is None else nothing
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
@@ -155,10 +145,10 @@ class StreamedRows:
         Fewer rows where they would take more than 128 MB; none where some cannot be used.
         """
         columns = self.source.columns
-        each = (prod(columns[n].shape) * dtype.itemsize for n, dtype in self.columns.items())
+        each = (math.prod(columns[n].shape) * dtype.itemsize for n, dtype in self.columns.items())
         row_bytes = 16 + sum(each)  # position and base weight
         size = min(size, self.n_rows, _MOST_BYTES // row_bytes)
-        work = partial(examined, key=key, share=size / self.n_rows)
+        work = partial(StreamedRows._examined, key=key, share=size / self.n_rows)
         parts = [found for _, found in self.of_tasks(work)]
         scan = FirstReading.joined([notes for part, _ in parts for notes in part])
         return scan, FirstRows.joined([some for _, some in parts], size) if size else None
@@ -173,7 +163,7 @@ class StreamedRows:
         inside = np.split(points, np.searchsorted(points, self._heights[1:-1]))
         pairs = zip(self._heights[:-1], inside, strict=True)
         tasks = self._tasks_given([(height, some) if len(some) else None for height, some in pairs])
-        parts = list(self.engine.map(sample_rows, self, tasks))
+        parts = list(self.engine.map(StreamedRows._sample_rows, self, tasks))
         return Scan(
             rows=Rows.joined([rows for rows, _ in parts]),
             weights=np.concatenate([counts for _, counts in parts]) * (total / size),
@@ -185,7 +175,7 @@ class StreamedRows:
             known = self.initial_sample.sample(size, total=self.total_weight)
             if known is not None:
                 return known
-        find = partial(earliest_rows, size=size + 1, key=key)
+        find = partial(StreamedRows._earliest_rows, size=size + 1, key=key)
         parts = self.engine.map(find, replace(self, columns={}), list(map(Task, self._runs)))
         first = FirstRows.joined(list(parts), size)
         chosen = None if first is None else first.sample(size, total=self.total_weight)
@@ -265,6 +255,61 @@ class StreamedRows:
         """Return a portion with its rows, see `RowSource.with_tables`."""
         return replace(self, source=self.source.with_tables(found))
 
+    # -- what a task does, in whatever process -------------------------------------------------
+
+    def _reduced[T](self, task: Task, work: Pass[T]) -> T:
+        """Add up what is computed from the blocks of the chunks."""
+        return work.joined(map(work.begin(), in_blocks(map(self.read, task.chunks), work.size)))
+
+    def _rows_at(self, task: Task) -> Rows:
+        """Return the rows of the chunks that have the given positions."""
+        pairs = zip(task.chunks, task.given, strict=True)
+        return Rows.joined([self.read(chunk).take(some - chunk.start) for chunk, some in pairs])
+
+    def _sample_rows(self, task: Task) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the rows in whose share of the total weight points lie, and how many do.
+
+        Given for each chunk: the weight of the rows before it, and the points.
+        """
+        parts, counts = [], []
+        for chunk, (height, points) in zip(task.chunks, task.given, strict=True):
+            whole = self.read(chunk)
+            # One by one, as the sums of all rows in memory.
+            heights = np.cumsum(np.append(height, whole.base_weights))[1:]
+            which = np.searchsorted(heights, points, side="right")
+            which = np.minimum(which, np.flatnonzero(whole.base_weights)[-1])
+            which, n_points = np.unique(which, return_counts=True)
+            parts.append(whole.take(which))
+            counts.append(n_points)
+        return Rows.joined(parts), np.concatenate(counts)
+
+    def _earliest_rows(self, task: Task, size: int, key: int) -> FirstRows:
+        """Return the rows with the smallest waiting times."""
+        kept = Smallest(size)
+        for chunk in task.chunks:
+            keep_earliest(kept, self.read(chunk), key)
+        return FirstRows(*kept.cut(), kept.limit, key)
+
+    def _examined(
+        self, task: Task, key: int, share: float
+    ) -> tuple[list[ChunkNotes], FirstRows | None]:
+        """Note ranges, problems and fingerprints of the chunks, and keep a share of their rows.
+
+        Those with the smallest waiting times: twice as many as will be wanted of them, for these
+        may be anywhere.  Where values cannot be used, none are kept, for all will be refused.
+        """
+        wanted = share * sum(chunk.n_rows for chunk in task.chunks)
+        kept = Smallest(math.ceil(2 * wanted + 8 * math.sqrt(wanted))) if share else None
+        notes = []
+        for chunk in task.chunks:
+            arrays, found = self.source.examine(chunk)
+            notes.append(found)
+            if found.problems:
+                kept = None
+            if kept is not None:
+                keep_earliest(kept, self.rows_of(chunk, arrays, self.source.weights(chunk)), key)
+        return notes, None if kept is None else FirstRows(*kept.cut(), kept.limit, key)
+
     # -- reading -------------------------------------------------------------------------------
 
     def read(self, chunk: Chunk) -> Rows:
@@ -339,44 +384,3 @@ class AbsentRows:
     def place(self, position: int) -> str:
         """Say where the user finds a row, for messages."""
         return f"row {position}"
-
-
-# -- who reads them -------------------------------------------------------------------------------
-
-
-def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
-    """Return the engine of what users pass as ``executor=``.
-
-    Raises
-    ------
-    InvalidOptionError
-        If it is no executor and no client of a Dask cluster.
-
-    Examples
-    --------
-    >>> type(engine_of(None)).__name__
-    'Threads'
-    >>> engine_of(4)
-    Traceback (most recent call last):
-    pymc_coresets.exceptions.InvalidOptionError: executor=4 must be a concurrent.futures.Executor,
-    such as a ProcessPoolExecutor, or a dask.distributed.Client. (docs: troubleshooting#arguments)
-    """
-    if executor is None:
-        return Threads()
-    if type(executor).__module__.partition(".")[0] == "distributed":
-        from pymc_coresets.rows.engines.clusters import cluster_of  # noqa: PLC0415
-
-        cluster = cluster_of(executor)
-        if cluster is not None:
-            return cluster
-    if isinstance(executor, type) or not isinstance(executor, Executor):
-        raise InvalidOptionError(f"executor={executor!r} must be {_ACCEPTED}.")
-    return Pool(executor)
-
-
-def no_rows_for(executor: object) -> InvalidOptionError:
-    """Return the error where there is an executor, but no ``rows=``."""
-    return InvalidOptionError(
-        f"executor={executor!r}: only rows=open_rows(...) are read and evaluated elsewhere. The "
-        "data of the model itself are evaluated by threads of this process; leave executor out."
-    )

@@ -12,8 +12,7 @@ from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import Pass, Scan
 from pymc_coresets.rows.streamed import StreamedRows
-from pymc_coresets.rows.tasks import in_blocks
-from pymc_coresets.rows.values import Rows
+from pymc_coresets.rows.values import Rows, in_blocks
 
 __all__ = ["ExtendedRows"]
 

@@ -58,7 +58,7 @@ TESTS = {
     "rows/engines/": (ENGINES,),
     "rows/threads": (ROWS_ELSEWHERE, ENGINES),
     "rows/streamed": (*unit("streamed"), MEMORY_AND_CHUNKS, ENGINES),
-    "rows/tasks": (*unit("streamed"), MEMORY_AND_CHUNKS, ENGINES),
+    "rows/first_rows": (*unit("streamed"), MEMORY_AND_CHUNKS, ENGINES),
     "rows/fingerprints": (SOURCE_ERRORS, ROW_SOURCES),
     "rows/sources/": (ROW_SOURCES, SOURCE_ERRORS, DAMAGED_FILES),
     "rows/sources/kinds/dask_frames": (ROW_SOURCES, SOURCE_ERRORS, CLUSTER_SOURCES),

@@ -45,11 +45,12 @@ from pymc_coresets.glm.polynomial.reach import reach_of
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
 from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.rows.engines.choice import engine_of
 from pymc_coresets.rows.engines.clusters import Cluster
 from pymc_coresets.rows.engines.executors import Task, Threads
 from pymc_coresets.rows.sources.layout import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.streamed import StreamedRows, engine_of
+from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.sampling.density import GradientPass, KernelSlopes
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.storage import read_netcdf, write_netcdf

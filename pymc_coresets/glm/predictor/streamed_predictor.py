@@ -22,8 +22,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.rows.engines.executors import Task
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import AbsentRows, StreamedRows
-from pymc_coresets.rows.tasks import in_blocks
-from pymc_coresets.rows.values import Rows
+from pymc_coresets.rows.values import Rows, in_blocks
 
 __all__ = ["PredictorRows", "StreamedPredictor"]
 

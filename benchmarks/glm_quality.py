@@ -18,7 +18,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.source import Scan
+from pymc_coresets.rows.passes import Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 

@@ -31,7 +31,7 @@ from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import PredictorRows, seen_rows_of
 from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 
 type Dtype = Literal["float64", "float32"]
@@ -98,7 +98,7 @@ def reading_report(n_rows: int, n_columns: int) -> str:
         passes = Passes(part)
         runs: dict[str, Callable[[], object]] = {
             "reading": lambda: read_all(rows),
-            "scan": rows.scan,
+            "scan": rows.check,
             "pass": lambda: passes.statistics(2, 4.0),
         }
         seconds: dict[str, list[float]] = {name: [] for name in runs}

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from pymc_coresets.reading.blocks.structure import NoBlocks as NoBlocks
     from pymc_coresets.results.plots import plot_history as plot_history
     from pymc_coresets.results.plots import plot_weights as plot_weights
-    from pymc_coresets.rows.chunks import RowSource as RowSource
     from pymc_coresets.rows.sources.opening import open_rows as open_rows
+    from pymc_coresets.rows.sources.row_source import RowSource as RowSource
     from pymc_coresets.sampling.approximations import GaussianApproximation as GaussianApproximation
     from pymc_coresets.sampling.approximations import check_approximation as check_approximation
     from pymc_coresets.sampling.weighting import Laplace as Laplace
@@ -89,7 +89,7 @@ _HOMES = {
     "Pursuit": "methods.pursuit",
     "QuasiNewton": "methods.quasi_newton",
     "RiemannianPursuit": "methods.riemannian",
-    "RowSource": "rows.chunks",
+    "RowSource": "rows.sources.row_source",
     "SamplingError": "exceptions",
     "SeenModes": "diagnostics.known_modes",
     "SecondOpinion": "diagnostics.opinion",

@@ -33,8 +33,8 @@ from pymc_coresets.potentials.verified_models import verify_form
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.request import asked_method, configured, named_option
-from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.sampler import InnerNuts
 from pymc_coresets.sampling.weighting import Weighting, weighting_of

@@ -29,7 +29,7 @@ from pymc_coresets.reading.template.held_model import PUT_BACK
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.results.description import facts_of
 from pymc_coresets.results.summary import summarise_rows
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.steps.metric import known_metric
 from pymc_coresets.sampling.steps.metropolis import LogDensity, without_nuts

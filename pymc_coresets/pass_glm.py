@@ -47,7 +47,7 @@ from pymc_coresets.potentials.from_rows import (
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.context import given_model
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.row_source import RowSource
 
 __all__ = ["build_pass_glm"]
 

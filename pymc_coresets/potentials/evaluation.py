@@ -21,8 +21,8 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import in_threads
-from pymc_coresets.rows.source import CandidateRule, Look, LookPart, RowBlocks, Wanted
+from pymc_coresets.rows.passes import CandidateRule, Look, LookPart, RowBlocks, Wanted
+from pymc_coresets.rows.threads import in_threads
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["Collapse", "LogLikelihood"]

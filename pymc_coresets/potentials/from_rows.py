@@ -16,9 +16,10 @@ from pymc_coresets.potentials.verification import points_around, reference_of, v
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.chunks import RowSource, required_source
-from pymc_coresets.rows.engines.executor_choice import engine_of, no_rows_for
+from pymc_coresets.rows.engines.choice import engine_of, no_rows_for
 from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.sources.opening import required_source
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
@@ -200,9 +201,9 @@ def likelihood_of_rows(
     key = random_key(rng) if sampled is None else sampled.key
     n_wanted = 0 if sampled is None else sampled.size(template.n_dims, source.n_rows)
     n_others = template.n_rows // 2 + 1  # another number than the template's
-    first, begun = source.examine_and_keep(max(n_wanted, n_others), key=key)
+    first, initial = source.examine_and_keep(max(n_wanted, n_others), key=key)
     first.require_usable()
-    source = replace(source, first=first, begun=begun)
+    source = replace(source, first=first, initial_sample=initial)
     if source.n_rows < 2:
         raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
     loglik = template.reading(source)

@@ -29,9 +29,9 @@ from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import open_rows
+from pymc_coresets.rows.sources.row_source import RowSource
 
 __all__ = ["Kind", "loo", "predict", "verify"]
 

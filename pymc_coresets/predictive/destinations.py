@@ -13,7 +13,7 @@ import xarray as xr
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import unwritable
-from pymc_coresets.rows.first_reading import spaced
+from pymc_coresets.rows.fingerprints import spaced
 
 __all__ = ["Destination", "InMemory", "Region", "ZarrStore", "destination_at", "path_of_store"]
 

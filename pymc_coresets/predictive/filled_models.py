@@ -22,8 +22,8 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, Unsup
 from pymc_coresets.reading.folding import PLAIN_MODE, evaluate
 from pymc_coresets.reading.template.codes import Lookup, lookups_in
 from pymc_coresets.reading.template.copies import settable_data
-from pymc_coresets.rows.chunks import RowSource
-from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.passes import RowBlocks
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 
 __all__ = ["BLOCK_ROWS", "FilledModel", "fill_with"]

@@ -20,7 +20,7 @@ from pymc_coresets.results.columns import (
 )
 from pymc_coresets.results.groups import levels_of_rows
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import AbsentRows, StreamedRows
 from pymc_coresets.rows.values import Rows
 

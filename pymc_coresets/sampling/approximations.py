@@ -29,7 +29,7 @@ from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.row_source import RowSource
 
 __all__ = ["GaussianApproximation", "check_approximation"]
 

@@ -30,7 +30,7 @@ from pymc_coresets.reading.rewriting.rewrite import (
 )
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.source import Look, Scan
+from pymc_coresets.rows.passes import Look, Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import (
     FullDensity,

@@ -142,7 +142,14 @@ class CoresetStream:
     ) -> None:
         model = full_model(model)
         rng = generator(random_seed)
-        _check_options(size=size, draws=draws, tolerance=tolerance, epoch_growth=epoch_growth)
+        for name, value, least in (("size", size, 1), ("draws", draws, _FEWEST_DRAWS)):
+            if value is not None:
+                whole_number(name, value, least=least)
+        positive_number("tolerance", tolerance)
+        if positive_number("epoch_growth", epoch_growth) < _LEAST_GROWTH:
+            raise InvalidOptionError(
+                f"epoch_growth={epoch_growth} must be at least {_LEAST_GROWTH:g}."
+            )
         source = rows_given(pilot)
         wanted = RowsToRead(observed=observed, dim=dim, rows=source, backend=backend)
         self._settings = wanted.settings
@@ -364,22 +371,6 @@ class CoresetStream:
             "draws": f"{options.n_draws:,}, epoch {self.n_epochs}",
         }
         return facts_text("CoresetStream", facts)
-
-
-def _check_options(
-    *,
-    size: Any,  # noqa: ANN401 - what users pass
-    draws: Any,  # noqa: ANN401
-    tolerance: Any,  # noqa: ANN401
-    epoch_growth: Any,  # noqa: ANN401
-) -> None:
-    if size is not None:
-        whole_number("size", size, least=1)
-    if draws is not None:
-        whole_number("draws", draws, least=_FEWEST_DRAWS)
-    positive_number("tolerance", tolerance)
-    if positive_number("epoch_growth", epoch_growth) < _LEAST_GROWTH:
-        raise InvalidOptionError(f"epoch_growth={epoch_growth} must be at least {_LEAST_GROWTH:g}.")
 
 
 def _default_draws(n_dims: int, size: int) -> int:

@@ -9,8 +9,8 @@ import pymc as pm
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.from_rows import RowsToRead
-from pymc_coresets.rows.chunks import RowSource
-from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
+from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.updates.extended_rows import ExtendedRows
 from pymc_coresets.updates.new_rows import with_new_rows
 from pymc_coresets.updates.other_priors import under_other_priors
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
@@ -148,7 +148,7 @@ def extend[C: WeightedRows](
 def has_all_rows(coreset: WeightedRows) -> bool:
     """Whether the posterior of a coreset is that of all rows."""
     loglik = required_likelihood(coreset)
-    gone = isinstance(loglik.source, ExtendedRows | AppendedRows)
+    gone = isinstance(loglik.source, ExtendedRows)
     if gone or loglik.n_rows != len(coreset.indices):
         return False
     every = loglik.all_rows
@@ -161,5 +161,5 @@ def has_all_rows(coreset: WeightedRows) -> bool:
 def require_all_rows(coreset: WeightedRows) -> None:
     """Refuse where some of the rows that a coreset stands for are gone."""
     source = required_likelihood(coreset).source
-    if isinstance(source, ExtendedRows | AppendedRows):
+    if isinstance(source, ExtendedRows):
         source.refuse_single_rows()

@@ -17,6 +17,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import (
     RowsToRead,
     likelihood_of_rows,
+    named_arrays,
     template_of_rows,
 )
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
@@ -24,11 +25,12 @@ from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.streamed import StreamedRows
-from pymc_coresets.rows.values import Rows
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.ancestry import Ancestry
-from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
+from pymc_coresets.updates.coreset_parts import CoresetPart
+from pymc_coresets.updates.extended_rows import ExtendedRows
 from pymc_coresets.updates.known_rows import (
     KNOWN,
     KnownRows,
@@ -36,7 +38,6 @@ from pymc_coresets.updates.known_rows import (
     noted,
     warn_of_known_rows,
 )
-from pymc_coresets.updates.parts import Part
 from pymc_coresets.updates.reductions import all_of, asked_reduction, reduced
 from pymc_coresets.weighted_rows import WeightedRows
 
@@ -79,7 +80,7 @@ def with_new_rows(
     chosen = asked_reduction(method, _METHODS, with_quadratic=coreset.quadratic is not None)
     rng = generator(random_seed)
     size = None if size is None else whole_number("size", size, least=1)
-    part = Part.of(coreset)
+    part = CoresetPart.of(coreset)
     wanted = replace(part.wanted, rows=wanted.rows, executor=wanted.executor)
     new = _new_rows(full_model(model), part, wanted, rng.spawn(1)[0])
     _require_same_model(part, new, rng.spawn(1)[0])
@@ -138,7 +139,7 @@ def _moved(old: Quadratic, new: Quadratic) -> float:
 
 
 def _new_rows(
-    model: pm.Model, part: Part, wanted: RowsToRead, rng: np.random.Generator
+    model: pm.Model, part: CoresetPart, wanted: RowsToRead, rng: np.random.Generator
 ) -> LogLikelihood:
     if wanted.rows is not None:
         return likelihood_of_rows(model, wanted, rng=rng)
@@ -147,7 +148,7 @@ def _new_rows(
     return new
 
 
-def _require_same_model(part: Part, new: LogLikelihood, rng: np.random.Generator) -> None:
+def _require_same_model(part: CoresetPart, new: LogLikelihood, rng: np.random.Generator) -> None:
     old = part.template
     first = rows_of_dataset(old.observations, part.kept)
     second = rows_of_dataset(new.observations, part.kept)  # which refuses other columns
@@ -163,14 +164,13 @@ def _require_same_model(part: Part, new: LogLikelihood, rng: np.random.Generator
         )
 
 
-def _extended(part: Part, new: LogLikelihood) -> ExtendedRows | AppendedRows:
+def _extended(part: CoresetPart, new: LogLikelihood) -> ExtendedRows:
     """Put the coreset's rows, with its weights, before all new ones."""
-    kept, start = part.kept, part.n_rows
+    kept, source = part.kept, new.source
     old = replace(rows_of_dataset(new.observations, kept), base_weights=kept["weight"].to_numpy())
     where = map(str, kept["where"].to_numpy())
-    places = dict(zip(old.positions.tolist(), where, strict=True))
-    if isinstance(new.source, StreamedRows):
-        return AppendedRows(ExtendedRows(old, start, places), new.source, start)
-    rows = new.in_memory.all
-    rows = replace(rows, positions=rows.positions + start)
-    return ExtendedRows(Rows.joined([old, rows]), start, places)
+    if not isinstance(source, StreamedRows):  # the model holds them
+        arrays = named_arrays(new.observations, new.in_memory.all)
+        source = StreamedRows(open_rows(arrays), {n: a.dtype for n, a in arrays.items()})
+    moved = replace(source, start=part.n_rows, initial_sample=None)
+    return ExtendedRows(old, moved, dict(zip(old.positions.tolist(), where, strict=True)))

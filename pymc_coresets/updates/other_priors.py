@@ -18,11 +18,11 @@ from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.potentials.verified_models import verify_form
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.ancestry import Ancestry
-from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
+from pymc_coresets.updates.extended_rows import ExtendedRows
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 __all__ = ["under_other_priors"]
@@ -152,7 +152,5 @@ def _read_by(new: LogLikelihood, old: LogLikelihood) -> RowBlocks:
     if isinstance(source, StreamedRows):
         return replace(source, columns=columns)
     if isinstance(source, ExtendedRows):
-        return source.holding(arranged(old, new, source.all))
-    if isinstance(source, AppendedRows):
-        return source.holding(arranged(old, new, source.old.all), columns)
+        return source.holding(arranged(old, new, source.old), columns)
     return source

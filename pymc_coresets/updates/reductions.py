@@ -25,7 +25,7 @@ from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.metric import Factor

@@ -153,7 +153,7 @@ PLANTED = [
         ("beyond, self.total_weight)", "np.inf, self.total_weight)"),
     ),
     *plant(
-        "rows/source.py",
+        "rows/passes.py",
         ("values -= np.where(np.isfinite(means), means, 0.0)", "values -= means"),
         ("np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)", "deviations"),
         ("of_sums(values @ rows.base_weights", "of_sums(values.sum(axis=1)"),
@@ -304,19 +304,16 @@ PLANTED = [
         ("best.objective if math.isfinite(best.objective) else", "run.start.objective or"),
     ),
     *plant(
-        "rows/reservoir.py",
+        "streams/growth.py",
         ("0.5 * shares + 0.5", "0.5 * shares + 0.5 * (shares > 1)"),
         ("numbers_of(rows.positions, self.key)", "numbers_of(np.arange(len(rows)), self.key)"),
         ("(scores > 0) & (keys <= self.limit)", "keys <= self.limit / 2"),
-    ),
-    *plant(
-        "streams/growth.py",
         ("n_rows=rows.stop", "n_rows=state.n_rows + rows.n_rows"),
-        ("self.options.growth * state.epoch.mass", "self.options.growth * state.n_rows"),
+        ("self.options.growth * state.mass", "self.options.growth * state.n_rows"),
         ("weights @ loglik, norm", "loglik.sum(axis=0), norm"),
         ("if found.drifted else grown", "if False else grown"),
         ("origin=masses @ _centred", "origin=weights.mean() * masses @ _centred"),
-        ("replace(state.epoch, origin=state.seen.total)", "state.epoch"),
+        ("replace(state, origin=state.seen.total)", "state"),
     ),
     *plant(
         "streams/coverage.py",
@@ -326,8 +323,9 @@ PLANTED = [
     ),
     *plant(
         "streams/arrivals.py",
-        ("first = start + piece.start", "first = start"),
-        ("rows.take(weights > 0)", "rows.take(weights >= 0)"),
+        ("stop = rows.start + piece.start", "stop = rows.start"),
+        ("types, start=start)", "types)"),
+        ("some.take(some.base_weights > 0)", "some.take(some.base_weights >= 0)"),
         ("int(self.all.positions[stop])", "int(self.all.positions[start])"),
     ),
     *plant(
@@ -343,13 +341,13 @@ PLANTED = [
     *plant(
         "updates/new_rows.py",
         ('base_weights=kept["weight"]', 'base_weights=kept["base_weight"]'),
-        ("positions=rows.positions + start", "positions=rows.positions + 50_000"),
+        ("start=part.n_rows,", "start=50_000,"),
         ("round(new.total_weight)", "new.n_rows"),
     ),
     *plant(
         "updates/extended_rows.py",
         ("scan.weights * n / part", "scan.weights / part"),
-        ("function(replace(rows, positions=rows.positions + self.start))", "function(rows)"),
+        ("self.new.reduce(work)]", "self._held.reduce(work)]"),
     ),
     *plant(
         "predictive/log_densities.py",

@@ -12,7 +12,7 @@ from pymc_coresets.methods import pursuit, riemannian
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.methods.rounds import Accept, Round, View, decide
 from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
-from pymc_coresets.rows.source import Look
+from pymc_coresets.rows.passes import Look
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.candidates import problem_at
 from pymc_coresets.solving.solution import Status

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.chunks import Column
-from pymc_coresets.rows.sources.decoding import Recipe
-from pymc_coresets.rows.sources.tabular import Field
+from pymc_coresets.rows.sources.columns import Field
+from pymc_coresets.rows.sources.decoding import ColumnType, Recipe
 
 __all__ = ["recipes_of", "weight_recipe"]
 
@@ -38,7 +37,7 @@ def recipes_of(
     --------
     >>> fields = {"a": Field(np.dtype(float)), "b": Field(np.dtype("f4"))}
     >>> recipes_of(fields, {"X": ["b", "a"]}, None, None)["X"].column
-    Column(shape=(2,), dtype=dtype('float64'))
+    ColumnType(shape=(2,), dtype=dtype('float64'))
     """
     wanted = _wanted(fields, columns, weight)
     coded = _labels_by_name(labels, wanted)
@@ -66,7 +65,7 @@ def weight_recipe(fields: Mapping[str, Field], weight: Any) -> Recipe | None:  #
         parts=(part,),
         stacked=False,
         fields={part: field},
-        column=Column((), np.dtype(float)),
+        column=ColumnType((), np.dtype(float)),
     )
 
 
@@ -175,7 +174,7 @@ def _recipe(
             "hold single numbers. Give each an array of its own."
         )
     dtypes = [np.dtype(np.int64) if labels else f.dtype for f in used.values()]
-    column = Column(
+    column = ColumnType(
         (len(names),) if stacked else next(iter(shapes)),
         np.result_type(*(dtype for dtype in dtypes if dtype is not None)),
     )

@@ -4,8 +4,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.rows.engines.calls import Engine
-from pymc_coresets.rows.engines.executors import Pool, Threads
+from pymc_coresets.rows.engines.executors import Engine, Pool, Threads
 
 __all__ = ["engine_of", "no_rows_for"]
 

@@ -1,6 +1,6 @@
-"""Arrow tables as columns of numbers and text."""
+"""Columns of Arrow: numbers and text, with missing values."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.sources.tabular import Field, Values
+from pymc_coresets.rows.sources.columns import Field, Values
 
-__all__ = ["ArrowTable", "arrow_field", "schema_fields", "tables_of_sizes"]
+__all__ = ["arrow_field", "arrow_values", "named_columns", "schema_fields", "tables_of_sizes"]
 
 _TEXT = (
     pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
@@ -88,45 +88,39 @@ def tables_of_sizes(batches: Iterator[Any], sizes: Sequence[int]) -> Iterator[An
         held = table.slice(size).to_batches()
 
 
-class ArrowTable:
-    """An Arrow table or record batch.
-
-    Parameters
-    ----------
-    table : pyarrow.Table or pyarrow.RecordBatch
+def named_columns(table: Any) -> list[tuple[str, Any]]:  # noqa: ANN401
+    """Return the columns of an Arrow table or record batch, each with its name.
 
     Examples
     --------
-    >>> table = ArrowTable(pa.table({"x": [1.5, None]}))
-    >>> table.values("x", slice(0, 2)).missing
+    >>> [(name, column.null_count) for name, column in named_columns(pa.table({"x": [1, None]}))]
+    [('x', 1)]
+    """
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    return list(zip(table.column_names, table.columns, strict=True))
+
+
+def arrow_values(column: Any, field: Field) -> Values:  # noqa: ANN401
+    """Return what a column of Arrow holds.
+
+    Examples
+    --------
+    >>> column = pa.chunked_array([[1.5, None]])
+    >>> arrow_values(column, arrow_field(column.type)).missing
     array([False,  True])
     """
-
-    def __init__(self, table: Any) -> None:  # noqa: ANN401
-        # pa.table(table) would return the same columns, but as memory that may not be written to.
-        is_batch = isinstance(table, pa.RecordBatch)
-        self._table = pa.Table.from_batches([table]) if is_batch else table
-        self.n_rows: int = self._table.num_rows
-        self.fields: Mapping[str, Field] = schema_fields(table.schema)
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of all columns in memory."""
-        return int(self._table.nbytes)
-
-    def values(self, name: str, rows: slice) -> Values:
-        """Return some rows of a column, see `Table.values`."""
-        column = self._table[name].slice(rows.start or 0, len(range(*rows.indices(self.n_rows))))
-        missing = column.is_null().to_numpy() if column.null_count else None
-        field = self.fields[name]
-        if field.dtype is None:
-            return _text_of(column, missing)
-        if pa.types.is_decimal(column.type):
-            column = column.cast(pa.float64())
-        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):  # no chunk at all
-            array = pa.array([], column.type)
-        return Values(_numbers_of(array, field), missing)
+    if not isinstance(column, pa.ChunkedArray):
+        column = pa.chunked_array([column])
+    missing = np.asarray(column.is_null()) if column.null_count else None
+    if field.dtype is None:
+        return _text_of(column, missing)
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # no chunk at all
+        array = pa.array([], column.type)
+    return Values(_numbers_of(array, field), missing)
 
 
 def _text_of(column: Any, missing: NDArray[np.bool_] | None) -> Values:  # noqa: ANN401

@@ -1,7 +1,7 @@
 """Coresets as rows with their data, which another construction chooses from."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import xarray as xr
 
@@ -11,15 +11,16 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import RowsToRead, template_of_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.remainder import refuse_unweighted
+from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import settable_data
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
-__all__ = ["Part"]
+__all__ = ["CoresetPart"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Part:
+class CoresetPart:
     """A coreset as rows with their data, for a model with a template of the rows.
 
     Parameters
@@ -60,24 +61,26 @@ class Part:
                 "each cell, and build a coreset of that; or build one of all cells."
             )
         wanted = RowsToRead(**settings, backend=loglik.backend or "numba")
-        quadratic = coreset.quadratic
-        if coreset.data is not None:
-            of_rows: dict[str, Any] = {"kept": coreset.data, "n_rows": coreset.n_distinct}
-            return cls(template=loglik, wanted=wanted, quadratic=quadratic, **of_rows)
-        observations = loglik.observations
-        refuse_unweighted(observations)
-        if observations.sets:
-            raise UnsupportedModelError(
-                f"The rows of this coreset are of several terms, "
-                f"{', '.join(s.names for s in observations.sets)}, with data of their own: such "
-                "coresets can be neither extended nor merged. Build one of all rows."
-            )
-        held = settable_data(observations.model)
-        columns = {n: v[0] for n, v in held.items() if v.shape[:1] == (observations.n_obs,)}
-        template = template_of_rows(observations.model, columns, wanted)
-        rows = template.in_memory.at(coreset.indices)
-        kept = kept_dataset(template, rows, coreset.weights)
-        if quadratic is not None:
-            quadratic = carried_over(quadratic, observations, template.observations)
-        of_rows = {"kept": kept, "n_rows": observations.n_obs}
-        return cls(template=template, wanted=wanted, quadratic=quadratic, **of_rows)
+        template, kept, quadratic = loglik, coreset.data, coreset.quadratic
+        n_rows, held = coreset.n_distinct, loglik.observations
+        if kept is None:
+            template, n_rows = _template_of(held, wanted), held.n_obs
+            rows = template.in_memory.at(coreset.indices)
+            kept = kept_dataset(template, rows, coreset.weights)
+            if quadratic is not None:
+                quadratic = carried_over(quadratic, held, template.observations)
+        return cls(template=template, kept=kept, n_rows=n_rows, wanted=wanted, quadratic=quadratic)
+
+
+def _template_of(observations: Observations, wanted: RowsToRead) -> LogLikelihood:
+    """Take the rows that a model holds for a template of themselves."""
+    refuse_unweighted(observations)
+    if observations.sets:
+        raise UnsupportedModelError(
+            f"The rows of this coreset are of several terms, "
+            f"{', '.join(s.names for s in observations.sets)}, with data of their own: such "
+            "coresets can be neither extended nor merged. Build one of all rows."
+        )
+    held = settable_data(observations.model)
+    columns = {n: v[0] for n, v in held.items() if v.shape[:1] == (observations.n_obs,)}
+    return template_of_rows(observations.model, columns, wanted)

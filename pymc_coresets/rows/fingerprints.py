@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = ["BadValues", "ChunkScan", "SourceScan", "extremes", "fingerprint", "spaced"]
+__all__ = ["BadValues", "ChunkNotes", "FirstReading", "extremes", "fingerprint", "spaced"]
 
 _LANES = 1021  # prime: rows at usual distances from each other fall into different lanes
 _WORD = 8  # bytes
@@ -82,7 +82,7 @@ class BadValues:
     @property
     def refusal(self) -> str:
         """The message where only one chunk has been read."""
-        return f"{self._found}. The source's scan() counts all such rows. {_REMEDY}"
+        return f"{self._found}. The source's check() counts all such rows. {_REMEDY}"
 
     @property
     def _found(self) -> str:
@@ -95,7 +95,7 @@ class BadValues:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChunkScan:
+class ChunkNotes:
     """What the first reading notes of one chunk: at most 1 kB, whatever the number of rows.
 
     Parameters
@@ -124,7 +124,7 @@ class ChunkScan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceScan:
+class FirstReading:
     """What the first reading notes of all rows.
 
     Parameters
@@ -133,33 +133,30 @@ class SourceScan:
         Number of rows N.
     total_weight : float
         Sum of the base weights; N if there are none.
-    dtypes : mapping from str to numpy.dtype
-        Of each array.
     ranges : mapping from str to (int, int)
         Smallest and largest value of each array of whole numbers, without unseen labels: compare
         codes with the number of groups.
     problems : tuple of BadValues
         Values that cannot be used, one entry for each column and kind, in the order of the rows.
-    chunks : mapping from int to ChunkScan
+    chunks : mapping from int to ChunkNotes
         Notes of each chunk, by the position of its first row.
 
     Examples
     --------
     >>> from pymc_coresets import open_rows
-    >>> scan = open_rows({"group": np.array([0, 2, 1]), "y": np.array([0.5, 1.5, 0.5])}).scan()
+    >>> scan = open_rows({"group": np.array([0, 2, 1]), "y": np.array([0.5, 1.5, 0.5])}).check()
     >>> scan.n_rows, scan.ranges, scan.problems
     (3, {'group': (0, 2)}, ())
     """
 
     n_rows: int
     total_weight: float
-    dtypes: Mapping[str, np.dtype[Any]]
     ranges: Mapping[str, tuple[int, int]]
     problems: tuple[BadValues, ...]
-    chunks: Mapping[int, ChunkScan]
+    chunks: Mapping[int, ChunkNotes]
 
     @classmethod
-    def joined(cls, parts: Sequence[ChunkScan], dtypes: Mapping[str, np.dtype[Any]]) -> Self:
+    def joined(cls, parts: Sequence[ChunkNotes]) -> Self:
         """Join the notes of all chunks, whatever their order."""
         parts = sorted(parts, key=lambda part: part.start)
         ranges: dict[str, tuple[int, int]] = {}
@@ -175,7 +172,6 @@ class SourceScan:
         return cls(
             n_rows=sum(part.n_rows for part in parts),
             total_weight=math.fsum(part.total_weight for part in parts),
-            dtypes=dict(dtypes),
             ranges=ranges,
             problems=tuple(sorted(problems.values(), key=lambda p: p.position)),
             chunks={part.start: part for part in parts},
@@ -196,7 +192,7 @@ class SourceScan:
         Examples
         --------
         >>> from pymc_coresets import open_rows
-        >>> open_rows({"y": np.array([0.5, np.nan])}).scan().require_usable()
+        >>> open_rows({"y": np.array([0.5, np.nan])}).check().require_usable()
         Traceback (most recent call last):
         pymc_coresets.exceptions.InvalidDataError: row 1, column 'y': NaN; 1 row in all.
         Before open_rows, remove such rows or fill in their values; add labels that are missing to
@@ -230,7 +226,7 @@ class SourceScan:
         Examples
         --------
         >>> from pymc_coresets import open_rows
-        >>> scan = open_rows({"y": np.array([0.5, 1.5])}).scan()
+        >>> scan = open_rows({"y": np.array([0.5, 1.5])}).check()
         >>> scan.verify(0, {"y": np.array([0.5, 1.5])})
         >>> scan.verify(0, {"y": np.array([1.5, 0.5])})
         Traceback (most recent call last):

@@ -119,15 +119,15 @@ def test_rooms_are_small_and_say_what_belongs_in_them():
         assert "may import" in " ".join(docstring.split()).lower()
 
 
-def test_names_of_modules_are_no_names_of_functions():
-    names = [name.rpartition(".")[2] for name in MODULES]
-    functions = {
-        node.name
-        for path in MODULES.values()
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
-    }
-    assert functions & set(names) == set()
+def test_no_module_has_the_name_of_a_function_beside_it():
+    for folder in {path.parent for path in MODULES.values()}:
+        functions = {
+            node.name
+            for path in folder.glob("*.py")
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        }
+        assert functions & {path.stem for path in folder.glob("*.py")} == set()
 
 
 def test_classes_have_parents_but_no_grandparents():

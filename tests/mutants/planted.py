@@ -356,6 +356,20 @@ PLANTED = [
         ("function(replace(rows, positions=rows.positions + self.start))", "function(rows)"),
     ),
     *plant(
+        "diagnostics/evaluated_draws.py",
+        ("new[:, 1:] + (old[0, 0] - new[0, 0])", "new[:, 1:]"),
+        ("if worth >= ess:", "if worth >= ess / 2:"),
+        ("share * found.smoothed.ess_of_independent", "found.smoothed.ess_of_independent"),
+    ),
+    *plant(
+        "predictive/row_means.py",
+        ("or pushdown.local or whole", "or pushdown.local"),
+    ),
+    *plant(
+        "predictive/predictions.py",
+        ("return None if found is None or not self._agrees(found) else found", "return found"),
+    ),
+    *plant(
         "predictive/log_densities.py",
         ("likelihood = likelihood.merge(others)", "likelihood = others"),
     ),

@@ -1,5 +1,6 @@
 """Calls with good and bad options: front doors, classes of options, methods of the results."""
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -49,6 +50,14 @@ from tests.bad_input.outcomes import Call
 
 _MOST = 2**31 - 1
 _TOLERANCE = {"tolerance": positive(optional=True)}
+
+
+def _is_ess(value: Any) -> bool:
+    """Unlike other positive numbers, it may be infinite."""
+    return positive().accepts(value) or (isinstance(value, float) and value == math.inf)
+
+
+_ESS = Argument(st.floats(1.0, 1e6) | st.just(math.inf), _is_ess)
 
 
 def _is_center(value: Any) -> bool:
@@ -267,7 +276,8 @@ def bad_samples(draw: st.DrawFn) -> Call:
 @st.composite
 def reweightings(draw: st.DrawFn) -> Call:
     kind = draw(_STANDING)
-    given, bad = draw(arguments({"draws": whole(1, _MOST, optional=True), "random_seed": seed()}))
+    of_draws = {"draws": whole(1, _MOST, optional=True), "ess": _ESS}
+    given, bad = draw(arguments(of_draws | {"random_seed": seed()}))
     run = partial(_standing(kind).reweight, stage.idata(), **given)
     return Call(run=run, given={"of": kind} | given, names=bad, refused=bool(bad))
 

@@ -350,6 +350,20 @@ PLANTED = [
         ("self.new.reduce(work)]", "self._held.reduce(work)]"),
     ),
     *plant(
+        "diagnostics/evaluated_draws.py",
+        ("new[:, 1:] + (old[0, 0] - new[0, 0])", "new[:, 1:]"),
+        ("if worth >= ess:", "if worth >= ess / 2:"),
+        ("share * found.smoothed.ess_of_independent", "found.smoothed.ess_of_independent"),
+    ),
+    *plant(
+        "predictive/row_means.py",
+        ("or pushdown.local or whole", "or pushdown.local"),
+    ),
+    *plant(
+        "predictive/predictions.py",
+        ("return None if found is None or not self._agrees(found) else found", "return found"),
+    ),
+    *plant(
         "predictive/log_densities.py",
         ("likelihood = likelihood.merge(others)", "likelihood = others"),
     ),
@@ -435,7 +449,7 @@ PLANTED = [
     ),
     *plant(
         "diagnostics/importance.py",
-        ("return self.efficiency * self.ess_of_independent", "return self.ess_of_independent"),
+        ("self.efficiency * self.ess_of_independent", "self.ess_of_independent"),
         ("<= EQUAL_RATIOS:", "< -1:"),
         ("int(3 * (n_draws / efficiency) ** 0.5)", "int(3 * n_draws**0.5)"),
         ("- float(np.log(log_r.size))", "- float(np.log(log_r.shape[1]))"),

@@ -1,7 +1,10 @@
 """The elpd of all rows: against closed forms, ArviZ, and over repeated samples and draws."""
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import NamedTuple
 
+import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
@@ -16,6 +19,7 @@ from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.predictive import leave_one_out
 from pymc_coresets.predictive.elpd import difference_estimate
 from pymc_coresets.predictive.leave_one_out import elpd_of_rows
 from pymc_coresets.reading.draws import Draws
@@ -194,6 +198,44 @@ def test_a_row_counts_as_often_as_it_stands_for(exact):
     assert_allclose(result.se, data_se, rtol=0.01)
     error, se = error_and_se(estimate(loglik, found, 150), counts @ elpds)
     assert abs(error) < 3 * se
+
+
+def test_rows_elsewhere_are_what_they_are_in_memory(loglik, exact):
+    """Whoever evaluates them, in whatever chunks; what is sent to a worker can be pickled."""
+    cut = [0, 7, 200, N]
+    chunks = [{"x": X[a:b], "observed": Y[a:b]} for a, b in pairwise(cut)]
+    with pm.Model() as model, ThreadPoolExecutor(2) as pool:
+        rows, observed = pm.Data("x", X[:9]), pm.Data("observed", Y[:9])
+        pm.Normal("y", rows @ pm.Normal("beta", 0.0, PRIOR_SD, shape=3), NOISE, observed=observed)
+        elsewhere = build_coreset(
+            model,
+            rows=open_rows(chunks),
+            executor=pool,
+            size=40,
+            method="uniform",
+            random_seed=1,
+            progressbar=False,
+        ).loglikelihood
+        found = exact.draws(2)
+        results = [estimate(one, found, 90) for one in (loglik, elsewhere)]
+    for name in ("elpd_i", "elpd_loo_approx"):
+        assert_allclose(*(getattr(result, name) for result in results), rtol=1e-9)
+    given = loglik.given(Draws({"beta": np.zeros((64, 3))}))
+    work = leave_one_out._SurrogatePass(loglik.evaluator, given, 100)
+    sent = cloudpickle.loads(cloudpickle.dumps(work))
+    some = loglik.source.at(np.arange(5))
+    assert_array_equal(sent.begin()(some), work.begin()(some))
+
+
+def test_values_that_are_not_finite_count_for_nothing_in_the_surrogate():
+    values = np.array([[0.0, 0.0, 700.0, -np.inf], [1.0, np.nan, 0.0, -np.inf]])
+    inverse, mean = leave_one_out._log_means(values)
+    assert_allclose(inverse, [np.log((1 + np.exp(-1)) / 2), 0.0, -np.log(2), 0.0])
+    assert_allclose(mean, [np.log((1 + np.e) / 2), 0.0, 700 - np.log(2), 0.0])
+    ordinary = np.random.default_rng(1).normal(scale=50, size=(64, 20))
+    found = leave_one_out._log_means(ordinary)
+    expected = [leave_one_out._log_mean_of_finite(sign * ordinary) for sign in (-1, 1)]
+    assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_merged_rows_are_the_same_as_separate_ones():

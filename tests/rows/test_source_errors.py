@@ -354,10 +354,15 @@ def test_libraries_are_loaded_when_they_are_needed_and_named_where_they_are_miss
         "print([n for n in ('pyarrow.dataset', 'dask', 'polars', 'zarr') if n in sys.modules])\n"
         "sys.modules['pyarrow'] = None\n"
         "try:\n    pymc_coresets.open_rows('flights.parquet')\n"
+        "except ValueError as error:\n    print(error)\n"
+        "import polars\n"
+        "frame = polars.DataFrame({'x': [1.0]})\n"
+        "try:\n    pymc_coresets.open_rows(lambda: iter([frame]))\n"
         "except ValueError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded, message = done.stdout.splitlines()
+    loaded, message, of_polars = done.stdout.splitlines()
     assert loaded == "[]"
     assert "needs pyarrow" in message
+    assert "polars needs pyarrow" in of_polars
     assert 'pip install "pymc-coresets[parquet]"' in message

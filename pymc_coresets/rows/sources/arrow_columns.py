@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.sources.columns import Field, Values
+from pymc_coresets.rows.sources.columns import TEXT, Field, Values
 
 __all__ = ["arrow_field", "arrow_values", "named_columns", "schema_fields", "tables_of_sizes"]
 
@@ -30,18 +30,18 @@ def arrow_field(type_: Any) -> Field:  # noqa: ANN401
     'dates or times'
     """
     if any(is_text(type_) for is_text in _TEXT):
-        return Field(None)
+        return Field(TEXT)
     if pa.types.is_temporal(type_):
-        return Field(None, (), "dates or times")
+        return Field(TEXT, (), "dates or times")
     if pa.types.is_decimal(type_):
         return Field(np.dtype(np.float64))
     if pa.types.is_fixed_size_list(type_) and not arrow_field(type_.value_type).shape:
         inner = arrow_field(type_.value_type)
-        refused = inner.refused or ("lists of text" if inner.dtype is None else "")
+        refused = inner.refused or ("lists of text" if inner.is_text else "")
         return Field(inner.dtype, (type_.list_size,), refused)
     if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_boolean(type_):
         return Field(np.dtype(type_.to_pandas_dtype()))
-    return Field(None, (), f"values of Arrow's type {type_}")
+    return Field(TEXT, (), f"values of Arrow's type {type_}")
 
 
 def schema_fields(schema: Any) -> dict[str, Field]:  # noqa: ANN401
@@ -113,7 +113,7 @@ def arrow_values(column: Any, field: Field) -> Values:  # noqa: ANN401
     if not isinstance(column, pa.ChunkedArray):
         column = pa.chunked_array([column])
     missing = np.asarray(column.is_null()) if column.null_count else None
-    if field.dtype is None:
+    if field.is_text:
         return _text_of(column, missing)
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())

@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-__all__ = ["Field", "Values", "array_field", "column_field", "column_values"]
+__all__ = ["TEXT", "Field", "Values", "array_field", "column_field", "column_values"]
+
+TEXT = np.dtype(object)
 
 
 @dataclass(frozen=True)
@@ -17,31 +19,25 @@ class Field:
 
     Parameters
     ----------
-    dtype : numpy.dtype or None
-        Of numbers and truth values; None for text and categories.
+    dtype : numpy.dtype
+        Of numbers and truth values; `TEXT` for text and categories.
     shape : tuple of int
         Shape of one row.
     refused : str
         Why the column cannot be used: ``"dates or times"``; empty if it can.
     """
 
-    dtype: np.dtype[Any] | None
+    dtype: np.dtype[Any]
     shape: tuple[int, ...] = ()
     refused: str = ""
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Field) and self._compared == other._compared
-
-    def __hash__(self) -> int:
-        return hash(self._compared)
-
     @property
-    def _compared(self) -> tuple[object, ...]:
-        """Whether it is text comes first: NumPy takes None for float64."""
-        return self.dtype is None, self.dtype, self.shape, self.refused
+    def is_text(self) -> bool:
+        """Whether it holds text or categories, or nothing that can be used."""
+        return self.dtype == TEXT
 
     def __str__(self) -> str:
-        kind = self.refused or ("text" if self.dtype is None else str(self.dtype))
+        kind = self.refused or ("text" if self.is_text else str(self.dtype))
         return f"{kind} of shape {self.shape}" if self.shape else kind
 
 
@@ -73,11 +69,11 @@ def array_field(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Field:
     ('text', 'float64 of shape (2,)')
     """
     if dtype.kind in "OUST":
-        return Field(None, shape, "text of several columns" if shape else "")
+        return Field(TEXT, shape, "text of several columns" if shape else "")
     if dtype.kind in "Mm":
-        return Field(None, shape, "dates or times")
+        return Field(TEXT, shape, "dates or times")
     if dtype.kind not in "biuf":
-        return Field(None, shape, f"{dtype} values")
+        return Field(TEXT, shape, f"{dtype} values")
     return Field(dtype.newbyteorder("="), shape)
 
 
@@ -94,12 +90,12 @@ def column_field(column: Any) -> Field:  # noqa: ANN401
     types = pd.api.types
     dtype = column.dtype.subtype if isinstance(column.dtype, pd.SparseDtype) else column.dtype
     if isinstance(dtype, pd.CategoricalDtype) or types.is_string_dtype(dtype):
-        return Field(None)
+        return Field(TEXT)
     if types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
-        return Field(None, (), "dates or times")
+        return Field(TEXT, (), "dates or times")
     if types.is_bool_dtype(dtype) or types.is_integer_dtype(dtype) or types.is_float_dtype(dtype):
         return array_field(np.dtype(getattr(dtype, "numpy_dtype", dtype)), ())
-    return Field(None, (), f"values of type {dtype}")
+    return Field(TEXT, (), f"values of type {dtype}")
 
 
 def column_values(column: Any, field: Field) -> Values:  # noqa: ANN401
@@ -117,7 +113,7 @@ def column_values(column: Any, field: Field) -> Values:  # noqa: ANN401
     missing = absent if absent.any() else None
     if isinstance(column, pd.Categorical):
         return Values(column.codes.astype(np.int64), missing, list(column.categories))
-    if field.dtype is None:
+    if field.is_text:
         return _array_values(column.to_numpy(object))
     if missing is None:
         return Values(column.to_numpy(field.dtype))

@@ -68,23 +68,20 @@ class Recipe:
     ----------
     name : str
         In the model.
-    parts : tuple of str
-        Columns of the source.
-    stacked : bool
-        Whether the parts become a trailing axis; otherwise there is one part.
     fields : mapping from str to Field
-        What the parts hold, in the first piece of the source.
+        Its parts, which are columns of the source, and what these hold in the first piece.
     column : ColumnType
         What the array will look like.
+    stacked : bool
+        Whether the parts become a trailing axis; otherwise there is one part.
     labels : tuple, optional
         Values whose positions in this tuple are the codes.
     """
 
     name: str
-    parts: tuple[str, ...]
-    stacked: bool
     fields: Mapping[str, Field]
     column: ColumnType
+    stacked: bool = False
     labels: tuple[Hashable, ...] | None = None
 
 
@@ -114,10 +111,10 @@ def decode(
     """
     faults: list[Fault] = []
     columns = []
-    for part in recipe.parts:
+    for part, field in recipe.fields.items():
         pieces, offset = [], 0
         for table in tables:
-            _require_same_field(recipe.fields[part], table.fields.get(part), part, where(offset))
+            _require_same_field(field, table.fields.get(part), part, where(offset))
             array, found = _part(recipe, part, table.values(part))
             faults += [replace(fault, rows=fault.rows + offset) for fault in found]
             offset += len(array)
@@ -132,7 +129,7 @@ def decode(
 def not_finite(recipe: Recipe, array: NDArray[Any]) -> list[Fault]:
     """Find NaN and infinite values; nulls among them are faults already."""
     faults = []
-    for j, part in enumerate(recipe.parts):
+    for j, part in enumerate(recipe.fields):
         values = array[:, j] if recipe.stacked else array
         for kind, wrong in (("NaN", np.isnan(values)), ("infinite", np.isinf(values))):
             rows = np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))

@@ -3,7 +3,6 @@
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +159,7 @@ def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
         return open_frame(source)
     if isinstance(source, Mapping) and any(map(is_lazy, source.values())):
         return open_arrays({str(n): a for n, a in source.items()}, "arrays read by slices")
-    with _needing("parquet"):
-        table = table_of(source)
-    if table is not None:
+    if (table := table_of(source)) is not None:
         return open_table(table, kind)
     _require_chunks(source, kind)
     return open_iterable(source)
@@ -183,12 +180,18 @@ def _are_paths(source: Any) -> bool:  # noqa: ANN401
 
 
 def _opened_by_arrow(source: Any) -> Opened:  # noqa: ANN401
-    with _needing("parquet"):
+    try:
         from pymc_coresets.rows.sources.kinds.arrow_datasets import (  # noqa: PLC0415
             open_dataset,
             open_paths,
         )
-    return open_paths(source) if _are_paths(source) else open_dataset(source)
+
+        return open_paths(source) if _are_paths(source) else open_dataset(source)
+    except ModuleNotFoundError as error:
+        raise InvalidOptionError(
+            f"This source needs {error.name}, which is not installed: "
+            'pip install "pymc-coresets[parquet]".'
+        ) from error
 
 
 def _require_chunks(source: Any, kind: str) -> None:  # noqa: ANN401
@@ -222,15 +225,3 @@ def _needs_nothing(function: Callable[..., Any]) -> bool:
     except ValueError:  # written in C, and silent about its arguments
         return True
     return True
-
-
-@contextmanager
-def _needing(extra: str) -> Iterator[None]:
-    """Name the extra of a library that is not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise InvalidOptionError(
-            f"This source needs {error.name}, which is not installed: "
-            f'pip install "pymc-coresets[{extra}]".'
-        ) from error

@@ -246,7 +246,7 @@ class RowSource:
         size = self._reader.n_bytes
         bytes_ = "" if size is None else f", {_size(size)}"
         columns = ", ".join(f"{name} {column}" for name, column in self.columns.items())
-        weight = f", weighted by {self._weight.parts[0]}" if self._weight else ""
+        weight = f", weighted by {next(iter(self._weight.fields))}" if self._weight else ""
         return (
             f"<RowSource: {self._reader.kind}, {spaced(self.n_rows)} rows{bytes_}{weight}; "
             f"{columns}>"
@@ -316,7 +316,7 @@ class RowSource:
 
 
 def _parts_of(recipes: Sequence[Recipe]) -> list[str]:
-    return list(dict.fromkeys(part for recipe in recipes for part in recipe.parts))
+    return list(dict.fromkeys(part for recipe in recipes for part in recipe.fields))
 
 
 def _piece(chunk: Chunk, row: int) -> str:
@@ -341,7 +341,7 @@ def _wrong_weights(recipe: Recipe, weights: NDArray[np.float64]) -> list[Fault]:
     negative = np.flatnonzero(weights < 0)
     if negative.size:
         value = f"{weights[negative[0]]:g}"
-        faults.append(Fault(recipe.parts[0], "negative weight", negative, value))
+        faults.append(Fault(next(iter(recipe.fields)), "negative weight", negative, value))
     return faults
 
 

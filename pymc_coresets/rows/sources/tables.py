@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
-from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.sources.columns import Field, Values, column_field, column_values
 from pymc_coresets.rows.sources.layout import Chunk, Piece
 
@@ -135,6 +135,8 @@ def table_of(value: Any) -> Table | None:  # noqa: ANN401
     ------
     InvalidDataError
         If two columns have the same name, or their lengths differ.
+    InvalidOptionError
+        If it is of polars, and there is no pyarrow.
 
     Examples
     --------
@@ -152,7 +154,13 @@ def table_of(value: Any) -> Table | None:  # noqa: ANN401
     if isinstance(value, np.ndarray) and value.ndim == 2:
         return Table.of((str(j), column) for j, column in enumerate(value.T))
     if kind == ("polars", "DataFrame"):
-        return table_of(value.to_arrow())
+        try:
+            return table_of(value.to_arrow())
+        except ModuleNotFoundError as error:
+            raise InvalidOptionError(
+                "A frame of polars needs pyarrow, which is not installed: "
+                'pip install "pymc-coresets[parquet]".'
+            ) from error
     if kind in {("pyarrow", "Table"), ("pyarrow", "RecordBatch")}:
         from pymc_coresets.rows.sources.arrow_columns import named_columns  # noqa: PLC0415
 

@@ -130,7 +130,7 @@ class ParquetReader(Reader):
             yield pq.ParquetFile(
                 handle,
                 metadata=self._footers.get(file, lambda: pq.read_metadata(handle)),
-                read_dictionary=[name for name in names if self.fields[name].dtype is None],
+                read_dictionary=[name for name in names if self.fields[name].is_text],
                 buffer_size=buffer_size,
                 pre_buffer=not local and not buffer_size,
                 page_checksum_verification=True,
@@ -142,7 +142,7 @@ class ParquetReader(Reader):
             column = pa.DictionaryArray.from_arrays(
                 np.zeros(table.num_rows, np.int32), pa.array([file.keys[name]])
             )
-            text = self.fields[name].dtype is None
+            text = self.fields[name].is_text
             table = table.append_column(name, column if text else column.dictionary_decode())
         return Table.of(named_columns(table))
 
@@ -221,7 +221,7 @@ def _reading(fragment: Any, path: str, fields: Mapping[str, Field]) -> Iterator[
         with reading_errors(path):
             found = schema_fields(fragment.physical_schema)
         for name in [name for name in fields if name in found]:
-            if (fields[name].dtype is None) != (found[name].dtype is None):
+            if fields[name].is_text != found[name].is_text:
                 raise InvalidDataError(
                     f"{path} has {name!r} as {found[name]}, and the dataset as {fields[name]}: "
                     "write the column with one type to all files."

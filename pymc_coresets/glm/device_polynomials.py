@@ -1,7 +1,5 @@
 """Sums of the polynomials of rows by JAX, on its default device."""
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -65,6 +63,7 @@ class DevicePolynomials:
         [graph] = clone_replace([density.graph], at_one, rebuild_strict=False)
         rows = dict(enumerate(density.rows))
         self._kernel = JaxKernel(graph, density.n_rows, {"eta": one}, rows, dtype="float64")
+        self._of_block, self._reach = jax.jit(self._sums), jax.jit(self._reached)
         self._verify(density)
 
     def block_rows(self, width: int) -> int:
@@ -111,31 +110,9 @@ class DevicePolynomials:
 
     # -- what is compiled ----------------------------------------------------------------------
 
-    @cached_property
-    def _of_block(self) -> Callable[..., Any]:
-        """Function of nodes, fit, design, offset, arrays and weights of a block.
-
-        It returns the moments, the amounts, and whether all log-likelihoods were finite.
-        """
-        compiled: Callable[..., Any] = jax.jit(self._sums)
-        return compiled
-
-    @cached_property
-    def _reach(self) -> Callable[..., Any]:
-        compiled: Callable[..., Any] = jax.jit(self._reached)
-        return compiled
-
-    # -- of what it is made --------------------------------------------------------------------
-
-    def _sums(
-        self,
-        nodes: Any,  # noqa: ANN401 - arrays of JAX
-        fit: Any,  # noqa: ANN401
-        x: Any,  # noqa: ANN401
-        offset: Any,  # noqa: ANN401
-        arrays: Sequence[Any],
-        weights: Any,  # noqa: ANN401
-    ) -> tuple[list[Any], Any, Any]:
+    def _sums(self, *given: Any) -> tuple[list[Any], Any, Any]:  # noqa: ANN401 - arrays of JAX
+        """Return the moments, the amounts, and whether all log-likelihoods were finite."""
+        nodes, fit, x, offset, arrays, weights = given
         values = self._kernel.potentials([nodes], arrays, len(offset))
         powers = [power * weights for power in shifted_powers(fit.T @ values, offset)]
         levels = monomial_levels(x.shape[1], -(-self.degree // 2))
@@ -146,17 +123,9 @@ class DevicePolynomials:
         signs = [[jnp.maximum(sign * power, 0).sum() for power in powers] for sign in (1, -1)]
         return moments, jnp.array(signs), jnp.isfinite(values).all()
 
-    def _reached(
-        self,
-        radius: Any,  # noqa: ANN401 - arrays of JAX
-        nodes: Any,  # noqa: ANN401
-        fit: Any,  # noqa: ANN401
-        theta: Any,  # noqa: ANN401
-        x: Any,  # noqa: ANN401
-        offset: Any,  # noqa: ANN401
-        arrays: Sequence[Any],
-        counts: Any,  # noqa: ANN401
-    ) -> tuple[Any, Any]:
+    def _reached(self, *given: Any) -> tuple[Any, Any]:  # noqa: ANN401 - arrays of JAX
+        """Return the number of predictors outside the radius, and the largest error."""
+        radius, nodes, fit, theta, x, offset, arrays, counts = given
         powers = fit.T @ self._kernel.potentials([nodes], arrays, len(offset))
         eta = theta @ x.T + offset
         polynomial = jnp.zeros_like(eta)

@@ -71,16 +71,11 @@ def _statistics(
     found = None if on_device is None else on_device.statistics(rows, radius)
     if found is not None:
         return found
-    place = partial(_place, seen, some)
-    [line], polynomials = rows.lines, polynomials_of(rows, degree, radius, place)
-    coefficients = shifted(polynomials, line.offset)
+    [line] = rows.lines
+    coefficients = shifted(polynomials_of(rows, degree, radius), line.offset)
     if (rows.base_weights != 1.0).any():
         coefficients = coefficients * rows.base_weights[:, None]
     return polynomial_statistics(line.design, coefficients, radius, float(rows.base_weights.sum()))
-
-
-def _place(seen: SeenRows, some: Rows, number: int) -> str:
-    return seen.where(int(some.positions[number]))
 
 
 @dataclass(frozen=True, eq=False)

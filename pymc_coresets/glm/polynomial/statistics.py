@@ -1,6 +1,6 @@
 """Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -251,9 +251,7 @@ def _moments(x: Any, coefficients: Matrix) -> Iterator[Any]:  # noqa: ANN401
             yield weighted_product(one, own, other) if m % 2 else weighted_gram(one, own)
 
 
-def polynomials_of(
-    rows: RowsInMemory, degree: int, radius: float, place: Callable[[int], str] = "row {}".format
-) -> Matrix:
+def polynomials_of(rows: RowsInMemory, degree: int, radius: float) -> Matrix:
     """Return the polynomial of each row in its predictor, (n_rows, degree + 1).
 
     Nothing is compiled if few responses are distinct.
@@ -275,7 +273,7 @@ def polynomials_of(
         # One row for each distinct response: too few to compile for.
         return rows.take(some).density(eta[:, None], compiled=isinstance(some, slice)).T
 
-    return row_polynomials(loglik, rows.response, degree=degree, radius=radius, place=place)
+    return row_polynomials(loglik, rows.response, degree=degree, radius=radius, place=rows.where)
 
 
 def check_size(degree: int, n_coefficients: int) -> None:

@@ -55,12 +55,6 @@ class Line:
         """Return that of some rows."""
         return Line(self.columns, self.design[rows], self.offset[rows])
 
-    def among(self, p: int) -> sparse.csr_array:
-        """Return the design, which is sparse, with a column for each of all p coefficients."""
-        own = sparse.csr_array(self.design)
-        parts = (own.data, self.columns[own.indices], own.indptr)
-        return sparse.csr_array(parts, shape=(own.shape[0], p))
-
     def at(self, coefficients: np.ndarray) -> np.ndarray:
         """Compute the predictor without its offset at (n_draws, p), as (n_draws, n_rows)."""
         return np.asarray((self.design @ coefficients[:, self.columns].T).T)

@@ -51,7 +51,6 @@ BACKENDS: Mapping[str, Jax | None] = {
     "JAX float32": Jax(dtype="float32"),
 }
 SMALL = ("student t", "negative binomial", "varying slopes")
-COMPARED = 64  # draws at which `PolynomialSummary.check` looks at all polynomials
 TOUCHED = 3  # times that a look moves each potential at least: written, for the mean, for the sum
 QUIET: Mapping[str, Any] = {"random_seed": 1, "progressbar": False}
 PARTS = ("potentials", "looks", "pass", "coresets", "nuts")

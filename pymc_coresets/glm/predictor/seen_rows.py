@@ -237,6 +237,12 @@ class BlockSums[T]:
         Number of rows of a block.
     work : callable
         From rows to what adds up.
+
+    Examples
+    --------
+    >>> sums = BlockSums(2, lambda rows: rows.base_weights.sum())
+    >>> float(sums.joined(map(sums.begin(), Rows(np.arange(3), np.ones(3)).blocks(2))))
+    3.0
     """
 
     size: int

@@ -258,6 +258,7 @@ PLANTED = [
         "glm/predictor/grams.py",
         ("np.sqrt(np.abs(weights[which]))", "np.abs(weights[which])"),
         ("dsyrk(sign,", "dsyrk(1.0,"),
+        ("one * jnp.asarray(weights)[:, None]", "one"),
     ),
     *plant(
         "glm/predictor/kinds_of_rows.py",
@@ -502,13 +503,6 @@ PLANTED = [
         ("jnp.square(centred).mean(axis=0)", "jnp.square(values).mean(axis=0)"),
         ("means = values.mean(axis=0)", "means = values.mean(axis=1, keepdims=True)"),
         ("if i == row.axis else n", "if i == 0 else n"),
-    ),
-    *plant(
-        "glm/device_polynomials.py",
-        ("[power * weights for power", "[power for power"),
-        ("for power in powers[::-1]", "for power in powers"),
-        ("jnp.abs(eta) > radius) @ counts", "jnp.abs(eta) > radius)"),
-        ("if not finite:", "if False:"),
     ),
     *plant(
         "potentials/backends/device_rows.py",

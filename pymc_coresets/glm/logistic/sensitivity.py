@@ -9,14 +9,13 @@ import numpy as np
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.logistic.bounds import SensitivityBound, guaranteed_size
 from pymc_coresets.glm.logistic.sensitivities import Sensitivities, SignedBlocks
-from pymc_coresets.glm.logistic.signed_rows import ClusterSums, SignedRows, signed_by_labels
+from pymc_coresets.glm.logistic.signed_rows import ClusterSums, signed_by_labels
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.options import flag, positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.passes import RowBlocks, Scan
-from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Solution
 
 __all__ = ["Sensitivity"]
@@ -164,10 +163,8 @@ class Sensitivity:
                 f"{list(names)!r}"
             )
 
-        def signed(rows: Rows) -> SignedRows:
-            return signed_by_labels(seen.of(rows), lambda n: seen.where(int(rows.positions[n])))
-
-        blocks = SignedBlocks(source, signed, seen.block_rows(4 * self.n_clusters))
+        size_of_block = seen.block_rows(4 * self.n_clusters)
+        blocks = SignedBlocks(source, lambda r: signed_by_labels(seen.of(r)), size_of_block)
         found = Sensitivities.of(blocks, self.bound, self.n_clusters, rng=rng)
         n_draws = self._n_draws(found, len(names), size)
         return found.draw(n_draws, key=random_key(rng)), self._figures(found, n_draws)

@@ -1,7 +1,6 @@
 """The rows of a logistic regression, signed by their labels, and their clusters."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,9 +39,7 @@ class SignedRows:
     weights: Vector
 
 
-def signed_by_labels(
-    rows: RowsInMemory, place: Callable[[int], str] = "row {}".format
-) -> SignedRows:
+def signed_by_labels(rows: RowsInMemory) -> SignedRows:
     """Read the labels of a logistic regression, however it was written, and sign its rows.
 
     For every kind of row, the likelihood is evaluated at seven values of the linear predictor and
@@ -53,8 +50,6 @@ def signed_by_labels(
     ----------
     rows : RowsInMemory
         Of one predictor.
-    place : callable, optional
-        Says where a row lies, for messages.
 
     Raises
     ------
@@ -82,7 +77,7 @@ def signed_by_labels(
     wrong = ~np.isclose(loglik, expected, rtol=1e-6, atol=0)
     if wrong.any():
         n, k = np.argwhere(wrong)[0]
-        where = place(int(n if isinstance(first, slice) else first[n]))
+        where = rows.where(int(n if isinstance(first, slice) else first[n]))
         raise UnsupportedModelError(
             "method='sensitivity' needs a logistic regression with one trial per row, but the "
             f"log-likelihood of {where} is {loglik[n, k]:.6g} nats at a linear predictor of "

@@ -20,7 +20,6 @@ __all__ = [
     "chebyshev_fit",
     "row_polynomials",
     "shifted",
-    "shifted_powers",
 ]
 
 #: Beyond this degree, the conversion to monomials loses more than half of the digits.
@@ -182,13 +181,10 @@ def shifted(coefficients: Matrix, offset: Vector) -> Matrix:
     """
     if not offset.any():
         return coefficients
-    return np.stack(shifted_powers(coefficients.T, offset)).T
-
-
-def shifted_powers(powers: Any, offset: Any) -> list[Any]:  # noqa: ANN401 - also of JAX
-    """Return the same, power by power."""
+    powers = coefficients.T
     n = len(powers)
-    return [
+    moved = [
         sum(comb(j + k, j, exact=True) * powers[j + k] * offset**k for k in range(n - j))
         for j in range(n)
     ]
+    return np.stack(moved).T

@@ -1,9 +1,7 @@
 """How far the linear predictors reach, and how far the polynomials are off there."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.polynomial.polynomial import polyval
@@ -12,9 +10,6 @@ from pymc_coresets.glm.polynomial.statistics import polynomials_of
 from pymc_coresets.glm.predictor.seen_rows import BlockSums, PredictorRows, RowsInMemory, SeenRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Vector
-
-if TYPE_CHECKING:
-    from pymc_coresets.glm.device_polynomials import DevicePolynomials
 
 __all__ = ["PredictorSample", "Reach", "reach_pass"]
 
@@ -63,11 +58,7 @@ class Reach:
 
 
 def reach_pass(
-    seen: SeenRows,
-    degree: int,
-    radius: float,
-    coefficients: Matrix,
-    on_device: "DevicePolynomials | None" = None,
+    seen: SeenRows, degree: int, radius: float, coefficients: Matrix
 ) -> BlockSums[Reach]:
     """Return what compares the polynomials of all rows with their log-likelihoods.
 
@@ -78,37 +69,22 @@ def reach_pass(
     degree : int
     radius : float
     coefficients : ndarray of shape (n_draws, n_coefficients)
-    on_device : DevicePolynomials, optional
-        What compares them; the processor by default.
     """
-    compared = partial(_compared, degree) if on_device is None else on_device.compared
-    size = seen.block_rows(8 * len(coefficients))
-    size = size if on_device is None else on_device.block_rows(max(coefficients.shape))
-    return BlockSums(size, partial(_reach, seen, radius, coefficients, compared))
+    work = partial(_reach, seen, degree, radius, coefficients)
+    return BlockSums(seen.block_rows(8 * len(coefficients)), work)
 
 
-def _reach(
-    seen: SeenRows,
-    radius: float,
-    coefficients: Matrix,
-    compared: Callable[[RowsInMemory, float, Matrix], tuple[float, float]],
-    some: Rows,
-) -> Reach:
-    rows, n_draws = seen.of(some), len(coefficients)
-    outside, error = compared(rows, radius, coefficients)
-    n_obs = float(rows.base_weights.sum())
-    return Reach(n_obs=n_obs, n_outside=outside, n_draws=n_draws, max_error=error)
-
-
-def _compared(
-    degree: int, rows: RowsInMemory, radius: float, coefficients: Matrix
-) -> tuple[float, float]:
-    """Return the number of predictors outside the radius, and the largest error."""
+def _reach(seen: SeenRows, degree: int, radius: float, coefficients: Matrix, some: Rows) -> Reach:
+    rows = seen.of(some)
     [line] = rows.lines
     eta = line.at(coefficients) + line.offset
     polynomial = polyval(eta, polynomials_of(rows, degree, radius).T[:, None], tensor=False)
-    outside = np.count_nonzero(np.abs(eta) > radius, axis=0) @ rows.base_weights
-    return float(outside), float(np.abs(rows.density(eta) - polynomial).max())
+    return Reach(
+        n_obs=float(rows.base_weights.sum()),
+        n_outside=float(np.count_nonzero(np.abs(eta) > radius, axis=0) @ rows.base_weights),
+        n_draws=len(coefficients),
+        max_error=float(np.abs(rows.density(eta) - polynomial).max()),
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,9 +24,6 @@ from pymc_coresets.glm.predictor.several import coefficient_draws
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix
 
-if TYPE_CHECKING:
-    from pymc_coresets.glm.device_polynomials import DevicePolynomials
-
 __all__ = ["Passes", "polynomial_pass"]
 
 _log = logging.getLogger(__name__)
@@ -42,9 +38,9 @@ _DRAWS = 50
 
 
 def polynomial_pass(
-    seen: SeenRows, degree: int, radius: float, on_device: "DevicePolynomials | None" = None
+    seen: SeenRows, degree: int, radius: float, *, on_device: bool = False
 ) -> BlockSums[PolynomialStatistics]:
-    """Return what adds up the statistics of all rows, by the processor or on a device.
+    """Return what adds up the statistics of all rows.
 
     Parameters
     ----------
@@ -52,35 +48,24 @@ def polynomial_pass(
         Of one predictor.
     degree : int
     radius : float
-    on_device : DevicePolynomials, optional
+    on_device : bool, default False
+        Whether JAX multiplies the monomials, on its default device.
     """
-    p, half = len(seen.found.names), -(-degree // 2)
-    width = max(n_monomials(p, half) if degree > 2 else 1, MIN_NODES)
-    size = seen.block_rows(width) if on_device is None else on_device.block_rows(max(width, p))
-    return BlockSums(size, partial(_statistics, seen, degree, radius, on_device))
+    width = n_monomials(len(seen.found.names), -(-degree // 2)) if degree > 2 else 1
+    size = seen.block_rows(max(width, MIN_NODES))
+    return BlockSums(size, partial(_statistics, seen, degree, radius, on_device=on_device))
 
 
 def _statistics(
-    seen: SeenRows,
-    degree: int,
-    radius: float,
-    on_device: "DevicePolynomials | None",
-    some: Rows,
+    seen: SeenRows, degree: int, radius: float, some: Rows, *, on_device: bool
 ) -> PolynomialStatistics:
     rows = seen.of(some)
-    found = None if on_device is None else on_device.statistics(rows, radius)
-    if found is not None:
-        return found
-    place = partial(_place, seen, some)
-    [line], polynomials = rows.lines, polynomials_of(rows, degree, radius, place)
-    coefficients = shifted(polynomials, line.offset)
+    [line] = rows.lines
+    coefficients = shifted(polynomials_of(rows, degree, radius), line.offset)
     if (rows.base_weights != 1.0).any():
         coefficients = coefficients * rows.base_weights[:, None]
-    return polynomial_statistics(line.design, coefficients, radius, float(rows.base_weights.sum()))
-
-
-def _place(seen: SeenRows, some: Rows, number: int) -> str:
-    return seen.where(int(some.positions[number]))
+    n_obs = float(rows.base_weights.sum())
+    return polynomial_statistics(line.design, coefficients, radius, n_obs, on_device=on_device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,10 +100,15 @@ class Passes:
         self, degree: int, radius: float, show: Callable[[int], None] | None = None
     ) -> PolynomialStatistics:
         """Sum the statistics of all rows: one pass, after which `show` is told of how many."""
-        work = polynomial_pass(self.part.seen, degree, radius, self._on_device(degree))
-        found = self.part.loglikelihood.source.reduce(work).finished()
+        seen, loglik = self.part.seen, self.part.loglikelihood
+        # The processor adds up products of sparse rows.
+        on_device = loglik.backend is not None and isinstance(
+            seen.found.lines[0].design, np.ndarray
+        )
+        work = polynomial_pass(seen, degree, radius, on_device=on_device)
+        found = loglik.source.reduce(work).finished()
         if show is not None:
-            show(self.part.loglikelihood.n_rows)
+            show(loglik.n_rows)
         return found
 
     def reach(self, degree: int, radius: float, coefficients: Matrix) -> Reach:
@@ -126,7 +116,7 @@ class Passes:
 
         One pass over the rows, and a reading of some.
         """
-        work = reach_pass(self.part.seen, degree, radius, coefficients, self._on_device(degree))
+        work = reach_pass(self.part.seen, degree, radius, coefficients)
         found = self.part.loglikelihood.source.reduce(work)
         return replace(found, far=self._sample.quantile(coefficients, _NEARLY_ALL))
 
@@ -162,20 +152,6 @@ class Passes:
             "check(), and give a radius, or scale the covariates."
         )
         return radius
-
-    def _on_device(self, degree: int) -> "DevicePolynomials | None":
-        """Return what computes with the polynomials on a device, or None.
-
-        Where the design is sparse, the processor adds up its products.
-        """
-        density, [line] = self.part.held.density, self.part.held.lines
-        if self.part.loglikelihood.backend is None or not isinstance(line.design, np.ndarray):
-            return None
-        # JAX is optional, and takes a second to load.
-        from pymc_coresets.glm.device_polynomials import DevicePolynomials  # noqa: PLC0415
-
-        key = ("on the device", degree)
-        return density.made(key, lambda: DevicePolynomials(density, degree))
 
     @cached_property
     def _sample(self) -> PredictorSample:

@@ -1,6 +1,6 @@
 """Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -191,6 +191,8 @@ def polynomial_statistics(
     coefficients: Matrix,
     radius: float,
     n_obs: float | None = None,
+    *,
+    on_device: bool = False,
 ) -> PolynomialStatistics:
     """Sum the statistics of some rows.
 
@@ -203,6 +205,8 @@ def polynomial_statistics(
     radius : float
     n_obs : float, optional
         How many rows these stand for; as many as they are by default.
+    on_device : bool, default False
+        See `weighted_gram`.
 
     Returns
     -------
@@ -225,7 +229,7 @@ def polynomial_statistics(
     check_size(degree, design.shape[1])
     powers = radius ** np.arange(degree + 1.0)
     with np.errstate(over="ignore", invalid="ignore"):  # refused when they are finished
-        moments = list(_moments(design, coefficients))
+        moments = list(_moments(design, coefficients, on_device=on_device))
     return PolynomialStatistics(
         degree=degree,
         radius=float(radius),
@@ -236,24 +240,25 @@ def polynomial_statistics(
     )
 
 
-def _moments(x: Any, coefficients: Matrix) -> Iterator[Any]:  # noqa: ANN401
+def _moments(x: Any, coefficients: Matrix, *, on_device: bool) -> Iterator[Any]:  # noqa: ANN401
     degree = coefficients.shape[1] - 1
     yield coefficients[:, :1].sum(axis=0, keepdims=True)
     yield (x.T @ coefficients[:, 1])[None]
     if degree == 2:
-        yield weighted_gram(x, coefficients[:, 2])
+        yield weighted_gram(x, coefficients[:, 2], on_device=on_device)
     elif degree > 2:
         dense = x.toarray() if sparse.issparse(x) else np.asarray(x, dtype=float)
         levels = monomial_levels(dense.shape[1], -(-degree // 2))
         values = [np.ones((len(dense), 1)), *monomials(dense, levels)]
         for m in range(2, degree + 1):
             one, other, own = values[m // 2], values[m - m // 2], coefficients[:, m]
-            yield weighted_product(one, own, other) if m % 2 else weighted_gram(one, own)
+            if m % 2:
+                yield weighted_product(one, own, other, on_device=on_device)
+            else:
+                yield weighted_gram(one, own, on_device=on_device)
 
 
-def polynomials_of(
-    rows: RowsInMemory, degree: int, radius: float, place: Callable[[int], str] = "row {}".format
-) -> Matrix:
+def polynomials_of(rows: RowsInMemory, degree: int, radius: float) -> Matrix:
     """Return the polynomial of each row in its predictor, (n_rows, degree + 1).
 
     Nothing is compiled if few responses are distinct.
@@ -275,7 +280,7 @@ def polynomials_of(
         # One row for each distinct response: too few to compile for.
         return rows.take(some).density(eta[:, None], compiled=isinstance(some, slice)).T
 
-    return row_polynomials(loglik, rows.response, degree=degree, radius=radius, place=place)
+    return row_polynomials(loglik, rows.response, degree=degree, radius=radius, place=rows.where)
 
 
 def check_size(degree: int, n_coefficients: int) -> None:

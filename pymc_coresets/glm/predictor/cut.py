@@ -128,7 +128,15 @@ def smallest_cut(
 
 
 def contains(variable: Variable, data: Collection[Variable]) -> bool:
-    """Whether a variable is computed from any of the data."""
+    """Whether a variable is computed from any of the data.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x, y = pt.vectors("xy")
+    >>> contains(2 * x, [x]), contains(2 * x, [y])
+    (True, False)
+    """
     return any(v in data for v in ancestors([variable]))
 
 

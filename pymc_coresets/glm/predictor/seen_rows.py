@@ -45,11 +45,14 @@ class RowsInMemory:
     which : ndarray of int
         Numbers of the rows in ``found``, ascending.
     base_weights : ndarray of float64
+    where : callable, optional
+        Says where one of them lies, for messages.
     """
 
     found: Predictors
     which: np.ndarray
     base_weights: np.ndarray
+    where: Callable[[int], str] = "row {}".format
 
     def __len__(self) -> int:
         return len(self.base_weights)
@@ -180,18 +183,22 @@ class SeenRows:
         InvalidDataError
             If a design matrix or an offset is not finite.
         """
+
+        def where(number: int) -> str:
+            return self.where(int(rows.positions[number]))
+
         if not self.elsewhere:
             among, which = self.found.observations.positions, rows.positions
             which = which if among is None else np.searchsorted(among, which)
-            return RowsInMemory(self.found, which, rows.base_weights)
+            return RowsInMemory(self.found, which, rows.base_weights, where)
         arrays = _placed(rows, self.found.observations)
         here = replace(
             self.found,
             lines=tuple(self._lines(arrays, len(rows))),
             density=self.found.density.of_rows(arrays),
         )
-        here.refuse_not_finite(lambda n: self.where(int(rows.positions[n])))
-        return RowsInMemory(here, np.arange(len(rows)), rows.base_weights)
+        here.refuse_not_finite(where)
+        return RowsInMemory(here, np.arange(len(rows)), rows.base_weights, where)
 
     def _lines(self, arrays: dict[Variable, np.ndarray], n_rows: int) -> Iterator[Line]:
         with _ONE_AT_A_TIME:  # what is compiled keeps its results until the next call
@@ -230,6 +237,12 @@ class BlockSums[T]:
         Number of rows of a block.
     work : callable
         From rows to what adds up.
+
+    Examples
+    --------
+    >>> sums = BlockSums(2, lambda rows: rows.base_weights.sum())
+    >>> float(sums.joined(map(sums.begin(), Rows(np.arange(3), np.ones(3)).blocks(2))))
+    3.0
     """
 
     size: int
@@ -298,8 +311,7 @@ def _compare_elsewhere(loglik: LogLikelihood, seen: SeenRows) -> None:
     values = here.found.density(at[:, :m], etas, here.place, len(rows), compiled=False)
     expected = loglik.matrix(draws, rows, finite=False).T
     values = np.where(np.isfinite(expected), values, expected)  # where rows may be impossible
-    place = loglik.source.place
-    compare(values, expected, lambda n: place(int(rows.positions[n])), loglik.slack)
+    compare(values, expected, here.where, loglik.slack)
 
 
 @dataclass(frozen=True, eq=False)

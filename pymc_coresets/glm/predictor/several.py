@@ -55,12 +55,6 @@ class Line:
         """Return that of some rows."""
         return Line(self.columns, self.design[rows], self.offset[rows])
 
-    def among(self, p: int) -> sparse.csr_array:
-        """Return the design, which is sparse, with a column for each of all p coefficients."""
-        own = sparse.csr_array(self.design)
-        parts = (own.data, self.columns[own.indices], own.indptr)
-        return sparse.csr_array(parts, shape=(own.shape[0], p))
-
     def at(self, coefficients: np.ndarray) -> np.ndarray:
         """Compute the predictor without its offset at (n_draws, p), as (n_draws, n_rows)."""
         return np.asarray((self.design @ coefficients[:, self.columns].T).T)
@@ -194,9 +188,10 @@ def predictors_of(
     derived = [design_of(v, graph, observations.n_obs) for v in nodes]
     below = list(dict.fromkeys(v for blocks, _ in derived for v in blocks))
     m = sum(c.size for c in coordinates)
-    ends = m + np.cumsum([int(np.prod(graph.shape(v), dtype=int)) for v in below])
-    place = {v: np.arange(s, e) for v, s, e in zip(below, [m, *ends[:-1]], ends, strict=True)}
     shapes: dict[Variable, tuple[int, ...]] = {v: graph.shape(v) for v in below}
+    sizes = [int(np.prod(shape, dtype=int)) for shape in shapes.values()]
+    ends = m + np.cumsum(sizes, dtype=int)
+    place = {v: np.arange(e - n, e) for v, n, e in zip(below, sizes, ends, strict=True)}
     names = coefficient_names(shapes, observations.parameters, observations.model)
     graphs = [*(c.forward for c in coordinates), *(cast(TensorVariable, v) for v in below)]
     parts = [pt.cast(v.ravel(), "float64") for v in graphs]

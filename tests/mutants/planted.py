@@ -441,7 +441,7 @@ PLANTED = [
     ),
     *plant(
         "diagnostics/importance.py",
-        ("return self.efficiency * self.ess_of_independent", "return self.ess_of_independent"),
+        ("self.efficiency * self.ess_of_independent", "self.ess_of_independent"),
         ("<= EQUAL_RATIOS:", "< -1:"),
         ("int(3 * (n_draws / efficiency) ** 0.5)", "int(3 * n_draws**0.5)"),
         ("- float(np.log(log_r.size))", "- float(np.log(log_r.shape[1]))"),

@@ -15,7 +15,7 @@ import pymc as pm
 from benchmarks.opponent_sampling import NO_MODE, built, sample_until
 from benchmarks.opponent_task import Answer, DoesNotFitError, Task, judged_chains, weighted_answer
 from pymc_coresets.compat.nutpie_api import compiled_model
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode

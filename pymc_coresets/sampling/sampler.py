@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.compat.pymc_api import PyMCSamplingError
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -23,7 +23,7 @@ from pymc_coresets.reading.rewriting.rewrite import coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.source import Look, RowBlocks, Scan
+from pymc_coresets.rows.passes import Look, RowBlocks, Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import GradientPass, KernelSlopes, PosteriorDensity, Slopes
 from pymc_coresets.sampling.modes.mixtures import LaplaceMixture

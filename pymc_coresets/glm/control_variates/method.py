@@ -12,25 +12,24 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.averaged import (
     MOST_DENSE,
     AveragedRows,
-    SeenRows,
     average,
     row_quadratics,
 )
 from pymc_coresets.glm.control_variates.concavity import concave
 from pymc_coresets.glm.control_variates.residual_rows import calibrated
-from pymc_coresets.glm.control_variates.seen_rows import find_seen_rows
 from pymc_coresets.glm.control_variates.surroundings import (
     derivatives,
     mode_given_the_rest,
     precision_near,
     scales_given,
 )
-from pymc_coresets.glm.predictor.model_parts import coefficient_draws
+from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
+from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import Reduction, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
@@ -158,7 +157,7 @@ def _seen_rows_of(loglik: LogLikelihood) -> SeenRows:
     if loglik in _found:
         return _found[loglik]
     try:
-        seen = find_seen_rows(loglik)
+        seen = seen_rows_of(loglik, find_predictors)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(
             "method='control_variates' needs rows that see the free variables through few linear "

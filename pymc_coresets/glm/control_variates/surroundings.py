@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
-from pymc_coresets.glm.predictor.model_parts import coefficient_draws
-from pymc_coresets.glm.predictor.several import Predictors
+from pymc_coresets.glm.predictor.several import Predictors, coefficient_draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import Guarded, descend

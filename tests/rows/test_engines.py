@@ -411,10 +411,15 @@ class Workers:
     def submitted(self, _client, _name, _function, _versions, _work, sent, _tables):
         task, future = pickle.loads(sent)[1], Future()
         places = {chunk.where for chunk in task.chunks}
+        future.cancel = lambda: self.forget(future)
         with self.lock:
             self.flying[future] = places
         threading.Timer(0.05, self.end, [future, task]).start()
         return future
+
+    def forget(self, future):
+        with self.lock:
+            self.flying.pop(future, None)
 
     def end(self, future, task):
         with self.lock:

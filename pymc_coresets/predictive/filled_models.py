@@ -172,14 +172,10 @@ def _containers(
 
 def _used_by_value(model: pm.Model, graphs: Mapping[str, Variable]) -> set[Variable]:
     """Return what the graphs depend on by more than its shape."""
-    seen, stack = set(model.free_RVs), list(graphs.values())
-    while stack:
-        variable = stack.pop()
-        if variable not in seen:
-            seen.add(variable)
-            if variable.owner is not None and not isinstance(variable.owner.op, Shape | Shape_i):
-                stack.extend(variable.owner.inputs)
-    return seen
+    free = set(model.free_RVs)
+    below = ancestors(graphs.values(), blockers=free)
+    shapes = {v for v in below if v.owner is not None and isinstance(v.owner.op, Shape | Shape_i)}
+    return set(ancestors(graphs.values(), blockers=free | shapes))
 
 
 def _check_column(name: str, values: np.ndarray, rows: RowSource) -> None:

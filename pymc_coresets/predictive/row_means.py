@@ -44,21 +44,21 @@ class RowMeans:
     ----------
     axes : mapping of str to int
         Along which axis of each variable the rows lie.
-    parameters : tuple of str
-        Those that the functions need.
+    parameters : mapping of str to str
+        Those that the functions need, and the types of their draws.
     kernel : Kernel
         The variables at all draws, the draws along the first axis.
     source : RowBlocks
     """
 
     axes: Mapping[str, int]
-    parameters: tuple[str, ...]
+    parameters: Mapping[str, str]
     kernel: Kernel
     source: RowBlocks
 
     def blocks(self, draws: Draws) -> Iterator[tuple[Rows, dict[str, np.ndarray]]]:
         """Yield blocks of rows with their means, computed by one thread for each core."""
-        given = [np.ascontiguousarray(draws.values[name]) for name in self.parameters]
+        given = [np.ascontiguousarray(draws.values[n], t) for n, t in self.parameters.items()]
         size = max(64, _BLOCK_ENTRIES // draws.n_draws)
         of_rows = partial(self._means, self.kernel.program.given(*given))
         for rows in self.source.blocks(BLOCK_ROWS):
@@ -141,7 +141,8 @@ def means_by_row(
         [_at_all_draws(graph, batched) for graph in selected],
         {number: row.axis for number, row in zip(numbers, rows, strict=True)},
     )
-    return RowMeans(dict(zip(graphs, places, strict=True)), tuple(used), kernel, source)
+    types = {name: v.type.dtype for name, v in used.items()}
+    return RowMeans(dict(zip(graphs, places, strict=True)), types, kernel, source)
 
 
 def _may_fail(graph: Variable, model: pm.Model) -> bool:

@@ -221,6 +221,15 @@ def test_a_store_of_means_by_row_holds_what_memory_would(elsewhere, idata, tmp_p
         xr.testing.assert_allclose(stored[group].to_dataset(), expected[group].to_dataset())
 
 
+def test_draws_in_single_precision_are_as_good(coreset, idata, monkeypatch):
+    monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
+    single = xr.DataTree.from_dict({"posterior": idata["posterior"].to_dataset().astype("float32")})
+    expected, found = (coreset.predict(draws, progressbar=False) for draws in (idata, single))
+    one, other = (f["posterior_predictive"]["y"] for f in (expected, found))
+    assert other.dtype == np.float64
+    assert_allclose(other, one, rtol=1e-5)
+
+
 def of_neighbours(x, slope):
     return pm.math.cumsum(slope * x)
 

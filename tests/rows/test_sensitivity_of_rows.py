@@ -104,6 +104,6 @@ def test_what_does_not_fit_is_named():
         X, late = (pm.Data(name, COLUMNS[name][:30]) for name in ("X", "late"))
         pm.Poisson("likelihood", pm.math.exp(X @ pm.Normal("b", shape=2)), observed=late)
     with pytest.raises(
-        UnsupportedModelError, match=r"logistic regression .* of chunk 0, row \d+ is"
+        UnsupportedModelError, match=r"logistic regression .* of chunk \d, row .* is"
     ):
         build_coreset(poisson, rows=in_chunks([8_000]), method="sensitivity", **SETTINGS)

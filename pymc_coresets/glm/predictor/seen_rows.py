@@ -165,14 +165,17 @@ class SeenRows:
         return {"found": self.found, "elsewhere": self.elsewhere}  # nothing compiled, and no rows
 
     def block_rows(self, width: int) -> int:
-        """Return how many rows a block has; each row needs so many entries at least.
+        """Return how many rows a block has, for which so many numbers are computed for each row.
 
-        It stays in the cache where it is cut from memory; where it is read, it takes 32 MB.
+        They stay in the cache where rows are cut from memory, which copies nothing; where rows are
+        read, their designs may take 32 MB.
         """
-        most = _BLOCK_ENTRIES // max(self.found.entries_a_row, width)
-        least, limit = _BLOCK_ROWS
-        limit = limit if self.elsewhere else max(least, limit // 4)
-        return int(np.clip(2 ** max(0, most.bit_length() - 1), least, limit))
+        least, most = _BLOCK_ROWS
+        if self.elsewhere:
+            width = max(self.found.entries_a_row, width)
+        else:
+            most = max(least, most // 4)
+        return int(np.clip(2 ** max(0, (_BLOCK_ENTRIES // width).bit_length() - 1), least, most))
 
     def of(self, rows: Rows) -> RowsInMemory:
         """Return what some rows see.

@@ -9,17 +9,19 @@ import pytensor.tensor as pt
 __all__ = ["MODELS"]
 
 type Array = np.ndarray
+type Data = dict[str, Array]
+type Build = Callable[[np.random.Generator], Data | None]
 
-#: A name and a function that builds the model.
-MODELS: dict[str, Callable[[], pm.Model]] = {}
+#: A name and a function that builds the model, and returns it with data for `gradients_by_hand`.
+MODELS: dict[str, Callable[[], tuple[pm.Model, Data]]] = {}
 
 
-def _model(name: str) -> Callable[[Callable[[np.random.Generator], object]], None]:
-    def enter(build: Callable[[np.random.Generator], object]) -> None:
-        def model() -> pm.Model:
+def _model(name: str) -> Callable[[Build], None]:
+    def enter(build: Build) -> None:
+        def model() -> tuple[pm.Model, Data]:
             with pm.Model() as made:
-                build(np.random.default_rng(28))
-            return made
+                data = build(np.random.default_rng(28))
+            return made, data or {}
 
         MODELS[name] = model
 
@@ -41,11 +43,12 @@ def _nested(rng: np.random.Generator, n: int, size: int) -> Array:
 
 
 @_model("conditional logit")
-def _(rng: np.random.Generator) -> None:
+def _(rng: np.random.Generator) -> Data:
     x = rng.normal(size=(50_000, 4, 5))
     chosen = _chosen(rng, x @ np.array([0.5, -0.4, 0.3, -0.2, 0.1]))
     utility = pt.dot(x, pm.Normal("b", shape=5))
     pm.Categorical("choice", p=pm.math.softmax(utility, axis=-1), observed=chosen)
+    return {"x": x, "chosen": chosen}
 
 
 @_model("choice sets in long form")
@@ -58,7 +61,7 @@ def _(rng: np.random.Generator) -> None:
 
 
 @_model("mixed logit, tastes of 500 persons")
-def _(rng: np.random.Generator) -> None:
+def _(rng: np.random.Generator) -> Data:
     x, person = rng.normal(size=(20_000, 3, 4)), rng.integers(0, 500, 20_000)
     taste = rng.normal([0.5, -0.4, 0.3, 0.2], 0.5, size=(500, 4))
     chosen = _chosen(rng, np.einsum("nap,np->na", x, taste[person]))
@@ -66,6 +69,7 @@ def _(rng: np.random.Generator) -> None:
     tastes = pm.Normal("b", shape=4) + pm.HalfNormal("spread", shape=4) * z
     utility = (x * tastes[person][:, None, :]).sum(axis=-1)
     pm.Categorical("choice", p=pm.math.softmax(utility, axis=-1), observed=chosen)
+    return {"x": x, "person": person, "chosen": chosen}
 
 
 @_model("LKJ slopes of 150 groups")
@@ -98,7 +102,7 @@ def _(rng: np.random.Generator) -> None:
 
 
 @_model("schools nested in districts")
-def _(rng: np.random.Generator) -> None:
+def _(rng: np.random.Generator) -> Data:
     n, schools, districts = 50_000, 600, 60
     district, school = _nested(rng, schools, districts), rng.integers(0, schools, n)
     x = rng.normal(size=n)
@@ -109,6 +113,7 @@ def _(rng: np.random.Generator) -> None:
     z = pm.Normal("z", shape=schools)
     lower = pm.Deterministic("school", upper[district] + pm.HalfNormal("s_school") * z)
     pm.Normal("y", lower[school] + pm.Normal("b") * x, pm.HalfNormal("s"), observed=y)
+    return {"x": x, "y": y, "school": school, "district": district[school]}
 
 
 @_model("Gaussian process over time (HSGP), 100 000 rows")
@@ -140,12 +145,14 @@ def _answers(rng: np.random.Generator) -> tuple[Array, Array, Array]:
 
 
 @_model("2PL, 2 000 persons and 50 items")
-def _(rng: np.random.Generator) -> None:
+def _(rng: np.random.Generator) -> Data:
     person, item, eta = _answers(rng)
     ability, difficulty = pm.Normal("ability", shape=2_000), pm.Normal("difficulty", shape=50)
     slope = pm.LogNormal("slope", 0.0, 0.5, shape=50)
     predictor = slope[item] * (ability[person] - difficulty[item])
-    pm.Bernoulli("right", logit_p=predictor, observed=_binary(rng, eta))
+    right = _binary(rng, eta)
+    pm.Bernoulli("right", logit_p=predictor, observed=right)
+    return {"right": right, "person": person, "item": item}
 
 
 @_model("graded response, 2 000 persons and 50 items")

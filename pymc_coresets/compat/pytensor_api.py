@@ -54,6 +54,7 @@ from pytensor.scan.op import Scan
 from pytensor.sparse.math import Dot as SparseDot
 from pytensor.sparse.math import StructuredDot
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Split, TensorFromScalar
+from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.blockwise import Blockwise, BlockwiseWithCoreShape
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp, Repeat
@@ -94,6 +95,7 @@ __all__ = [
     "Apply",
     "ArgSortOp",
     "Argmax",
+    "BatchedDot",
     "BernoulliRV",
     "Blockwise",
     "BlockwiseWithCoreShape",

@@ -112,8 +112,12 @@ def measured(name: str, modes: Sequence[Mode | None]) -> list[float]:
     if model.discrete_value_vars:
         return [np.nan] * (2 * len(modes) + 2)
     cells: list[float] = []
+    first: Value | None = None
     for mode in modes:
         seconds, space, x = compiled(model, mode)
+        value, gradient = space.logp_and_gradient(x)
+        first = first or (value, space.point(gradient))
+        assert_same(space, x, first)
         cells += [microseconds(lambda x=x, f=space.logp_and_gradient: f(x)), seconds]  # type: ignore[misc]
     hand = np.nan
     if by_hand is not None:

@@ -10,11 +10,13 @@ does not change from call to call (axes, constant indices, types) is looked up o
 import operator
 from collections.abc import Callable, Sequence
 from functools import reduce, singledispatch
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 
 from pymc_coresets.compat.pytensor_api import (
+    Add,
     AdvancedIncSubtensor,
     AdvancedSubtensor,
     Alloc,
@@ -31,6 +33,7 @@ from pymc_coresets.compat.pytensor_api import (
     Reshape,
     ScalarFromTensor,
     ScalarOp,
+    Split,
     Subtensor,
     unflatten_index_variables,
 )
@@ -110,6 +113,23 @@ def _(op: Alloc, node: Apply) -> Function | None:
         return out
 
     return filled
+
+
+@direct_call.register
+def _(op: Split, node: Apply) -> Function | None:
+    _, sizes = node.inputs
+    if not isinstance(sizes, Constant) or len(sizes.data) < 2:
+        return None
+    ends = np.cumsum(sizes.data).tolist()
+    before = (slice(None),) * op.axis
+    parts = [(*before, slice(*ends_of)) for ends_of in pairwise([0, *ends])]
+
+    def split(x: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, ...]:
+        if x.shape[op.axis] != ends[-1]:
+            raise ValueError(f"{node} needs the length {ends[-1]} to split: {x.shape}.")
+        return tuple(x[part] for part in parts)
+
+    return split
 
 
 @direct_call.register
@@ -233,7 +253,8 @@ def _(op: ScalarOp, node: Apply) -> Function | None:
 
 @direct_call.register
 def _(op: Elemwise, node: Apply) -> Function | None:
-    if op.nfunc_spec is None or op.nfunc_spec[1] != len(node.inputs) or len(node.inputs) > 2:
+    is_chain = isinstance(op.scalar_op, Add | Mul)
+    if op.nfunc_spec is None or not (is_chain or op.nfunc_spec[1] == len(node.inputs)):
         return None
     op.prepare_node(node, None, None, "py")
     function, dtype = op.nfunc, np.dtype(node.outputs[0].type.dtype)
@@ -241,13 +262,27 @@ def _(op: Elemwise, node: Apply) -> Function | None:
         return None
     if len(node.inputs) == 1:
         return lambda x: np.asarray(function(x), dtype=dtype, order="C")
-    pairs = zip(*(v.type.broadcastable for v in node.inputs), strict=True)
-    as_is = [i for i, pair in enumerate(pairs) if not any(pair)]
+    if len(node.inputs) > 2 and not is_chain:
+        return None
+    as_is = _axes_in_common(node)
 
-    def of_two(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        if x.shape != y.shape and any(x.shape[i] != y.shape[i] for i in as_is):
-            # NumPy would broadcast an axis that happens to have length 1.
-            raise ValueError(f"The shapes {x.shape} and {y.shape} do not fit together in {node}.")
-        return np.asarray(function(x, y), dtype=dtype, order="C")
+    def of_several(*arrays: np.ndarray) -> np.ndarray:
+        for i, j, axes in as_is:
+            x, y = arrays[i].shape, arrays[j].shape
+            if x != y and any(x[axis] != y[axis] for axis in axes):
+                # NumPy would broadcast an axis that happens to have length 1.
+                raise ValueError(f"The shapes {x} and {y} do not fit together in {node}.")
+        return np.asarray(reduce(function, arrays), dtype=dtype, order="C")
 
-    return of_two
+    return of_several
+
+
+def _axes_in_common(node: Apply) -> list[tuple[int, int, list[int]]]:
+    """List pairs of inputs, and the axes that neither of them is broadcast along."""
+    pairs = []
+    for (i, x), (j, y) in combinations(enumerate(node.inputs), 2):
+        both = zip(x.type.broadcastable, y.type.broadcastable, strict=True)
+        axes = [axis for axis, pair in enumerate(both) if not any(pair)]
+        if axes:
+            pairs.append((i, j, axes))
+    return pairs

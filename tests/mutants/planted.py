@@ -420,7 +420,7 @@ PLANTED = [
         ("if moved.shape[-len(lengths) :] != lengths:", "if False:"),
         ("flat * length + np.where(places < 0, places + length, places)", "flat * length + places"),
         ("-length <= places.min() <= places.max() < length", "True"),
-        ("if x.shape != y.shape and any(", "if False and any("),
+        ("if x != y and any(", "if False and any("),
         ("out = x.copy()", "out = x"),
         ("op.set_instead_of_inc or op.ignore_duplicates", "op.ignore_duplicates"),
     ),

@@ -5,6 +5,7 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_array_equal
 
+from pymc_coresets.compat.pytensor_api import Split
 from pymc_coresets.potentials import direct_calls
 from pymc_coresets.potentials.direct_calls import direct_call
 
@@ -54,6 +55,8 @@ CALLS = {
     "a maximum": (x.max(axis=1), (x, MATRIX)),
     "a difference": (x - y, (x, MATRIX), (y, OTHER)),
     "a difference of a row": (x - row, (x, MATRIX), (row, ROW)),
+    "a sum of three": (pt.add(x, row, y), (x, MATRIX), (row, ROW), (y, OTHER)),
+    "a product of four": (pt.mul(x, y, x, row), (x, MATRIX), (y, OTHER), (x, OTHER), (row, ROW)),
     "a comparison": (x > y, (x, MATRIX), (y, OTHER)),
     "a function": (pt.exp(x), (x, MATRIX.T)),
     "a sum with bytes": (x + m, (x, MATRIX), (m, BYTES)),
@@ -98,6 +101,7 @@ def test_numbers_are_those_of_the_operation(graph):
 
 MISFITS = {
     "a difference": (x - y, MATRIX, OTHER[:1]),
+    "a sum of three": (pt.add(x, row, y), MATRIX, ROW, OTHER[:1]),
     "added by row": (pt.inc_subtensor(x[k], y), MATRIX, OTHER[:1], PLACES),
     "dropped": (row.dimshuffle(1), MATRIX),
     "out of bounds": (pt.inc_subtensor(x[k], y), MATRIX, np.ones((900, 3)), np.full(900, 7)),
@@ -119,7 +123,8 @@ OTHERS = {
     "a mask": x[pt.gt(v, 0)],
     "rows in two": pt.alloc(v, 2, 3),
     "a sum of integers": pt.bmatrix().sum(axis=0),
-    "three at once": pt.add(x, y, x),
+    "a choice": pt.switch(pt.gt(x, 0), x, y),
+    "a split at numbers that are computed": Split(2, axis=0)(x, k)[0],
     "integers made real": pt.exp(pt.lmatrix()),
     "a join": pt.join(0, x, y),
 }
@@ -129,6 +134,17 @@ OTHERS = {
 def test_what_differs_is_left_to_the_operation(name):
     node = OTHERS[name].owner
     assert direct_call(node.op, node) is None
+
+
+def test_parts_are_those_of_the_operation():
+    node = Split(3, axis=0)(x, [2, 0, 5])[0].owner
+    storage = [[None] for _ in range(3)]
+    node.op.perform(node, [MATRIX, node.inputs[1].data], storage)
+    found = direct_call(node.op, node)(MATRIX, node.inputs[1].data)
+    for part, [expected] in zip(found, storage, strict=True):
+        assert_array_equal(part, expected, strict=True)
+    with pytest.raises(ValueError, match="needs the length 7"):
+        direct_call(node.op, node)(MATRIX[:3], node.inputs[1].data)
 
 
 def test_few_places_are_as_good_as_many(monkeypatch):

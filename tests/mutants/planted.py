@@ -416,13 +416,18 @@ PLANTED = [
         ("b[..., None, :, :]).sum(axis=-2)", "b[..., None, :, :]).sum(axis=-3)"),
     ),
     *plant(
-        "potentials/direct_calls.py",
+        "potentials/loops/direct_calls.py",
         ("if moved.shape[-len(lengths) :] != lengths:", "if False:"),
         ("flat * length + np.where(places < 0, places + length, places)", "flat * length + places"),
         ("-length <= places.min() <= places.max() < length", "True"),
         ("if x != y and any(", "if False and any("),
         ("out = x.copy()", "out = x"),
         ("op.set_instead_of_inc or op.ignore_duplicates", "op.ignore_duplicates"),
+    ),
+    *plant(
+        "potentials/loops/plain_loops.py",
+        ("over_columns if axis else over_rows", "over_rows if axis else over_columns"),
+        ("np.full((n.item(), m.item())", "np.full((m.item(), n.item())"),
     ),
     *plant(
         "reading/products/split_axes.py",

@@ -224,6 +224,28 @@ def test_products_of_a_density(name):
     np.testing.assert_allclose(function(*values), plain(*values), rtol=1e-12)
 
 
+number = b[0, 0]
+PLAIN = {
+    "a sum over rows": (pt.inc_subtensor(b[0], 1.0).sum(axis=0), "Sum"),
+    "a sum over columns": (pt.inc_subtensor(b[0], 1.0).T[:, 1:].sum(axis=1), "Sum"),
+    "a filled vector": (pt.inc_subtensor(pt.alloc(number, x.shape[0])[2], 1.0), "Alloc"),
+    "a filled matrix": (pt.inc_subtensor(pt.alloc(number, 2, x.shape[0])[1], 1.0), "Alloc"),
+    "filled with one": (pt.inc_subtensor(pt.alloc(few[:1, :1], 2, x.shape[0])[1], 1.0), "Alloc"),
+    "zeros": (pt.inc_subtensor(pt.zeros(x.shape)[group], 1.0), "Alloc"),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_sums_and_filled_arrays_of_a_density(name):
+    graph, kind = PLAIN[name]
+    inputs, values = [b, x, group, few], [B, X, GROUP, KNOWN[few]]
+    function = pytensor.function(inputs, graph, mode=density_mode(), on_unused_input="ignore")
+    ops = [type(n.op).__name__ for n in function.maker.fgraph.toposort()]
+    assert f"_Plain{kind}" in ops
+    plain = pytensor.function(inputs, graph, mode=PLAIN_MODE, on_unused_input="ignore")
+    np.testing.assert_allclose(function(*values), plain(*values), rtol=1e-14)
+
+
 def test_another_backend_is_left_to_the_user():
     with pytensor.config.change_flags(mode="FAST_COMPILE"):
         assert density_mode() is None

@@ -106,7 +106,7 @@ def density_mode() -> Mode | None:
 
     PyTensor's Numba mode makes one function of the whole graph, the fastest to run, but takes many
     seconds to compile a product with BLAS.  For a product with one vector, or with a small matrix,
-    a loop is as fast, and compiled in a tenth of the time; so are sums over an axis of a matrix.
+    a loop is as fast, and compiled in a tenth of the time; so are sums and maxima over an axis.
 
     Returns
     -------

@@ -426,7 +426,9 @@ PLANTED = [
     ),
     *plant(
         "potentials/loops/plain_loops.py",
-        ("over_columns if axis else over_rows", "over_rows if axis else over_columns"),
+        ("place = j if axis == 0 else i", "place = i if axis == 0 else j"),
+        ("new > old or np.isnan(new)", "new > old"),
+        ("-np.inf if is_max else 0.0", "0.0"),
         ("np.full((n.item(), m.item())", "np.full((m.item(), n.item())"),
     ),
     *plant(

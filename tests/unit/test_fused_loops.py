@@ -224,10 +224,20 @@ def test_products_of_a_density(name):
     np.testing.assert_allclose(function(*values), plain(*values), rtol=1e-12)
 
 
-number = b[0, 0]
+number, stack = b[0, 0], pt.join(0, b[None, :2], few[None] + 1)
 PLAIN = {
     "a sum over rows": (pt.inc_subtensor(b[0], 1.0).sum(axis=0), "Sum"),
     "a sum over columns": (pt.inc_subtensor(b[0], 1.0).T[:, 1:].sum(axis=1), "Sum"),
+    **{
+        f"over axis {i} of three": (pt.inc_subtensor(stack[0], 1.0).sum(axis=i), "Sum")
+        for i in range(3)
+    },
+    **{
+        f"largest over axis {i} of three": (pt.inc_subtensor(stack[0], 1.0).max(axis=i), "Max")
+        for i in range(3)
+    },
+    "largest of rows": (pt.set_subtensor(b[1, 1], np.nan).max(axis=0), "Max"),
+    "largest of columns": (pt.set_subtensor(b[:, 1], -np.inf).T.max(axis=1), "Max"),
     "a filled vector": (pt.inc_subtensor(pt.alloc(number, x.shape[0])[2], 1.0), "Alloc"),
     "a filled matrix": (pt.inc_subtensor(pt.alloc(number, 2, x.shape[0])[1], 1.0), "Alloc"),
     "filled with one": (pt.inc_subtensor(pt.alloc(few[:1, :1], 2, x.shape[0])[1], 1.0), "Alloc"),

@@ -145,13 +145,14 @@ def rows_of(found: dict[str, list[float]]) -> list[list[str]]:
     zoo = np.array([cells for name, cells in found.items() if name not in MODELS])
     zoo = zoo[~np.isnan(zoo[:, 0])] if len(zoo) else zoo
     lines = []
-    limit = np.inf
+    limits = np.array([np.inf, np.inf])
     if len(zoo):
         middle = np.median(zoo, axis=0)
-        limit = SLOW * middle[1]
+        limits = SLOW * middle[[1, 3]]
         lines.append([f"median of {len(zoo)} models of the zoo", *map(_text, middle), ""])
     for name, cells in sorted(found.items(), key=lambda pair: -np.nan_to_num(pair[1][1])):
-        reason = REASONS.get(name, "**unknown**") if cells[1] > limit else ""
+        is_slow = bool((np.array([cells[1], cells[3]]) > limits).any())
+        reason = REASONS.get(name, "**unknown**") if is_slow else ""
         reason = "discrete variables" if np.isnan(cells[0]) else reason
         lines.append([name, *map(_text, cells), reason])
     return lines
@@ -171,12 +172,14 @@ def main() -> None:
     names = [*MODELS, *[n for i, n in enumerate(CASES) if i % options.zoo == 0 or n in BY_HAND]]
     chosen = [n for n in names if any(part.lower() in n.lower() for part in options.only)]
     lines = rows_of(dict(all_measured(chosen, default=options.default)))
-    table = Table(*HEADER, title=f"value and gradient, {SIZE} rows")
+    used = [i for i, _ in enumerate(HEADER) if any(line[i] for line in lines)]
+    header, *lines = [[line[i] for i in used] for line in (HEADER, *lines)]
+    table = Table(*header, title=f"value and gradient, {SIZE} rows")
     for line in lines:
         table.add_row(*line)
     Console().print(table)
     if options.markdown:
-        options.markdown.write_text(markdown(HEADER, lines) + "\n")
+        options.markdown.write_text(markdown(header, lines) + "\n")
 
 
 if __name__ == "__main__":

@@ -54,11 +54,12 @@ from pytensor.scan.op import Scan
 from pytensor.sparse.math import Dot as SparseDot
 from pytensor.sparse.math import StructuredDot
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Split, TensorFromScalar
+from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.blockwise import Blockwise, BlockwiseWithCoreShape
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp, Repeat
 from pytensor.tensor.linalg.solvers.core import SolveBase
-from pytensor.tensor.math import Argmax, Dot, Sum
+from pytensor.tensor.math import Argmax, Dot, Max, Sum
 from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.reshape import JoinDims, SplitDims
@@ -94,6 +95,7 @@ __all__ = [
     "Apply",
     "ArgSortOp",
     "Argmax",
+    "BatchedDot",
     "BernoulliRV",
     "Blockwise",
     "BlockwiseWithCoreShape",
@@ -118,6 +120,7 @@ __all__ = [
     "LogSoftmax",
     "LogSumExp",
     "MakeVector",
+    "Max",
     "MergeOptimizer",
     "Mode",
     "Mul",

@@ -4,7 +4,8 @@ A whole graph in one compiled function, as PyTensor's own Numba mode has it, tak
 compile where nothing is cached: most of it goes into matrix products, indexing and the joining of
 parts, which NumPy has compiled already.  Where arrays are as large as a block of potentials, what
 Python costs between two operations is not seen.  So only elementwise loops are compiled, and
-whatever NumPy would run as a loop in Python; each of these once, whichever models have it.
+whatever NumPy would run as a loop in Python; each of these once, whichever models have it.  For a
+few rows, the time goes between the operations: `direct_calls` leaves as little there as possible.
 """
 
 # ruff: noqa: ARG002 (PyTensor determines the arguments of its callbacks)
@@ -13,11 +14,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 import numpy as np
+import pytensor.tensor as pt
 
 from pymc_coresets.compat.pytensor_api import (
     AddDestroyHandler,
     AdvancedIncSubtensor,
     Apply,
+    BatchedDot,
     Blockwise,
     BlockwiseWithCoreShape,
     Constant,
@@ -41,6 +44,8 @@ from pymc_coresets.compat.pytensor_api import (
     numba_funcify_ensure_cache,
     numba_njit,
 )
+from pymc_coresets.potentials.loops.direct_calls import direct_call
+from pymc_coresets.potentials.loops.plain_loops import as_plain_loops
 from pymc_coresets.potentials.vectormath import (
     inline_composite,
     pull_function_out_of_switch,
@@ -55,6 +60,9 @@ type Storage = list[Any]
 type Step = tuple[Function, list[int], list[int], list[int]]  # inputs, outputs, done with
 
 _TRANSPOSE = DimShuffle(input_ndim=2, new_order=(1, 0))
+
+# Multiplications for each entry of a product's longest axis: with fewer, a loop is as fast as BLAS.
+_FEW_PRODUCTS = 64
 
 _kernels: dict[tuple[str | None, ...], Function] = {}  # what is compiled in this process
 
@@ -97,8 +105,8 @@ def density_mode() -> Mode | None:
     """Return the mode for densities of few rows, which are evaluated very often.
 
     PyTensor's Numba mode makes one function of the whole graph, the fastest to run, but takes many
-    seconds to compile a product with BLAS.  For a product with one vector a loop is as fast, and
-    compiled in a tenth of the time.
+    seconds to compile a product with BLAS.  For a product with one vector, or with a small matrix,
+    a loop is as fast, and compiled in a tenth of the time; so are sums and maxima over an axis.
 
     Returns
     -------
@@ -117,7 +125,8 @@ def density_mode() -> Mode | None:
     if not isinstance(default.linker, NumbaLinker):
         return None
     mode: Mode = Mode(default.linker, default.provided_optimizer).register(
-        (dfs_rewriter(_loop_over_product), 48.1)
+        (dfs_rewriter(_loop_over_product), 48.1),
+        (dfs_rewriter(as_plain_loops), 49.4),  # after the fusion of loops
     )
     return mode
 
@@ -250,7 +259,7 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
         return _compiled(node)
     if isinstance(op, AdvancedIncSubtensor) and _adds_by_number(node):
         return _compiled(node)  # NumPy's takes ten times as long
-    return _performed(node)
+    return direct_call(op, node) or _performed(node)
 
 
 def _adds_by_number(node: Apply) -> bool:
@@ -322,17 +331,29 @@ def _joined(node: Apply) -> Function:
     return join
 
 
-@node_rewriter([Dot])  # type: ignore[untyped-decorator]
+@node_rewriter([Dot, BatchedDot, Blockwise])  # type: ignore[untyped-decorator]
 def _loop_over_product(
     fgraph: FunctionGraph,  # noqa: ARG001 (PyTensor passes it)
     node: Apply,
 ) -> list[Variable] | None:
-    """Rewrite a product with one column, or of one row, as a sum of products."""
+    """Rewrite a product that does little for each entry of its long axis as a sum of products."""
+    is_product = isinstance(node.op, Dot | BatchedDot) or isinstance(node.op.core_op, Dot)
+    if not is_product:
+        return None
     a, b = cast(list[TensorVariable], node.inputs)
-    if b.type.shape[1] == 1:
-        if a.owner is not None and a.owner.op == _TRANSPOSE:  # along its rows, not its columns
-            return [(a.owner.inputs[0] * b).sum(axis=0)[:, None]]
-        return [(a * b.T).sum(axis=1, keepdims=True)]
-    if a.type.shape[0] == 1:
-        return [(a.T * b).sum(axis=0, keepdims=True)]
-    return None
+    inner = a.type.shape[-1] or b.type.shape[-2]
+    lengths = [a.type.shape[-2], inner, b.type.shape[-1]]
+    known = sorted(n for n in lengths if n is not None)
+    if 1 not in known and (len(known) < 2 or known[0] * known[1] > _FEW_PRODUCTS):
+        return None
+    if lengths[2] == 1 and isinstance(node.op, Dot) and _is_transpose(a):
+        return [(a.owner.inputs[0] * b).sum(axis=0)[:, None]]  # along its rows, not its columns
+    if lengths[2] == 1:
+        return [(a * pt.matrix_transpose(b)).sum(axis=-1, keepdims=True)]
+    if lengths[0] == 1:
+        return [(pt.matrix_transpose(a) * b).sum(axis=-2, keepdims=True)]
+    return [(a[..., None] * b[..., None, :, :]).sum(axis=-2)]
+
+
+def _is_transpose(x: TensorVariable) -> bool:
+    return x.owner is not None and x.owner.op == _TRANSPOSE

@@ -1,4 +1,4 @@
-"""Index operations along the observation axis, where the index is data; axes that were merged."""
+"""Index operations along the observation axis, where the index is data."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
@@ -9,11 +9,8 @@ import pytensor.tensor as pt
 from pymc_coresets.compat.pytensor_api import (
     AdvancedSubtensor,
     Apply,
-    DimShuffle,
-    Dot,
     Join,
     Repeat,
-    Reshape,
     Subtensor,
     TensorVariable,
     Variable,
@@ -30,13 +27,10 @@ __all__ = [
     "indexed_cells",
     "joined_piece",
     "joints",
-    "without_merged_axes",
 ]
 
 #: Whether a variable is computed from any parameter.
 type Depends = Callable[[Variable], bool]
-#: Of the axes that an axis is split into.
-type Lengths = tuple[int | None, ...]
 
 
 class IndexedAxis(NamedTuple):
@@ -261,98 +255,3 @@ def indexed_cells(node: Apply, axis: int, depends: Depends) -> IndexedCells | No
         return None
     positions = tuple(v % n for v, n in zip(values, lengths, strict=True))
     return IndexedCells(x, tuple(lengths), positions)
-
-
-# -- axes that were merged -------------------------------------------------------------------------
-
-
-def without_merged_axes(node: Apply, depends: Depends) -> TensorVariable | None:
-    """Write a reshape that splits an axis of a matrix product as a product of stacked matrices.
-
-    ``pt.dot(x, b)`` of an array (N, K, P) merges its first axes, multiplies matrices, and splits
-    the product's first axis again: in between, no axis has the observations.
-
-    Parameters
-    ----------
-    node : Apply
-        The application of any Op.
-    depends : callable
-        Whether a variable depends on the parameters.
-
-    Returns
-    -------
-    TensorVariable or None
-        Another graph for the output; None if the node is no such reshape, or where lengths are not
-        known.
-
-    Examples
-    --------
-    >>> from pymc_coresets.reading.graphs import _with_constant_shapes
-    >>> x, b = pt.tensor("x", shape=(5, 4, 2)), pt.vector("b", shape=(2,))
-    >>> [product] = _with_constant_shapes([pt.dot(x, b)])
-    >>> product.owner.op, without_merged_axes(product.owner, lambda v: True).owner.op
-    (Reshape(ndim=2), DimShuffle(input_ndim=3,new_order=(0, 1)))
-    """
-    if not isinstance(node.op, Reshape):
-        return None
-    x, shape = cast(TensorVariable, node.inputs[0]), node.outputs[0].type.shape
-    n_new = len(shape) - x.type.ndim + 1
-    if n_new < 2 or None in shape or None in x.type.shape:
-        return None
-    for axis in range(x.type.ndim):
-        lengths = shape[axis : axis + n_new]
-        if _split_shape(x, axis, lengths) == shape and x.type.shape[axis] == np.prod(lengths):
-            return _split(x, axis, lengths, depends)
-    return None
-
-
-def _split_shape(x: TensorVariable, axis: int, lengths: Lengths) -> tuple[int | None, ...]:
-    shape: tuple[int | None, ...] = x.type.shape
-    return (*shape[:axis], *lengths, *shape[axis + 1 :])
-
-
-def _split(
-    x: TensorVariable, axis: int, lengths: Lengths, depends: Depends
-) -> TensorVariable | None:
-    """Split an axis of x, down to where it was merged; None where it was not."""
-    node, shape = x.owner, _split_shape(x, axis, lengths)
-    if not depends(x):
-        return cast(TensorVariable, x.reshape(shape))
-    if node is None:
-        return None
-    if isinstance(node.op, Reshape):
-        merged = cast(TensorVariable, node.inputs[0])
-        return merged if merged.type.shape == shape else None
-    if isinstance(node.op, DimShuffle):
-        return _split_shuffled(node, axis, lengths, depends)
-    return _split_product(node, axis, lengths, depends) if isinstance(node.op, Dot) else None
-
-
-def _split_shuffled(
-    node: Apply, axis: int, lengths: Lengths, depends: Depends
-) -> TensorVariable | None:
-    order = node.op.new_order
-    if order[axis] == "x":
-        return None
-    inner = _split(cast(TensorVariable, node.inputs[0]), order[axis], lengths, depends)
-    if inner is None:
-        return None
-    more = len(lengths) - 1
-    moved: list[int | str] = []
-    for source in order:
-        if source == order[axis]:
-            moved += range(source, source + more + 1)
-        else:
-            moved.append(source + more if source != "x" and source > order[axis] else source)
-    return cast(TensorVariable, inner.dimshuffle(moved))
-
-
-def _split_product(
-    node: Apply, axis: int, lengths: Lengths, depends: Depends
-) -> TensorVariable | None:
-    a, b = (cast(TensorVariable, v) for v in node.inputs)
-    if axis == 1:  # of the transposed product, the axis is the first one
-        turned = _split_product(pt.dot(b.T, a.T).owner, 0, lengths, depends)
-        return None if turned is None else pt.moveaxis(turned, -1, 0)
-    inner = _split(a, 0, lengths, depends)
-    return None if inner is None else cast(TensorVariable, inner @ b)

@@ -41,9 +41,9 @@ from pymc_coresets.reading.indexing import (
     aligned_index,
     indexed_axis,
     joined_piece,
-    without_merged_axes,
 )
 from pymc_coresets.reading.products.convolutions import lagged_product
+from pymc_coresets.reading.products.split_axes import sum_of_members, without_merged_axes
 from pymc_coresets.reading.row_arrays import ALL_ROWS, UNNAMED, RowArray, RowMap
 from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
 from pymc_coresets.reading.sums.recursions import Stop
@@ -295,8 +295,11 @@ class Pushdown(Known):
         if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
             inlined: list[Variable] = inline_ofg_node(node)
             return inlined
-        product = without_merged_axes(node, self.depends)
-        return lagged_product(node, self.depends) if product is None else [product]
+        for rule in (without_merged_axes, sum_of_members):
+            other = rule(node, self.depends)
+            if other is not None:
+                return [other]
+        return lagged_product(node, self.depends)
 
     def _plan_aligned(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow ``x[arange(n), k]``: row n of the result needs row n of x."""

@@ -127,7 +127,7 @@ class Unconstrained:
         density = self.density if self._is_double else self._density_in_double
 
         def logp_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
-            logp, gradient = density(x)
+            logp, gradient = density(np.ascontiguousarray(x, dtype=np.float64))
             return float(logp), np.asarray(gradient)
 
         return logp_and_gradient
@@ -168,10 +168,15 @@ class Unconstrained:
 
     @cached_property
     def density(self) -> Any:  # noqa: ANN401
-        """That of PyMC, compiled, in the form that PyMC's step methods take."""
-        function = self.model.logp_dlogp_function(ravel_inputs=True, mode=self._mode)
+        """That of PyMC, compiled, in the form that PyMC's step methods take.
+
+        It takes arrays of the model's type as they are: to look at them takes PyTensor as long as
+        a small model's gradient does.
+        """
+        function = self.model.logp_dlogp_function(
+            ravel_inputs=True, mode=self._mode, trust_input=True
+        )
         function.set_extra_values({})
-        function.trust_input = True
         return function
 
     def constrain(self, x: np.ndarray) -> Draws:

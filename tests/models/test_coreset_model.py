@@ -12,8 +12,10 @@ from scipy.stats import norm
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.rewrite import POTENTIAL, UNWEIGHTED, coreset_model
+from pymc_coresets.reading.unconstrained import Unconstrained
 from tests.models.reference import PLAIN, density
 from tests.models.zoo import CASES
 
@@ -60,6 +62,43 @@ def test_unit_weights_on_all_rows_give_the_full_model(specimen):
     coreset = coreset_model(specimen.observations, everything, np.ones(n_obs))
     point = specimen.reference.points[0]
     assert_same(density(coreset)(point), density(specimen.model)(point))
+
+
+#: Of many operations each: indices, splits, joins, triangles, softmax and sums over members.
+HARD = (
+    "choices, conditional logit",
+    "choices, in long form, of sets of two to four alternatives",
+    "many terms of a coefficient and a column each",
+    "mixture of two regressions",
+    "normal vectors with LKJ covariance",
+    "ordered probit",
+    "poll, for post-stratification",
+    "tests, graded response by cutpoints of each item",
+    "varying slopes with LKJ covariance",
+)
+
+
+#: Longer to compile.
+HARDEST = {
+    "many terms of a coefficient and a column each",
+    "mixture of two regressions",
+    "ordered probit",
+    "poll, for post-stratification",
+}
+
+
+@pytest.mark.parametrize(
+    "specimen",
+    [pytest.param(CASES[n], marks=[pytest.mark.slow] * (n in HARDEST)) for n in HARD],
+    indirect=True,
+    ids=case_name,
+)
+def test_builds_evaluate_the_density_that_pytensor_has(specimen):
+    space, expected = Unconstrained(specimen.coreset, mode=loop_mode()), density(specimen.coreset)
+    for point in specimen.reference.points:
+        x = np.concatenate([np.ravel(point[v.name]) for v in specimen.coreset.value_vars])
+        logp, gradient = space.logp_and_gradient(x)
+        assert_same((logp, space.point(gradient)), expected(point))
 
 
 # -- what is kept ----------------------------------------------------------------------------------

@@ -208,6 +208,23 @@ def _() -> None:
     pm.Potential("choice", chosen - pt.logsumexp(shares, axis=1))
 
 
+@case("choices, in long form, of sets of two to four alternatives")
+def _() -> None:
+    size = 2 + GROUP % 3
+    sets, first = np.repeat(np.arange(N), size), np.cumsum(size) - size
+    utility = pm.Data("x", ALTERNATIVES.reshape(-1, 2)[: len(sets)]) @ pm.Normal("b", shape=2)
+    total = pt.zeros(N)[sets].inc(pt.exp(utility))
+    pm.Potential("choice", utility[first + CHOSEN % size] - pt.log(total))
+
+
+@case("choices, in long form, of sets of four alternatives")
+def _() -> None:
+    x, alternative = ALTERNATIVES.reshape(-1, 2), np.tile(np.arange(4), N)
+    constants = pt.concatenate([[0.0], pm.Normal("constant", shape=3)])
+    utility = constants[alternative] + pm.Data("x", x) @ pm.Normal("b", shape=2)
+    pm.Categorical("choice", logit_p=utility.reshape((N, 4)), observed=CHOSEN)
+
+
 # -- polls and marketing ---------------------------------------------------------------------------
 
 

@@ -88,6 +88,7 @@ TESTS = {
     "potentials/backends/device_rows": unit("device_rows"),
     "potentials/backends/evaluator": (POTENTIALS, JAX_BUILD),
     "potentials/fused_loops": (*unit("fused_loops"), POTENTIALS),
+    "potentials/loops/": unit("direct_calls", "fused_loops"),
     "potentials/vectormath": (*unit("vectormath"), POTENTIALS),
     "potentials/kernel": (ENGINES, POTENTIALS),
     "potentials/from_rows": ("tests/models/test_template_refusals.py", ROWS_ELSEWHERE),

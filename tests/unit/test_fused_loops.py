@@ -9,7 +9,12 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_coresets.compat.pytensor_api import Dot, vectorize_graph
+from pymc_coresets.compat.pytensor_api import (
+    BatchedDot,
+    BlockwiseWithCoreShape,
+    Dot,
+    vectorize_graph,
+)
 from pymc_coresets.potentials import fused_loops
 from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
 from pymc_coresets.potentials.kernel import Kernel
@@ -104,7 +109,7 @@ def test_what_is_given_is_computed_once(monkeypatch):
 
         return run
 
-    monkeypatch.setattr(fused_loops, "_performed", counting)
+    monkeypatch.setattr(fused_loops, "direct_call", lambda op, node: counting(node))
     evaluate = compiled([b, x], pt.exp(b @ b.T)[0, 0] * x, n_given=1).given(B)
     n_products = sum(isinstance(op, Dot) for op in runs)
     results = [evaluate(X)[0] for _ in range(3)]
@@ -182,24 +187,73 @@ def test_a_program_that_was_sent_returns_the_same_bits(other, factor):
 # -- densities -------------------------------------------------------------------------------------
 
 column, row = b[0][:, None], b[0][None]
+few, many = pt.dmatrix("few", shape=(2, 3)), pt.dmatrix("many", shape=(56, 3))
+long, other = pt.dmatrix("long", shape=(None, 3)), pt.dmatrix("other", shape=(None, 3))
+KNOWN = {few: B[:2], many: np.tile(B, (8, 1)), long: X[:5], other: X[5:10]}
 PRODUCTS = {
     "with a column": (x @ column, 0),
     "of a transpose with a column": (x.T @ x[:, 0][:, None], 0),
     "of a row": (row @ x.T, 0),
     "of a row with a column": (row @ column, 0),
     "of matrices": (x @ b.T, 1),
+    "with a small matrix": (x @ few.T, 0),
+    "of a small matrix": (pt.dot(few, x.T), 0),
+    "over a long axis": (long.T @ other, 0),
+    "with a matrix that is not small": (x @ many.T, 1),
+    "of stacks": (pt.matmul(long[:, :, None], other[:, None]), 0),
+    "of stacks with columns": (pt.matmul(x[None], few[:, :, None]), 0),
+    "of stacks of matrices": (pt.matmul(pt.stack([x, x]), b.T), 1),
 }
+
+
+def is_product(op):
+    if isinstance(op, BlockwiseWithCoreShape):
+        return any(is_product(n.op) for n in op.fgraph.apply_nodes)
+    return isinstance(getattr(op, "core_op", op), Dot | BatchedDot)
 
 
 @pytest.mark.slow  # counts operations, which differ after some other tests of the same process
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products_of_a_density(name):
     graph, n_left = PRODUCTS[name]
-    function = pytensor.function([b, x], graph, mode=density_mode(), on_unused_input="ignore")
-    left = [n for n in function.maker.fgraph.toposort() if isinstance(n.op, Dot)]
+    inputs, values = [b, x, *KNOWN], [B, X, *KNOWN.values()]
+    function = pytensor.function(inputs, graph, mode=density_mode(), on_unused_input="ignore")
+    left = [n for n in function.maker.fgraph.toposort() if is_product(n.op)]
     assert len(left) == n_left
-    plain = pytensor.function([b, x], graph, mode=PLAIN_MODE, on_unused_input="ignore")
-    np.testing.assert_allclose(function(B, X), plain(B, X), rtol=1e-12)
+    plain = pytensor.function(inputs, graph, mode=PLAIN_MODE, on_unused_input="ignore")
+    np.testing.assert_allclose(function(*values), plain(*values), rtol=1e-12)
+
+
+number, stack = b[0, 0], pt.join(0, b[None, :2], few[None] + 1)
+PLAIN = {
+    "a sum over rows": (pt.inc_subtensor(b[0], 1.0).sum(axis=0), "Sum"),
+    "a sum over columns": (pt.inc_subtensor(b[0], 1.0).T[:, 1:].sum(axis=1), "Sum"),
+    **{
+        f"over axis {i} of three": (pt.inc_subtensor(stack[0], 1.0).sum(axis=i), "Sum")
+        for i in range(3)
+    },
+    **{
+        f"largest over axis {i} of three": (pt.inc_subtensor(stack[0], 1.0).max(axis=i), "Max")
+        for i in range(3)
+    },
+    "largest of rows": (pt.set_subtensor(b[1, 1], np.nan).max(axis=0), "Max"),
+    "largest of columns": (pt.set_subtensor(b[:, 1], -np.inf).T.max(axis=1), "Max"),
+    "a filled vector": (pt.inc_subtensor(pt.alloc(number, x.shape[0])[2], 1.0), "Alloc"),
+    "a filled matrix": (pt.inc_subtensor(pt.alloc(number, 2, x.shape[0])[1], 1.0), "Alloc"),
+    "filled with one": (pt.inc_subtensor(pt.alloc(few[:1, :1], 2, x.shape[0])[1], 1.0), "Alloc"),
+    "zeros": (pt.inc_subtensor(pt.zeros(x.shape)[group], 1.0), "Alloc"),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_sums_and_filled_arrays_of_a_density(name):
+    graph, kind = PLAIN[name]
+    inputs, values = [b, x, group, few], [B, X, GROUP, KNOWN[few]]
+    function = pytensor.function(inputs, graph, mode=density_mode(), on_unused_input="ignore")
+    ops = [type(n.op).__name__ for n in function.maker.fgraph.toposort()]
+    assert f"_Plain{kind}" in ops
+    plain = pytensor.function(inputs, graph, mode=PLAIN_MODE, on_unused_input="ignore")
+    np.testing.assert_allclose(function(*values), plain(*values), rtol=1e-14)
 
 
 def test_another_backend_is_left_to_the_user():

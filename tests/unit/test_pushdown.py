@@ -24,6 +24,7 @@ from pymc_coresets.reading.row_arrays import RowArray
 N = 6
 VALUES = np.random.default_rng(1).normal(size=1000)
 GROUPS = np.array([2, 0, 1, 1, 0, 2])
+MEMBERS = np.array([3, 0, 5, 5, 0, 2, 1, 1, 5, 3, 0, 1, 2, 5])  # none of 4
 MASK = np.array([True, False, True, True, False, True, True, False])
 
 # x(...) is data that a parameter has touched: a rule has to bring the selection to it.
@@ -176,7 +177,27 @@ CASES = {
     "joined, of several lengths": (lambda: pt.join(1, x(4, 2), x(4, N), x(4, 3))[:, 2:8], set()),
     "concatenated on another axis": (lambda: pt.join(-1, x(N, 4), data(N, 1)), {1}),
     "stacked": (lambda: pt.stack([x(N), x(N) ** 2, data(N)], axis=1), {1}),
-    "reshape splits": (lambda: x(N, 4).reshape((N, 2, 2)), {1, 2}),
+    "reshape splits": (lambda: x(N, 4).reshape((N, 2, 2)), set()),
+    "long form": (lambda: pt.exp(data(4 * N, 4) @ vector).reshape((N, 4)), set()),
+    "long form, three axes": (lambda: pt.exp(x(2 * N * 2)).reshape((2, N, 2)), set()),
+    "long form, broadcast": (lambda: (x(4 * N, 2) + x(1, 2)).reshape((N, 4, 2)), set()),
+    "long form, one matrix": (lambda: (x(4 * N, 4) @ matrix).reshape((N, 4, 3)), set()),
+    "long form, a lookup": (lambda: vector[np.arange(4 * N) % 4].reshape((N, 4)), set()),
+    "long form, a reduction": (lambda: x(2, 4 * N, 3).sum(axis=(0, 2)).reshape((N, 4)), set()),
+    "sums of members": (lambda: pt.zeros(N)[MEMBERS].inc(pt.exp(x(14))), set()),
+    "sums of members, backwards": (lambda: x(N, 3)[-1 - MEMBERS].inc(x(14, 4) @ matrix), set()),
+    "sums of members, lookups": (
+        lambda: pt.zeros(N)[MEMBERS].inc(pt.exp(vector[np.arange(14) % 4] * x(14))),
+        set(),
+    ),
+    "members put in place": (lambda: pt.zeros(N)[MEMBERS[:5]].set(x(5)), {0}),
+    "sums of one number": (lambda: pt.zeros(N)[MEMBERS].inc(scale), {0}),
+    "sums over unequal groups": (lambda: pt.zeros(3 * N)[[2] * 12].inc(x(12)), {0}),
+    "long form, a parameter": (lambda: (vector * scale).reshape((2, 2)), {0, 1}),
+    "long form, an index of two": (
+        lambda: matrix[np.arange(8) % 4, np.arange(8) % 3].reshape((2, 4)),
+        {0, 1},
+    ),
     "reshape joins": (lambda: x(2, 3, 4, 5).reshape((6, 4, -1)), {0}),
     "reshape drops": (lambda: x(1, N, 1).reshape((N,)), set()),
     "reshape mixes": (lambda: x(2, 3, 4).reshape((3, 2, 4)), {0, 1}),

@@ -1,0 +1,4 @@
+"""Single operations, evaluated or compiled otherwise than PyTensor does.
+
+It may import `compat`.
+"""

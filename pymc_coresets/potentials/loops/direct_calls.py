@@ -1,0 +1,288 @@
+"""What an operation computes by one call of NumPy, without what PyTensor does around it.
+
+PyTensor's own evaluation of an operation checks and converts for some microseconds, about ten
+times as long as NumPy takes for the few numbers of a coreset's row or a prior's parameter.  What
+does not change from call to call (axes, constant indices, types) is looked up once here.
+"""
+
+# ruff: noqa: ARG001 (the functions of all operations have one signature)
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import reduce, singledispatch
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+
+from pymc_coresets.compat.pytensor_api import (
+    Add,
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    Alloc,
+    Apply,
+    CAReduce,
+    Composite,
+    Constant,
+    DimShuffle,
+    Dot,
+    Elemwise,
+    IncSubtensor,
+    Mul,
+    Op,
+    Reshape,
+    ScalarFromTensor,
+    ScalarOp,
+    Split,
+    Subtensor,
+    unflatten_index_variables,
+)
+
+__all__ = ["direct_call"]
+
+_FEW = 500  # entries, up to which an index of several axes is as fast as it can be
+
+type Function = Callable[..., Any]
+
+
+@singledispatch
+def direct_call(op: Op, node: Apply) -> Function | None:
+    """Return a function of the inputs of a node to its output.
+
+    Parameters
+    ----------
+    op : Op
+        The operation; its type determines the function.
+    node : Apply
+        Its application.
+
+    Returns
+    -------
+    callable, or None
+        None where PyTensor's own evaluation has to do it.  The values are those of that, to the
+        last bit; views of an input are views.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> node = pt.sub(pt.matrix(), pt.row()).owner
+    >>> direct_call(node.op, node)(np.ones((2, 2)), np.array([[0.0, 1.0]]))
+    array([[1., 0.],
+           [1., 0.]])
+    """
+    return None
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+@direct_call.register
+def _(op: DimShuffle, node: Apply) -> Function:
+    order = (*(i for i in op.new_order if i != "x"), *op.drop)
+    kept = tuple(None if i == "x" else slice(None) for i in op.new_order)
+    if not op.drop:
+        if order == tuple(range(len(order))):
+            return lambda x: x[kept]
+        return lambda x: x.transpose(order)[kept]
+    lengths, index = (1,) * len(op.drop), (*kept, *(0,) * len(op.drop))
+
+    def dropped(x: np.ndarray) -> np.ndarray:
+        moved = x.transpose(order)  # the axes to drop are the last
+        if moved.shape[-len(lengths) :] != lengths:
+            raise ValueError(f"An axis that {node} drops has not length 1: {x.shape}.")
+        return np.asarray(moved[index])
+
+    return dropped
+
+
+@direct_call.register
+def _(op: Reshape, node: Apply) -> Function:
+    return lambda x, shape: x.reshape(shape)
+
+
+@direct_call.register
+def _(op: Alloc, node: Apply) -> Function | None:
+    value, *_ = node.inputs
+    if not all(value.type.broadcastable):
+        return None
+    dtype = np.dtype(value.type.dtype)
+
+    def filled(x: np.ndarray, *shape: Any) -> np.ndarray:  # noqa: ANN401
+        out = np.empty([int(n) for n in shape], dtype)
+        out[...] = x
+        return out
+
+    return filled
+
+
+@direct_call.register
+def _(op: Split, node: Apply) -> Function | None:
+    _, sizes = node.inputs
+    if not isinstance(sizes, Constant) or len(sizes.data) < 2:
+        return None
+    ends = np.cumsum(sizes.data).tolist()
+    before = (slice(None),) * op.axis
+    parts = [(*before, slice(*ends_of)) for ends_of in pairwise([0, *ends])]
+
+    def split(x: np.ndarray, _: np.ndarray) -> tuple[np.ndarray, ...]:
+        if x.shape[op.axis] != ends[-1]:
+            raise ValueError(f"{node} needs the length {ends[-1]} to split: {x.shape}.")
+        return tuple(x[part] for part in parts)
+
+    return split
+
+
+@direct_call.register
+def _(op: ScalarFromTensor, node: Apply) -> Function:
+    return lambda x: x[()]
+
+
+# -- indexing --------------------------------------------------------------------------------------
+
+
+def _known_index(op: Subtensor | IncSubtensor, entries: Sequence[Any]) -> tuple[Any, ...] | None:
+    if not all(isinstance(v, Constant) for v in entries):
+        return None
+    return tuple(unflatten_index_variables([v.data for v in entries], op.idx_list))
+
+
+@direct_call.register
+def _(op: Subtensor, node: Apply) -> Function | None:
+    index = _known_index(op, node.inputs[1:])
+    return None if index is None else lambda x, *_: np.asarray(x[index])
+
+
+@direct_call.register
+def _(op: IncSubtensor, node: Apply) -> Function | None:
+    index = _known_index(op, node.inputs[2:])
+    if index is None or op.inplace:
+        return None
+    is_set = op.set_instead_of_inc
+
+    def changed(x: np.ndarray, y: np.ndarray, *_: Any) -> np.ndarray:  # noqa: ANN401
+        out = x.copy()
+        if is_set:
+            out[index] = y
+        else:
+            out[index] += y
+        return out
+
+    return changed
+
+
+def _by_numbers(op: AdvancedSubtensor | AdvancedIncSubtensor, index: Sequence[Any]) -> bool:
+    """Whether the first axes of an array are indexed by numbers, at least one of them a list."""
+    return (
+        all(isinstance(entry, int) for entry in op.idx_list)
+        and all(np.dtype(v.type.dtype).kind in "iu" for v in index)
+        and any(v.type.ndim for v in index)
+    )
+
+
+@direct_call.register
+def _(op: AdvancedSubtensor, node: Apply) -> Function | None:
+    return (lambda x, *index: x[index]) if _by_numbers(op, node.inputs[1:]) else None
+
+
+@direct_call.register
+def _(op: AdvancedIncSubtensor, node: Apply) -> Function | None:
+    _, y, *entries = node.inputs
+    is_sum = not (op.set_instead_of_inc or op.ignore_duplicates or op.inplace)
+    if not is_sum or not _by_numbers(op, entries):
+        return None
+    as_is = [i for i, broadcast in enumerate(y.type.broadcastable, -y.type.ndim) if not broadcast]
+
+    def added(x: np.ndarray, y: np.ndarray, *index: np.ndarray) -> np.ndarray:
+        rows = np.broadcast_shapes(*(entry.shape for entry in index))
+        shape = (*rows, *x.shape[len(index) :])
+        if any(y.shape[i] != shape[i] for i in as_is):  # NumPy would broadcast a length of 1
+            raise ValueError(f"{node} cannot add an array of shape {y.shape} in places {shape}.")
+        out = np.array(x, order="C")
+        if y.size < _FEW:
+            np.add.at(out, index, y)
+        else:
+            flat = _flat_index(index, x.shape)
+            np.add.at(out.reshape(-1), flat, np.broadcast_to(y, shape).reshape(-1))
+        return out
+
+    return added
+
+
+def _flat_index(index: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarray:
+    """Return positions in an array as if it had one axis: NumPy adds at these much faster."""
+    flat = np.zeros((), dtype=np.intp)
+    for entry, length in zip(index, shape, strict=False):
+        places = np.asarray(entry, dtype=np.intp)
+        if places.size and not -length <= places.min() <= places.max() < length:
+            raise IndexError(f"An index is out of bounds for an axis of length {length}.")
+        flat = flat * length + np.where(places < 0, places + length, places)
+    size = int(np.prod(shape[len(index) :]))
+    whole = flat if size == 1 else flat[..., None] * size + np.arange(size)
+    return whole.reshape(-1)
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+@direct_call.register
+def _(op: Dot, node: Apply) -> Function:
+    return lambda x, y: np.asarray(np.dot(x, y))
+
+
+@direct_call.register
+def _(op: CAReduce, node: Apply) -> Function | None:
+    [x], [out] = node.inputs, node.outputs
+    dtype = np.dtype(out.type.dtype)
+    accumulator = getattr(op, "acc_dtype", None) or dtype
+    if np.dtype(accumulator) != dtype or np.dtype(x.type.dtype) != dtype:
+        return None
+    sum_up, axis = op.ufunc.reduce, op.axis
+    return lambda x: np.asarray(sum_up(x, axis=axis, dtype=dtype))
+
+
+@direct_call.register
+def _(op: ScalarOp, node: Apply) -> Function | None:
+    if isinstance(op, Composite) or len(node.outputs) > 1:
+        return None
+    number = np.dtype(node.outputs[0].type.dtype).type
+    if isinstance(op, Mul):
+        return lambda *x: number(reduce(operator.mul, x))
+    value: Function = op.impl
+    return lambda *x: number(value(*x))
+
+
+@direct_call.register
+def _(op: Elemwise, node: Apply) -> Function | None:
+    is_chain = isinstance(op.scalar_op, Add | Mul)
+    if op.nfunc_spec is None or not (is_chain or op.nfunc_spec[1] == len(node.inputs)):
+        return None
+    op.prepare_node(node, None, None, "py")
+    function, dtype = op.nfunc, np.dtype(node.outputs[0].type.dtype)
+    if not isinstance(function, np.ufunc) or hasattr(node.tag, "sig") or op.inplace_pattern:
+        return None
+    if len(node.inputs) == 1:
+        return lambda x: np.asarray(function(x), dtype=dtype, order="C")
+    if len(node.inputs) > 2 and not is_chain:
+        return None
+    as_is = _axes_in_common(node)
+
+    def of_several(*arrays: np.ndarray) -> np.ndarray:
+        for i, j, axes in as_is:
+            x, y = arrays[i].shape, arrays[j].shape
+            if x != y and any(x[axis] != y[axis] for axis in axes):
+                # NumPy would broadcast an axis that happens to have length 1.
+                raise ValueError(f"The shapes {x} and {y} do not fit together in {node}.")
+        return np.asarray(reduce(function, arrays), dtype=dtype, order="C")
+
+    return of_several
+
+
+def _axes_in_common(node: Apply) -> list[tuple[int, int, list[int]]]:
+    """List pairs of inputs, and the axes that neither of them is broadcast along."""
+    pairs = []
+    for (i, x), (j, y) in combinations(enumerate(node.inputs), 2):
+        both = zip(x.type.broadcastable, y.type.broadcastable, strict=True)
+        axes = [axis for axis, pair in enumerate(both) if not any(pair)]
+        if axes:
+            pairs.append((i, j, axes))
+    return pairs

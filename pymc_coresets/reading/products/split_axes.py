@@ -1,0 +1,253 @@
+"""Split an axis of a result further down, where that leaves an axis with the observations.
+
+In data in long form, several rows belong to one observation: K rows each, which a reshape turns
+into a matrix (N, K); or any number of them, which a sum over each observation's rows puts together.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+import numpy as np
+import pytensor.tensor as pt
+
+from pymc_coresets.compat.pytensor_api import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    Apply,
+    Blockwise,
+    CAReduce,
+    DimShuffle,
+    Dot,
+    Elemwise,
+    Reshape,
+    TensorVariable,
+    Variable,
+    unflatten_index_variables,
+)
+from pymc_coresets.reading.folding import Step, build_planned, evaluate
+
+__all__ = ["sum_of_members", "without_merged_axes"]
+
+_SPARSE = 8  # times as many entries, most of which are none, as there were
+
+#: Whether a variable is computed from any parameter.
+type Depends = Callable[[Variable], bool]
+#: Of the axes that an axis is split into.
+type Lengths = tuple[int | None, ...]
+#: Whence each entry of these axes comes, as an array of positions; None for those in C order.
+type Members = np.ndarray | None
+
+
+class _NoSplitError(Exception):
+    """An axis cannot be split."""
+
+
+class _Key(NamedTuple):
+    """What to split: an axis of a variable."""
+
+    x: TensorVariable
+    axis: int
+
+
+type _Step = Step[_Key]
+
+
+def without_merged_axes(node: Apply, depends: Depends) -> TensorVariable | None:
+    """Write a reshape that splits an axis as the same operations on data with split axes.
+
+    ``pt.dot(x, b)`` of an array (N, K, P) merges its first axes, multiplies matrices, and splits
+    the product's first axis again: in between, no axis has the observations.  Nor has any where
+    data in long form, K rows for each of N observations, become a matrix (N, K) at the end.
+
+    Parameters
+    ----------
+    node : Apply
+        The application of any Op.
+    depends : callable
+        Whether a variable depends on the parameters.
+
+    Returns
+    -------
+    TensorVariable or None
+        Another graph for the output; None if the node is no such reshape, where lengths are not
+        known, or where a parameter itself or an operation without a rule is split.
+
+    Examples
+    --------
+    >>> from pymc_coresets.reading.graphs import _with_constant_shapes
+    >>> x, b = pt.tensor("x", shape=(5, 4, 2)), pt.vector("b", shape=(2,))
+    >>> [product] = _with_constant_shapes([pt.dot(x, b)])
+    >>> product.owner.op, without_merged_axes(product.owner, lambda v: True).owner.op
+    (Reshape(ndim=2), DimShuffle(input_ndim=3,new_order=(0, 1)))
+    """
+    if not isinstance(node.op, Reshape):
+        return None
+    x, shape = cast(TensorVariable, node.inputs[0]), node.outputs[0].type.shape
+    n_new = len(shape) - x.type.ndim + 1
+    if n_new < 2 or None in shape or None in x.type.shape:
+        return None
+    for axis in range(x.type.ndim):
+        lengths = shape[axis : axis + n_new]
+        if _split_shape(x, axis, lengths) == shape and x.type.shape[axis] == np.prod(lengths):
+            return _split(_Key(x, axis), lengths, None, depends)
+    return None
+
+
+def sum_of_members(node: Apply, depends: Depends) -> TensorVariable | None:
+    """Write ``x[index].inc(y)``, of an index that is data, as sums over an axis of data.
+
+    So a sum over the rows of each choice set, in long form, is one over an axis (N, K): K is the
+    size of the largest set, and smaller ones are filled up with zeros.
+
+    Parameters
+    ----------
+    node : Apply
+        The application of any Op.
+    depends : callable
+        Whether a variable depends on the parameters.
+
+    Returns
+    -------
+    TensorVariable or None
+        Another graph for the output; None if the node is no such sum, where lengths are not known
+        or too different, or where a parameter itself or an operation without a rule is split.
+
+    Examples
+    --------
+    >>> from pymc_coresets.reading.folding import Known
+    >>> b = pt.scalar("b")
+    >>> total = pt.zeros(2)[np.array([0, 1, 0])].inc(pt.exp(b * np.array([1.0, 2.0, 3.0])))
+    >>> sum_of_members(total.owner, Known([b]).depends).eval({b: 0.0})
+    array([2., 1.])
+    """
+    if not isinstance(node.op, AdvancedIncSubtensor) or node.op.set_instead_of_inc:
+        return None
+    x, y, *index_inputs = cast(list[TensorVariable], node.inputs)
+    [index, *others] = unflatten_index_variables(index_inputs, node.op.idx_list)
+    if others or isinstance(index, slice) or index.type.ndim != 1 or index.type.dtype == "bool":
+        return None
+    if depends(index) or y.type.ndim != x.type.ndim:
+        return None
+    n, m = x.type.shape[0], y.type.shape[0]
+    if n is None or m is None or m == 1:
+        return None
+    members, is_member = _members(evaluate([index])[0] % n, n)
+    if members.size > _SPARSE * max(n, m):
+        return None
+    inner = _split(_Key(y, 0), members.shape, members, depends)
+    if inner is None:
+        return None
+    mask = is_member.reshape((*is_member.shape, *[1] * (y.type.ndim - 1)))
+    return cast(TensorVariable, x + pt.where(mask, inner, 0).sum(axis=1, dtype=x.type.dtype))
+
+
+def _members(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """List the positions of each label, and which of the entries are such: (n, K) each.
+
+    The others repeat a position of the same label, where a function of it has a derivative.
+    """
+    order, counts = np.argsort(labels, kind="stable"), np.bincount(labels, minlength=n)
+    first, number = np.cumsum(counts) - counts, np.arange(max(int(counts.max()), 1))
+    is_member = number < counts[:, None]
+    places = np.minimum(first[:, None] + np.where(is_member, number, 0), len(labels) - 1)
+    return order[places], is_member
+
+
+def _split(
+    key: _Key, lengths: Lengths, members: Members, depends: Depends
+) -> TensorVariable | None:
+    try:
+        return build_planned(key, lambda k: _plan(k, lengths, members, depends), {})
+    except _NoSplitError:
+        return None
+
+
+def _split_shape(x: TensorVariable, axis: int, lengths: Lengths) -> tuple[int | None, ...]:
+    shape: tuple[int | None, ...] = x.type.shape
+    return (*shape[:axis], *lengths, *shape[axis + 1 :])
+
+
+def _plan(key: _Key, lengths: Lengths, members: Members, depends: Depends) -> _Step:
+    """Split an axis of x, down to data or to where it was merged."""
+    x, axis = key
+    node, shape = x.owner, _split_shape(x, axis, lengths)
+    if not depends(x):
+        taken = x.reshape(shape) if members is None else pt.take(x, members, axis=axis)
+        return Step((), lambda _: taken)
+    if node is not None and isinstance(node.op, Reshape):
+        merged = cast(TensorVariable, node.inputs[0])
+        if members is None and merged.type.shape == shape:
+            return Step((), lambda _: merged)
+    elif node is not None:
+        for operation, rule in _RULES.items():
+            if isinstance(node.op, operation):
+                return rule(node, axis, len(lengths) - 1)
+    raise _NoSplitError
+
+
+def _key(variable: Variable, axis: int) -> _Key:
+    return _Key(cast(TensorVariable, variable), axis)
+
+
+def _shuffled(node: Apply, axis: int, more: int) -> _Step:
+    order = node.op.new_order
+    if order[axis] == "x":
+        raise _NoSplitError
+    moved: list[int | str] = []
+    for source in order:
+        if source == order[axis]:
+            moved += range(source, source + more + 1)
+        else:
+            moved.append(source + more if source != "x" and source > order[axis] else source)
+    return Step((_key(node.inputs[0], order[axis]),), lambda built: built[0].dimshuffle(moved))
+
+
+def _elementwise(node: Apply, axis: int, more: int) -> _Step:
+    inputs = cast(list[TensorVariable], node.inputs)
+    split = [i for i, v in enumerate(inputs) if not v.type.broadcastable[axis]]
+
+    def build(built: list[TensorVariable]) -> TensorVariable:
+        chosen = dict(zip(split, built, strict=True))
+        axes = [*range(axis), *["x"] * more, *range(axis, inputs[0].type.ndim)]
+        found = [chosen[i] if i in chosen else v.dimshuffle(axes) for i, v in enumerate(inputs)]
+        return cast(TensorVariable, node.op.make_node(*found).outputs[0])
+
+    return Step(tuple(_Key(inputs[i], axis) for i in split), build)
+
+
+def _reduced(node: Apply, axis: int, more: int) -> _Step:
+    x = node.inputs[0]
+    gone = range(x.type.ndim) if node.op.axis is None else node.op.axis
+    kept = [i for i in range(x.type.ndim) if i not in gone][axis]
+    op = node.op.clone(axis=tuple(i + more if i > kept else i for i in gone))
+    return Step((_key(x, kept),), lambda built: cast(TensorVariable, op(built[0])))
+
+
+def _looked_up(node: Apply, axis: int, more: int) -> _Step:  # noqa: ARG001 (as all rules)
+    """Split the one index array of a lookup, of which the axis is the first one of the result."""
+    x, *index_inputs = cast(list[TensorVariable], node.inputs)
+    [index, *others] = unflatten_index_variables(index_inputs, node.op.idx_list)
+    if axis or others or isinstance(index, slice) or index.type.dtype == "bool":
+        raise _NoSplitError
+    return Step((_key(index, 0),), lambda built: cast(TensorVariable, x[built[0]]))
+
+
+def _product(node: Apply, axis: int, more: int) -> _Step:  # noqa: ARG001 (as all rules)
+    is_dot = isinstance(getattr(node.op, "core_op", node.op), Dot)
+    if not is_dot or node.outputs[0].type.ndim != 2:
+        raise _NoSplitError
+    a, b = (cast(TensorVariable, v) for v in node.inputs)
+    if axis == 1:  # of the transposed product, the axis is the first one
+        turned = _Key(b.T, 0)
+        return Step((turned,), lambda built: pt.moveaxis(built[0] @ a.T, -1, 0))
+    return Step((_Key(a, 0),), lambda built: cast(TensorVariable, built[0] @ b))
+
+
+_RULES: dict[type, Callable[[Apply, int, int], _Step]] = {
+    DimShuffle: _shuffled,
+    Elemwise: _elementwise,
+    CAReduce: _reduced,
+    AdvancedSubtensor: _looked_up,
+    Dot: _product,
+    Blockwise: _product,
+}

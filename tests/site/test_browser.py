@@ -78,7 +78,7 @@ def test_page(browser, address, axe, page):
         assert not browser.execute_script(OVERFLOW), width
 
 
-NARROW = ("index.html", "benchmarks.html", "reference/generated/pymc_coresets.build_coreset.html")
+NARROW = ("index.html", "measured.html", "reference/generated/pymc_coresets.build_coreset.html")
 
 
 @pytest.mark.parametrize("address_of", NARROW)

@@ -30,9 +30,7 @@ _LOOKS_MEASURED = re.compile(
     rf"(?<![\w.$^{{\\/])\d[\d.,–e+ -]*(?:&nbsp;|\s|-)(?:to\s\d\S*\s)?{_UNIT}(?![\w-])", re.VERBOSE
 )
 _NOT_PROSE = [
-    re.compile(
-        r"^(`{3,}|:{3,})\{?(?:code-block|math|literalinclude)?.*?\n.*?^\1", re.DOTALL | re.MULTILINE
-    ),
+    re.compile(r"^(`{3,}).*?\n.*?^\1", re.DOTALL | re.MULTILINE),
     re.compile(r"<!--[mc]:[\w.-]+-->.*?<!--/-->", re.DOTALL),
     re.compile(r"<!--.*?-->", re.DOTALL),
     re.compile(r"\$\$.*?\$\$", re.DOTALL),

@@ -23,6 +23,13 @@ return [...document.querySelectorAll('body *')]
     .filter(element => element.closest('main') || document.documentElement.scrollWidth > width)
     .slice(0, 5).map(element => element.outerHTML.slice(0, 120));
 """
+# No column of a table is hidden where the page is wide, also where the table is folded.
+CLIPPED = """
+document.querySelectorAll('main details').forEach(details => { details.open = true; });
+return [...document.querySelectorAll('main table')]
+    .filter(table => table.scrollWidth > table.parentElement.clientWidth + 1)
+    .slice(0, 5).map(table => table.outerHTML.slice(0, 200));
+"""
 FROM_ELSEWHERE = """
 return performance.getEntriesByType('resource').map(entry => entry.name)
     .filter(name => !name.startsWith(location.origin) && !name.startsWith('data:'));
@@ -68,6 +75,7 @@ def test_page(browser, address, axe, page):
     assert not [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"]
     assert not browser.execute_script(f"return (async () => {{{BROKEN_IMAGES}}})()")
     assert not browser.execute_script(FROM_ELSEWHERE)
+    assert not browser.execute_script(CLIPPED)
     browser.execute_script(axe)
     colours(browser, "light")
     assert not serious(browser)

@@ -111,6 +111,13 @@ def test_what_looks_measured(text, found):
 
 
 @pytest.mark.parametrize("source", PROSE, ids=named)
+def test_tables_have_six_columns_at_most(source):
+    text = re.sub(r"^```.*?^```", "", source.read_text(), flags=re.DOTALL | re.MULTILINE)
+    lines = re.findall(r"^\|.*\|$", text, re.MULTILINE)
+    assert all(len(figures.cells(line)) <= 6 for line in lines)
+
+
+@pytest.mark.parametrize("source", PROSE, ids=named)
 def test_quoted_figures_exist(source):
     for role, name, mark, key in QUOTED.findall(source.read_text()):
         assert (name or key) in (FIGURES if (role or mark)[0] == "m" else CONSTANTS)

@@ -111,11 +111,11 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
 
-    def markdown(self, columns: Sequence[int] | None = None) -> str:
-        """Return some of its columns."""
-        kept = range(len(self.header)) if columns is None else columns
-        lines = [self.header, ["---"] * len(self.header), *self.rows]
-        return "\n".join("| " + " | ".join(line[i] for i in kept) + " |" for line in lines)
+    def markdown(self) -> str:
+        """Return the table as a page has it."""
+        header = [name.replace("_", " ") for name in self.header]  # so that names may be broken
+        lines = [header, ["---"] * len(header), *self.rows]
+        return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
     def parts(self, width: int, keys: int = 1) -> list["Table"]:
         """Return tables of at most so many columns, each of which begins with the first ones."""

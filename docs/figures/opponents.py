@@ -37,7 +37,7 @@ MODELS = {
 WAYS = {
     "ours: coreset + NUTS": ("o", "orange", "coreset"),
     "Laplace + PSIS": ("s", "blue", "Laplace + weights"),
-    "NUTS": ("D", "ink", "NUTS, all or distinct rows"),
+    "NUTS": ("D", "ink", "NUTS"),
     "ADVI": ("v", "faint", "ADVI"),
 }
 EXACT = 1e-5  # where NUTS stands, and a coreset of all distinct rows

@@ -23,7 +23,7 @@ return [...document.querySelectorAll('body *')]
     .filter(element => element.closest('main') || document.documentElement.scrollWidth > width)
     .slice(0, 5).map(element => element.outerHTML.slice(0, 120));
 """
-# No column of a table is hidden where the page is wide, also where the table is folded.
+# No column of a table is hidden, also where the table is folded.
 CLIPPED = """
 document.querySelectorAll('main details').forEach(details => { details.open = true; });
 return [...document.querySelectorAll('main table')]
@@ -75,7 +75,6 @@ def test_page(browser, address, axe, page):
     assert not [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"]
     assert not browser.execute_script(f"return (async () => {{{BROKEN_IMAGES}}})()")
     assert not browser.execute_script(FROM_ELSEWHERE)
-    assert not browser.execute_script(CLIPPED)
     browser.execute_script(axe)
     colours(browser, "light")
     assert not serious(browser)
@@ -84,6 +83,8 @@ def test_page(browser, address, axe, page):
     for width in WIDTHS:
         resize(browser, width)
         assert not browser.execute_script(OVERFLOW), width
+        if not page.startswith(("gallery/", "reference/generated/")):  # what code prints
+            assert not browser.execute_script(CLIPPED), width
 
 
 NARROW = ("index.html", "measured.html", "reference/generated/pymc_coresets.build_coreset.html")

@@ -1,7 +1,8 @@
 """Look for phrases that readers of the documentation stumbled over: ``make prose``.
 
 They are translated word for word, put nouns before verbs, praise, or need the author beside the
-reader. Code, formulas and quoted messages are left alone.
+reader. Code, formulas and quoted messages are left alone. ``python scripts/prose.py FOLDER``
+looks into the docstrings and comments of a folder of sources.
 """
 
 import re
@@ -70,7 +71,8 @@ def complaints(path: Path) -> list[str]:
 
 def main() -> None:
     """Print all complaints, and fail if there are any."""
-    lines = [line for path in files() for line in complaints(path)]
+    sources = [path for name in sys.argv[1:] for path in sorted((ROOT / name).rglob("*.py"))]
+    lines = [line for path in sources or files() for line in complaints(path)]
     print("\n".join(lines) or "Nothing found.")
     sys.exit(bool(lines))
 

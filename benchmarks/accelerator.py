@@ -33,7 +33,6 @@ from benchmarks.curves import markdown
 from benchmarks.potentials import small_models
 from pymc_coresets import Jax, build_coreset, build_pass_glm
 from pymc_coresets.compat.jax_api import device, in_double, jax, jnp
-from pymc_coresets.glm.polynomial.reach import reach_of
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
@@ -42,7 +41,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 
 TESTS = (
     "tests/models/test_jax_potentials.py",
-    "tests/unit/test_device_polynomials.py",
+    "tests/unit/test_sums_on_device.py",
     "tests/unit/test_device_rows.py",
     "tests/statistical/test_jax_build.py",
 )
@@ -52,7 +51,6 @@ BACKENDS: Mapping[str, Jax | None] = {
     "JAX float32": Jax(dtype="float32"),
 }
 SMALL = ("student t", "negative binomial", "varying slopes")
-COMPARED = 64  # draws at which `PolynomialSummary.check` looks at all polynomials
 TOUCHED = 3  # times that a look moves each potential at least: written, for the mean, for the sum
 QUIET: Mapping[str, Any] = {"random_seed": 1, "progressbar": False}
 PARTS = ("potentials", "looks", "pass", "coresets", "nuts")
@@ -223,21 +221,17 @@ def of_looks(report: Report, given: argparse.Namespace, speeds: Mapping[str, flo
 def of_pass(report: Report, given: argparse.Namespace) -> None:
     title = "3. seconds of PASS statistics of a logistic regression"
     kinds = ("Numba", "JAX float64")  # these statistics are in float64 whatever the type
-    steps = [f"{step}, {kind}" for step in ("sum", "compare") for kind in kinds]
-    add = report.begin("pass", title, ["columns", "degree", "rows", *steps])
+    add = report.begin("pass", title, ["columns", "degree", "rows", *kinds])
     for n_columns, degree in ((20, 2), (200, 2), (20, 6)):
         model = regression(given.n, n_columns)
         summing: dict[str, Callable[[], object]] = {}
-        comparing: dict[str, Callable[[], object]] = {}
         for name in kinds:
             backend = BACKENDS[name] or "numba"
             build = partial(build_pass_glm, model, degree=degree, backend=backend, **QUIET)
             summary = build()
-            held, radius = summary.parts[0], summary.radius
-            summing[name] = partial(Passes(held).statistics, degree, radius)
-            theta = np.zeros((COMPARED, n_columns + 1))
-            comparing[name] = partial(reach_of, held, degree, radius, theta)
-        seconds = [*fastest(summing, 2).values(), *fastest(comparing, 2).values()]
+            passes, radius = Passes(summary.parts[0]), summary.radius
+            summing[name] = partial(passes.statistics, degree, radius)
+        seconds = fastest(summing, 2).values()
         add(str(n_columns), str(degree), f"{given.n:,}", *(f"{s:.3f}" for s in seconds))
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
-from pymc_coresets.rows.source import Look
+from pymc_coresets.rows.passes import Look
 from pymc_coresets.rows.values import Rows
 
 type Array = NDArray[np.float64]

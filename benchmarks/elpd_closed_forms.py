@@ -1,21 +1,20 @@
-"""The elpd of regressions with known noise, and what `loo` costs beside one pass over the data.
+"""The elpd of regressions with known noise, and what follows sampling beside its arithmetic.
 
 Posteriors and elpd have closed forms.  A coreset is built once for each set; every run draws from
 its posterior anew, and leaves out other rows.
 """
 
 import time
+from functools import partial
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
 from benchmarks.curves import markdown
+from benchmarks.predicted import timed
 from pymc_coresets import build_coreset
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.leave_one_out import CorrectedDraws, elpd_of_rows
-from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.rows.threads import one_blas_thread
 
 PRIOR_SD, NOISE, SHAPE = 2.0, 1.3, (4, 500)
 SETS = (
@@ -80,23 +79,45 @@ def closed_forms_table(runs: int) -> str:
     return markdown((*HEADINGS, "within 1.96 se"), rows)
 
 
-def seconds_of_loo(n: int, p: int = 20) -> str:
-    """Of a pass over all rows at 2 000 draws of a logistic regression, and of what loo adds."""
+def seconds_after(n: int, p: int = 30) -> str:
+    """Processor seconds of all that needs all rows after sampling, beside NumPy's by hand."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(n, p))
-    y = rng.binomial(1, 0.5, size=n)
+    y = rng.binomial(1, 1 / (1 + np.exp(-x @ rng.normal(scale=0.2, size=p))))
     with pm.Model() as model:
         pm.Bernoulli("y", logit_p=x @ pm.Normal("beta", shape=p), observed=y)
-    loglik = LogLikelihood(find_observations(model))
-    draws = Draws({"beta": rng.normal(scale=2 / np.sqrt(n), size=(np.prod(SHAPE), p))})
-    loglik.look(Draws({"beta": np.zeros((64, p))}))  # compiles
-    start = time.process_time()
-    total = loglik.look(draws).total.reshape(SHAPE)
-    passed = time.process_time()
-    found = CorrectedDraws(draws, total, total)
-    elpd_of_rows([loglik], found, observations=1_000, key=1, remedy="")
-    one, more = passed - start, time.process_time() - passed
-    return (
-        f"N = {n:,}: one pass {one:.1f} processor seconds, the rest of loo {more:.1f}: "
-        f"{1 + more / one:.2f} passes in all"
+    coreset = build_coreset(model, random_seed=1, progressbar=False)
+    idata = coreset.sample(random_seed=1, progressbar=False)
+    beta = np.concatenate(idata["posterior"]["beta"].to_numpy())
+    n_draws = len(beta)
+    corrected, seconds = timed(partial(coreset.reweight, idata, random_seed=1))
+    some = corrected["posterior"].attrs["n_evaluated"]
+    calls = {
+        "check": (partial(coreset.check, idata), 400),
+        "reweight, all draws": (partial(coreset.reweight, idata, ess=np.inf), n_draws),
+        "loo": (partial(coreset.loo, idata, random_seed=1), some + 64),
+        "predict, means": (partial(coreset.predict, idata, progressbar=False), n_draws),
+    }
+    rows = [("reweight", some, seconds)]
+    rows += [(name, number, timed(call)[1]) for name, (call, number) in calls.items()]
+    each = by_hand(x[:200_000], y[:200_000], beta[:400])
+    return markdown(
+        ("what", "rows", "draws", "processor s", "arithmetic"),
+        [
+            (name, f"{n:,}", f"{number:,}", f"{s:.1f}", f"{each * n * number:.1f}")
+            for name, number, s in rows
+        ],
     )
+
+
+def by_hand(x: np.ndarray, y: np.ndarray, beta: np.ndarray) -> float:
+    """Seconds of one log-likelihood: a product, an exponential and a logarithm in the cache."""
+    signed = x * (2 * y[:, None] - 1)
+    size = max(64, 2**17 // len(beta))
+    start = time.process_time()
+    with one_blas_thread():
+        for i in range(0, len(x), size):
+            values = beta @ signed[i : i + size].T
+            np.exp(-np.abs(values), out=(terms := np.empty_like(values)))
+            (np.minimum(values, 0.0) - np.log1p(terms, out=terms)).sum(axis=1)
+    return (time.process_time() - start) / len(x) / len(beta)

@@ -16,7 +16,7 @@ from scipy.stats import multivariate_t
 from benchmarks.closed_forms import Array
 from benchmarks.glm_data import PRIOR_SD, DataSet
 from benchmarks.regressions import Regression
-from pymc_coresets.diagnostics.distances import cubic_kernel, kernel_noise, polynomial_mmd
+from pymc_coresets.diagnostics.distances import cubic_kernel, kernel_distance, kernel_noise
 from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
 
 DEGREES = 6
@@ -105,9 +105,10 @@ class Judge:
 
     def mmd(self, draws: Array, *, standard: bool, max_draws: int) -> float:
         """Return the polynomial MMD, in standard deviations of the full posterior or as it is."""
-        return polynomial_mmd(
+        return kernel_distance(
             self._scaled(draws, standard=standard),
             self._scaled(self.full.draws, standard=standard),
+            cubic_kernel,
             max_draws=max_draws,
         )
 

@@ -11,9 +11,10 @@ from benchmarks.curves import verdict
 from benchmarks.glm_data import out_of_reach
 from benchmarks.glm_judge import seconds_of
 from pymc_coresets import build_pass_glm
-from pymc_coresets.glm.polynomial.replacement import row_polynomials
-from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
+from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import PredictorRows, SeenRows
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 
 REPEATS = 3
@@ -27,16 +28,14 @@ def one_pass_report(n_obs: int, n_columns: int) -> str:
     """Compare time and memory of a pass over a logistic regression's rows with ``X.T @ X``."""
     model = _model(n_obs, n_columns)
     features = model["x"].get_value(borrow=True)
-    found = find_linear_predictor(find_observations(model))
-    same = isinstance(found.design, np.ndarray) and np.shares_memory(found.design, features)
+    loglik = LogLikelihood(find_observations(model))
+    seen = SeenRows(find_linear_predictor(loglik.observations))
+    sums, design = Passes(PredictorRows(seen, loglik)), seen.found.lines[0].design
+    same = isinstance(design, np.ndarray) and np.shares_memory(design, features)
     products, passes, memory = [], [], []
     for _ in range(REPEATS):  # in turn, so that other programs slow both alike
         products.append(seconds_of(lambda: features.T @ features)[0])
-        extra, seconds = extra_memory(
-            lambda: seconds_of(
-                lambda: polynomial_statistics(features, row_polynomials(found, 2, 4.0))
-            )[0]
-        )
+        extra, seconds = extra_memory(lambda: seconds_of(lambda: sums.statistics(2, 4.0))[0])
         passes.append(seconds)
         memory.append(extra)
     extra, (whole, _) = extra_memory(

@@ -12,14 +12,13 @@ from benchmarks.curves import brief, markdown, verdict
 from benchmarks.glm_data import BINARY, PRIOR_SD, SYNTHETIC, DataSet, synthetic
 from benchmarks.glm_judge import Judge, judge_of, sample_weighted, seconds_of
 from pymc_coresets import Sensitivity, build_coreset
-from pymc_coresets.glm.logistic.bounds import bound_sensitivities
-from pymc_coresets.glm.logistic.sensitivity import sample_by_sensitivity
-from pymc_coresets.glm.logistic.signed_rows import LogisticRows, find_centers
+from pymc_coresets.glm.logistic.sensitivities import Sensitivities, SignedBlocks
+from pymc_coresets.glm.logistic.signed_rows import SignedRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.source import Scan
+from pymc_coresets.rows.passes import Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 
@@ -31,6 +30,7 @@ N_DRAWS, N_REFERENCE, N_TEST = 1_000, 4_000, 100
 NUTS_DRAWS = 2_000  # in two chains, after 300 tuning steps each
 TIMED_SIZE = 1_000
 ASKED_GAIN, ASKED_SHARE = 10.0, 0.1
+_BLOCK = 2**14  # rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,21 +127,25 @@ def _reference(judge: Judge) -> Reference:
 def _sampled(judge: Judge, source: InMemoryRows, rng: np.random.Generator) -> Iterator[Quality]:
     """Judge coresets of all sizes by the two methods that sample rows."""
     data = judge.data
-    seconds, values = seconds_of(lambda: _sensitivities(data, rng))
+    seconds, sensitivities = seconds_of(lambda: _sensitivities(data, rng))
     for size in SIZES:
         chosen = source.scan(size, key=random_key(rng))
         yield _judged(judge, UNIFORM, size, chosen, 0.0, rng)
         bare = replace(chosen, weights=chosen.weights * size / data.n_obs)
         yield _judged(judge, BARE, size, bare, 0.0, rng)
-        chosen = sample_by_sensitivity(values, source, size, key=random_key(rng))
+        chosen = sensitivities.draw(size, key=random_key(rng))
         yield _judged(judge, SENSITIVITY, size, chosen, seconds, rng)
 
 
-def _sensitivities(data: DataSet, rng: np.random.Generator) -> Array:
-    rows = LogisticRows(design=data.features, labels=np.where(data.y > 0, 1.0, -1.0))
-    ones = np.ones(data.n_obs)
-    centers = find_centers(rows, METHOD.n_clusters, base_weights=ones, rng=rng)
-    return bound_sensitivities(rows, centers, METHOD, base_weights=ones).values
+def _sensitivities(data: DataSet, rng: np.random.Generator) -> Sensitivities:
+    labels = np.where(data.y > 0, 1.0, -1.0)
+
+    def signed(rows: Rows) -> SignedRows:
+        x, y = rows.arrays
+        return SignedRows(y[:, None] * x, np.zeros(len(rows)), rows.base_weights)
+
+    blocks = SignedBlocks(InMemoryRows([data.features, labels]), signed, _BLOCK)
+    return Sensitivities.of(blocks, METHOD.bound, METHOD.n_clusters, rng=rng)
 
 
 def _judged(
@@ -186,15 +190,14 @@ def _shares(data: DataSet, loglik: LogLikelihood) -> Iterator[Share]:
         )
     )
     rng, source = np.random.default_rng(5), loglik.in_memory
-    bounds, values = seconds_of(lambda: _sensitivities(data, rng))
+    bounds, sensitivities = seconds_of(lambda: _sensitivities(data, rng))
     sampler = CoresetSampler(loglik)
     for _ in range(2):  # a Laplace approximation, and the compilation of NUTS
         sampler.draw(source.at(coreset.indices), coreset.weights, 100, rng=rng)
     for size in SIZES:
-        chosen = sample_by_sensitivity(values, source, size, key=random_key(rng))
-        sample, _ = seconds_of(
-            partial(sampler.draw, chosen.rows, chosen.weights, NUTS_DRAWS, rng=rng)
-        )
+        chosen = sensitivities.draw(size, key=random_key(rng))
+        rows = source.at(chosen.rows.positions)
+        sample, _ = seconds_of(partial(sampler.draw, rows, chosen.weights, NUTS_DRAWS, rng=rng))
         yield Share(data=data.name, size=size, build=build, bounds=bounds, sample=sample)
 
 

@@ -15,14 +15,13 @@ import pymc as pm
 from benchmarks.opponent_sampling import NO_MODE, built, sample_until
 from benchmarks.opponent_task import Answer, DoesNotFitError, Task, judged_chains, weighted_answer
 from pymc_coresets.compat.nutpie_api import compiled_model
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.rewriting.rewrite import coreset_model
-from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.reading.unconstrained import Density, Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
-from pymc_coresets.sampling.density import Density
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.proposal import HeavyTailed, improve
 from pymc_coresets.sampling.sampler import CoresetSampler

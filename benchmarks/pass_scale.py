@@ -1,9 +1,8 @@
 """PASS-GLM of rows in files: ``python -m benchmarks.pass_scale``.
 
-Three parts, all by default. ``--reading``: processor seconds of the pass over a Parquet file,
+Two parts, both by default. ``--reading``: processor seconds of the pass over a Parquet file,
 compared with reading the same columns and doing nothing. ``--workers``: many columns, summed by one
-and by two processes, each of which reads its own files; what comes back adds up. ``--rank``: the
-error of a second moment of low rank, its bound, and that of a randomised sketch of the same size.
+and by two processes, each of which reads its own files; what comes back adds up.
 """
 
 import argparse
@@ -24,21 +23,20 @@ import pyarrow.parquet as pq
 import pymc as pm
 from threadpoolctl import threadpool_limits
 
-from benchmarks.closed_forms import Array
 from benchmarks.curves import verdict
 from benchmarks.glm_judge import seconds_of
 from pymc_coresets import open_rows
-from pymc_coresets.glm.polynomial.frequent_directions import FrequentDirections
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import PredictorRows, seen_rows_of
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 
 type Dtype = Literal["float64", "float32"]
 
-PARTS = ("reading", "workers", "rank")
+PARTS = ("reading", "workers")
 ASKED_RATIO, ASKED_SPEED_UP = 1.5, 1.8
 REPEATS, GROUP, N_FILES = 3, 2**17, 8
 _GROUP = 2**12  # rows of a group of many columns
@@ -72,13 +70,14 @@ def opened(paths: Sequence[Path], n_columns: int) -> RowSource:
     return open_rows([str(path) for path in paths], columns=columns)
 
 
-def predictor_of(rows: RowSource, n_columns: int) -> StreamedPredictor:
+def predictor_of(rows: RowSource, n_columns: int) -> PredictorRows:
     head = rows.head(100)
     with pm.Model() as model:
         X, y = pm.Data("X", head["X"]), pm.Data("y", head["y"])
         beta = pm.Normal("beta", 0, 1, shape=n_columns)
         pm.Bernoulli("likelihood", logit_p=X @ beta, observed=y)
-    return StreamedPredictor.of(likelihood_of_rows(model, rows, rng=np.random.default_rng(1)))
+    loglik = likelihood_of_rows(model, RowsToRead(rows=rows), rng=np.random.default_rng(1))
+    return PredictorRows(seen_rows_of(loglik, find_linear_predictor), loglik)
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -99,7 +98,7 @@ def reading_report(n_rows: int, n_columns: int) -> str:
         passes = Passes(part)
         runs: dict[str, Callable[[], object]] = {
             "reading": lambda: read_all(rows),
-            "scan": rows.scan,
+            "scan": rows.check,
             "pass": lambda: passes.statistics(2, 4.0),
         }
         seconds: dict[str, list[float]] = {name: [] for name in runs}
@@ -128,7 +127,7 @@ def reading_report(n_rows: int, n_columns: int) -> str:
 
 
 @cache
-def _prepared(path: Path, n_columns: int) -> StreamedPredictor:
+def _prepared(path: Path, n_columns: int) -> PredictorRows:
     """One predictor for each process; its sums are those of any file."""
     threadpool_limits(1)
     return predictor_of(opened([path], n_columns), n_columns)
@@ -206,58 +205,6 @@ def _speed_ups(
     return "\n".join(lines)
 
 
-# -- rank ------------------------------------------------------------------------------------------
-
-
-def rank_report(n_rows: int, n_columns: int) -> str:
-    """Errors of sketches of rows whose directions matter less and less."""
-    lines = [
-        (
-            "| decay of the singular values | rank | FD: largest eigenvalue left out | its bound | "
-            "FD + diagonal: Frobenius | Nyström of the same size | KL: FD + diagonal | FD alone | "
-            "Nyström | bound |"
-        ),
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for power in (0.5, 1.0, 2.0):
-        rng = np.random.default_rng(3)
-        basis = np.linalg.qr(rng.normal(size=(n_columns, n_columns)))[0]
-        A = rng.normal(size=(n_rows, n_columns)) * np.arange(1.0, n_columns + 1) ** -power @ basis
-        A /= 20.0  # so that a tail of directions is known from the prior alone
-        whole = A.T @ A
-        lines += [_sketches(A, whole, rank, power, rng) for rank in (20, 60)]
-    return "\n".join(lines)
-
-
-def _sketches(A: Array, whole: Array, rank: int, power: float, rng: np.random.Generator) -> str:
-    p = len(whole)
-    sketch = FrequentDirections(rank=rank, scales=np.ones(p))
-    sketch.add(A, np.full(len(A), -0.5))
-    moment = sketch.finished()
-    low = moment.factor.T @ moment.factor
-    omega = rng.normal(size=(p, 2 * rank))  # as many numbers as the buffer of the other
-    Y = whole @ omega
-    nystrom = Y @ np.linalg.pinv(omega.T @ Y, hermitian=True) @ Y.T
-    left = np.linalg.eigvalsh(whole - low)[-1]
-    diagonal = np.diag(moment.residual)
-    rest = np.diag(np.diag(whole - nystrom))
-    e, d = moment.residual, moment.shrinkage
-    bound = (1 + e.max()) * moment.off_diagonal**2 / (4 * (1 + e.min()) ** 2)
-    frobenius = [np.linalg.norm(whole - near) for near in (low + diagonal, nystrom + rest)]
-    kls = [_kl(whole, near) for near in (low + diagonal, low, nystrom + rest)]
-    return (
-        f"| k^-{power:g} | {rank} | {left:.3g} | {d:.3g} | {frobenius[0]:.3g} | {frobenius[1]:.3g} "
-        f"| {kls[0]:.2g} | {kls[1]:.2g} | {kls[2]:.2g} | {bound:.2g} |"
-    )
-
-
-def _kl(whole: Array, near: Array) -> float:
-    """KL of Gaussians with precisions I + near and I + whole, and equal means."""
-    Q, P = np.eye(len(near)) + near, np.eye(len(whole)) + whole
-    logs = np.linalg.slogdet(Q)[1] - np.linalg.slogdet(P)[1]
-    return float(np.trace(np.linalg.solve(Q, P)) - len(P) + logs) / 2
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -274,7 +221,6 @@ def main() -> None:
     reports: dict[str, Callable[[], str]] = {
         "reading": lambda: reading_report(options.n, options.p),
         "workers": lambda: workers_report(options.wide_n, options.wide_p, options.wide_dtype),
-        "rank": lambda: rank_report(4_000, 300),
     }
     for part in chosen:
         print(f"### {part.capitalize()}\n\n{reports[part]()}\n", flush=True)

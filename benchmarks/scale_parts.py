@@ -79,7 +79,7 @@ def scan(table: Table, *, n_files: int, repeats: int) -> Figures:
         {
             "arrow": lambda: decoded_by_arrow(table, n_files),
             "read": lambda: [rows.read(chunk) for chunk in rows.chunks],
-            "scan": rows.scan,
+            "scan": rows.check,
         },
         repeats,
     )

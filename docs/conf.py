@@ -59,7 +59,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples/gallery",
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",
-    "ignore_pattern": r"costs\.py$",
+    "ignore_pattern": r"(costs|row_plots)\.py$",
     "plot_gallery": os.environ.get("GALLERY") == "run",
     "parallel": 2,  # pages at a time
     "abort_on_example_error": True,

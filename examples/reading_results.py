@@ -12,11 +12,14 @@ Needs the extra `examples`: pip install "pymc-coresets[examples]".
 import argparse
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pymc as pm
 from flights import build_model, load_flights
+from gallery.row_plots import plot_levels, plot_pairs
 from rich.console import Console
 
-from pymc_coresets import build_coreset, plot_coreset, plot_groups
+from pymc_coresets import build_coreset
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -38,14 +41,16 @@ def main() -> None:
         pm.Data("hour", flights["time"].to_numpy(), dims="flight")
     # Rows alone, without a quadratic: they are what is shown.
     coreset = build_coreset(model, size=1_000, random_seed=options.seed)
-    summary = coreset.summary(["hour", "log_distance", "carrier_index", "late"])
+    summary = coreset.summary(["hour", "log_distance", "carrier_index", "is_late"])
     console.out(repr(coreset), highlight=False)
     console.out(summary.to_string(float_format="{:,.2f}".format), highlight=False)
 
     options.figures.mkdir(parents=True, exist_ok=True)
-    pairs = plot_coreset(coreset, ["hour", "log_distance"])
+    chosen = coreset.indices, coreset.weights
+    columns = {"hour": flights["time"], "log_distance": np.log(flights["distance"] / 1000)}
+    pairs = plot_pairs(pd.DataFrame(columns), *chosen)
     pairs.savefig(options.figures / "reading_pairs.png", dpi=110)
-    groups = plot_groups(coreset, "carrier")
+    groups = plot_levels(flights["carrier"], *chosen)
     groups.savefig(options.figures / "reading_groups.png", dpi=110)
     console.print(f"Figures: {options.figures}")
 

@@ -5,104 +5,56 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pymc_coresets.build import build_coreset
-    from pymc_coresets.coreset import Coreset
-    from pymc_coresets.diagnostics.comparison import Comparison, compare
-    from pymc_coresets.diagnostics.judging import ApproximationCheck, Certificate, Check
-    from pymc_coresets.diagnostics.known_modes import Modes, SeenModes
-    from pymc_coresets.diagnostics.opinion import SecondOpinion
-    from pymc_coresets.diagnostics.plots import plot_comparison, plot_history, plot_weights
-    from pymc_coresets.exceptions import (
-        CoresetError,
-        CoresetWarning,
-        InvalidDataError,
-        InvalidOptionError,
-        SamplingError,
-        UnsupportedModelError,
-    )
-    from pymc_coresets.glm.control_variates.method import ControlVariates
-    from pymc_coresets.glm.logistic.sensitivity import Sensitivity
-    from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
-    from pymc_coresets.glm.polynomial.summary import PolynomialSummary
-    from pymc_coresets.methods.exact import Exact
-    from pymc_coresets.methods.frank_wolfe import FrankWolfe
-    from pymc_coresets.methods.giga import GIGA
-    from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
-    from pymc_coresets.methods.iht import IHT
-    from pymc_coresets.methods.pursuit import Pursuit
-    from pymc_coresets.methods.quasi_newton import QuasiNewton
-    from pymc_coresets.methods.riemannian import RiemannianPursuit
-    from pymc_coresets.methods.sparse_vi import SparseVI
-    from pymc_coresets.methods.uniform import Uniform
-    from pymc_coresets.pass_glm import build_pass_glm
-    from pymc_coresets.potentials.backends.choice import Jax
-    from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks
-    from pymc_coresets.results.covariate_plots import plot_coreset
-    from pymc_coresets.results.group_plots import plot_groups
-    from pymc_coresets.rows.chunks import RowSource
-    from pymc_coresets.rows.sources.opening import open_rows
-    from pymc_coresets.sampling.approximations import GaussianApproximation, check_approximation
-    from pymc_coresets.sampling.weighting import Laplace, Pathfinder, Prior, Subsample
-    from pymc_coresets.streams.coverage import Coverage
-    from pymc_coresets.streams.merging import merge
-    from pymc_coresets.streams.stream import CoresetStream
-    from pymc_coresets.updates.ancestry import Ancestry
+    from pymc_coresets.build import build_coreset as build_coreset
+    from pymc_coresets.coreset import Coreset as Coreset
+    from pymc_coresets.diagnostics.comparison import Comparison as Comparison
+    from pymc_coresets.diagnostics.comparison import compare as compare
+    from pymc_coresets.diagnostics.judging import Certificate as Certificate
+    from pymc_coresets.diagnostics.judging import Check as Check
+    from pymc_coresets.diagnostics.known_modes import Modes as Modes
+    from pymc_coresets.diagnostics.known_modes import SeenModes as SeenModes
+    from pymc_coresets.diagnostics.opinion import SecondOpinion as SecondOpinion
+    from pymc_coresets.diagnostics.plots import plot_comparison as plot_comparison
+    from pymc_coresets.exceptions import CoresetError as CoresetError
+    from pymc_coresets.exceptions import CoresetWarning as CoresetWarning
+    from pymc_coresets.exceptions import InvalidDataError as InvalidDataError
+    from pymc_coresets.exceptions import InvalidOptionError as InvalidOptionError
+    from pymc_coresets.exceptions import SamplingError as SamplingError
+    from pymc_coresets.exceptions import UnsupportedModelError as UnsupportedModelError
+    from pymc_coresets.glm.control_variates.method import ControlVariates as ControlVariates
+    from pymc_coresets.glm.logistic.sensitivity import Sensitivity as Sensitivity
+    from pymc_coresets.glm.polynomial.judgement import PolynomialCheck as PolynomialCheck
+    from pymc_coresets.glm.polynomial.summary import PolynomialSummary as PolynomialSummary
+    from pymc_coresets.methods.exact import Exact as Exact
+    from pymc_coresets.methods.frank_wolfe import FrankWolfe as FrankWolfe
+    from pymc_coresets.methods.giga import GIGA as GIGA
+    from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit as BlockPursuit
+    from pymc_coresets.methods.iht import IHT as IHT
+    from pymc_coresets.methods.pursuit import Pursuit as Pursuit
+    from pymc_coresets.methods.quasi_newton import QuasiNewton as QuasiNewton
+    from pymc_coresets.methods.riemannian import RiemannianPursuit as RiemannianPursuit
+    from pymc_coresets.methods.sparse_vi import SparseVI as SparseVI
+    from pymc_coresets.methods.uniform import Uniform as Uniform
+    from pymc_coresets.pass_glm import build_pass_glm as build_pass_glm
+    from pymc_coresets.potentials.backends.choice import Jax as Jax
+    from pymc_coresets.reading.blocks.structure import Blocks as Blocks
+    from pymc_coresets.reading.blocks.structure import NoBlocks as NoBlocks
+    from pymc_coresets.results.plots import plot_history as plot_history
+    from pymc_coresets.results.plots import plot_weights as plot_weights
+    from pymc_coresets.rows.sources.opening import open_rows as open_rows
+    from pymc_coresets.rows.sources.row_source import RowSource as RowSource
+    from pymc_coresets.sampling.approximations import GaussianApproximation as GaussianApproximation
+    from pymc_coresets.sampling.approximations import check_approximation as check_approximation
+    from pymc_coresets.sampling.weighting import Laplace as Laplace
+    from pymc_coresets.sampling.weighting import Pathfinder as Pathfinder
+    from pymc_coresets.sampling.weighting import Prior as Prior
+    from pymc_coresets.sampling.weighting import Subsample as Subsample
+    from pymc_coresets.streams.coverage import Coverage as Coverage
+    from pymc_coresets.streams.merging import merge as merge
+    from pymc_coresets.streams.stream import CoresetStream as CoresetStream
+    from pymc_coresets.updates.ancestry import Ancestry as Ancestry
 
 __version__ = version("pymc-coresets")
-
-__all__ = [
-    "GIGA",
-    "IHT",
-    "Ancestry",
-    "ApproximationCheck",
-    "BlockPursuit",
-    "Blocks",
-    "Certificate",
-    "Check",
-    "Comparison",
-    "ControlVariates",
-    "Coreset",
-    "CoresetError",
-    "CoresetStream",
-    "CoresetWarning",
-    "Coverage",
-    "Exact",
-    "FrankWolfe",
-    "GaussianApproximation",
-    "InvalidDataError",
-    "InvalidOptionError",
-    "Jax",
-    "Laplace",
-    "Modes",
-    "NoBlocks",
-    "Pathfinder",
-    "PolynomialCheck",
-    "PolynomialSummary",
-    "Prior",
-    "Pursuit",
-    "QuasiNewton",
-    "RiemannianPursuit",
-    "RowSource",
-    "SamplingError",
-    "SecondOpinion",
-    "SeenModes",
-    "Sensitivity",
-    "SparseVI",
-    "Subsample",
-    "Uniform",
-    "UnsupportedModelError",
-    "build_coreset",
-    "build_pass_glm",
-    "check_approximation",
-    "compare",
-    "merge",
-    "open_rows",
-    "plot_comparison",
-    "plot_coreset",
-    "plot_groups",
-    "plot_history",
-    "plot_weights",
-]
 
 # Names are loaded when they are first used: SciPy's statistics, Numba and ArviZ take seconds, and
 # `import pymc` loads none of them. Worker processes load no more than their task needs.
@@ -110,7 +62,6 @@ _HOMES = {
     "GIGA": "methods.giga",
     "IHT": "methods.iht",
     "Ancestry": "updates.ancestry",
-    "ApproximationCheck": "diagnostics.judging",
     "BlockPursuit": "methods.groupwise.block_pursuit",
     "Blocks": "reading.blocks.structure",
     "Certificate": "diagnostics.judging",
@@ -138,7 +89,7 @@ _HOMES = {
     "Pursuit": "methods.pursuit",
     "QuasiNewton": "methods.quasi_newton",
     "RiemannianPursuit": "methods.riemannian",
-    "RowSource": "rows.chunks",
+    "RowSource": "rows.sources.row_source",
     "SamplingError": "exceptions",
     "SeenModes": "diagnostics.known_modes",
     "SecondOpinion": "diagnostics.opinion",
@@ -154,11 +105,11 @@ _HOMES = {
     "merge": "streams.merging",
     "open_rows": "rows.sources.opening",
     "plot_comparison": "diagnostics.plots",
-    "plot_coreset": "results.covariate_plots",
-    "plot_groups": "results.group_plots",
-    "plot_history": "diagnostics.plots",
-    "plot_weights": "diagnostics.plots",
+    "plot_history": "results.plots",
+    "plot_weights": "results.plots",
 }
+
+__all__ = list(_HOMES)
 
 if not TYPE_CHECKING:  # type checkers read the imports above, and find names that do not exist
 

@@ -2,17 +2,26 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_modes import Modes
+from pymc_coresets.exceptions import warn_user
 from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.solving.solution import Solution, Status
 
-__all__ = ["certificate_of", "limitations", "wanted_tolerance"]
+__all__ = [
+    "Outcome",
+    "certificate_of",
+    "decided_by",
+    "limitations",
+    "wanted_tolerance",
+    "warn_of_limits",
+]
 
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _MANY_DIVERGENCES = 0.01  # of the draws
@@ -21,17 +30,9 @@ _WORTHWHILE = 0.5  # of the observations: more rows than that save nothing
 _EARLY = {Status.INTERRUPTED, Status.SAMPLING_FAILED, Status.OUT_OF_TIME}
 
 
-def limitations(
-    solution: Solution,
-    observations: Observations,
-    *,
-    n_obs: int,
-    size: int,
-    tolerance: float | None,
-    counts: Mapping[str, int],
-    method: Method,
-) -> Iterator[str]:
-    """Say what limits a coreset, and what to try; nothing where all is well.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Outcome:
+    """What a construction came to.
 
     Parameters
     ----------
@@ -50,7 +51,26 @@ def limitations(
     method : Method
         By which the rows were chosen.
     """
-    yield from _of_rows(solution, observations, n_obs, size, tolerance, method)
+
+    solution: Solution
+    observations: Observations
+    n_obs: int
+    size: int
+    tolerance: float | None
+    counts: Mapping[str, int]
+    method: Method
+
+
+def warn_of_limits(found: Outcome) -> None:
+    """Warn of what limits a coreset, and say what to try."""
+    for message in limitations(found):
+        warn_user(message)
+
+
+def limitations(found: Outcome) -> Iterator[str]:
+    """Say what limits a coreset, and what to try; nothing where all is well."""
+    yield from _of_rows(found)
+    solution, observations, counts = found.solution, found.observations, found.counts
     n_draws, n_divergences = counts.get("n_sampler_draws", 0), counts.get("n_divergences", 0)
     if n_divergences > _MANY_DIVERGENCES * n_draws:
         yield (
@@ -60,9 +80,9 @@ def limitations(
         )
     if solution.modes is not None and len(solution.modes) > 1:
         yield _of_modes(solution.modes)
-    if n_obs < _FEW * observations.n_dims:
+    if found.n_obs < _FEW * observations.n_dims:
         yield (
-            f"{n_obs} observations for {observations.n_dims} free dimensions are so "
+            f"{found.n_obs} observations for {observations.n_dims} free dimensions are so "
             "few that a coreset hardly helps: sample the model itself."
         )
     if observations.local:
@@ -86,39 +106,33 @@ def limitations(
         yield f"The construction ended early. {solution.status.value}{measured}"
 
 
-def _of_rows(
-    solution: Solution,
-    observations: Observations,
-    n_obs: int,
-    size: int,
-    tolerance: float | None,
-    method: Method,
-) -> Iterator[str]:
+def _of_rows(found: Outcome) -> Iterator[str]:
     """Say what was measured of the chosen rows, where that is not enough."""
-    limit = _NOTICEABLE if tolerance is None else tolerance
+    solution, n_dims = found.solution, found.observations.n_dims
+    limit = _NOTICEABLE if found.tolerance is None else found.tolerance
     if solution.objective > limit:
-        remedy = _remedy(solution, observations, n_obs, size, method)
         yield (
             f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
-            f"the full posterior, and not within {limit:g}. {remedy} check() tells whether what "
-            "there is is enough."
+            f"the full posterior, and not within {limit:g}. {_remedy(found)} check() tells whether "
+            "what there is is enough."
         )
-    elif solution.says_nothing:
+    elif solution.is_uninformative:
         yield (
             "The log-likelihood of all rows does not vary over the draws of the coreset's "
             "posterior: the data say nothing there, and no certificate does. The posterior may be "
             "improper, as that of separated classes with a flat prior: give all variables a proper "
             "one."
         )
-    elif len(solution.rows) < observations.n_dims and solution.quadratic is None:
+    elif len(solution.rows) < n_dims and solution.quadratic is None:
         yield (
-            f"{len(solution.rows)} rows for {observations.n_dims} free dimensions leave some "
-            "directions to the prior alone, where the estimated divergence means little: allow "
-            f"a size of {2 * observations.n_dims} at least."
+            f"{len(solution.rows)} rows for {n_dims} free dimensions leave some directions to the "
+            "prior alone, where the estimated divergence means little: allow a size of "
+            f"{2 * n_dims} at least."
         )
-    if tolerance is not None and math.isnan(solution.objective) and solution.status not in _EARLY:
+    unmeasured = math.isnan(solution.objective) and solution.status not in _EARLY
+    if found.tolerance is not None and unmeasured:
         yield (
-            f"Whether the coreset is within {tolerance:g} nats of the full posterior was not "
+            f"Whether the coreset is within {found.tolerance:g} nats of the full posterior was not "
             "measured, because its own could not be sampled: check() its draws."
         )
 
@@ -142,13 +156,36 @@ def certificate_of(solution: Solution) -> Certificate | None:
     >>> from pymc_coresets.rows.values import Rows
     >>> certificate_of(Solution.sampled(Rows(np.array([4]), np.ones(1)), np.array([10.0])))
     """
-    if solution.log_ratios is None or solution.says_nothing:
+    if solution.log_ratios is None or solution.is_uninformative:
         return None
     found = Certificate.of(solution.log_ratios)
     if solution.modes is None:
         return found
     draws = None if solution.draws is None else solution.draws.values
     return replace(found, modes=solution.modes.seen_by(draws))
+
+
+def decided_by(solution: Solution) -> dict[str, Any]:
+    """Return the fields of a coreset that the method which chose its rows has decided.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_coresets.rows.values import Rows
+    >>> found = decided_by(Solution.sampled(Rows(np.array([4]), np.ones(1)), np.array([10.0])))
+    >>> found["indices"], found["certificate"]
+    (array([4]), None)
+    """
+    return {
+        "indices": solution.rows.positions,
+        "weights": solution.weights,
+        "status": solution.status.value,
+        "objective": solution.objective,
+        "proposal": solution.proposal,
+        "certificate": certificate_of(solution),
+        "modes": solution.modes,
+        "quadratic": solution.quadratic,
+    }
 
 
 def wanted_tolerance(method: Method, *, asked: bool) -> float | None:
@@ -171,32 +208,31 @@ def wanted_tolerance(method: Method, *, asked: bool) -> float | None:
     return tolerance if asked or changed else None
 
 
-def _remedy(
-    solution: Solution, observations: Observations, n_obs: int, allowed: int, method: Method
-) -> str:
+def _remedy(found: Outcome) -> str:
+    solution, method, n_dims = found.solution, found.method, found.observations.n_dims
     if isinstance(method, BlockPursuit):
         return "Allow more draws or rounds (BlockPursuit(draws=..., max_rounds=...));"
     if solution.status is Status.OUT_OF_TIME:
         return "Allow a longer time_budget, or reweight the coreset's draws;"
+    larger = f"a larger size than {found.size}"
     if solution.quadratic is not None:
-        way = f"method='control_variates' and a larger size than {allowed}"
-        return f"Use {way}, or reweight the coreset's draws;"
-    size, needed = len(solution.rows), rows_of_a_quadratic(observations.n_dims)
-    if needed > _WORTHWHILE * n_obs:
+        return f"Use method='control_variates' and {larger}, or reweight the coreset's draws;"
+    is_full, needed = len(solution.rows) == found.size, rows_of_a_quadratic(n_dims)
+    if needed > _WORTHWHILE * found.n_obs:
         return (
-            f"The log-likelihoods of {observations.n_dims} free dimensions may vary in {needed} "
-            f"directions, and {n_obs} observations are few beside that: a coreset "
-            "hardly helps. Sample the model itself, or reweight the coreset's draws;"
+            f"The log-likelihoods of {n_dims} free dimensions may vary in {needed} directions, and "
+            f"{found.n_obs} observations are few beside that: a coreset hardly helps. Sample the "
+            "model itself, or reweight the coreset's draws;"
         )
-    if allowed < needed and size == allowed:
+    if found.size < needed and is_full:
         return (
-            f"A quadratic log-posterior in {observations.n_dims} dimensions takes up to {needed} "
-            f"rows: allow a larger size than {size}, or reweight the coreset's draws;"
+            f"A quadratic log-posterior in {n_dims} dimensions takes up to {needed} rows: allow "
+            f"{larger}, or reweight the coreset's draws;"
         )
     if not isinstance(method, RiemannianPursuit):
-        way = f"Allow a larger size than {size}, or use" if size == allowed else "Use"
+        way = f"Allow {larger}, or use" if is_full else "Use"
         return f"{way} method='auto', or reweight the coreset's draws;"
-    larger = f"a larger size than {size}, " if size == allowed else ""
     return (
-        f"Allow {larger}more draws (RiemannianPursuit(draws=...)), or reweight the coreset's draws;"
+        f"Allow {f'{larger}, ' if is_full else ''}more draws (RiemannianPursuit(draws=...)), or "
+        "reweight the coreset's draws;"
     )

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -9,44 +10,36 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import xarray as xr
 
-from pymc_coresets.advice import certificate_of, limitations, wanted_tolerance
+from pymc_coresets.advice import Outcome, decided_by, wanted_tolerance, warn_of_limits
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import (
     InvalidOptionError,
     SamplingError,
     UnsupportedModelError,
-    warn_user,
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates, has_linear_predictors
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.groupwise.block_pursuit import MOST_SHARED, BlockPursuit
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.riemannian import RiemannianPursuit
-from pymc_coresets.options import (
-    flag,
-    generator,
-    names_of,
-    one_of,
-    whole_number,
-)
-from pymc_coresets.potentials.backends.choice import Jax, backend_of
+from pymc_coresets.options import flag, generator, one_of, whole_number
+from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.from_rows import Sampled, check_rows
+from pymc_coresets.potentials.from_rows import RowsToRead, Sampled
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
 from pymc_coresets.potentials.verified_models import verify_form
 from pymc_coresets.progress.reporter import Reporter
-from pymc_coresets.reading.draws import Draws, DrawsLike
+from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.request import asked_method, configured, named_option
-from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.sampler import InnerNuts
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
-from pymc_coresets.solving.solution import Solution, Status
-from pymc_coresets.storage import Settings, history_dataset
+from pymc_coresets.solving.solution import Status
+from pymc_coresets.storage import history_dataset
 
 __all__ = ["build_coreset"]
 
@@ -201,83 +194,83 @@ def build_coreset(  # noqa: PLR0913
     """
     given: dict[str, Any] = {"size": size, "tolerance": tolerance, "time_budget": time_budget}
     given |= {"weighting": weighting, "rows": None if rows is None else "..."}
-    chosen = configured(asked_method(method), given)
-    asked = type(chosen)
+    asked = configured(asked_method(method), given)
     weights_from = weighting_of(weighting)
     _check_nuts_sampler(nuts_sampler)
     rng, show = generator(random_seed), flag("progressbar", progressbar)
-    collapse, settings = _collapse(collapse), _settings(observed, dim, allow_local)
-    check_rows(rows, executor, collapse=collapse, allow_local=settings["allow_local"])
-    evaluated_by = backend_of(backend, executor)
-    started = time.perf_counter()
+    wanted = RowsToRead(
+        observed=observed,
+        dim=dim,
+        allow_local=allow_local,
+        collapse=collapse,
+        rows=rows,
+        executor=executor,
+        backend=backend,
+    )
+    deadline = time.perf_counter() + (math.inf if time_budget is None else time_budget)
     model = full_model(model)
     with Reporter(show=show) as report:
-        with report.part("reading the model"):
-            where: dict[str, Any] = {**settings, "rows": rows, "executor": executor}
-            where |= {"collapse": collapse, "watch": report.rows_read, "backend": evaluated_by}
-            loglik, key = _read(model, where, rng.spawn(1)[0])
-        chosen, limit = _sized(chosen, loglik, size)
+        loglik, sample_key = _read(model, wanted, rng.spawn(1)[0], report)
         samplers = Samplers(loglik, nuts_sampler)
-        by_itself = chosen.name == method and size is None
-        if by_itself and isinstance(chosen, RiemannianPursuit):
+        chosen, limit = _sized(asked, loglik, size)
+        if method == "auto" and size is None and isinstance(chosen, RiemannianPursuit):
             chosen, limit = _suited(chosen, limit, given, samplers, report)
-        deadline = started + (math.inf if time_budget is None else time_budget)
-        within: dict[str, Any] = {"size": limit, "deadline": deadline, "rng": rng}
-        job = _job(samplers, weights_from, **within, sample_key=key, report=report)
+        job = Job(
+            posterior=samplers.first,
+            posteriors_for_many_draws=samplers.for_many_draws,
+            by_groups=samplers.by_groups,
+            propose=partial(samplers.first.proposal, key=sample_key),
+            weighting=partial(weights_from.draw, samplers.first),
+            loglikelihood=loglik,
+            size=limit,
+            deadline=deadline,
+            rng=rng,
+            sample_key=sample_key,
+            report=report,
+        )
         solution = chosen.run(job)
-        for name, number in samplers.counts.items():
-            report.counts[name] = report.counts.get(name, 0) + number
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
-    limit_of_warning = wanted_tolerance(chosen, asked=tolerance is not None or size is None)
-    _warn_of_limits(solution, job, chosen, tolerance=limit_of_warning)
+    counts = Counter(report.counts)
+    counts.update(samplers.counts)
+    n_observations = max(loglik.n_rows, round(loglik.total_weight))
+    asked_for = tolerance is not None or size is None
+    warn_of_limits(
+        Outcome(
+            solution=solution,
+            observations=loglik.observations,
+            n_obs=n_observations,
+            size=limit,
+            tolerance=wanted_tolerance(chosen, asked=asked_for),
+            counts=counts,
+            method=chosen,
+        )
+    )
+    seconds = {f"seconds {part}": value for part, value in report.seconds.items()}
     return Coreset(
-        indices=solution.rows.positions,
-        weights=solution.weights,
-        n_observations=_n_observations(loglik),
+        **decided_by(solution),
+        n_observations=n_observations,
         n_distinct=loglik.n_rows,
-        method=named_option(method) if isinstance(chosen, asked) else chosen.name,
+        method=named_option(method) if type(chosen) is type(asked) else chosen.name,
         weighting=chosen.draws_from or named_option(weighting or "subsample"),
-        status=solution.status.value,
-        objective=solution.objective,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
-        history=_history(solution, report),
-        settings=settings,
+        history=history_dataset(solution.history, seconds | dict(counts) | report.figures),
+        settings=wanted.settings,
         loglikelihood=loglik,
-        proposal=solution.proposal,
         data=None if rows is None else kept_dataset(loglik, solution.rows, solution.weights),
-        certificate=certificate_of(solution),
-        modes=solution.modes,
-        quadratic=solution.quadratic,
     )
 
 
-# -- options ---------------------------------------------------------------------------------------
-
-
-def _settings(observed: Any, dim: Any, allow_local: Any) -> Settings:  # noqa: ANN401
-    return {
-        "observed": names_of("observed", observed),
-        "dim": names_of("dim", dim),
-        "allow_local": flag("allow_local", allow_local),
-    }
-
-
-def _collapse(collapse: Any) -> Collapse:  # noqa: ANN401
-    if isinstance(collapse, str):
-        if collapse != "auto":
-            raise InvalidOptionError(f"collapse={collapse!r} must be True, False or 'auto'.")
-        return "auto"
-    return flag("collapse", collapse)
-
-
 def _read(
-    model: pm.Model, where: Mapping[str, Any], rng: np.random.Generator
+    model: pm.Model, wanted: RowsToRead, rng: np.random.Generator, report: Reporter
 ) -> tuple[LogLikelihood, int]:
     """Return the potentials of a model's rows, and the key of the sample that was kept of them."""
     sampled = Sampled(random_key(rng.spawn(1)[0]), rows_to_begin_with)
-    loglik = likelihood_of_model(model, **where, rng=rng, sampled=sampled)
-    verify_form(loglik)
+    with report.part("reading the model"):
+        loglik = likelihood_of_model(
+            model, wanted, rng=rng, watch=report.rows_read, sampled=sampled
+        )
+        verify_form(loglik)
     return loglik, sampled.key
 
 
@@ -307,46 +300,11 @@ def _has_groups(samplers: Samplers, report: Reporter) -> bool:
         return False
 
 
-def _job(
-    samplers: Samplers,
-    weights_from: Weighting,
-    *,
-    size: int,
-    deadline: float,
-    rng: np.random.Generator,
-    sample_key: int,
-    report: Reporter,
-) -> Job[Draws]:
-    first = samplers.first
-    return Job(
-        posterior=first,
-        posteriors_for_many_draws=samplers.for_many_draws,
-        by_groups=samplers.by_groups,
-        propose=partial(first.proposal, key=sample_key),
-        weighting=lambda n_draws, *, rng: weights_from.draw(first, n_draws, rng=rng),
-        loglikelihood=first.loglikelihood,
-        size=size,
-        deadline=deadline,
-        rng=rng,
-        sample_key=sample_key,
-        report=report,
-    )
-
-
-def _history(solution: Solution, report: Reporter) -> xr.Dataset:
-    seconds = {f"seconds {part}": value for part, value in report.seconds.items()}
-    return history_dataset(solution.history, seconds | report.counts | report.figures)
-
-
-def _n_observations(loglik: LogLikelihood) -> int:
-    """Return how many there are: of rows that were merged, or whose weights are below one, too."""
-    return max(loglik.n_rows, round(loglik.total_weight))
-
-
 def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Method, int]:
     """Return the largest number of rows; and `Exact` for ``"auto"`` where it need not choose."""
     if size is not None:
-        whole_number("size", size, least=1, most=_n_observations(loglik))
+        most = max(loglik.n_rows, round(loglik.total_weight))
+        whole_number("size", size, least=1, most=most)
     limit = method.default_size(loglik.n_dims, loglik.n_rows) if size is None else int(size)
     few = size is None and loglik.n_rows <= min(_FEW, loglik.total_weight / _MERGED)
     if isinstance(method, RiemannianPursuit) and (few or loglik.n_rows <= limit):
@@ -360,22 +318,3 @@ def _check_nuts_sampler(nuts_sampler: str) -> None:
         raise InvalidOptionError(
             "nuts_sampler='nutpie' needs the package nutpie: pip install \"pymc-coresets[nutpie]\"."
         )
-
-
-# -- what comes with the rows ----------------------------------------------------------------------
-
-
-def _warn_of_limits(
-    solution: Solution, job: Job[Draws], method: Method, *, tolerance: float | None
-) -> None:
-    messages = limitations(
-        solution,
-        job.loglikelihood.observations,
-        n_obs=_n_observations(job.loglikelihood),
-        size=job.size,
-        tolerance=tolerance,
-        counts=job.report.counts,
-        method=method,
-    )
-    for message in messages:
-        warn_user(message)

@@ -1,7 +1,7 @@
 """The result: a few weighted rows, and the model in which they stand for all of them."""
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,47 +10,45 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.datatree import reweight_draws
-from pymc_coresets.diagnostics.judging import Certificate, Check
-from pymc_coresets.diagnostics.known_modes import Modes
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.display.facts import facts_text
+from pymc_coresets.display.page import facts_html
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.glm.control_variates.interfaces import put_back
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.backends.choice import Jax, backend_of
-from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.from_rows import RowsToRead
 from pymc_coresets.potentials.identity import Fingerprints, compare_fingerprints, fingerprints
-from pymc_coresets.potentials.kept_rows import likelihood_of_stored, rows_of_dataset
+from pymc_coresets.potentials.kept_rows import likelihood_of_stored
+from pymc_coresets.predictive import all_rows, stand_ins
+from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model
-from pymc_coresets.reading.draws import Draws, DrawsLike
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.reading.rewriting.rewrite import POTENTIAL, QUADRATIC, coreset_model
+from pymc_coresets.reading.draws import DrawsLike
+from pymc_coresets.reading.rewriting.rewrite import coreset_model
 from pymc_coresets.reading.template.held_model import PUT_BACK
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.results.readable import Readable
-from pymc_coresets.rows.chunks import RowSource
-from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.stand_in import StandIn
+from pymc_coresets.results.description import facts_of
+from pymc_coresets.results.summary import summarise_rows
+from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.steps.metric import known_metric
 from pymc_coresets.sampling.steps.metropolis import LogDensity, without_nuts
-from pymc_coresets.storage import (
-    GROUP,
-    Settings,
-    stored_coreset,
-    stored_dataset,
-    stored_tree,
-    write_netcdf,
-)
-from pymc_coresets.updates.parts import required_likelihood
-from pymc_coresets.updates.updatable import Updatable
+from pymc_coresets.storage import GROUP, stored_coreset, stored_dataset, stored_tree, write_netcdf
+from pymc_coresets.updates import changed_coresets
+from pymc_coresets.updates.ancestry import Ancestry
+from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
 __all__ = ["Coreset"]
 
 _POTENTIALS_AT_ONCE = 2**22
+_IMPOSSIBLE = (
+    "the KL divergence is infinite, and the coreset is not to be used. The likelihood's support "
+    "depends on its parameters; a few rows cannot stand for that."
+)
+_REMEDY = "Build a larger coreset, or one with a weighting distribution closer to the posterior."
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Coreset(Updatable, Readable, StandIn[Check]):
+class Coreset(WeightedRows):
     """Weighted rows whose posterior is close to that of all rows; made by `build_coreset`.
 
     Parameters
@@ -134,26 +132,6 @@ class Coreset(Updatable, Readable, StandIn[Check]):
     (5, 500.0)
     """
 
-    indices: np.ndarray
-    weights: np.ndarray
-    n_observations: int
-    n_distinct: int
-    method: str
-    weighting: str
-    status: str
-    objective: float
-    random_seed: int | None
-    history: xr.Dataset
-    settings: Settings
-    loglikelihood: LogLikelihood | None
-    built_from: Fingerprints | None = None
-    proposal: Proposal[Draws] | None = None
-    certificate: Certificate | None = None
-    modes: Modes | None = None
-    quadratic: Quadratic | None = None
-    earlier: Quadratic | None = None
-    data: xr.Dataset | None = None
-
     @property
     def size(self) -> int:
         """Number of weighted rows."""
@@ -164,7 +142,7 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         """The user's model, unless `pm.set_data` has put other data into it since."""
         if self.data is not None:
             raise CoresetError("Your model holds a template of rows: pm.set_data puts others in.")
-        return self._whole().observations.held.unchanged(PUT_BACK)
+        return required_likelihood(self).observations.held.unchanged(PUT_BACK)
 
     @property
     def rows(self) -> xr.Dataset:
@@ -179,75 +157,89 @@ class Coreset(Updatable, Readable, StandIn[Check]):
 
         With `quadratic`, a second one, ``coreset_quadratic``, stands for the other rows.
         """
-        observations, quadratic = self._whole().observations, self.quadratic
-        return coreset_model(observations, self._rows(), self.weights, quadratic=quadratic)
+        observations, quadratic = required_likelihood(self).observations, self.quadratic
+        return coreset_model(observations, chosen_rows(self), self.weights, quadratic=quadratic)
 
     @cached_property
     def blocks(self) -> Blocks | NoBlocks:
         """Levels whose variables are independent given the shared ones, or why there are none."""
-        return find_blocks(self._whole().observations)
-
-    # -- inference -----------------------------------------------------------------------------
-
-    _impossible = (
-        "the KL divergence is infinite, and the coreset is not to be used. The likelihood's "
-        "support depends on its parameters; a few rows cannot stand for that."
-    )
-    _remedy = (
-        "Build a larger coreset, or one with a weighting distribution closer to the posterior."
-    )
+        return find_blocks(required_likelihood(self).observations)
 
     @property
-    def _logliks(self) -> tuple[LogLikelihood]:
-        return (self._whole(),)
+    def ancestry(self) -> Ancestry:
+        """Rows that each construction read, and how far each was off, since `extend` was used."""
+        return Ancestry.of(self.history.attrs, self.n_observations, self.objective)
 
-    def _own_loglik(self, idata: DrawsLike) -> np.ndarray:
-        loglik = self._whole()
-        own: np.ndarray = self.weights @ loglik.matrix(idata, self._rows())
+    # -- what can be done with it: functions of the rooms below, which say what they do ------------
+
+    sample = shared.sample
+    check = shared.check
+    reweight = shared.reweight
+    with_log_densities = shared.with_log_densities
+    log_ratios = stand_ins.log_ratios
+    verify = all_rows.verify
+    loo = all_rows.loo
+    predict = all_rows.predict
+    summary = summarise_rows
+    with_model = changed_coresets.with_model
+    extend = changed_coresets.extend
+
+    @cached_property
+    def stand_in(self) -> StandIn:
+        """What stands for all rows in `model`.
+
+        :meta private:
+        """
+        return StandIn(
+            parts=(required_likelihood(self),),
+            loglik=self._loglik,
+            impossible=_IMPOSSIBLE,
+            remedy=_REMEDY,
+            earlier=self.earlier,
+            has_all_rows=partial(changed_coresets.has_all_rows, self),
+            require_all_rows=partial(changed_coresets.require_all_rows, self),
+            groups={GROUP: stored_dataset(self)},
+            modes=self.modes,
+            known_start=self._known_start,
+        )
+
+    def _loglik(self, draws: DrawsLike) -> np.ndarray:
+        loglik = required_likelihood(self)
+        own: np.ndarray = self.weights @ loglik.matrix(draws, chosen_rows(self))
         if self.quadratic is not None:
-            own = own + self.quadratic.at_draws(loglik.observations, idata)
+            own = own + self.quadratic.at_draws(loglik.observations, draws)
         return own
 
-    def _log_densities(self, idata: xr.DataTree) -> tuple[np.ndarray, np.ndarray]:
-        full, own = super()._log_densities(idata)
-        if self.earlier is not None:
-            before = self.earlier.at_draws(self._whole().observations, idata)
-            full = full + before.reshape(full.shape)
-        return full, own
-
-    def _judged(self, idata: xr.DataTree, check: Check) -> Check:
-        return check if self.modes is None else replace(check, modes=self.modes.seen_in(idata))
-
-    def _start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:
-        if self.loglikelihood is not None and self.loglikelihood.backend is not None:
+    def _known_start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:
+        loglik = required_likelihood(self)
+        if loglik.backend is not None:
             # Processes that are forked do not go with JAX, which has threads.
             options = {"cores": 1} | options
         if not self.proposal:
             return options
         drawn = None
         if any_sampler:
-            n_dims = sum(int(np.prod(shape)) for shape in self._free.values())
-            n_products = (self.size + (0 if self.quadratic is None else n_dims)) * n_dims
-            drawn = without_nuts(self.proposal, lambda: self._density, n_products, options)
+            n_rows = self.size + (0 if self.quadratic is None else loglik.n_dims)
+            n_products = n_rows * loglik.n_dims
+            drawn = without_nuts(
+                self.model, self.proposal, lambda: self._density, n_products, options
+            )
         return drawn or known_metric(self.model, self.proposal, options)
 
     @cached_property
     def _density(self) -> tuple[Unconstrained, LogDensity]:
-        """The unconstrained space of `model`, and the log-density for many of its points."""
-        space = Unconstrained(self.model)
-        prior = space.log_density_without((POTENTIAL, QUADRATIC))
+        """The unconstrained space, and the log-density of `model` for many of its points."""
+        loglik = required_likelihood(self)
+        space, remainder = loglik.observations.space, loglik.remainder
         step = max(_POTENTIALS_AT_ONCE // max(self.size, 1), 1)
 
         def log_density(x: np.ndarray) -> np.ndarray:
             parts = (x[i : i + step] for i in range(0, len(x), step))
-            own = [self._own_loglik(space.constrain(some)) for some in parts]
-            total: np.ndarray = prior(x) + np.concatenate(own)
+            own = [self._loglik(space.constrain(some)) for some in parts]
+            total: np.ndarray = remainder.values(x) + np.concatenate(own)
             return total
 
         return space, log_density
-
-    def _groups(self) -> dict[str, xr.Dataset]:
-        return {GROUP: stored_dataset(vars(self))}
 
     def importance_draws(
         self,
@@ -306,7 +298,7 @@ class Coreset(Updatable, Readable, StandIn[Check]):
                 "There are no importance draws: only method='auto' makes them, where the posterior "
                 "has a mode, and files do not keep them. Use sample()."
             )
-        model = self._whole().observations.model
+        model = required_likelihood(self).observations.model
         idata = self.proposal.draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)
         ratios = self.proposal.log_ratios[None]
         return reweight_draws(
@@ -333,7 +325,7 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         ['coreset', 'history']
         """
         known = self.loglikelihood is not None and self.built_from is None
-        return stored_tree(vars(self), self._fingerprints if known else self.built_from)
+        return stored_tree(self, self._fingerprints if known else self.built_from)
 
     def to_netcdf(self, path: str | Path) -> None:
         """Write the coreset to a NetCDF file, without the model.
@@ -423,11 +415,12 @@ class Coreset(Updatable, Readable, StandIn[Check]):
         or directory: 'nowhere.nc'. (docs: troubleshooting#coresets-in-files)
         """
         model = current_model() if model is None else given_model(model)
-        evaluated_by = backend_of(backend, executor)
+        backend_of(backend, executor)
         stored = stored_coreset(path)
         if model is None:
             return cls(**stored, loglikelihood=None)
-        loglik = likelihood_of_stored(model, stored, rows, executor, backend=evaluated_by)
+        wanted = RowsToRead(**stored["settings"], rows=rows, executor=executor, backend=backend)
+        loglik = likelihood_of_stored(model, stored, wanted)
         if stored["quadratic"] is not None:
             stored["quadratic"] = put_back(stored["quadratic"], loglik.observations)
         found = cls(**stored, loglikelihood=loglik)
@@ -437,13 +430,18 @@ class Coreset(Updatable, Readable, StandIn[Check]):
 
     @property
     def _fingerprints(self) -> Fingerprints:
-        return fingerprints(self._whole(), self._rows(), of_data=self.data is None)
+        loglik, of_data = required_likelihood(self), self.data is None
+        return fingerprints(loglik, chosen_rows(self), of_data=of_data)
 
-    def _whole(self) -> LogLikelihood:
-        return required_likelihood(self)
+    # -- display and copies ------------------------------------------------------------------------
 
-    def _rows(self) -> Rows:
-        """Return the chosen rows with their data."""
-        if self.data is not None:
-            return rows_of_dataset(self._whole().observations, self.data)
-        return self._whole().collapsed(collapse=False).source.at(self.indices)
+    def __repr__(self) -> str:
+        verdict = [] if self.certificate is None else [self.certificate.verdict]
+        return facts_text(type(self).__name__, facts_of(self), *verdict)
+
+    def _repr_html_(self) -> str:
+        verdict = "" if self.certificate is None else self.certificate.verdict
+        return facts_html(type(self).__name__, facts_of(self), verdict=verdict, plain=repr(self))
+
+    __reduce__ = shared.pickled
+    __copy__ = replace

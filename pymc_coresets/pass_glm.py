@@ -1,7 +1,6 @@
 """PASS-GLM: from a generalised linear model to polynomial approximate sufficient statistics."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,9 @@ from numpy.typing import ArrayLike
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.given import fix_variables
 from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE
-from pymc_coresets.glm.polynomial.independent import independent_prior
 from pymc_coresets.glm.polynomial.multi_indices import n_monomials
 from pymc_coresets.glm.polynomial.replacement import (
     POLYNOMIAL,
-    row_polynomials,
     verify_polynomial_model,
 )
 from pymc_coresets.glm.polynomial.settling import Passes
@@ -23,29 +20,34 @@ from pymc_coresets.glm.polynomial.statistics import (
     MAX_MONOMIALS,
     PolynomialStatistics,
     check_size,
+    polynomials_of,
 )
 from pymc_coresets.glm.polynomial.summary import PolynomialSummary
-from pymc_coresets.glm.predictor.linear import LinearPredictor, find_linear_predictor
-from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows, StreamedPredictor
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import (
+    PredictorRows,
+    RowsInMemory,
+    SeenRows,
+    seen_rows_of,
+)
+from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.options import (
     flag,
     generator,
-    names_of,
     positive_number,
     whole_number,
 )
-from pymc_coresets.potentials.backends.choice import Jax, backend_of
+from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import (
-    check_rows,
+    RowsToRead,
     likelihood_of_rows,
     template_of_rows,
 )
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.context import given_model
-from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.row_source import RowSource
 
 __all__ = ["build_pass_glm"]
 
@@ -57,7 +59,6 @@ def build_pass_glm(  # noqa: PLR0913
     *,
     degree: int = 2,
     radius: float | str = 4.0,
-    rank: int | None = None,
     given: Mapping[str, ArrayLike] | None = None,
     observed: str | Sequence[str] | None = None,
     dim: str | Sequence[str] | None = None,
@@ -79,7 +80,7 @@ def build_pass_glm(  # noqa: PLR0913
     For p coefficients and degree 2 the pass costs 1 to 2 times as much as the product
     ``X.T @ X`` if few responses are distinct (binary and count data), and about 5 times as much
     otherwise.  Memory: X, unless the model holds it as one array, and O(p^2); with `rows`, 32 MB
-    of X and two chunks instead of X; with `rank`, O(p rank) instead of O(p^2).
+    of X and two chunks instead of X.
 
     Parameters
     ----------
@@ -94,12 +95,6 @@ def build_pass_glm(  # noqa: PLR0913
         it is chosen from the data to cover the predictors under the approximate posterior: 97.5 %
         of them for degree 2, and 99.9 % for higher degrees, with a margin.  The default is the
         paper's, for logistic regression.
-    rank : int, optional
-        For degree 2 and thousands of coefficients: keep only so many directions of the second
-        moment, those that the data know best beside the prior.  The diagonal stays exact, and the
-        summary bounds the error, `PolynomialSummary.kl_of_rank`.  Costs about 8 p rank operations
-        for each row.  For independent Gaussian priors with known scales, and log-likelihoods whose
-        quadratics are concave.
     given : mapping of str to array_like, optional
         Values to fix free variables at, such as a noise scale: ``{"sigma": 1.0}``.
     observed : str or sequence of str, optional
@@ -118,8 +113,8 @@ def build_pass_glm(  # noqa: PLR0913
         process.  The result is the same, bit by bit.
     backend : {"numba", "jax"} or Jax, default "numba"
         Who evaluates all rows, in `PolynomialSummary.check` and the like, too: see `build_coreset`.
-        JAX sums polynomials on its device, in float64 whatever its type; but sparse designs, and
-        those of `rank`, are summed by the processor all the same.
+        JAX sums polynomials on its device, in float64 whatever its type; but sparse designs are
+        summed by the processor all the same.
     random_seed : int or Generator, optional
         For comparing with PyMC's own log-likelihood at random points, and for ``radius="auto"``.
     progressbar : bool, default True
@@ -134,8 +129,7 @@ def build_pass_glm(  # noqa: PLR0913
     UnsupportedModelError
         If the model is not a generalised linear model, or another free variable enters its
         likelihood (fix it with `given`); if something in it cannot be computed row by row (with
-        `rows`); if its priors are not independent Gaussians, or a log-likelihood is convex (with
-        `rank`).
+        `rows`).
     InvalidOptionError
         If `model` is no model, an option is of the wrong type or out of range, there are too many
         monomials, or the polynomial is unbounded above.
@@ -163,19 +157,11 @@ def build_pass_glm(  # noqa: PLR0913
     Each round is a pass over the data.  For higher degrees, R is 1.1 times the 99.9 % quantile in
     the last round.
 
-    With ``rank=k``, the rows ``sqrt(-2 b_n2) S x_n``, with the prior standard deviations S, are
-    sketched by frequent directions: in units of the prior, the precision of the posterior is
-    ``I + F^T F + E``, where F has k rows, and 0 <= E <= d for a number d that is known.  E is
-    replaced by its diagonal, which is exact.
-
     References
     ----------
     Huggins, J. H., Adams, R. P. and Broderick, T. (2017). PASS-GLM: polynomial approximate
     sufficient statistics for scalable Bayesian GLM inference.
     https://doi.org/10.48550/arXiv.1709.09216
-
-    Ghashami, M., Liberty, E., Phillips, J. M. and Woodruff, D. P. (2016). Frequent directions:
-    simple and deterministic matrix sketching. https://doi.org/10.1137/15M1009718
 
     Examples
     --------
@@ -210,11 +196,8 @@ def build_pass_glm(  # noqa: PLR0913
     """
     degree = whole_number("degree", degree, least=1, most=MAX_DEGREE)
     fixed_radius = _radius(radius)
-    names, dim = names_of("observed", observed), names_of("dim", dim)
+    wanted = RowsToRead(observed=observed, dim=dim, rows=rows, executor=executor, backend=backend)
     rng, show_bars = generator(random_seed), flag("progressbar", progressbar)
-    rank = _checked_rank(rank, degree)
-    check_rows(rows, executor, collapse=False, allow_local=False)
-    evaluated_by = backend_of(backend, executor)
     model = given_model(model)
     if POLYNOMIAL in model.named_vars:
         raise UnsupportedModelError(
@@ -223,19 +206,15 @@ def build_pass_glm(  # noqa: PLR0913
     with Reporter(show=show_bars) as report:
         with report.part("reading the model"):
             model = model if given is None else fix_variables(model, given)
-            where: dict[str, Any] = {"observed": names, "dim": dim}
-            where["backend"] = evaluated_by
-            held = _predictor(model, rows, where)
+            held = _predictor(model, wanted)
             check_size(degree, len(held.names))
-            if rank is not None:
-                independent_prior(held)
-            part = _verified(held, rows, where | {"executor": executor}, rng.spawn(1)[0])
-            passes = Passes(part, rank)
+            part = _verified(held, wanted, rng.spawn(1)[0], report)
+            passes = Passes(part)
         if fixed_radius is None:
-            with report.passes("choosing the radius", part.n_obs) as show:
+            with report.passes("choosing the radius", part.loglikelihood.n_rows) as show:
                 own = rng.spawn(1)[0]
                 fixed_radius = passes.settled_radius(degree, rng=own, show=show)
-        with report.passes("summing polynomials", part.n_obs) as show:
+        with report.passes("summing polynomials", part.loglikelihood.n_rows) as show:
             statistics = passes.statistics(degree, fixed_radius, show)
         if not statistics.is_proper:
             raise _improper(part.held, statistics)
@@ -244,40 +223,24 @@ def build_pass_glm(  # noqa: PLR0913
     return summary
 
 
-def _predictor(
-    model: pm.Model, rows: RowSource | None, where: Mapping[str, Any]
-) -> LinearPredictor:
+def _predictor(model: pm.Model, wanted: RowsToRead) -> Predictors:
     """Take the model apart, without reading any rows but its own."""
-    if rows is None:
-        backend, of_terms = where["backend"], {name: where[name] for name in ("observed", "dim")}
-        found = find_linear_predictor(find_observations(model, **of_terms))
-        return replace(found, backend=backend)
-    return find_linear_predictor(template_of_rows(model, rows.columns, **where).observations)
+    if wanted.rows is None:
+        return find_linear_predictor(wanted.found_in(model))
+    return find_linear_predictor(template_of_rows(model, wanted.rows.columns, wanted).observations)
 
 
 def _verified(
-    found: LinearPredictor,
-    rows: RowSource | None,
-    where: Mapping[str, Any],
-    rng: np.random.Generator,
+    found: Predictors, wanted: RowsToRead, rng: np.random.Generator, report: Reporter
 ) -> PredictorRows:
     """Compare what came of the model with PyMC before any work is done, and check the rows."""
-    if rows is None:
-        verify(LogLikelihood(found.observations, backend=found.backend), rng=rng)
-        return found
-    model = found.observations.model
-    return StreamedPredictor.of(likelihood_of_rows(model, rows, **where, rng=rng))
-
-
-def _checked_rank(rank: int | None, degree: int) -> int | None:
-    if rank is None:
-        return None
-    if degree != 2:
-        raise InvalidOptionError(
-            f"rank={rank!r} with degree={degree}: only the second moment of degree=2 can be of low "
-            "rank. Leave rank out, or use degree=2."
-        )
-    return whole_number("rank", rank, least=1)
+    observations, backend = found.observations, wanted.evaluated_by
+    if wanted.rows is None:
+        verify(LogLikelihood(observations, backend=backend), rng=rng)
+        loglik = LogLikelihood(observations, collapse="auto", backend=backend)
+        return PredictorRows(SeenRows(found), loglik)
+    loglik = likelihood_of_rows(observations.model, wanted, rng=rng, watch=report.rows_read)
+    return PredictorRows(seen_rows_of(loglik, find_linear_predictor), loglik)
 
 
 def _radius(radius: float | str) -> float | None:
@@ -295,7 +258,7 @@ def _radius(radius: float | str) -> float | None:
 # -- degrees ---------------------------------------------------------------------------------------
 
 
-def _improper(found: LinearPredictor, statistics: PolynomialStatistics) -> InvalidOptionError:
+def _improper(found: Predictors, statistics: PolynomialStatistics) -> InvalidOptionError:
     radius, leading = statistics.radius, statistics.leading_degree
     usable = _usable_degrees(found, radius)
     remedy = f"Usable degrees here are {usable}" if usable else "No degree is surely usable here"
@@ -307,14 +270,15 @@ def _improper(found: LinearPredictor, statistics: PolynomialStatistics) -> Inval
     )
 
 
-def _usable_degrees(found: LinearPredictor, radius: float) -> list[int]:
+def _usable_degrees(found: Predictors, radius: float) -> list[int]:
     """Return the degrees whose leading coefficient is negative for each of the first rows."""
     n_coefficients, usable = len(found.names), []
+    first = np.arange(min(found.observations.n_obs, _PROBED_ROWS))
+    rows = RowsInMemory(found, first, np.ones(len(first)))
     for degree in range(2, MAX_DEGREE // 2 + 1, 2):
         if degree > 2 and n_monomials(n_coefficients, degree // 2) > MAX_MONOMIALS:
             break
-        rows = row_polynomials(found, degree, radius)
-        some = rows.in_predictor(slice(0, min(rows.n_obs, _PROBED_ROWS)))
+        some = polynomials_of(rows, degree, radius)
         amounts = np.abs(some).max(axis=0) * radius ** np.arange(degree + 1)
         if (some[:, degree] < 0).all() and amounts[degree] > 1e-10 * amounts.max():
             usable.append(degree)

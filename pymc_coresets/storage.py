@@ -8,7 +8,7 @@ from dataclasses import asdict, fields
 from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -18,15 +18,15 @@ from pymc_coresets.compat.xarray_api import netcdf_content
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_modes import Modes, SeenModes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.options import flag, names_of, unwritable
+from pymc_coresets.options import unwritable
+from pymc_coresets.potentials.from_rows import RowsToRead
 from pymc_coresets.potentials.identity import Fingerprints
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.solving.solution import Trace
+from pymc_coresets.weighted_rows import WeightedRows
 
 __all__ = [
     "GROUP",
-    "ROWS",
-    "Settings",
     "history_dataset",
     "read_netcdf",
     "stored_coreset",
@@ -37,8 +37,7 @@ __all__ = [
 ]
 
 #: Groups of a file: the coreset, and the data of its rows where the model does not hold them.
-GROUP, ROWS = "coreset", "rows"
-_QUADRATIC = "quadratic"
+GROUP, _ROWS, _QUADRATIC = "coreset", "rows", "quadratic"
 _MODES, _SDS = "modes", "modes_sds"  # where they are, and how far they extend
 
 _MARK = b"\npymc_coresets 1 blake2b "  # and the digest of all before it: the end of every file
@@ -46,14 +45,6 @@ _COUNTS = ("n_observations", "n_distinct")
 _PRINTS = tuple(field.name for field in fields(Fingerprints))
 _WORDS = ("method", "weighting", "status")
 _MALFORMED = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
-
-
-class Settings(TypedDict):
-    """How the observations were found in the model: arguments of `find_observations`."""
-
-    observed: str | list[str] | None
-    dim: str | list[str] | None
-    allow_local: bool
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -194,51 +185,45 @@ def history_dataset(trace: Trace, figures: Mapping[str, Any]) -> xr.Dataset:
     return xr.Dataset(columns, attrs=dict(figures))
 
 
-def stored_dataset(fields: Mapping[str, Any]) -> xr.Dataset:
-    """Return the fields of a `Coreset` as the group of its file from which they can be read.
+def stored_dataset(coreset: WeightedRows) -> xr.Dataset:
+    """Return a coreset as the group of its file, without what belongs to its model.
 
     Parameters
     ----------
-    fields : mapping of str
-        By name; those that belong to the model are left out.
+    coreset : WeightedRows
 
     Returns
     -------
     xarray.Dataset
     """
-    seed, certificate = fields["random_seed"], fields["certificate"]
-    return xr.Dataset(
-        {"indices": ("row", fields["indices"]), "weights": ("row", fields["weights"])},
-        attrs={name: fields[name] for name in (*_COUNTS, *_WORDS, "objective")}
-        | {
-            "random_seed": "" if seed is None else str(seed),
-            "settings": json.dumps(fields["settings"]),
-            "certificate": "" if certificate is None else json.dumps(asdict(certificate)),
-        },
-    )
+    seed, certificate = coreset.random_seed, coreset.certificate
+    attrs = {name: getattr(coreset, name) for name in (*_COUNTS, *_WORDS, "objective")}
+    attrs["random_seed"] = "" if seed is None else str(seed)
+    attrs["settings"] = json.dumps(coreset.settings)
+    attrs["certificate"] = "" if certificate is None else json.dumps(asdict(certificate))
+    columns = {"indices": ("row", coreset.indices), "weights": ("row", coreset.weights)}
+    return xr.Dataset(columns, attrs=attrs)
 
 
-def stored_tree(fields: Mapping[str, Any], prints: Fingerprints | None) -> xr.DataTree:
-    """Return a `Coreset` as the tree that is written to its file.
+def stored_tree(coreset: WeightedRows, prints: Fingerprints | None) -> xr.DataTree:
+    """Return a coreset as the tree that is written to its file.
 
     Parameters
     ----------
-    fields : mapping of str
-        By name.
+    coreset : WeightedRows
     prints : Fingerprints, optional
         Of the data.
     """
-    dataset = stored_dataset(fields).assign_attrs({} if prints is None else asdict(prints))
-    groups = {GROUP: dataset, "history": fields["history"]}
-    modes: Modes | None = fields["modes"]
-    if fields["data"] is not None:
-        groups[ROWS] = fields["data"]
-    if fields["quadratic"] is not None:
-        groups[_QUADRATIC] = fields["quadratic"].stored
-    if modes is not None:
+    dataset = stored_dataset(coreset).assign_attrs({} if prints is None else asdict(prints))
+    groups = {GROUP: dataset, "history": coreset.history}
+    if coreset.data is not None:
+        groups[_ROWS] = coreset.data
+    if coreset.quadratic is not None:
+        groups[_QUADRATIC] = coreset.quadratic.stored
+    if (modes := coreset.modes) is not None:
         groups |= {_MODES: modes.positions.assign_attrs(modes.attrs), _SDS: modes.sds}
     tree = xr.DataTree.from_dict(groups)
-    tree.attrs["n_observations"] = fields["n_observations"]
+    tree.attrs["n_observations"] = coreset.n_observations
     return tree
 
 
@@ -257,7 +242,7 @@ def stored_coreset(path: str | Path) -> dict[str, Any]:
         quadratic = Quadratic.restored(groups[_QUADRATIC]) if _QUADRATIC in groups else None
     except (KeyError, ValueError, TypeError) as error:
         raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
-    return stored | {"data": groups.get(ROWS), "modes": modes, "quadratic": quadratic}
+    return stored | {"data": groups.get(_ROWS), "modes": modes, "quadratic": quadratic}
 
 
 def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
@@ -290,7 +275,7 @@ def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
         "objective": float(attrs["objective"]),
         "random_seed": None if attrs["random_seed"] == "" else int(attrs["random_seed"]),
         "history": history,
-        "settings": _stored_settings(json.loads(attrs["settings"])),
+        "settings": RowsToRead(**json.loads(attrs["settings"])).settings,
         "certificate": _stored_certificate(attrs["certificate"]),
         "built_from": Fingerprints(**{name: attrs[name] for name in _PRINTS})
         if "selected" in attrs
@@ -315,11 +300,3 @@ def _check_rows(indices: np.ndarray, weights: np.ndarray) -> None:
         raise ValueError("it has not one weight for each index")
     if not (np.isfinite(weights) & (weights > 0)).all():
         raise ValueError("its weights are not positive and finite")
-
-
-def _stored_settings(found: Mapping[str, Any]) -> Settings:
-    return {
-        "observed": names_of("observed", found["observed"]),
-        "dim": names_of("dim", found["dim"]),
-        "allow_local": flag("allow_local", found["allow_local"]),
-    }

@@ -119,16 +119,28 @@ def test_rooms_are_small_and_say_what_belongs_in_them():
         assert "may import" in " ".join(docstring.split()).lower()
 
 
-def test_names_of_modules_are_unique_and_no_names_of_functions():
-    names = [name.rpartition(".")[2] for name in MODULES]
-    assert len(set(names)) == len(names)
-    functions = {
-        node.name
+def test_no_module_has_the_name_of_a_function_beside_it():
+    for folder in {path.parent for path in MODULES.values()}:
+        functions = {
+            node.name
+            for path in folder.glob("*.py")
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        }
+        assert functions & {path.stem for path in folder.glob("*.py")} == set()
+
+
+def test_classes_have_parents_but_no_grandparents():
+    """Of ours: what is common to several classes is a function, or a value that they have."""
+    parents = {
+        node.name: {getattr(getattr(b, "value", b), "id", "") for b in node.bases}
         for path in MODULES.values()
-        for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and path.stem != "exceptions"
     }
-    assert functions & set(names) == set()
+    children = {name for name, bases in parents.items() if bases & parents.keys()}
+    assert children
+    assert {name for name, bases in parents.items() if bases & children} == set()
 
 
 def test_importing_the_package_loads_what_pymc_loads_and_only_plots_load_pyplot():

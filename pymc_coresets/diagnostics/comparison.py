@@ -15,7 +15,7 @@ from pymc_coresets.diagnostics import distances
 from pymc_coresets.diagnostics.alignment import common_draws, labelled_components
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.display.facts import table_text, wrapped
-from pymc_coresets.display.page import card, numbers_table, verdict_html
+from pymc_coresets.display.page import numbers_table, page_of, sentences
 from pymc_coresets.exceptions import InvalidDataError
 
 QUANTILES = (0.05, 0.5, 0.95)
@@ -28,28 +28,18 @@ _LONG = 100.0  # numbers from here on are written with an exponent
 _TITLE = "Approximate posterior against full posterior"
 
 
-def _means(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _ratio(value: float) -> str:
-    return f"{value:.3f}" if abs(value) < _LONG else f"{value:.1e}"
-
-
-def _shift(value: float) -> str:
-    return f"{value:+.3f}" if abs(value) < _LONG else f"{value:+.1e}"
-
-
+#: How numbers are written: most of them, and those from 100 on.
+_MEAN, _RATIO, _SHIFT = (".4g", ".4g"), (".3f", ".1e"), ("+.3f", "+.1e")
 #: Columns of the table that are shown: their headings, and how they are written.
 _SHOWN = {
-    "mean_full": ("full", _means),
-    "mean_approximation": ("approx.", _means),
-    "delta_mean_sd": ("shift", _shift),
-    "delta_mean_noise": ("noise", _ratio),
-    "sd_ratio": ("sd ratio", _ratio),
-    "sd_ratio_noise": ("noise", _ratio),
-    "wasserstein_sd": ("W1", _ratio),
-    "wasserstein_noise": ("noise", _ratio),
+    "mean_full": ("full", _MEAN),
+    "mean_approximation": ("approx.", _MEAN),
+    "delta_mean_sd": ("shift", _SHIFT),
+    "delta_mean_noise": ("noise", _RATIO),
+    "sd_ratio": ("sd ratio", _RATIO),
+    "sd_ratio_noise": ("noise", _RATIO),
+    "wasserstein_sd": ("W1", _RATIO),
+    "wasserstein_noise": ("noise", _RATIO),
 }
 _HEADER = ["", *(heading for heading, _ in _SHOWN.values())]
 _LEGEND = (
@@ -156,18 +146,19 @@ class Comparison:
     def _head(self) -> list[list[str]]:
         order = self.table["delta_mean_sd"].abs().sort_values(ascending=False, kind="stable").index
         shown = self.table.loc[order[:_SHOWN_ROWS], list(_SHOWN)]
-        formats = [write for _, write in _SHOWN.values()]
+        formats = [written for _, written in _SHOWN.values()]
         return [
-            [str(name), *(write(value) for write, value in zip(formats, row, strict=True))]
+            [
+                str(name),
+                *(f"{v:{f[int(abs(v) >= _LONG)]}}" for v, f in zip(row, formats, strict=True)),
+            ]
             for name, row in zip(shown.index, shown.to_numpy(), strict=True)
         ]
 
     def _joint_rows(self) -> list[list[str]]:
         return [
-            [name, f"{value:.3g}", f"{noise:.3g}"]
-            for name, (value, noise) in zip(
-                _JOINT.values(), self.joint.loc[list(_JOINT)].to_numpy(), strict=True
-            )
+            [words, *(f"{number:.3g}" for number in self.joint.loc[name])]
+            for name, words in _JOINT.items()
         ]
 
     def _left_out(self) -> str:
@@ -189,13 +180,12 @@ class Comparison:
         return "\n\n".join(part for part in parts if part)
 
     def _repr_html_(self) -> str:
-        words = f"{self._summary()} {self._left_out()}"
-        return card(
+        return page_of(
             _TITLE,
             numbers_table(_HEADER, self._head()),
-            f'<p class="pmc-note">{_LEGEND}</p>',
+            sentences(_LEGEND),
             numbers_table(_JOINT_HEADER, self._joint_rows()),
-            verdict_html(words),
+            sentences(f"{self._summary()} {self._left_out()}"),
             plain=repr(self),
         )
 
@@ -311,7 +301,7 @@ class _Component(NamedTuple):
                 distances.wasserstein_noise(x, self.inverse_ess_cdf)
             ),
         }
-        shifts = distances.quantile_shifts(x, y, QUANTILES)
+        shifts = np.quantile(y, QUANTILES) - np.quantile(x, QUANTILES)
         for probability, shift in zip(QUANTILES, shifts, strict=True):
             name = f"shift_q{100 * probability:.0f}"
             errors = [_stat("mcse", z, "quantile", probability) for z in (self.x, self.y)]
@@ -337,14 +327,8 @@ class _Component(NamedTuple):
 def _joint(components: Sequence[_Component]) -> pd.DataFrame:
     """Return distances between the joint distributions of the components that vary."""
     kept = [item for item in components if item.sd > 0]
-    rows = [
-        "gaussian_kl_approximation_full",
-        "gaussian_kl_full_approximation",
-        "energy_distance",
-        "mmd",
-    ]
     if not kept:
-        return pd.DataFrame({"value": np.nan, "noise": np.nan}, index=rows)
+        return pd.DataFrame({"value": np.nan, "noise": np.nan}, index=list(_JOINT))
     centre = np.array([item.x.mean() for item in kept])
     scale = np.array([item.sd for item in kept])
     x = (np.column_stack([item.x.ravel() for item in kept]) - centre) / scale
@@ -357,7 +341,7 @@ def _joint(components: Sequence[_Component]) -> pd.DataFrame:
     (forward, backward), kl_noise = _gaussian_kls(x, y, inverse.mean(axis=0))
     values = [forward, backward, *(distances.kernel_distance(x, y, k) for k in kernels)]
     noise = [kl_noise, kl_noise, *(distances.kernel_noise(x, k, pairs) for k in kernels)]
-    return pd.DataFrame({"value": values, "noise": noise}, index=rows)
+    return pd.DataFrame({"value": values, "noise": noise}, index=list(_JOINT))
 
 
 def _gaussian_kls(x: Floats, y: Floats, inverse: Floats) -> tuple[tuple[float, float], float]:

@@ -1,12 +1,14 @@
 """Check and re-weight the draws of a coreset posterior that a DataTree holds."""
 
+import math
 from collections.abc import Callable, Collection
 
-import arviz_stats
 import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
+from pymc_coresets.diagnostics.convergence import Convergence
+from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.diagnostics.importance import (
     KHAT_USELESS,
     MIN_PER_CHAIN,
@@ -41,7 +43,6 @@ def check_draws(
     log_ratios: ArrayLike | xr.DataArray,
     *,
     whole: xr.DataTree | None = None,
-    kind: type[Check] = Check,
 ) -> Check:
     """Judge draws of a coreset posterior without a run of the full posterior.
 
@@ -56,8 +57,6 @@ def check_draws(
         Log of full over coreset posterior density at these draws, in nats, up to a constant.
     whole : xarray.DataTree, optional
         All the draws, where `idata` has some of them only: to judge the convergence by.
-    kind : type
-        The verdict's words: `Check`, or a subclass.
 
     Returns
     -------
@@ -81,9 +80,10 @@ def check_draws(
     >>> check_draws(idata, np.zeros((4, 500))).reliable
     True
     """
-    ratios = _smoothed_ratios(posterior_dataset(idata, "idata"), log_ratios)
+    log_r, smoothed = _smoothed_ratios(posterior_dataset(idata, "idata"), log_ratios)
     every = idata if whole is None else whole
-    return _check(every, posterior_dataset(every, "idata"), *ratios, kind=kind)
+    convergence = Convergence.of(every, posterior_dataset(every, "idata"))
+    return convergence.check(log_r, smoothed)
 
 
 def check_some_draws(
@@ -91,7 +91,6 @@ def check_some_draws(
     log_ratios: Callable[[xr.DataTree], Floats],
     *,
     draws: int | None = None,
-    kind: type[Check] = Check,
 ) -> Check:
     """Judge 400 draws, and all of them only where these do not show a negligible divergence.
 
@@ -103,8 +102,6 @@ def check_some_draws(
         Returns the log-ratios of some of them, (n_chains, n_draws).
     draws : int, optional
         Judge that many, whatever they show.
-    kind : type
-        As in `check_draws`.
 
     Examples
     --------
@@ -116,9 +113,9 @@ def check_some_draws(
     """
     least = MIN_PER_CHAIN * posterior_dataset(idata, "idata").sizes["chain"]
     some = thinned(idata, max(draws or _FIRST_DRAWS, least))
-    check = check_draws(some, log_ratios(some), whole=idata, kind=kind)
+    check = check_draws(some, log_ratios(some), whole=idata)
     if draws is None and not check.negligible:
-        check = check_draws(idata, log_ratios(idata), kind=kind)
+        check = check_draws(idata, log_ratios(idata))
     return check
 
 
@@ -159,8 +156,8 @@ def reweight_draws(
     xarray.DataTree
         As many chains as in `idata`. Groups with the same draws are resampled alike, groups
         without draws (data) and those of the prior are kept, and others (warm-up) are left out.
-        The posterior has the attributes ``pareto_khat``, ``psis_ess``, ``resampling`` and
-        ``verdict``, which says in words what these are worth.
+        The posterior has the attributes ``pareto_khat``, ``psis_ess``, ``n_evaluated`` (at how
+        many draws), ``resampling`` and ``verdict``, which says in words what these are worth.
 
     Warns
     -----
@@ -191,41 +188,97 @@ def reweight_draws(
     >>> round(float(reweight_draws(idata, 0.5 * mu, rng=rng).posterior["mu"].mean()), 1)
     0.5
     """
+    log_r, smoothed = _smoothed_ratios(posterior_dataset(idata, "idata"), log_ratios)
+    found = EvaluatedDraws(np.arange(log_r.shape[1]), log_r, np.zeros_like(log_r))
+    certificate = Certificate(**importance_figures(log_r, smoothed)) if independent else None
+    return resample_draws(
+        idata, found, rng=rng, draws=draws, remedy=remedy, free=free, certificate=certificate
+    )
+
+
+def resample_draws(
+    idata: xr.DataTree,
+    found: EvaluatedDraws,
+    *,
+    rng: np.random.Generator,
+    draws: int | None = None,
+    remedy: str = _REMEDY,
+    free: Collection[str] | None = None,
+    certificate: Certificate | None = None,
+) -> xr.DataTree:
+    """Do what `reweight_draws` does with those draws at which all rows were evaluated.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        All draws, with a group ``posterior`` (dims chain, draw).
+    found : EvaluatedDraws
+    rng : numpy.random.Generator
+    draws : int, optional
+        Draws per chain in the result; as many as were evaluated by default.
+    remedy, free
+        As in `reweight_draws`.
+    certificate : Certificate, optional
+        What the ratios say of the draws, where these need not converge.
+
+    Returns
+    -------
+    xarray.DataTree
+        As that of `reweight_draws`.
+
+    Examples
+    --------
+    >>> import xarray as xr
+    >>> rng = np.random.default_rng(1)
+    >>> mu = xr.DataArray(rng.normal(size=(4, 1000)), dims=("chain", "draw"))
+    >>> idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
+    >>> found = EvaluatedDraws(np.arange(0, 1000, 10), np.zeros((4, 100)), np.zeros((4, 100)))
+    >>> resample_draws(idata, found, rng=rng).posterior.attrs["verdict"][-42:]
+    'evaluated at 400 of 4 000 draws (see ess).'
+    """
     posterior = posterior_dataset(idata, "idata")
     sizes = {dim: posterior.sizes[dim] for dim in SAMPLE_DIMS}
-    draws = sizes["draw"] if draws is None else draws
+    draws = len(found.numbers) if draws is None else draws
     if draws < 1:
         raise InvalidOptionError(f"draws is {draws}: a positive number of draws is needed.")
-    log_r, smoothed = _smoothed_ratios(posterior, log_ratios)
-    check = (
-        Certificate(**importance_figures(log_r, smoothed))
-        if independent
-        else _check(idata, diagnosed(posterior, free), log_r, smoothed)
+    check = certificate or Convergence.of(idata, diagnosed(posterior, free)).check(
+        found.log_ratios, found.smoothed
     )
     _warn_of_weights(check, remedy)
     shape = (sizes["chain"], draws)
-    flat = systematic_resample(smoothed.weights.ravel(), shape[0] * draws, rng=rng)
-    rows = np.unravel_index(flat.reshape(shape), log_r.shape)
+    flat = systematic_resample(found.smoothed.weights.ravel(), shape[0] * draws, rng=rng)
+    chains, some = np.unravel_index(flat.reshape(shape), found.log_p.shape)
     picked = {
-        dim: xr.DataArray(row, dims=SAMPLE_DIMS) for dim, row in zip(SAMPLE_DIMS, rows, strict=True)
+        dim: xr.DataArray(row, dims=SAMPLE_DIMS)
+        for dim, row in zip(SAMPLE_DIMS, (chains, found.numbers[some]), strict=True)
     }
     groups: dict[str, xr.Dataset] = {}
     for name, node in idata.children.items():
         dataset = node.to_dataset()
-        found = {dim: dataset.sizes[dim] for dim in SAMPLE_DIMS if dim in dataset.sizes}
-        if name in _OF_THE_PRIOR or not found:
+        own = {dim: dataset.sizes[dim] for dim in SAMPLE_DIMS if dim in dataset.sizes}
+        if name in _OF_THE_PRIOR or not own:
             groups[name] = dataset
-        elif found == sizes and not name.startswith("warmup_"):
+        elif own == sizes and not name.startswith("warmup_"):
             groups[name] = _take(dataset, picked)
+    n_draws = math.prod(sizes.values())
     groups["posterior"].attrs |= {
-        "pareto_khat": smoothed.pareto_khat,
+        "pareto_khat": found.smoothed.pareto_khat,
         "psis_ess": check.ess,
+        "n_evaluated": found.log_p.size,
         RESAMPLED: "systematic",
-        "verdict": verdict_on_weights(check),
+        "verdict": verdict_on_weights(check) + _evaluated_at(found.log_p.size, n_draws),
     }
     result = xr.DataTree.from_dict(groups)
     result.attrs |= idata.attrs
     return result
+
+
+def _evaluated_at(some: int, n_draws: int) -> str:
+    """Say where all rows were evaluated, unless it was everywhere."""
+    if some == n_draws:
+        return ""
+    few, many = (f"{number:,}".replace(",", " ") for number in (some, n_draws))
+    return f" All rows were evaluated at {few} of {many} draws (see ess)."
 
 
 def _smoothed_ratios(
@@ -241,67 +294,6 @@ def _smoothed_ratios(
             f"{wanted[1]} draws: one ratio for each draw is needed."
         )
     return log_r, pareto_smooth(log_r)
-
-
-def _check(
-    idata: xr.DataTree,
-    posterior: xr.Dataset,
-    log_r: Floats,
-    smoothed: SmoothedWeights,
-    *,
-    kind: type[Check] = Check,
-) -> Check:
-    sizes = [_numbers(statistic, posterior) for statistic in (arviz_stats.ess, _ess_folded)]
-    # Draws of which nothing varies are those of a chain that does not move.
-    ess_bulk, ess_folded = (min(numbers, default=0.0) for numbers in sizes)
-    stuck = np.nan if posterior.sizes["chain"] == 1 else np.inf
-    figures = importance_figures(log_r, smoothed)
-    # The draws' own autocorrelation remains when they are weighted.
-    share = min(ess_bulk / log_r.size, 1.0)
-    figures["ess"] = min(smoothed.ess, share * smoothed.ess_of_independent)
-    return kind(
-        **figures,
-        rhat=max(_numbers(arviz_stats.rhat, posterior), default=stuck),
-        ess_bulk=ess_bulk,
-        n_divergences=_n_divergences(idata),
-        ess_folded=ess_folded,
-    )
-
-
-def _ess_folded(posterior: xr.Dataset) -> xr.Dataset:
-    folded: xr.Dataset = arviz_stats.ess(abs(posterior - posterior.median(SAMPLE_DIMS)))
-    return folded
-
-
-def _numbers(statistic: Callable[[xr.Dataset], xr.Dataset], posterior: xr.Dataset) -> list[float]:
-    """Return a statistic of all components that vary: it means nothing of constants."""
-    sampled = [
-        name
-        for name, variable in posterior.data_vars.items()
-        if variable.dtype.kind in "biuf" and set(SAMPLE_DIMS) <= set(variable.dims)
-    ]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        values = statistic(posterior[sampled])
-    found = []
-    for name in sampled:
-        draws, numbers = posterior[name], values[name].values
-        varies = (draws.max(SAMPLE_DIMS) > draws.min(SAMPLE_DIMS)).values
-        found += numbers[varies & ~np.isnan(numbers)].tolist()
-    return found
-
-
-def _n_divergences(idata: xr.DataTree) -> int | None:
-    if not isinstance(idata, xr.DataTree):
-        return None
-    if "sample_stats" not in idata.children or "diverging" not in idata["sample_stats"]:
-        return None
-    diverging = idata["sample_stats"]["diverging"]
-    if diverging.dtype.kind not in "biuf":
-        raise InvalidDataError(
-            f"idata has a sample_stats group whose 'diverging' is of type {diverging.dtype}, but "
-            "True or False is needed for each draw: pass what pm.sample returns."
-        )
-    return int(diverging.sum())
 
 
 def _warn_of_weights(check: Certificate, remedy: str) -> None:

@@ -5,7 +5,7 @@ makes every distance positive, even between draws of the *same* distribution; th
 names end in ``_noise`` return the level to be expected then.
 """
 
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,9 @@ from scipy.spatial.distance import cdist
 from pymc_coresets.exceptions import InvalidDataError
 
 type Floats = NDArray[np.float64]
+#: A conditionally positive definite kernel: from rows (n_x, n_dims) and (n_y, n_dims) to its
+#: matrix (n_x, n_y).
+type Kernel = Callable[[Floats, Floats], Floats]
 
 MAX_PAIR_DRAWS = 4000
 """Most draws of either set that distances over all pairs use; larger sets are thinned evenly."""
@@ -24,15 +27,11 @@ _RELATIVE_RANK = 1e-10
 _SINGULAR = 1e-13
 
 
-class Kernel(Protocol):
-    """A conditionally positive definite kernel between the rows of two arrays."""
-
-    def __call__(self, x: Floats, y: Floats, /) -> Floats:
-        """Kernel matrix of shape (n_x, n_y) for rows `x` (n_x, n_dims) and `y` (n_y, n_dims)."""
-
-
 def negative_distance(x: Floats, y: Floats) -> Floats:
     """Kernel of the energy distance: minus the Euclidean distance.
+
+    By it, `kernel_distance` is ``sqrt(2 E|x - y| - E|x - x'| - E|y - y'|)``, in the units of the
+    variables: zero for equal distributions only (Székely and Rizzo 2013).
 
     Parameters
     ----------
@@ -53,6 +52,8 @@ def negative_distance(x: Floats, y: Floats) -> Floats:
 
 def cubic_kernel(x: Floats, y: Floats) -> Floats:
     """Polynomial kernel ``(1 + x'y/d)**3`` of Huggins et al. (2016, 2017).
+
+    By it, `kernel_distance` is zero if all moments up to the third agree.
 
     Parameters
     ----------
@@ -229,97 +230,6 @@ def kernel_noise(
     diagonal = np.mean([kernel(row[None], row[None])[0, 0] for row in x])
     spread = float(diagonal) - _mean_over_pairs(kernel, x, x)
     return float(np.sqrt(max(spread, 0.0) * inverse_ess))
-
-
-def energy_distance(x: ArrayLike, y: ArrayLike, *, max_draws: int = MAX_PAIR_DRAWS) -> float:
-    """Return the energy distance of two sets of draws, zero for equal distributions only.
-
-    Costs O(n**2 d) time, in blocks. Scale the variables first: the distance has their units.
-
-    Parameters
-    ----------
-    x, y : array_like of shape (n_x, n_dims), (n_y, n_dims)
-    max_draws : int, default 4000
-        Larger sets are thinned evenly to that number.
-
-    Returns
-    -------
-    float
-        ``sqrt(2 E|x - y| - E|x - x'| - E|y - y'|)``, in one dimension the same as
-        :func:`scipy.stats.energy_distance`.
-
-    Raises
-    ------
-    InvalidDataError
-        If the numbers of dimensions differ.
-
-    References
-    ----------
-    Székely, Rizzo (2013). Energy statistics. https://doi.org/10.1016/j.jspi.2013.03.018
-
-    Examples
-    --------
-    >>> round(energy_distance([0.0, 1.0], [2.0, 3.0]), 4)
-    1.7321
-    """
-    return kernel_distance(x, y, negative_distance, max_draws=max_draws)
-
-
-def polynomial_mmd(x: ArrayLike, y: ArrayLike, *, max_draws: int = MAX_PAIR_DRAWS) -> float:
-    """Return the maximum mean discrepancy for the kernel ``(1 + x'y/d)**3``.
-
-    It compares moments up to the third, and is the measure of quality of Huggins et al. (2016,
-    2017). Standardise the variables first. Costs O(n**2 d) time, in blocks.
-
-    Parameters
-    ----------
-    x, y : array_like of shape (n_x, n_dims), (n_y, n_dims)
-    max_draws : int, default 4000
-        Larger sets are thinned evenly to that number.
-
-    Returns
-    -------
-    float
-        Zero if all moments up to the third agree.
-
-    Raises
-    ------
-    InvalidDataError
-        If the numbers of dimensions differ.
-
-    References
-    ----------
-    Huggins, Campbell, Broderick (2016). Coresets for scalable Bayesian logistic regression.
-    https://doi.org/10.48550/arXiv.1605.06423
-
-    Examples
-    --------
-    >>> round(polynomial_mmd([1.0], [0.0]), 4) == round((8 + 1 - 2) ** 0.5, 4)
-    True
-    """
-    return kernel_distance(x, y, cubic_kernel, max_draws=max_draws)
-
-
-def quantile_shifts(x: ArrayLike, y: ArrayLike, probabilities: ArrayLike) -> Floats:
-    """Return the quantiles of `y` minus those of `x`.
-
-    Parameters
-    ----------
-    x, y : array_like of shape (n_x,), (n_y,)
-    probabilities : array_like of shape (n_probabilities,)
-
-    Returns
-    -------
-    ndarray of shape (n_probabilities,)
-
-    Examples
-    --------
-    >>> quantile_shifts([0.0, 1.0, 2.0], [0.0, 2.0, 4.0], [0.0, 0.5])
-    array([0., 1.])
-    """
-    at = np.asarray(probabilities, dtype=np.float64)
-    low, high = (np.quantile(np.asarray(z, dtype=np.float64), at) for z in (x, y))
-    return np.asarray(high - low)
 
 
 def wasserstein_noise(x: ArrayLike, inverse_ess: float) -> float:

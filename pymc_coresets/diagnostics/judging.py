@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -46,6 +46,32 @@ MIN_ESS = 100.0
 """Effective sample size at which the standard error of a mean is a tenth of its variable's sd."""
 
 
+class _Words(NamedTuple):
+    """What is said of draws, by what they come from."""
+
+    title: str
+    posterior: str
+    better: str
+    correction: str
+
+
+_WORDS = {
+    "coreset": _Words(
+        title="Check of a coreset posterior",
+        posterior="coreset posterior",
+        better="build a larger coreset, or one with a weighting distribution closer to the "
+        "posterior",
+        correction="Use reweight(), or a larger size.",
+    ),
+    "approximation": _Words(
+        title="Check of an approximation",
+        posterior="approximate posterior",
+        better="fit a richer family, such as one with correlations, or build a coreset",
+        correction="Resample the draws by them, or fit a richer family.",
+    ),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
     """How far a coreset's posterior is from the full one, by draws of it that chose nothing.
@@ -87,16 +113,6 @@ class Certificate:
     symmetrised_kl_mcse: float
     modes: SeenModes | None = None
 
-    _title: ClassVar[str] = "Certificate of a coreset"
-    #: What the draws come from, for short and in full, and what would be closer to the posterior.
-    _origin: ClassVar[str] = "coreset"
-    _posterior: ClassVar[str] = "coreset posterior"
-    _better: ClassVar[str] = "build a larger coreset"
-    _remedy: ClassVar[str] = (
-        "Build a larger coreset, or one with a weighting distribution closer to the posterior."
-    )
-    _correction: ClassVar[str] = "Use reweight(), or a larger size."
-
     @classmethod
     def of(cls, log_ratios: ArrayLike) -> Self:
         """Judge log-ratios of the full over the coreset's posterior density.
@@ -132,6 +148,14 @@ class Certificate:
         return (self.negligible or weights_serve) and not self._unseen
 
     @property
+    def _subject(self) -> str:
+        return "coreset"
+
+    @property
+    def _words(self) -> _Words:
+        return _WORDS[self._subject]
+
+    @property
     def _unseen(self) -> list[int]:
         return [] if self.modes is None else self.modes.unseen
 
@@ -146,10 +170,12 @@ class Certificate:
         return self._judgement() + (several if n_modes > 1 else "")
 
     def _judgement(self) -> str:
+        words = self._words
+        better = words.better[0].upper() + words.better[1:]
         if self.pareto_khat >= KHAT_USELESS and not self.negligible:
             return (
                 "Not to be used: a few draws carry all the weight, so neither the draws nor the "
-                f"estimates of KL can be trusted. {self._remedy}"
+                f"estimates of KL can be trusted. {better}."
             )
         if self.modes is not None and self._unseen:
             return (
@@ -158,7 +184,7 @@ class Certificate:
             )
         if self.symmetrised_kl == 0:  # to the last digit
             return (
-                f"Reliable: exact. The {self._posterior} is that of all rows, and the draws can be "
+                f"Reliable: exact. The {words.posterior} is that of all rows, and the draws can be "
                 "used as they are."
             )
         if self.negligible:
@@ -168,23 +194,23 @@ class Certificate:
             )
         if self.reliable:
             return (
-                f"Reliable once re-weighted: the {self._posterior} differs noticeably from the "
-                f"full one, but its importance weights correct that. {self._correction}"
+                f"Reliable once re-weighted: the {words.posterior} differs noticeably from the "
+                f"full one, but its importance weights correct that. {words.correction}"
             )
         if self.pareto_khat < khat_threshold(self.n_draws):
             return (
                 f"Doubtful: the re-weighted draws have an effective sample size of only "
-                f"{self.ess:.0f}. Sample more draws, or {self._better}."
+                f"{self.ess:.0f}. Sample more draws, or {words.better}."
             )
         return (
             "Doubtful: the importance weights have a heavy tail, so re-weighting improves the "
-            f"draws without making them right. {self._better.capitalize()}, or sample more draws."
+            f"draws without making them right. {better}; or sample more draws."
         )
 
     def _rows(self) -> dict[str, str]:
         limit = khat_threshold(self.n_draws)
         return {
-            f"KL({self._origin} || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
+            f"KL({self._subject} || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
             "symmetrised KL": f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats",
             "Pareto k-hat": f"{self.pareto_khat:.2f} (reliable below {limit:.2g})",
             "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
@@ -196,6 +222,10 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         return facts_html(self._title, self._rows(), verdict=self.verdict, plain=repr(self))
+
+    @property
+    def _title(self) -> str:
+        return "Certificate of a coreset"
 
 
 def importance_figures(
@@ -257,6 +287,9 @@ class Check(Certificate):
         What PyMC's own log-densities say of the divergence, where they were asked.
     modes : SeenModes, optional
         As of a `Certificate`.
+    subject : {"coreset", "approximation"}
+        What was drawn from.  Of the independent draws of an approximation, as `check_approximation`
+        judges them, nothing has to converge but their number.
 
     Notes
     -----
@@ -283,11 +316,15 @@ class Check(Certificate):
     ess_folded: float = math.inf
     second_opinion: SecondOpinion | None = None
 
-    _title: ClassVar[str] = "Check of a coreset posterior"
-    _not_converged: ClassVar[str] = (
-        "Not to be used yet: the draws have not converged to the coreset's own posterior, "
-        "so its distance from the full one cannot be judged. Sample longer."
-    )
+    subject: Literal["coreset", "approximation"] = "coreset"
+
+    @property
+    def _subject(self) -> str:
+        return self.subject
+
+    @property
+    def _title(self) -> str:
+        return self._words.title
 
     @property
     def rhat_limit(self) -> float:
@@ -316,7 +353,7 @@ class Check(Certificate):
     def verdict(self) -> str:
         """What the numbers mean and what to do, in words."""
         sentences = [self._judgement()]
-        if np.isnan(self.rhat):
+        if np.isnan(self.rhat) and self.subject == "coreset":
             sentences.append("A single chain cannot show whether it converged: sample two or more.")
         if self.n_divergences:
             sentences.append(
@@ -331,7 +368,10 @@ class Check(Certificate):
             return super()._judgement()
         if self.modes is not None and self.modes.n_modes > 1:
             return _BETWEEN_MODES.format(self.modes.n_modes)
-        return self._not_converged
+        return (
+            f"Not to be used yet: the draws have not converged to the {self._words.posterior}, so "
+            "that its distance from the full one cannot be judged. Sample longer."
+        )
 
     def _rows(self) -> dict[str, str]:
         divergences = "not recorded" if self.n_divergences is None else str(self.n_divergences)
@@ -344,46 +384,3 @@ class Check(Certificate):
             "divergences": divergences,
             **({} if asked is None else {"PyMC's densities": asked.in_short}),
         }
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class ApproximationCheck(Check):
-    """What independent draws of an approximation say about its distance from the posterior.
-
-    The same figures as those of a `Check`, and a verdict in words that fit: nothing has to converge
-    but the number of draws.  `check_approximation` returns it.
-
-    Parameters
-    ----------
-    pareto_khat, ess, n_draws, kl, kl_mcse, symmetrised_kl, symmetrised_kl_mcse
-        As of a `Certificate`.
-    rhat, ess_bulk, n_divergences, ess_folded, second_opinion
-        As of a `Check`.
-
-    Examples
-    --------
-    >>> check = ApproximationCheck(
-    ...     pareto_khat=1.2, ess=9.0, n_draws=1000, kl=7.0, kl_mcse=2.0, symmetrised_kl=90.0,
-    ...     symmetrised_kl_mcse=10.0, rhat=1.001, ess_bulk=990.0, n_divergences=None,
-    ... )
-    >>> check.reliable, check.verdict[:14]
-    (False, 'Not to be used')
-    """
-
-    _title: ClassVar[str] = "Check of an approximation"
-    _origin: ClassVar[str] = "approximation"
-    _posterior: ClassVar[str] = "approximate posterior"
-    _better: ClassVar[str] = "fit a richer family"
-    _remedy: ClassVar[str] = (
-        "Fit a richer family, such as one with correlations, or build a coreset and sample it."
-    )
-    _correction: ClassVar[str] = "Resample the draws by them, or fit a richer family."
-    _not_converged: ClassVar[str] = (
-        "Not to be used yet: there are too few draws, or their chains differ, as independent draws "
-        "do not. Draw more."
-    )
-
-    @property
-    def verdict(self) -> str:
-        """What the numbers mean and what to do, in words."""
-        return self._judgement()

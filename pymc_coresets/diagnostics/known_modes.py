@@ -1,7 +1,7 @@
 """The modes of a posterior that a search found, and which of them some draws have visited."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -176,18 +176,24 @@ class Modes:
         draws : mapping of str to ndarray
             Of free variables, (n_draws, *shape) each.
         """
-        n_draws = len(next(iter(draws.values())))
-        logp = np.zeros((len(self), n_draws))
-        for name, values in draws.items():
-            each = (self.positions[name].to_numpy(), self.sds[name].to_numpy())
-            centre, sd = (array.reshape(len(self), -1) for array in each)
-            moving = _vary(centre, sd).all(axis=0)
-            flat, centre, sd = (a[:, moving] for a in (values.reshape(n_draws, -1), centre, sd))
-            for i in range(len(self)):
-                z = (flat - centre[i]) / sd[i]
-                logp[i] += (-0.5 * np.square(z) - np.log(sd[i])).sum(axis=1)
-        nearest: NDArray[np.int64] = logp.argmax(axis=0)
+        centre, sd = self._flat(draws)
+        flat = np.hstack([values.reshape(len(values), -1) for values in draws.values()])
+        moving = _vary(centre, sd).all(axis=0)
+        logp = [
+            -0.5 * np.square((flat[:, moving] - c) / s).sum(axis=1) - np.log(s).sum()
+            for c, s in zip(centre[:, moving], sd[:, moving], strict=True)
+        ]
+        nearest: NDArray[np.int64] = np.argmax(logp, axis=0)
         return nearest
+
+    def _flat(self, names: Iterable[str]) -> tuple[Floats, Floats]:
+        """Return positions and deviations of some variables, (n_modes, n_entries) each."""
+        names, size = list(names), len(self)
+        centre, sd = (
+            np.hstack([data[name].to_numpy().reshape(size, -1) for name in names])
+            for data in (self.positions, self.sds)
+        )
+        return centre, sd
 
     def seen_by(self, draws: Mapping[str, Floats] | None) -> SeenModes:
         """Say which of the modes some draws know; nothing of that without draws."""
@@ -214,21 +220,16 @@ class Modes:
 
     def _places(self) -> Iterator[str]:
         """Name the entries by which the modes differ most."""
-        entries, z = [], []
-        for name, positions in self.positions.items():
-            centre, sd = positions.to_numpy(), self.sds[name].to_numpy()
-            moving = _vary(centre, sd).all(axis=0)
-            spread = np.where(moving, np.ptp(centre, axis=0), 0.0)
-            spread = spread / np.where(moving, sd.mean(axis=0), 1.0)
-            for index in np.ndindex(centre.shape[1:]):
-                entries.append((str(name), index))
-                z.append(spread[index])
-        shown = sorted(np.argsort(-np.array(z), kind="stable")[:_SHOWN])
-        for i in range(len(self)):
+        names = [str(name) for name in self.positions]
+        entries = [(n, i) for n in names for i in np.ndindex(self.positions[n].shape[1:])]
+        centre, sd = self._flat(names)
+        moving = _vary(centre, sd).all(axis=0)
+        spread = np.where(moving, np.ptp(centre, axis=0) / np.where(moving, sd.mean(axis=0), 1), 0)
+        shown = sorted(np.argsort(-spread, kind="stable")[:_SHOWN])
+        for mode in centre:
             yield ", ".join(
-                f"{name}{list(index) if index else ''} = "
-                f"{float(self.positions[name].to_numpy()[(i, *index)]):.3g}"
-                for name, index in (entries[k] for k in shown)
+                f"{name}{list(index) if index else ''} = {mode[k]:.3g}"
+                for k, (name, index) in ((k, entries[k]) for k in shown)
             )
 
     @property

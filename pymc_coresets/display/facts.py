@@ -2,13 +2,16 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from io import StringIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 __all__ = ["TEXT_WIDTH", "facts_text", "table_text", "wrapped"]
 
 TEXT_WIDTH = 80
 """Characters that a line of printed results has at most."""
-
-_LEAST_NAME = 12
 
 
 def facts_text(title: str, facts: Mapping[str, str], *closing: str) -> str:
@@ -49,7 +52,7 @@ def wrapped(sentences: str) -> str:
 
 
 def table_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Names in the first column, and right-aligned values; names are cut to fit into a line.
+    """Names in the first column, and right-aligned values; long names take several lines.
 
     Examples
     --------
@@ -58,24 +61,13 @@ def table_text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     mu     0.5 0.25
     sigma 11.0 1.00
     """
-    lines = [header, *rows]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    room = max(TEXT_WIDTH - sum(widths[1:]) - len(widths) + 1, _LEAST_NAME)
-    first, *others = widths
-    return "\n".join(
-        " ".join(
-            [
-                f"{_cut(name, room):<{min(first, room)}}",
-                *(f"{value:>{width}}" for value, width in zip(values, others, strict=True)),
-            ]
-        ).rstrip()
-        for name, *values in lines
-    )
-
-
-def _cut(name: str, room: int) -> str:
-    """Leave out the middle of a long name."""
-    if len(name) <= room:
-        return name
-    head = (room - 1) * 2 // 3
-    return f"{name[:head]}…{name[len(name) - (room - 1 - head) :]}"
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(Text(header[0]), overflow="fold")
+    for name in header[1:]:
+        table.add_column(Text(name), justify="right", no_wrap=True)
+    for cells in rows:
+        table.add_row(*map(Text, cells))
+    console = Console(file=StringIO(), width=TEXT_WIDTH, color_system=None)
+    with console.capture() as printed:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in printed.get().splitlines())

@@ -2,20 +2,20 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import LevelDraws, LevelRatios, Proposal
+from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.keyed import MANY_ROWS
-from pymc_coresets.rows.source import Potentials
+from pymc_coresets.rows.passes import Potentials
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.candidates import MOST_DRAWS, n_candidates
 from pymc_coresets.solving.problem import Matrix, Vector
-from pymc_coresets.solving.solution import Progress, Solution
+from pymc_coresets.solving.solution import Solution
 
 #: Least number of draws around a mode, for up to so many rows: with more rows, a pass over the data
 #: costs more than what follows it, and the posterior is closer to normal.
@@ -32,7 +32,6 @@ __all__ = [
     "Method",
     "Propose",
     "Reduction",
-    "Report",
     "WeightingDraws",
     "candidates_to_keep",
     "draws_around_mode",
@@ -70,34 +69,6 @@ class Reusing[D](Protocol):
         """Return what draws without them: to measure what such draws have chosen."""
 
 
-class DrawsInParts[D](Protocol):
-    """Draws from around the full posterior, whose randomness is known in parts."""
-
-    @property
-    def draws(self) -> D:
-        """Draws, of the posterior's own type."""
-
-    @property
-    def shared(self) -> Vector:
-        """Shared variables, whitened, (n_draws, p)."""
-
-    @property
-    def noise(self) -> Vector:
-        """What is random in each level's variables given those, (n_draws, G, q)."""
-
-
-class RatiosInParts[D](Protocol):
-    """Draws of a coreset's posterior, and the log-ratios of the full one there."""
-
-    @property
-    def proposal(self) -> Proposal[D]:
-        """The draws and log-ratios."""
-
-    @property
-    def shared(self) -> Vector:
-        """Shared variables, whitened, (n_draws, p)."""
-
-
 class GroupedPosterior[D](Protocol):
     """Posteriors of weighted rows in groups that are independent given what they share."""
 
@@ -117,7 +88,7 @@ class GroupedPosterior[D](Protocol):
     def n_levels(self) -> int:
         """Number of levels G."""
 
-    def draw(self, n_draws: int, *, rng: np.random.Generator) -> DrawsInParts[D]:
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> LevelDraws[D]:
         """Draw from around the full posterior, in pairs with opposite noise.
 
         Raises
@@ -131,7 +102,7 @@ class GroupedPosterior[D](Protocol):
 
     def ratios(
         self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
-    ) -> RatiosInParts[D]:
+    ) -> LevelRatios[D]:
         """Draw from the posterior of weighted rows, and evaluate all rows there: one pass.
 
         Raises
@@ -139,18 +110,6 @@ class GroupedPosterior[D](Protocol):
         SamplingError
             If that posterior cannot be sampled.
         """
-
-
-class Report(Protocol):
-    """Where a method says how far it has come, and leaves figures for the history."""
-
-    counts: dict[str, int]
-    figures: dict[str, Any]
-
-    def part(
-        self, name: str, total: int | None = None
-    ) -> AbstractContextManager[Callable[[Progress], None]]:
-        """Show and time a part of the work; the context is a callback for its progress."""
 
 
 class WeightingDraws[D](Protocol):
@@ -197,7 +156,7 @@ class Job[D]:
         The only source of randomness.
     sample_key : int
         Key of distinct samples of the rows that cost no reading of their own, up to some size.
-    report : Report
+    report : Reporter
         Shows and times the parts.
     """
 
@@ -211,7 +170,7 @@ class Job[D]:
     deadline: float
     rng: np.random.Generator
     sample_key: int
-    report: Report
+    report: Reporter
 
 
 class Reduction(Protocol):
@@ -242,7 +201,7 @@ class Reduction(Protocol):
         """Key of distinct samples of the rows."""
 
     @property
-    def report(self) -> Report:
+    def report(self) -> Reporter:
         """Shows and times the parts."""
 
 

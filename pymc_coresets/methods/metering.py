@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pymc_coresets.methods.job import CoresetPosterior
-from pymc_coresets.rows.source import Look, Scan
+from pymc_coresets.rows.passes import Look, Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Vector
 

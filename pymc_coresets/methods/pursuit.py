@@ -7,7 +7,7 @@ import numpy as np
 
 from pymc_coresets.methods.fixed_draws import LOOSEST, HilbertMethod
 from pymc_coresets.options import positive_number
-from pymc_coresets.rows.source import Look, Potentials
+from pymc_coresets.rows.passes import Look, Potentials
 from pymc_coresets.solving.candidates import problem_at
 from pymc_coresets.solving.loop import State, solve
 from pymc_coresets.solving.nnls import ActiveSet, add_best

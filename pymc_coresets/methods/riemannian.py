@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.diagnostics.known_modes import Modes
-from pymc_coresets.diagnostics.proposed import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import (
@@ -29,7 +29,7 @@ from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.methods.rounds import Accept, Damp, Round, View, decide
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
-from pymc_coresets.rows.source import Look
+from pymc_coresets.rows.passes import Look
 from pymc_coresets.solving.candidates import default_n_draws
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Progress, Selection, Solution, Status, Trace

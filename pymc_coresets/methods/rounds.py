@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pymc_coresets.diagnostics.importance import pareto_smooth
-from pymc_coresets.rows.source import Look
+from pymc_coresets.rows.passes import Look
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 

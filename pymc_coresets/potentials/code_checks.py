@@ -11,8 +11,8 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.template.codes import Lookup, lookups
-from pymc_coresets.rows.first_reading import SourceScan
-from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.fingerprints import FirstReading
+from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
@@ -68,7 +68,7 @@ class CodeCheck:
         if self._computed:
             _require(self._computed, self._computed_codes, source)
 
-    def require_scanned(self, source: StreamedRows, first: SourceScan) -> None:
+    def require_scanned(self, source: StreamedRows, first: FirstReading) -> None:
         """Do the same for rows of which the first reading knows the ranges of the columns.
 
         They are read once more only where codes are computed from columns.
@@ -99,7 +99,7 @@ def _require(found: Sequence[Lookup], kernel: Kernel, source: RowBlocks) -> None
         raise _outside(source, found[bad.lookup], bad.code, bad.position)
 
 
-def _check_ranges(lookup: Lookup, source: StreamedRows, first: SourceScan) -> None:
+def _check_ranges(lookup: Lookup, source: StreamedRows, first: FirstReading) -> None:
     [name] = lookup.columns
     for chunk in source.source.chunks:
         low, high = first.chunks[chunk.start].ranges[name]

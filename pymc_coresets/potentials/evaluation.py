@@ -14,6 +14,7 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.backends.evaluator import Evaluator, NumbaEvaluator, SlopesOfRows
 from pymc_coresets.potentials.kernel import Kernel
+from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.row_arrays import RowArray
@@ -21,8 +22,8 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import in_threads
-from pymc_coresets.rows.source import CandidateRule, Look, LookPart, RowBlocks, Wanted
+from pymc_coresets.rows.passes import CandidateRule, Look, LookPart, RowBlocks, Wanted
+from pymc_coresets.rows.threads import in_threads
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["Collapse", "LogLikelihood"]
@@ -115,9 +116,17 @@ class LogLikelihood:
         return self._with(LogLikelihood(self.observations, source=source, backend=self.backend))
 
     def _with(self, other: "LogLikelihood") -> "LogLikelihood":
-        if "kernel" in self.__dict__:
-            other.__dict__["kernel"] = self.kernel
+        shared = ("kernel", "_remainder")
+        other.__dict__.update({n: self.__dict__[n] for n in shared if n in self.__dict__})
         return other
+
+    @property
+    def remainder(self) -> Remainder:
+        """The log-density of all but the rows; the same one while the model's data stay."""
+        known = self.__dict__.get("_remainder")
+        if known is None or known.space is not self.observations.space:
+            known = self.__dict__["_remainder"] = Remainder(self.observations)
+        return known
 
     @property
     def some_row(self) -> Rows:
@@ -190,7 +199,7 @@ class LogLikelihood:
         out = np.empty((draws.n_draws, len(rows)), dtype=dtype)
 
         size = self.evaluator.matrix_rows(draws.n_draws)
-        values_of = self.evaluator.at(self._parameter_arrays(draws)).values
+        values_of = self.evaluator.at(self.given(draws)).values
 
         def store(block: tuple[int, Rows]) -> None:
             start, some = block[0] * size, block[1]
@@ -221,7 +230,7 @@ class LogLikelihood:
     def look_part(self, draws: DrawsLike, wanted: CandidateRule) -> LookPart:
         """Evaluate all rows at the draws, as `look` does, and return the candidates' keys, too."""
         draws = self._draws(draws)
-        given, size = self._parameter_arrays(draws), self.evaluator.look_rows(draws.n_draws)
+        given, size = self.given(draws), self.evaluator.look_rows(draws.n_draws)
         return self.source.reduce(_LookPass(self.evaluator, given, wanted, size))
 
     def nowhere_finite(self, draws: DrawsLike) -> tuple[int, int]:
@@ -230,7 +239,7 @@ class LogLikelihood:
         In one pass; -1 where there is none.
         """
         draws = self._draws(draws)
-        given, size = self._parameter_arrays(draws), self.evaluator.matrix_rows(draws.n_draws)
+        given, size = self.given(draws), self.evaluator.matrix_rows(draws.n_draws)
         return self.source.reduce(_NowhereFinitePass(self.evaluator, given, size))
 
     def slopes(self, space: Unconstrained) -> SlopesOfRows | None:
@@ -261,7 +270,7 @@ class LogLikelihood:
         draws = self._draws(draws)
         sums, evaluator = np.zeros((draws.n_draws, data.n_groups)), self.evaluator
         size = evaluator.matrix_rows(draws.n_draws)
-        values_of = evaluator.at(self._parameter_arrays(draws)).values
+        values_of = evaluator.at(self.given(draws)).values
 
         def reduce(block: tuple[int, Rows]) -> tuple[np.ndarray, np.ndarray]:
             start, rows = block[0] * size, block[1]
@@ -278,7 +287,8 @@ class LogLikelihood:
     def _draws(self, draws: DrawsLike) -> Draws:
         return Draws.of(draws, self.shapes)
 
-    def _parameter_arrays(self, draws: Draws) -> list[np.ndarray]:
+    def given(self, draws: Draws) -> list[np.ndarray]:
+        """Return the parameters at all draws, as the evaluator takes them."""
         return [
             np.ascontiguousarray(draws.values[name], dtype=v.type.dtype)
             for name, v in self._parameters.items()

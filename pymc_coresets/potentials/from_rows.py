@@ -2,26 +2,34 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pymc as pm
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.potentials.backends.choice import Jax
+from pymc_coresets.options import flag, names_of
+from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.code_checks import CodeCheck
-from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.verification import points_around, reference_of, verify
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.template.copies import copy_with_rows
-from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.chunks import RowSource, required_source
-from pymc_coresets.rows.engines.executor_choice import engine_of, no_rows_for
+from pymc_coresets.rows.engines.choice import engine_of, no_rows_for
 from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.sources.opening import required_source
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["Sampled", "check_rows", "likelihood_of_rows", "named_arrays", "template_of_rows"]
+__all__ = [
+    "RowsToRead",
+    "Sampled",
+    "Settings",
+    "likelihood_of_rows",
+    "named_arrays",
+    "template_of_rows",
+]
 
 _BLOCK_ROWS = 2**16
 _N_ALONE = 3
@@ -44,54 +52,106 @@ class Sampled:
     size: Callable[[int, int], int]
 
 
-def check_rows(
-    rows: Any,  # noqa: ANN401 - what users pass
-    executor: Any,  # noqa: ANN401
-    *,
-    collapse: bool | str,
-    allow_local: bool,
-) -> None:
-    """Check what users pass as rows, and what does not go with them.
+class Settings(TypedDict):
+    """How the observations were found in a model: arguments of `find_observations`."""
+
+    observed: str | list[str] | None
+    dim: str | list[str] | None
+    allow_local: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowsToRead:
+    """Which observations of a model are read, from where, and by whom.
+
+    Parameters
+    ----------
+    observed, dim, allow_local
+        See `find_observations`.
+    collapse : bool or "auto"
+        Whether to merge equal rows.
+    rows : RowSource, optional
+        All rows, where the model holds a template of them.
+    executor : Executor or Client, optional
+        Who reads and evaluates them, see `engine_of`; by default threads of this process.
+    backend : {"numba", "jax"} or Jax
+        See `LogLikelihood`.
 
     Raises
     ------
     InvalidOptionError
-        If these are no rows, or something does not.
+        If one of these is out of range, or does not go with another.
 
     Examples
     --------
-    >>> check_rows(None, None, collapse="auto", allow_local=False)
-    >>> check_rows([1.0], None, collapse="auto", allow_local=False)
+    >>> RowsToRead(dim="obs").settings
+    {'observed': None, 'dim': 'obs', 'allow_local': False}
+    >>> RowsToRead(rows=[1.0])
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: rows is a list, but must be what open_rows(...)
     returns. (docs: troubleshooting#arguments)
     """
-    engine_of(executor)
-    if rows is None and executor is not None:
-        raise no_rows_for(executor)
-    if rows is None:
-        return
-    required_source(rows)
-    if collapse is True:
-        raise InvalidOptionError(
-            "collapse=True: rows=... are not merged while they are read. Group them beforehand, "
-            "and name their counts with open_rows(..., weight=...)."
-        )
-    if allow_local:
-        raise InvalidOptionError(
-            "allow_local=True: with rows=... there is no variable with one value per observation."
-        )
+
+    observed: str | Sequence[str] | None = None
+    dim: str | Sequence[str] | None = None
+    allow_local: bool = False
+    collapse: Collapse = "auto"
+    rows: RowSource | None = None
+    executor: Any = None
+    backend: str | Jax = "numba"
+
+    def __post_init__(self) -> None:
+        names_of("observed", self.observed)
+        names_of("dim", self.dim)
+        flag("allow_local", self.allow_local)
+        if not isinstance(self.collapse, str):
+            flag("collapse", self.collapse)
+        elif self.collapse != "auto":
+            raise InvalidOptionError(f"collapse={self.collapse!r} must be True, False or 'auto'.")
+        engine_of(self.executor)
+        if self.rows is None and self.executor is not None:
+            raise no_rows_for(self.executor)
+        if self.rows is not None:
+            self._require_rows()
+        backend_of(self.backend, self.executor)
+
+    def _require_rows(self) -> None:
+        required_source(self.rows)
+        if self.collapse is True:
+            raise InvalidOptionError(
+                "collapse=True: rows=... are not merged while they are read. Group them "
+                "beforehand, and name their counts with open_rows(..., weight=...)."
+            )
+        if self.allow_local:
+            raise InvalidOptionError(
+                "allow_local=True: with rows=... there is no variable with one value per "
+                "observation."
+            )
+
+    @property
+    def settings(self) -> Settings:
+        """How the observations are found."""
+        return {
+            "observed": names_of("observed", self.observed),
+            "dim": names_of("dim", self.dim),
+            "allow_local": flag("allow_local", self.allow_local),
+        }
+
+    @property
+    def evaluated_by(self) -> Jax | None:
+        """Options of the backend; None for Numba."""
+        return backend_of(self.backend, self.executor)
+
+    def found_in(self, model: pm.Model, columns: Mapping[str, Any] | None = None) -> Observations:
+        """Find the observations in a model, or in a template with such columns."""
+        return find_observations(model, **self.settings, columns=columns)
 
 
-def likelihood_of_rows(  # noqa: PLR0913
+def likelihood_of_rows(
     model: pm.Model,
-    rows: RowSource,
+    wanted: RowsToRead,
     *,
-    observed: str | Sequence[str] | None = None,
-    dim: str | Sequence[str] | None = None,
     rng: np.random.Generator,
-    executor: Any = None,  # noqa: ANN401 - of several libraries
-    backend: Jax | None = None,
     watch: Callable[[int, int], None] | None = None,
     sampled: Sampled | None = None,
 ) -> LogLikelihood:
@@ -104,15 +164,9 @@ def likelihood_of_rows(  # noqa: PLR0913
     ----------
     model : pm.Model
         Left as it is.
-    rows : RowSource
-        From `open_rows`.
-    observed, dim : str or sequence of str, optional
-        See `find_observations`.
+    wanted : RowsToRead
+        With rows.
     rng : numpy.random.Generator
-    executor : Executor or Client, optional
-        Who reads and evaluates the rows, see `engine_of`; by default threads of this process.
-    backend : Jax, optional
-        See `LogLikelihood`.
     watch : callable, optional
         Told how far each reading is, see `StreamedRows`.
     sampled : Sampled, optional
@@ -124,8 +178,6 @@ def likelihood_of_rows(  # noqa: PLR0913
 
     Raises
     ------
-    InvalidOptionError
-        If `executor` is none.
     UnsupportedModelError
         If something in the model cannot be computed row by row.
     InvalidDataError
@@ -138,36 +190,31 @@ def likelihood_of_rows(  # noqa: PLR0913
     >>> with pm.Model() as model:
     ...     y = pm.Data("y", rows.head(10)["y"])
     ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
-    >>> likelihood_of_rows(model, rows, rng=np.random.default_rng(1)).n_rows
+    >>> likelihood_of_rows(model, RowsToRead(rows=rows), rng=np.random.default_rng(1)).n_rows
     100
     """
-    where: dict[str, Any] = {"observed": observed, "dim": dim}
-    template = template_of_rows(model, rows.columns, **where, backend=backend)
+    rows = required_source(wanted.rows)
+    template = template_of_rows(model, rows.columns, wanted)
     columns = {row.name: row.values.dtype for row in template.observations.rows}
-    source = StreamedRows(rows, columns, engine=engine_of(executor), watch=watch)
+    source = StreamedRows(rows, columns, engine=engine_of(wanted.executor), watch=watch)
     key = random_key(rng) if sampled is None else sampled.key
-    wanted = 0 if sampled is None else sampled.size(template.n_dims, source.n_rows)
+    n_wanted = 0 if sampled is None else sampled.size(template.n_dims, source.n_rows)
     n_others = template.n_rows // 2 + 1  # another number than the template's
-    first, begun = source.examine_and_keep(max(wanted, n_others), key=key)
+    first, initial = source.examine_and_keep(max(n_wanted, n_others), key=key)
     first.require_usable()
-    source = replace(source, first=first, begun=begun)
+    source = replace(source, first=first, initial_sample=initial)
     if source.n_rows < 2:
         raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
     loglik = template.reading(source)
     CodeCheck(loglik.observations).require_scanned(source, first)
     verify(template, rng=rng)
     others = source.scan(min(source.n_rows, n_others), key=key, distinct=True).rows
-    _verify_others(loglik, rows, others, where, rng)
+    _verify_others(loglik, wanted, others, rng)
     return loglik
 
 
 def template_of_rows(
-    model: pm.Model,
-    columns: Mapping[str, Any],
-    *,
-    observed: str | Sequence[str] | None = None,
-    dim: str | Sequence[str] | None = None,
-    backend: Jax | None = None,
+    model: pm.Model, columns: Mapping[str, Any], wanted: RowsToRead | None = None
 ) -> LogLikelihood:
     """Derive the potentials of a model that holds a template of the rows, without reading any.
 
@@ -176,10 +223,8 @@ def template_of_rows(
     model : pm.Model
     columns : mapping of str
         Shape and dtype of each column of the rows.
-    observed, dim : str or sequence of str, optional
-        See `find_observations`.
-    backend : Jax, optional
-        See `LogLikelihood`.
+    wanted : RowsToRead, optional
+        How the observations are found, and who evaluates them.
 
     Returns
     -------
@@ -199,17 +244,19 @@ def template_of_rows(
     >>> template_of_rows(model, {"y": np.zeros(())}).n_rows
     10
     """
-    if dim is not None and not isinstance(dim, str):
+    wanted = RowsToRead() if wanted is None else wanted
+    if wanted.dim is not None and not isinstance(wanted.dim, str):
         raise InvalidOptionError(
-            f"dim={dim!r}: rows=... are rows already. Give a table with one row for each cell."
+            f"dim={wanted.dim!r}: rows=... are rows already. Give a table with one row for each "
+            "cell."
         )
-    found = find_observations(model, observed=observed, dim=dim, columns=columns)
+    found = wanted.found_in(model, columns)
     if found.positions is not None:
         raise UnsupportedModelError(
             "Missing values of the template would be imputed, but those of other rows are unknown: "
             "leave these rows out."
         )
-    return LogLikelihood(found, backend=backend)
+    return LogLikelihood(found, backend=wanted.evaluated_by)
 
 
 def named_arrays(observations: Observations, rows: Rows) -> dict[str, np.ndarray]:
@@ -232,20 +279,16 @@ def named_arrays(observations: Observations, rows: Rows) -> dict[str, np.ndarray
 
 
 def _verify_others(
-    loglik: LogLikelihood,
-    rows: RowSource,
-    others: Rows,
-    options: Mapping[str, Any],
-    rng: np.random.Generator,
+    loglik: LogLikelihood, wanted: RowsToRead, others: Rows, rng: np.random.Generator
 ) -> None:
     obs = loglik.observations
-    assert obs.template is not None  # whoever calls this has read a template
+    assert obs.template is not None and wanted.rows is not None  # noqa: PT018 - as was read
     n_template = obs.template.n_rows
     data = {n: np.resize(v, (len(others), *v.shape[1:])) for n, v in obs.template.values.items()}
     try:
         copy = copy_with_rows(obs.model, data | named_arrays(obs, others))
-        expected = reference_of(find_observations(copy, columns=rows.columns, **options))
-        space = Unconstrained(obs.model)
+        expected = reference_of(wanted.found_in(copy, wanted.rows.columns))
+        space = obs.space
         near = space.constrain(points_around(space, rng)[0])
         values = expected(near)
     except _MALFORMED as error:

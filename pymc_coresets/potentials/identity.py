@@ -12,10 +12,8 @@ import numpy as np
 from pymc_coresets.compat.pytensor_api import graph_inputs
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.potentials.sameness import Probe
 from pymc_coresets.reading.row_arrays import RowArray
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["Fingerprints", "compare_fingerprints", "fingerprints"]
@@ -153,11 +151,11 @@ def _digest(array: RowArray, rows: np.ndarray | None) -> bytes:
 
 def _densities(loglik: LogLikelihood, rows: Rows) -> str:
     """Return log-densities at normal numbers on the unconstrained scale."""
-    space, rng = Unconstrained(loglik.observations.model), np.random.default_rng(0)
+    space, rng = loglik.observations.space, np.random.default_rng(0)
     points = np.zeros((_N_POINTS, space.n_dims))
     for _, columns in sorted(space.columns.items()):
         points[:, columns.ravel()] = 0.5 * rng.standard_normal((_N_POINTS, columns.size))
-    density = remainder_density(loglik.observations, space)
+    density = loglik.remainder.values
     some, draws = rows.take(slice(0, _N_ROWS)), space.constrain(points)
     found = Probe.of(loglik, some, draws, lambda _: density(points))
     return json.dumps({"rows": found.rows.tolist(), "prior": found.prior.tolist()})

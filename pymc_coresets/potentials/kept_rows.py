@@ -9,12 +9,15 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import likelihood_of_rows, named_arrays, template_of_rows
-from pymc_coresets.reading.observations import Observations, find_observations
-from pymc_coresets.rows.chunks import RowSource
-from pymc_coresets.rows.engines.executor_choice import no_rows_for
+from pymc_coresets.potentials.from_rows import (
+    RowsToRead,
+    likelihood_of_rows,
+    named_arrays,
+    template_of_rows,
+)
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.rows.engines.choice import no_rows_for
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
 
@@ -52,12 +55,13 @@ def kept_dataset(loglik: LogLikelihood, rows: Rows, weights: np.ndarray) -> xr.D
     --------
     >>> import pymc as pm
     >>> from pymc_coresets import open_rows
-    >>> from pymc_coresets.potentials.from_rows import likelihood_of_rows
+    >>> from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
     >>> source = open_rows({"y": np.arange(100.0)})
     >>> with pm.Model() as model:
     ...     y = pm.Data("y", source.head(10)["y"])
     ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
-    >>> loglik = likelihood_of_rows(model, source, rng=np.random.default_rng(1))
+    >>> wanted = RowsToRead(rows=source)
+    >>> loglik = likelihood_of_rows(model, wanted, rng=np.random.default_rng(1))
     >>> kept = kept_dataset(loglik, loglik.source.at(np.array([4, 70])), np.array([50.0, 50.0]))
     >>> kept["data y"].values, kept["where"].values.tolist()
     (array([ 4., 70.]), ['row 4', 'row 70'])
@@ -124,12 +128,7 @@ def for_other_priors(observations: Observations, kept: xr.Dataset) -> xr.Dataset
 
 
 def likelihood_of_stored(
-    model: pm.Model,
-    stored: Mapping[str, Any],
-    rows: RowSource | None,
-    executor: Any = None,  # noqa: ANN401 - of several libraries
-    *,
-    backend: Jax | None = None,
+    model: pm.Model, stored: Mapping[str, Any], wanted: RowsToRead
 ) -> LogLikelihood:
     """Derive the potentials that a stored coreset was built from, from its model.
 
@@ -138,14 +137,9 @@ def likelihood_of_stored(
     model : pm.Model
         With all rows, or a template of them.
     stored : mapping of str
-        The fields of the coreset: ``data``, ``settings``, ``indices``, ``n_observations``,
-        ``n_distinct``.
-    rows : RowSource, optional
-        The rows that it was built from.
-    executor : Executor or Client, optional
-        Who reads and evaluates them, see `engine_of`.
-    backend : Jax, optional
-        See `LogLikelihood`.
+        The fields of the coreset: ``data``, ``indices``, ``n_observations``, ``n_distinct``.
+    wanted : RowsToRead
+        With the rows that it was built from, if they lie elsewhere.
 
     Raises
     ------
@@ -154,16 +148,13 @@ def likelihood_of_stored(
     InvalidDataError
         If the model or the rows are not those that it was built from.
     """
-    kept, settings = stored["data"], stored["settings"]
-    if executor is not None and (kept is None or rows is None):
-        raise no_rows_for(executor)
+    kept = stored["data"]
+    if wanted.executor is not None and kept is None:
+        raise no_rows_for(wanted.executor)
     if kept is None:
-        return _of_all(model, stored, backend)
-    where: dict[str, Any] = {name: settings[name] for name in ("observed", "dim")}
-    where["backend"] = backend
-    if rows is not None:
-        rng = np.random.default_rng(0)
-        loglik = likelihood_of_rows(model, rows, **where, rng=rng, executor=executor)
+        return _of_all(model, stored, wanted)
+    if wanted.rows is not None:
+        loglik = likelihood_of_rows(model, wanted, rng=np.random.default_rng(0))
         chosen = rows_of_dataset(loglik.observations, kept)
         if loglik.n_rows != stored["n_distinct"] or not _same(chosen, loglik, stored["indices"]):
             raise InvalidDataError(
@@ -171,15 +162,15 @@ def likelihood_of_stored(
                 "open_rows, or build it again."
             )
         return loglik
-    template = template_of_rows(model, columns_of_dataset(kept), **where)
+    template = template_of_rows(model, columns_of_dataset(kept), wanted)
     rows_of_dataset(template.observations, kept)  # which refuses another model
     absent = AbsentRows(stored["n_distinct"], float(stored["n_observations"]))
     return template.reading(absent)
 
 
-def _of_all(model: pm.Model, stored: Mapping[str, Any], backend: Jax | None) -> LogLikelihood:
-    found = find_observations(model, **stored["settings"])
-    loglik = LogLikelihood(found, collapse="auto", backend=backend)
+def _of_all(model: pm.Model, stored: Mapping[str, Any], wanted: RowsToRead) -> LogLikelihood:
+    found = wanted.found_in(model)
+    loglik = LogLikelihood(found, collapse="auto", backend=wanted.evaluated_by)
     if loglik.observations.n_obs != stored["n_observations"]:
         raise InvalidDataError(
             f"The coreset was built for {stored['n_observations']} observations, but the model "

@@ -1,20 +1,16 @@
 """The potentials of a user's model, compared with PyMC before anything relies on them."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pymc as pm
 
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.potentials.backends.choice import Jax
-from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.from_rows import Sampled, likelihood_of_rows
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.from_rows import RowsToRead, Sampled, likelihood_of_rows
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.context import given_model
-from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.rewrite import WEIGHTS
-from pymc_coresets.rows.chunks import RowSource
 
 __all__ = ["full_model", "likelihood_of_model"]
 
@@ -41,16 +37,10 @@ def full_model(model: pm.Model | None) -> pm.Model:
     return found
 
 
-def likelihood_of_model(  # noqa: PLR0913
+def likelihood_of_model(
     model: pm.Model,
+    wanted: RowsToRead | None = None,
     *,
-    observed: str | Sequence[str] | None = None,
-    dim: str | Sequence[str] | None = None,
-    allow_local: bool = False,
-    collapse: Collapse = "auto",
-    rows: RowSource | None = None,
-    executor: Any = None,  # noqa: ANN401 - of several libraries
-    backend: Jax | None = None,
     rng: np.random.Generator,
     watch: Callable[[int, int], None] | None = None,
     sampled: Sampled | None = None,
@@ -60,16 +50,11 @@ def likelihood_of_model(  # noqa: PLR0913
     Parameters
     ----------
     model : pm.Model
-        With all rows, or a template of those in `rows`.
-    observed, dim, allow_local
-        See `find_observations`.
-    collapse : bool or "auto"
-        Whether to merge equal rows.
-    rows, executor, watch, sampled
-        See `likelihood_of_rows`.
-    backend : Jax, optional
-        See `LogLikelihood`.
+        With all rows, or a template of them.
+    wanted : RowsToRead, optional
     rng : numpy.random.Generator
+    watch, sampled
+        See `likelihood_of_rows`.
 
     Returns
     -------
@@ -87,11 +72,9 @@ def likelihood_of_model(  # noqa: PLR0913
     >>> likelihood_of_model(model, rng=np.random.default_rng(1)).n_rows
     3
     """
-    if rows is not None:
-        where: dict[str, Any] = {"observed": observed, "dim": dim, "executor": executor}
-        where |= {"backend": backend, "watch": watch, "sampled": sampled}
-        return likelihood_of_rows(model, rows, **where, rng=rng)
-    found = find_observations(model, observed=observed, dim=dim, allow_local=allow_local)
-    loglik = LogLikelihood(found, backend=backend)
+    wanted = RowsToRead() if wanted is None else wanted
+    if wanted.rows is not None:
+        return likelihood_of_rows(model, wanted, rng=rng, watch=watch, sampled=sampled)
+    loglik = LogLikelihood(wanted.found_in(model), backend=wanted.evaluated_by)
     verify(loglik, rng=rng)
-    return loglik.collapsed(collapse=collapse)
+    return loglik.collapsed(collapse=wanted.collapse)

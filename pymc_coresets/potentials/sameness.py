@@ -8,10 +8,8 @@ import numpy as np
 
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import named_arrays
-from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.potentials.verification import points_around
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["Probe", "arranged", "differing_row", "points_of", "same_priors"]
@@ -29,7 +27,7 @@ def points_of(loglik: LogLikelihood, rng: np.random.Generator) -> Draws:
     >>> points_of(LogLikelihood(find_observations(model)), np.random.default_rng(1)).n_draws
     4
     """
-    space = Unconstrained(loglik.observations.model)
+    space = loglik.observations.space
     return space.constrain(points_around(space, rng)[0])
 
 
@@ -101,7 +99,7 @@ def same_priors(first: LogLikelihood, second: LogLikelihood, rng: np.random.Gene
     >>> same_priors(likelihood(1.0), likelihood(2.0), np.random.default_rng(1))
     False
     """
-    spaces = [Unconstrained(each.observations.model) for each in (first, second)]
+    spaces = [each.observations.space for each in (first, second)]
     points = points_around(spaces[0], rng)[0]
     own, other = (space.columns for space in spaces)
     if {n: c.shape for n, c in own.items()} != {n: c.shape for n, c in other.items()}:
@@ -110,8 +108,7 @@ def same_priors(first: LogLikelihood, second: LogLikelihood, rng: np.random.Gene
     for name, columns in other.items():
         order[columns.ravel()] = own[name].ravel()
     one_prior, other_prior = (
-        remainder_density(each.observations, space)(at)
-        for each, space, at in zip((first, second), spaces, (points, points[:, order]), strict=True)
+        each.remainder.values(at) for each, at in ((first, points), (second, points[:, order]))
     )
     return bool(_close(one_prior, other_prior).all())
 

@@ -67,7 +67,7 @@ def verify(loglik: LogLikelihood, *, rng: np.random.Generator) -> None:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
     >>> verify(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
     """
-    space = Unconstrained(loglik.observations.model)
+    space = loglik.observations.space
     near, far = (space.constrain(x) for x in points_around(space, rng))
     reference = reference_of(loglik.observations)
     at_near, at_far = reference(near), reference(far)

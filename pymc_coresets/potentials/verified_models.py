@@ -7,7 +7,6 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.rewriting.rewrite import POTENTIAL, coreset_model
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["verify_form", "verify_model"]
@@ -62,7 +61,7 @@ def verify_model(loglik: LogLikelihood, model: pm.Model, rows: Rows, weights: np
     >>> small = coreset_model(loglik.observations, rows, weights)
     >>> verify_model(loglik, small, rows, weights)
     """
-    space = Unconstrained(model)
+    space = loglik.observations.space
     potential = model.compile_logp(vars=[model[POTENTIAL]], jacobian=False, mode=PLAIN_MODE)
     value = float(potential(space.point(space.start)))
     expected = float(weights @ loglik.matrix(space.constrain(space.start[None]), rows)[:, 0])

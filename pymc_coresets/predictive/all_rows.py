@@ -1,39 +1,39 @@
 """What can be said of all rows from draws of a posterior that a few of them gave."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_coresets.diagnostics.evaluated_draws import ENOUGH_ESS, wanted_ess
 from pymc_coresets.diagnostics.opinion import SecondOpinion
 from pymc_coresets.diagnostics.posterior_draws import posterior_dataset, require_own, thinned
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.destinations import destination_of
+from pymc_coresets.predictive.destinations import destination_at, path_of_store
 from pymc_coresets.predictive.elpd import ElpdOfAllRows
 from pymc_coresets.predictive.filled_models import FilledModel, fill_with
 from pymc_coresets.predictive.forward import forward_graphs, predicted_names
-from pymc_coresets.predictive.leave_one_out import CorrectedDraws, elpd_of_rows
+from pymc_coresets.predictive.leave_one_out import elpd_of_rows
 from pymc_coresets.predictive.predictions import Predictions
 from pymc_coresets.predictive.pymc_densities import (
     log_densities_at,
     log_densities_of_all_rows,
     second_opinion,
 )
+from pymc_coresets.predictive.stand_ins import HasStandIn, StandIn, log_ratios
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.chunks import RowSource
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import open_rows
+from pymc_coresets.rows.sources.row_source import RowSource
 
-__all__ = ["AllRows", "Kind"]
+__all__ = ["Kind", "loo", "predict", "verify"]
 
 type Kind = Literal["mean", "draws"]
 
@@ -43,302 +43,273 @@ _CHANGED = (
 )
 
 
-class AllRows(ABC):
-    """Cross-validation and predictions for all rows, by draws of an approximate posterior."""
+def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> SecondOpinion:
+    """Ask PyMC's own log-densities of both models how far the posteriors differ.
 
-    #: What to do where the importance weights are not to be relied on.
-    _remedy: ClassVar[str]
+    A second opinion: `check` goes by log-likelihoods that the package derives from the model,
+    and asks for this opinion at a few draws, where the model holds no more than a million rows.
+    Costs one evaluation of the full model by NumPy for each draw; rows elsewhere are read once.
 
-    @property
-    @abstractmethod
-    def model(self) -> pm.Model:
-        """A plain PyMC model of the approximate posterior."""
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws of the approximate posterior, from `sample` or `pm.sample`.
+    draws : int, default 30
+        At how many draws, evenly spread over the chains.
 
-    @property
-    @abstractmethod
-    def _logliks(self) -> Sequence[LogLikelihood]:
-        """The log-likelihoods of all rows, in one or several parts."""
+    Returns
+    -------
+    SecondOpinion
+        Both estimates of the divergence, and by how much the log-ratios differ.
 
-    @abstractmethod
-    def _log_densities(self, idata: xr.DataTree) -> tuple[np.ndarray, np.ndarray]:
-        """Log-likelihood of all rows, and what stands for it, both (n_chains, n_draws)."""
+    Raises
+    ------
+    UnsupportedModelError
+        If they differ noticeably.
+    InvalidDataError
+        If the draws lack a variable, are impossible under the full data, or are another
+        coreset's.
+    InvalidOptionError
+        If `draws` is not a whole number of at least 2, or the rows lie in several models.
+    CoresetError
+        If not all rows are within reach.
 
-    @abstractmethod
-    def log_ratios(self, idata: xr.DataTree) -> np.ndarray:
-        """Log of the full over the approximate posterior density at draws, up to a constant."""
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> x = np.random.default_rng(1).normal(size=500)
+    >>> with pm.Model():
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+    ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
+    >>> idata = coreset.sample(draws=50, tune=50, chains=2, random_seed=1, progressbar=False)
+    >>> coreset.verify(idata).difference < 1e-8
+    True
+    """
+    own = result.stand_in
+    draws = whole_number("draws", draws, least=2)
+    idata = require_own(idata, "verify()", own.groups)
+    some = thinned(idata, draws)
+    ratios = log_ratios(result, some).ravel()
+    base = own.parts[0].observations
+    space = Unconstrained(base.model)
+    with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to a border
+        points = [space.point(x) for x in space.free(Draws.of(some, base.shapes))]
+    copy = copy_with_rows(base.model, {})
+    filled = _filled_with_own(own, copy)
+    if filled is None:
+        of_full = log_densities_at(base.model, points)
+    else:
+        names = [term.name for term in base.terms]
+        of_full = log_densities_of_all_rows(filled, points, names)
+    of_own, slack = log_densities_at(result.model, points), own.parts[0].slack
+    return second_opinion(of_full, of_own, ratios, slack=slack)
 
-    def _groups(self) -> Mapping[str, xr.Dataset]:
-        """Groups that `sample` adds to its result."""
-        return {}
 
-    def _require_all_rows(self) -> None:
-        """Refuse where the rows of the posterior are not all within reach."""
-        return
+def loo(
+    result: HasStandIn,
+    idata: xr.DataTree,
+    *,
+    ess: float = ENOUGH_ESS,
+    observations: int | None = 1_000,
+    random_seed: int | np.random.Generator | None = None,
+) -> ElpdOfAllRows:
+    """Estimate the leave-one-out predictive density (elpd) of all rows, not of the few.
 
-    @property
-    def _n_in_memory(self) -> int:
-        """Number of rows, where the user's model holds all of them; 0 elsewhere."""
-        if len(self._logliks) > 1 or self._logliks[0].source is not self._logliks[0].in_memory:
-            return 0
-        return self._logliks[0].observations.n_obs
+    All rows are evaluated at as many draws as `reweight` evaluates: all where this takes some
+    seconds, and elsewhere as many as are worth 400 independent ones; the result states the
+    Monte Carlo error.  Costs one or two passes over the data for these draws, one for 64, and
+    `observations` rows at the same draws, about 1 ms for each.  Memory: some 40 bytes per row
+    of the data.
 
-    def verify(self, idata: xr.DataTree, *, draws: int = 30) -> SecondOpinion:
-        """Ask PyMC's own log-densities of both models how far the posteriors differ.
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws of the approximate posterior, from `sample` or `pm.sample`.
+    ess : float, default 400
+        Effective sample size of the draws, weighted by the full posterior, that is enough;
+        `math.inf` evaluates all draws.
+    observations : int, optional
+        How many rows, drawn at random, are left out one by one; None for all.  The others
+        contribute by a surrogate.
+    random_seed : int or Generator, optional
+        Decides which.  The same seed gives the same rows for every model of the data, so that
+        `arviz.compare` compares them pair by pair.
 
-        A second opinion: `check` goes by log-likelihoods that the package derives from the model,
-        and asks for this opinion at a few draws, where the model holds no more than a million rows.
-        Costs one evaluation of the full model by NumPy for each draw; rows elsewhere are read once.
+    Returns
+    -------
+    ElpdOfAllRows
+        An `arviz.ELPDData`, with standard errors apart: `subsampling_se`, `mcse` and `se`.
 
-        Parameters
-        ----------
-        idata : xarray.DataTree
-            Draws of the approximate posterior, from `sample` or `pm.sample`.
-        draws : int, default 30
-            At how many draws, evenly spread over the chains.
+    Raises
+    ------
+    InvalidOptionError
+        If `observations` is not a whole number from 2 on, `ess` not positive, or `random_seed`
+        not a seed.
+    InvalidDataError
+        If the draws lack a variable, are impossible under the full data, fewer than 30, or
+        those of `reweight` or `importance_draws`, which are corrected already.
 
-        Returns
-        -------
-        SecondOpinion
-            Both estimates of the divergence, and by how much the log-ratios differ.
+    Warns
+    -----
+    CoresetWarning
+        If Pareto k-hat of a row that was left out is too large, or few draws count once they
+        are corrected to the full posterior.
 
-        Raises
-        ------
-        UnsupportedModelError
-            If they differ noticeably.
-        InvalidDataError
-            If the draws lack a variable, are impossible under the full data, or are another
-            coreset's.
-        InvalidOptionError
-            If `draws` is not a whole number of at least 2, or the rows lie in several models.
-        CoresetError
-            If not all rows are within reach.
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> x = np.random.default_rng(1).normal(size=500)
+    >>> with pm.Model():
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+    ...     coreset = build_coreset(random_seed=1, progressbar=False)
+    >>> idata = coreset.sample(draws=100, tune=100, chains=2, random_seed=1, progressbar=False)
+    >>> coreset.loo(idata, observations=100, random_seed=1).n_data_points
+    500
+    """
+    own = result.stand_in
+    if observations is not None:
+        observations = whole_number("observations", observations, least=2)
+    ess, key = wanted_ess(ess), random_key(generator(random_seed))
+    own.require_all_rows()
+    idata = require_own(idata, "loo()", own.groups)
+    evaluated = own.evaluated(idata, ess)
+    draws = Draws.of(evaluated.of(idata), own.free)
+    return elpd_of_rows(
+        own.parts, draws, evaluated, observations=observations, key=key, remedy=own.remedy
+    )
 
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm
-        >>> from pymc_coresets import build_coreset
-        >>> x = np.random.default_rng(1).normal(size=500)
-        >>> with pm.Model():
-        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
-        ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
-        >>> idata = coreset.sample(draws=50, tune=50, chains=2, random_seed=1, progressbar=False)
-        >>> coreset.verify(idata).difference < 1e-8
-        True
-        """
-        draws = whole_number("draws", draws, least=2)
-        idata = require_own(idata, "verify()", self._groups())
-        some = thinned(idata, draws)
-        ratios = self.log_ratios(some).ravel()
-        base = self._logliks[0].observations
-        space = Unconstrained(base.model)
-        with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to a border
-            points = [space.point(x) for x in space.free(Draws.of(some, base.shapes))]
-        copy = copy_with_rows(base.model, {})
-        filled = self._filled_with_own(copy)
-        if filled is None:
-            of_full = log_densities_at(base.model, points)
-        else:
-            names = [term.name for term in base.terms]
-            of_full = log_densities_of_all_rows(filled, points, names)
-        of_own, slack = log_densities_at(self.model, points), self._logliks[0].slack
-        return second_opinion(of_full, of_own, ratios, slack=slack)
 
-    def loo(
-        self,
-        idata: xr.DataTree,
-        *,
-        observations: int | None = 1_000,
-        random_seed: int | np.random.Generator | None = None,
-    ) -> ElpdOfAllRows:
-        """Estimate the leave-one-out predictive density (elpd) of all rows, not of the few.
+def predict(  # noqa: PLR0913 - the options of what users know from PyMC
+    result: HasStandIn,
+    idata: xr.DataTree,
+    *,
+    rows: RowSource | Mapping[str, Any] | None = None,
+    model: pm.Model | None = None,
+    kind: Kind = "mean",
+    draws: int | None = None,
+    to: str | Path | None = None,
+    var_names: str | Sequence[str] | None = None,
+    random_seed: int | np.random.Generator | None = None,
+    progressbar: bool = True,
+) -> xr.DataTree:
+    """Predict all rows, or new ones, as `pymc.sample_posterior_predictive` does, but in blocks.
 
-        Costs one pass over the data for all draws, one for 64, and `observations` rows at all
-        draws, about 1.5 ms for each.  Memory: some 40 bytes per row of the data.
+    Costs one random value, or one mean, for each row and draw, which NumPy computes; blocks of
+    32 768 rows or more by one thread for each core.  Memory: that of the result, or some 100 MB
+    and 10 MB for each core if it is written to a file.
 
-        Parameters
-        ----------
-        idata : xarray.DataTree
-            Draws of the approximate posterior, from `sample` or `pm.sample`.
-        observations : int, optional
-            How many rows, drawn at random, are left out one by one; None for all.  The others
-            contribute by a surrogate.
-        random_seed : int or Generator, optional
-            Decides which.  The same seed gives the same rows for every model of the data, so that
-            `arviz.compare` compares them pair by pair.
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws of the posterior, from `sample`, `reweight` or `pm.sample`.
+    rows : RowSource or mapping of str to array_like, optional
+        New rows: what each `pymc.Data` of the model holds for them, by its name.  The observed
+        values are not needed.  By default all rows that the posterior is of.
+    model : pm.Model, optional
+        Another model with the same free variables; by default yours.
+    kind : {"mean", "draws"}, default "mean"
+        The expectation of each variable, or its draws.
+    draws : int, optional
+        Take that many draws, evenly spread over the chains, and as many of each; all by
+        default.
+    to : str or Path, optional
+        A Zarr store to write to, which must not exist.
+    var_names : str or sequence of str, optional
+        Observed variables or deterministics; by default the observed variables.
+    random_seed : int or Generator, optional
+        The result is reproducible from it, with any number of threads.
+    progressbar : bool, default True
 
-        Returns
-        -------
-        ElpdOfAllRows
-            An `arviz.ELPDData`, with standard errors apart: `subsampling_se`, `mcse` and `se`.
+    Returns
+    -------
+    xarray.DataTree
+        With the group ``posterior_predictive``, and what was observed as ``observed_data``; the
+        group is ``predictions`` where `rows` or `model` is given.  With `to`, its arrays are
+        read from there when they are used.
 
-        Raises
-        ------
-        InvalidOptionError
-            If `observations` is not a whole number from 2 on, or `random_seed` not a seed.
-        InvalidDataError
-            If the draws lack a variable, are impossible under the full data, fewer than 30, or
-            those of `reweight` or `importance_draws`, which are corrected already.
+    Raises
+    ------
+    InvalidDataError
+        If the draws lack a free variable of the model, rows cannot be used, or `pm.set_data`
+        has put other data into your model since; `model` takes it as it is now.
+    InvalidOptionError
+        If an option is out of range, `to` exists or Zarr is missing, rows lack a column, a
+        variable has no mean, or the result does not fit into 8 GiB of memory.
+    UnsupportedModelError
+        If the model cannot hold other rows than its own.
 
-        Warns
-        -----
-        CoresetWarning
-            If Pareto k-hat of a row that was left out is too large, or few draws count once they
-            are corrected to the full posterior.
+    Notes
+    -----
+    The mean is that of ``E[y_n | theta_s]`` over the draws, for distributions whose mean PyMC
+    knows; for others, predictive draws are averaged.  The attribute ``averaged`` says which.
 
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm
-        >>> from pymc_coresets import build_coreset
-        >>> x = np.random.default_rng(1).normal(size=500)
-        >>> with pm.Model():
-        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
-        ...     coreset = build_coreset(random_seed=1, progressbar=False)
-        >>> idata = coreset.sample(draws=100, tune=100, chains=2, random_seed=1, progressbar=False)
-        >>> coreset.loo(idata, observations=100, random_seed=1).n_data_points
-        500
-        """
-        if observations is not None:
-            observations = whole_number("observations", observations, least=2)
-        key = random_key(generator(random_seed))
-        self._require_all_rows()
-        idata = require_own(idata, "loo()", self._groups())
-        full, own = self._log_densities(idata)
-        draws = Draws.of(idata, self._logliks[0].observations.shapes)
-        found = CorrectedDraws(draws, full, own)
-        return elpd_of_rows(
-            self._logliks, found, observations=observations, key=key, remedy=self._remedy
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> rng = np.random.default_rng(1)
+    >>> t = rng.normal(size=500)
+    >>> with pm.Model():
+    ...     x = pm.Data("x", t, dims="obs")
+    ...     slope = pm.Normal("slope")
+    ...     y = pm.Normal("y", slope * x, 1.0, observed=rng.normal(2 * t), dims="obs")
+    ...     coreset = build_coreset(random_seed=1, progressbar=False)
+    >>> idata = coreset.importance_draws(random_seed=1)
+    >>> new = {"x": np.array([0.0, 10.0])}
+    >>> found = coreset.predict(idata, rows=new, progressbar=False)
+    >>> found["predictions"]["y"].round(0).values
+    array([ 0., 20.])
+    """
+    own = result.stand_in
+    means = one_of("kind", kind, ["mean", "draws"]) == "mean"
+    names = names_of("var_names", var_names)
+    if names == []:
+        raise InvalidOptionError("var_names=[]: name a variable to predict, or leave it out.")
+    key = random_key(generator(random_seed))
+    show = flag("progressbar", progressbar)
+    if draws is not None:
+        idata = thinned(idata, whole_number("draws", draws, least=1))
+    posterior = posterior_dataset(idata, "idata")
+    path = path_of_store(to)
+    its_own = rows is None and model is None
+    held = own.parts[0].observations.held
+    base = held.unchanged(_CHANGED) if model is None else given_model(model)
+    copy = copy_with_rows(base, {})
+    names = [names] if isinstance(names, str) else names or predicted_names(copy)
+    graphs = forward_graphs(copy, names, means=means)
+    filled = None
+    if rows is not None:
+        filled = fill_with(copy, rows if isinstance(rows, RowSource) else open_rows(rows), graphs)
+    elif its_own:
+        filled = _filled_with_own(own, copy)
+    wanted = Predictions(
+        model=copy,
+        graphs=graphs,
+        posterior=posterior,
+        means=means,
+        key=key,
+        filled=filled,
+        its_own=its_own,
+    )
+    with destination_at(path) as destination:
+        wanted.write(destination, progressbar=show)
+    return destination.finished()
+
+
+def _filled_with_own(own: StandIn, copy: pm.Model) -> FilledModel | None:
+    """Prepare a copy of the model for all rows; None where it holds them already."""
+    if len(own.parts) > 1:
+        raise InvalidOptionError(
+            "The rows of summaries that were added lie in several models: predict those of one "
+            "with model=..., or new ones with rows=..."
         )
-
-    def predict(  # noqa: PLR0913 - the options of what users know from PyMC
-        self,
-        idata: xr.DataTree,
-        *,
-        rows: RowSource | Mapping[str, Any] | None = None,
-        model: pm.Model | None = None,
-        kind: Kind = "mean",
-        draws: int | None = None,
-        to: str | Path | None = None,
-        var_names: str | Sequence[str] | None = None,
-        random_seed: int | np.random.Generator | None = None,
-        progressbar: bool = True,
-    ) -> xr.DataTree:
-        """Predict all rows, or new ones, as `pymc.sample_posterior_predictive` does, but in blocks.
-
-        Costs one random value, or one mean, for each row and draw, which NumPy computes; blocks of
-        32 768 rows or more by one thread for each core.  Memory: that of the result, or some 100 MB
-        and 10 MB for each core if it is written to a file.
-
-        Parameters
-        ----------
-        idata : xarray.DataTree
-            Draws of the posterior, from `sample`, `reweight` or `pm.sample`.
-        rows : RowSource or mapping of str to array_like, optional
-            New rows: what each `pymc.Data` of the model holds for them, by its name.  The observed
-            values are not needed.  By default all rows that the posterior is of.
-        model : pm.Model, optional
-            Another model with the same free variables; by default yours.
-        kind : {"mean", "draws"}, default "mean"
-            The expectation of each variable, or its draws.
-        draws : int, optional
-            Take that many draws, evenly spread over the chains, and as many of each; all by
-            default.
-        to : str or Path, optional
-            A Zarr store to write to, which must not exist.
-        var_names : str or sequence of str, optional
-            Observed variables or deterministics; by default the observed variables.
-        random_seed : int or Generator, optional
-            The result is reproducible from it, with any number of threads.
-        progressbar : bool, default True
-
-        Returns
-        -------
-        xarray.DataTree
-            With the group ``posterior_predictive``, and what was observed as ``observed_data``; the
-            group is ``predictions`` where `rows` or `model` is given.  With `to`, its arrays are
-            read from there when they are used.
-
-        Raises
-        ------
-        InvalidDataError
-            If the draws lack a free variable of the model, rows cannot be used, or `pm.set_data`
-            has put other data into your model since; `model` takes it as it is now.
-        InvalidOptionError
-            If an option is out of range, `to` exists or Zarr is missing, rows lack a column, a
-            variable has no mean, or the result does not fit into 8 GiB of memory.
-        UnsupportedModelError
-            If the model cannot hold other rows than its own.
-
-        Notes
-        -----
-        The mean is that of ``E[y_n | theta_s]`` over the draws, for distributions whose mean PyMC
-        knows; for others, predictive draws are averaged.  The attribute ``averaged`` says which.
-
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm
-        >>> from pymc_coresets import build_coreset
-        >>> rng = np.random.default_rng(1)
-        >>> t = rng.normal(size=500)
-        >>> with pm.Model():
-        ...     x = pm.Data("x", t, dims="obs")
-        ...     slope = pm.Normal("slope")
-        ...     y = pm.Normal("y", slope * x, 1.0, observed=rng.normal(2 * t), dims="obs")
-        ...     coreset = build_coreset(random_seed=1, progressbar=False)
-        >>> idata = coreset.importance_draws(random_seed=1)
-        >>> new = {"x": np.array([0.0, 10.0])}
-        >>> found = coreset.predict(idata, rows=new, progressbar=False)
-        >>> found["predictions"]["y"].round(0).values
-        array([ 0., 20.])
-        """
-        means = one_of("kind", kind, ["mean", "draws"]) == "mean"
-        names = names_of("var_names", var_names)
-        if names == []:
-            raise InvalidOptionError("var_names=[]: name a variable to predict, or leave it out.")
-        key = random_key(generator(random_seed))
-        show = flag("progressbar", progressbar)
-        if draws is not None:
-            idata = thinned(idata, whole_number("draws", draws, least=1))
-        posterior = posterior_dataset(idata, "idata")
-        destination = destination_of(to)
-        its_own = rows is None and model is None
-        held = self._logliks[0].observations.held
-        base = held.unchanged(_CHANGED) if model is None else given_model(model)
-        copy = copy_with_rows(base, {})
-        names = [names] if isinstance(names, str) else names or predicted_names(copy)
-        graphs = forward_graphs(copy, names, means=means)
-        filled = None
-        if rows is not None:
-            filled = fill_with(
-                copy, rows if isinstance(rows, RowSource) else open_rows(rows), graphs
-            )
-        elif its_own:
-            filled = self._filled_with_own(copy)
-        wanted = Predictions(
-            model=copy,
-            graphs=graphs,
-            posterior=posterior,
-            means=means,
-            key=key,
-            group="posterior_predictive" if its_own else "predictions",
-            filled=filled,
-            observed=its_own,
-        )
-        with destination:
-            wanted.write(destination, progressbar=show)
-        return destination.finished()
-
-    def _filled_with_own(self, copy: pm.Model) -> FilledModel | None:
-        """Prepare a copy of the model for all rows; None where it holds them already."""
-        if len(self._logliks) > 1:
-            raise InvalidOptionError(
-                "The rows of summaries that were added lie in several models: predict those of one "
-                "with model=..., or new ones with rows=..."
-            )
-        self._require_all_rows()
-        [loglik] = self._logliks
-        template = loglik.observations.template
-        if template is None:
-            return None
-        columns = tuple(row.name for row in loglik.observations.rows)
-        others = tuple(name for name in template.values if name not in columns)
-        return FilledModel(copy, loglik.source, columns, others)
+    own.require_all_rows()
+    [loglik] = own.parts
+    template = loglik.observations.template
+    if template is None:
+        return None
+    columns = tuple(row.name for row in loglik.observations.rows)
+    others = tuple(name for name in template.values if name not in columns)
+    return FilledModel(copy, loglik.source, columns, others)

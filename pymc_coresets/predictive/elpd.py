@@ -2,14 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.compat.arviz_api import ELPDDataLOOSubsample, array_stats
 
-__all__ = ["DifferenceEstimate", "ElpdOfAllRows"]
+__all__ = ["ElpdOfAllRows", "SumOfRows", "difference_estimate"]
 
 type Floats = NDArray[np.float64]
 
@@ -43,9 +43,18 @@ class ElpdOfAllRows(ELPDDataLOOSubsample):
         return f"{table}\n{note}\n"
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class DifferenceEstimate:
-    """A sum over all rows, from a surrogate of all of them and the values of a random sample.
+class SumOfRows(NamedTuple):
+    """A sum over all rows, and its standard errors over samples of rows and over data sets."""
+
+    total: float
+    subsampling_se: float
+    data_se: float
+
+
+def difference_estimate(
+    *, surrogate: Floats, sampled: NDArray[np.int64], values: Floats, counts: Floats
+) -> SumOfRows:
+    """Estimate a sum over all rows from a surrogate of all, and the values of a random sample.
 
     Parameters
     ----------
@@ -58,6 +67,12 @@ class DifferenceEstimate:
     counts : ndarray of shape (n_rows,)
         How often each row counts.
 
+    Returns
+    -------
+    SumOfRows
+        `subsampling_se` is 0 where all rows are in the sample; `data_se` is ``sqrt(N Var(value))``,
+        counts included.
+
     References
     ----------
     Magnusson, Vehtari, Jonasson, Andersen (2020). Leave-one-out cross-validation for Bayesian model
@@ -65,7 +80,7 @@ class DifferenceEstimate:
 
     Examples
     --------
-    >>> found = DifferenceEstimate(
+    >>> found = difference_estimate(
     ...     surrogate=np.zeros(4),
     ...     sampled=np.array([0, 2]),
     ...     values=np.array([1.0, 3.0]),
@@ -74,37 +89,11 @@ class DifferenceEstimate:
     >>> found.total, round(found.subsampling_se, 3)
     (8.0, 2.828)
     """
-
-    surrogate: Floats
-    sampled: NDArray[np.int64]
-    values: Floats
-    counts: Floats
-
-    @property
-    def total(self) -> float:
-        """The estimate of the sum."""
-        return self._of_arviz[0]
-
-    @property
-    def subsampling_se(self) -> float:
-        """Its standard error over random samples of rows; 0 where all are in the sample."""
-        return self._of_arviz[1]
-
-    @property
-    def data_se(self) -> float:
-        """Its standard error over data sets: ``sqrt(N Var(value))``, counts included."""
-        some, n_rows = self.counts[self.sampled], len(self.counts)
-        residual = some * (self.values**2 - self.surrogate[self.sampled] ** 2)
-        squares = self.counts @ self.surrogate**2 + n_rows * residual.mean()
-        # The square of the estimate is too large by its variance.
-        square = self.total**2 - self.subsampling_se**2
-        return math.sqrt(max(float(squares - square / self.counts.sum()), 0.0))
-
-    @property
-    def _of_arviz(self) -> tuple[float, float]:
-        stats: Any = array_stats
-        all_rows, some = self.counts * self.surrogate, self.counts[self.sampled]
-        total, se, _ = stats.diff_srs_estimator(
-            some * self.values, all_rows[self.sampled], all_rows, len(self.counts)
-        )
-        return float(total), float(se)
+    stats: Any = array_stats
+    all_rows, some, n_rows = counts * surrogate, counts[sampled], len(counts)
+    total, se, _ = stats.diff_srs_estimator(some * values, all_rows[sampled], all_rows, n_rows)
+    residual = some * (values**2 - surrogate[sampled] ** 2)
+    squares = all_rows @ surrogate + n_rows * residual.mean()
+    # The square of the estimate is too large by its variance.
+    variance = squares - (total**2 - se**2) / counts.sum()
+    return SumOfRows(float(total), float(se), math.sqrt(max(float(variance), 0.0)))

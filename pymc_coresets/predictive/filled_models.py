@@ -22,13 +22,13 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, Unsup
 from pymc_coresets.reading.folding import PLAIN_MODE, evaluate
 from pymc_coresets.reading.template.codes import Lookup, lookups_in
 from pymc_coresets.reading.template.copies import settable_data
-from pymc_coresets.rows.chunks import RowSource
-from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.passes import RowBlocks
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 
-__all__ = ["FilledModel", "fill_with"]
+__all__ = ["BLOCK_ROWS", "FilledModel", "fill_with"]
 
-_BLOCK_ROWS = 2**16
+BLOCK_ROWS = 2**16
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class FilledModel:
     def blocks(self) -> Iterator[slice]:
         """Fill the model with one block of rows after the other, and yield which rows these are."""
         start = 0
-        for rows in self.source.blocks(_BLOCK_ROWS):
+        for rows in self.source.blocks(BLOCK_ROWS):
             self.fill(rows.arrays)
             yield slice(start, start + len(rows))
             start += len(rows)
@@ -172,14 +172,10 @@ def _containers(
 
 def _used_by_value(model: pm.Model, graphs: Mapping[str, Variable]) -> set[Variable]:
     """Return what the graphs depend on by more than its shape."""
-    seen, stack = set(model.free_RVs), list(graphs.values())
-    while stack:
-        variable = stack.pop()
-        if variable not in seen:
-            seen.add(variable)
-            if variable.owner is not None and not isinstance(variable.owner.op, Shape | Shape_i):
-                stack.extend(variable.owner.inputs)
-    return seen
+    free = set(model.free_RVs)
+    below = ancestors(graphs.values(), blockers=free)
+    shapes = {v for v in below if v.owner is not None and isinstance(v.owner.op, Shape | Shape_i)}
+    return set(ancestors(graphs.values(), blockers=free | shapes))
 
 
 def _check_column(name: str, values: np.ndarray, rows: RowSource) -> None:
@@ -223,7 +219,7 @@ def _check(
     filled: FilledModel, checks: Sequence[tuple[Lookup, Callable[[], Sequence[np.ndarray]]]]
 ) -> None:
     """Read all rows, and refuse values that are not finite and codes of nothing."""
-    for rows in filled.source.blocks(_BLOCK_ROWS):
+    for rows in filled.source.blocks(BLOCK_ROWS):
         for name, array in zip(filled.columns, rows.arrays, strict=True):
             by_row = array.reshape(len(rows), -1)
             bad = np.flatnonzero(~np.isfinite(by_row).all(axis=1))

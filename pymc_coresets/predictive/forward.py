@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
@@ -34,7 +34,9 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.reading.folding import PLAIN_MODE
 
-__all__ = ["Forward", "ForwardCopies", "forward_graphs", "is_random", "predicted_names"]
+__all__ = ["Forward", "forward_graphs", "is_random", "predicted_names"]
+
+_lock = Lock()
 
 
 @node_rewriter([BernoulliRV])
@@ -83,6 +85,7 @@ class Forward:
     inputs: tuple[str, ...]
     function: Any
     rngs: tuple[SharedVariable, ...]
+    _free: list["Forward"] = field(default_factory=list, init=False)
 
     @classmethod
     def of(cls, model: pm.Model, graphs: Mapping[str, Variable]) -> "Forward":
@@ -101,6 +104,26 @@ class Forward:
         function = self.function.copy(swap=others)
         return replace(self, function=function, rngs=tuple(others.values()))
 
+    @contextmanager
+    def one(self) -> Iterator["Forward"]:
+        """Lend a copy that no other thread has, made when it is needed.
+
+        Examples
+        --------
+        >>> with pm.Model() as model:
+        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(2))
+        >>> forward = Forward.of(model, forward_graphs(model, ["y"], means=False))
+        >>> with forward.one() as one, forward.one() as other:
+        ...     one is other
+        False
+        """
+        with _lock:
+            found = self._free.pop() if self._free else self.separate()
+        try:
+            yield found
+        finally:
+            self._free.append(found)
+
     def reseed(self, *key: int) -> None:
         """Begin the random numbers that belong to some whole numbers."""
         reseed_rngs(self.rngs, key)
@@ -109,40 +132,6 @@ class Forward:
         """Return the values of the variables at one draw of all free variables."""
         values: Sequence[np.ndarray] = self.function(*(point[name] for name in self.inputs))
         return dict(zip(self.names, values, strict=True))
-
-
-class ForwardCopies:
-    """A function for as many threads as use it at once.
-
-    Parameters
-    ----------
-    first : Forward
-        The others are made from it when they are needed.
-
-    Examples
-    --------
-    >>> with pm.Model() as model:
-    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(2))
-    >>> copies = ForwardCopies(Forward.of(model, forward_graphs(model, ["y"], means=False)))
-    >>> with copies.one() as one, copies.one() as other:
-    ...     one.reseed(1)
-    ...     other.reseed(1)
-    ...     [bool((f({"mu": np.array(0.0)})["y"] == 0).any()) for f in (one, other)]
-    [False, False]
-    """
-
-    def __init__(self, first: Forward) -> None:
-        self._first, self._free, self._lock = first, [first], Lock()
-
-    @contextmanager
-    def one(self) -> Iterator[Forward]:
-        """Lend a function that no other thread has."""
-        with self._lock:
-            found = self._free.pop() if self._free else self._first.separate()
-        try:
-            yield found
-        finally:
-            self._free.append(found)
 
 
 def predicted_names(model: pm.Model) -> list[str]:

@@ -1,36 +1,33 @@
 """Leave-one-out cross-validation of all rows, by a surrogate of all and a sample of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from pymc_coresets.compat.arviz_api import array_stats
-from pymc_coresets.diagnostics.importance import (
-    SmoothedWeights,
-    khat_threshold,
-    pareto_smooth,
-    smooth_tail,
-)
+from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
+from pymc_coresets.diagnostics.importance import khat_threshold, log_sum, smooth_tail
 from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE, MIN_ESS
+from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS
 from pymc_coresets.exceptions import InvalidDataError, warn_user
+from pymc_coresets.potentials.backends.evaluator import Evaluator
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.elpd import DifferenceEstimate, ElpdOfAllRows
+from pymc_coresets.predictive.elpd import ElpdOfAllRows, difference_estimate
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["CorrectedDraws", "elpd_of_rows"]
+__all__ = ["elpd_of_rows"]
 
 type Floats = NDArray[np.float64]
 type Positions = NDArray[np.int64]
 
 _PAIRS = 32  # of points of the surrogate: its cost is that of 64 draws
+_WIDE = 600.0  # nats, beyond which exponentials overflow
 _BLOCK_ENTRIES = 2**22  # of float64: 32 MB
 _OBSERVATION = "observation"  # the dimension of the results
 _N_SHOWN = 3
@@ -40,52 +37,10 @@ _INFLUENTIAL = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class CorrectedDraws:
-    """Draws of one posterior, and what corrects them to another.
-
-    Parameters
-    ----------
-    draws : Draws
-        Of all free variables, the chains one after the other.
-    log_p, log_q : ndarray of shape (n_chains, n_draws)
-        Log-density that is meant, and that was drawn from, at the draws, each up to a constant.
-    """
-
-    draws: Draws
-    log_p: Floats
-    log_q: Floats
-
-    @cached_property
-    def log_ratios(self) -> Floats:
-        """Log of the importance ratios, (n_chains * n_draws,)."""
-        return np.ravel(self.log_p - self.log_q)
-
-    @cached_property
-    def smoothed(self) -> SmoothedWeights:
-        """Their importance weights."""
-        return pareto_smooth(self.log_ratios.reshape(self.log_p.shape))
-
-    @property
-    def weights(self) -> Floats:
-        """The weights (n_chains * n_draws,), which sum to one."""
-        return self.smoothed.weights.ravel()
-
-    @property
-    def influences(self) -> Floats:
-        """Influence of each draw on the weighted mean of `log_p`, (n_chains * n_draws,)."""
-        log_p = self.log_p.ravel()
-        return log_p.size * self.weights * (log_p - self.weights @ log_p)
-
-    def mcse(self, influences: Floats) -> float:
-        """Monte Carlo standard error of an estimate, from the draws' influences on it."""
-        stats: Any = array_stats
-        return float(stats.mcse(influences.reshape(self.log_p.shape), method="mean"))
-
-
 def elpd_of_rows(
     logliks: Sequence[LogLikelihood],
-    found: CorrectedDraws,
+    draws: Draws,
+    found: EvaluatedDraws,
     *,
     observations: int | None,
     key: int,
@@ -100,7 +55,10 @@ def elpd_of_rows(
     ----------
     logliks : sequence of LogLikelihood
         Of all rows, in one or several parts.
-    found : CorrectedDraws
+    draws : Draws
+        The chains one after the other.
+    found : EvaluatedDraws
+        What corrects them to the full posterior.
     observations : int or None
         Size of the sample; None for all rows.
     key : int
@@ -143,31 +101,29 @@ def elpd_of_rows(
     _warn_of_correction(found, remedy)
     rows = _AllRows([loglik.collapsed(collapse=False) for loglik in logliks])
     sampled = _sample(rows.n_rows, observations, key)
-    left = _left_out(rows, sampled, found)
-    everything = len(sampled) == rows.n_rows
-    surrogate, gain, counts = (
-        (left.elpd, left.gain, left.counts) if everything else _surrogate(rows, found)
+    left, influences = _left_out(rows, sampled, draws, found)
+    all_rows = left if len(sampled) == rows.n_rows else _surrogate(rows, draws, found)
+    elpd, parameters = (
+        difference_estimate(
+            surrogate=surrogate, sampled=sampled, values=values, counts=all_rows.counts
+        )
+        for surrogate, values in ((all_rows.elpd, left.elpd), (all_rows.gain, left.gain))
     )
-    estimate = DifferenceEstimate(
-        surrogate=surrogate, sampled=sampled, values=left.elpd, counts=counts
-    )
-    parameters = DifferenceEstimate(
-        surrogate=gain, sampled=sampled, values=left.gain, counts=counts
-    )
-    scale = rows.n_rows / len(sampled)
-    pareto_k, good_k = rows.labelled(sampled, left.khat), khat_threshold(found.log_ratios.size)
+    pareto_k, good_k = rows.labelled(sampled, left.khat), khat_threshold(found.log_p.size)
     doubtful = (left.khat > good_k) & (left.divergence >= KL_NEGLIGIBLE)
     if doubtful.any():
         bad_posterior = found.smoothed.pareto_khat > good_k
         _warn(pareto_k[doubtful], len(sampled), good_k, remedy if bad_posterior else _INFLUENTIAL)
-    contributions = counts * surrogate
+    contributions = all_rows.counts * all_rows.elpd
     pointwise = contributions.copy()
     pointwise[sampled] = left.counts * left.elpd
+    influences = _influences(found) + rows.n_rows / len(sampled) * influences
+    stats: Any = array_stats
     return ElpdOfAllRows(
-        elpd=estimate.total,
-        se=estimate.data_se,
+        elpd=elpd.total,
+        se=elpd.data_se,
         p=parameters.total,
-        n_samples=found.log_ratios.size,
+        n_samples=found.log_p.size,
         n_data_points=rows.n_rows,
         scale="log",
         warning=bool(doubtful.any()),
@@ -176,12 +132,12 @@ def elpd_of_rows(
         pareto_k=pareto_k,
         approx_posterior=True,
         subsample_size=len(sampled),
-        subsampling_se=estimate.subsampling_se,
+        subsampling_se=elpd.subsampling_se,
         loo_subsample_observations=sampled,
         elpd_loo_approx=xr.DataArray(contributions, dims=_OBSERVATION),
-        log_p=xr.DataArray(found.log_p, dims=("chain", "draw")),
-        log_q=xr.DataArray(found.log_q, dims=("chain", "draw")),
-        mcse=found.mcse(found.influences + scale * left.influences),
+        log_p=xr.DataArray(found.log_p, dims=SAMPLE_DIMS),
+        log_q=xr.DataArray(found.log_q, dims=SAMPLE_DIMS),
+        mcse=float(stats.mcse(influences.reshape(found.log_p.shape), method="mean")),
         posterior_khat=found.smoothed.pareto_khat,
     )
 
@@ -203,12 +159,10 @@ class _AllRows:
         self._borders = np.cumsum([0, *(loglik.n_rows for loglik in logliks)])
         self.n_rows = int(self._borders[-1])
 
-    def blocks(
-        self, size: int, sampled: Positions | None = None
-    ) -> Iterator[tuple[LogLikelihood, Rows]]:
-        """Read all rows, or those with some numbers, in blocks of `size`."""
+    def blocks(self, size: int, sampled: Positions) -> Iterator[tuple[LogLikelihood, Rows]]:
+        """Read the rows with some numbers in blocks of `size`."""
         for i, loglik in enumerate(self.logliks):
-            if sampled is None or len(sampled) == self.n_rows:
+            if len(sampled) == self.n_rows:
                 blocks = loglik.source.blocks(size)
             else:
                 blocks = loglik.source.at(self._positions(i, sampled)).blocks(size)
@@ -238,26 +192,45 @@ class _AllRows:
 # -- every row at a few points ---------------------------------------------------------------------
 
 
-def _surrogate(rows: _AllRows, found: CorrectedDraws) -> tuple[Floats, Floats, Floats]:
+def _surrogate(rows: _AllRows, draws: Draws, found: EvaluatedDraws) -> "_Elpds":
     """Return, of every row, about its elpd and its own gain in it, and how often it counts."""
-    points = _points(rows.logliks[0], found)
-    elpds, gains, counts = [], [], []
-    for loglik, block in rows.blocks(_BLOCK_ENTRIES // points.n_draws):
-        values = loglik.matrix(points, block, finite=False)
-        elpd = -_log_mean(-values)
-        elpds.append(elpd)
-        gains.append(_log_mean(values) - elpd)
-        counts.append(block.base_weights)
-    return np.concatenate(elpds), np.concatenate(gains), np.concatenate(counts)
+    points = _points(rows.logliks[0], draws, found.smoothed.weights.ravel())
+    parts = []
+    for loglik in rows.logliks:
+        evaluator, given = loglik.evaluator, loglik.given(points)
+        work = _SurrogatePass(evaluator, given, evaluator.matrix_rows(points.n_draws))
+        parts.append(loglik.source.reduce(work))
+    return _Elpds(*np.concatenate(parts, axis=1))
 
 
-def _points(loglik: LogLikelihood, found: CorrectedDraws) -> Draws:
+@dataclass(frozen=True, eq=False)
+class _SurrogatePass:
+    """See `_surrogate`."""
+
+    evaluator: Evaluator
+    given: Sequence[np.ndarray]
+    size: int
+
+    def begin(self) -> Callable[[Rows], Floats]:
+        values_of = self.evaluator.at(self.given).values
+
+        def surrogate(rows: Rows) -> Floats:
+            inverse, mean = _log_means(values_of(rows))
+            return np.stack([rows.base_weights, -inverse, mean + inverse])
+
+        return surrogate
+
+    def joined(self, parts: Iterable[Floats]) -> Floats:
+        return np.concatenate([np.empty((3, 0)), *parts], axis=1)
+
+
+def _points(loglik: LogLikelihood, draws: Draws, weights: Floats) -> Draws:
     """Return some draws by their weights, moved to the mean of all, and their mirror images."""
-    space = Unconstrained(loglik.observations.model)
+    space = loglik.observations.space
     with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to the border
-        free = space.free(found.draws)
+        free = space.free(draws)
     usable = np.isfinite(free).all(axis=1)
-    weights = np.where(usable, found.weights, 0.0)
+    weights = np.where(usable, weights, 0.0)
     if not weights.any():
         raise InvalidDataError(
             "Every draw has a variable on the border of its support (a probability that is exactly "
@@ -275,13 +248,27 @@ def _points(loglik: LogLikelihood, found: CorrectedDraws) -> Draws:
     return space.constrain(both)
 
 
-def _log_mean(exponents: Floats) -> Floats:
-    """Return ``log mean(exp(x))`` of each row, over the points where x is finite."""
+def _log_means(values: Floats) -> tuple[Floats, Floats]:
+    """Return ``log mean(exp(-x))`` and ``log mean(exp(x))`` of each column."""
+    with np.errstate(invalid="ignore"):  # of infinite values
+        lowest = values.min(axis=0)
+        above = values - lowest
+        ordinary = above.max(initial=0.0) < _WIDE  # not if a value is NaN
+    if not ordinary:
+        return _log_mean_of_finite(-values), _log_mean_of_finite(values)
+    np.exp(above, out=above)
+    mean = np.log(above.mean(axis=0))
+    np.reciprocal(above, out=above)
+    return np.log(above.mean(axis=0)) - lowest, mean + lowest
+
+
+def _log_mean_of_finite(exponents: Floats) -> Floats:
+    """Return ``log mean(exp(x))`` of each column, over the points where x is finite."""
     usable = np.isfinite(exponents)
-    largest = np.max(exponents, axis=1, initial=-np.inf, where=usable)
+    largest = np.max(exponents, axis=0, initial=-np.inf, where=usable)
     largest[np.isinf(largest)] = 0.0  # any number does, where there is none
-    terms = np.exp(np.where(usable, exponents, -np.inf) - largest[:, None])
-    total, number = terms.sum(axis=1), usable.sum(axis=1)
+    total = np.exp(np.where(usable, exponents, -np.inf) - largest).sum(axis=0)
+    number = usable.sum(axis=0)
     logs: Floats = np.log(np.where(number, total, 1.0) / np.maximum(number, 1))
     return largest + logs
 
@@ -289,60 +276,52 @@ def _log_mean(exponents: Floats) -> Floats:
 # -- a sample of rows at all draws -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _LeftOut:
-    """Rows that were left out, one at a time.
+class _Elpds(NamedTuple):
+    """Figures of rows: how often each counts, and what leaving it out once says.
 
-    Attributes
-    ----------
-    elpd : ndarray of shape (n_rows,)
-        Log of the predictive density of the row, given the others.
-    gain : ndarray of shape (n_rows,)
-        What the row itself adds to that.
-    khat : ndarray of shape (n_rows,)
-    divergence : ndarray of shape (n_rows,)
-        About how far the posterior that was sampled is from that without the row, in nats.
-    counts : ndarray of shape (n_rows,)
-        How often each row counts.
-    influences : ndarray of shape (n_draws,)
-        Of each draw on the sum of elpd, less that on the sum of the mean log-likelihoods.
+    The log of the predictive density of the row given the others, what the row itself adds to that,
+    Pareto k-hat, and about how far the posterior that was sampled is from that without the row, in
+    nats.
     """
 
+    counts: Floats
     elpd: Floats
     gain: Floats
-    khat: Floats
-    divergence: Floats
-    counts: Floats
-    influences: Floats
+    khat: Floats = np.empty(0)
+    divergence: Floats = np.empty(0)
 
 
-def _left_out(rows: _AllRows, sampled: Positions, found: CorrectedDraws) -> _LeftOut:
-    n_draws = found.log_ratios.size
-    weights = found.weights
-    log_weights = np.ravel(found.smoothed.log_weights)
-    influences = np.zeros(n_draws)
-    figures, counts = [], []
-    for loglik, block in rows.blocks(max(1, _BLOCK_ENTRIES // n_draws), sampled):
-        counts.append(block.base_weights)
-        for count, f in zip(block.base_weights, loglik.matrix(found.draws, block), strict=True):
-            ratios = found.log_ratios - f
+def _left_out(
+    rows: _AllRows, sampled: Positions, draws: Draws, found: EvaluatedDraws
+) -> tuple[_Elpds, Floats]:
+    """Leave out rows one at a time.
+
+    Also returns the influence of each draw on the sum of elpd, less that on the sum of the mean
+    log-likelihoods.
+    """
+    log_weights, log_ratios = found.smoothed.log_weights.ravel(), found.log_ratios.ravel()
+    weights, influences = np.exp(log_weights), np.zeros(draws.n_draws)
+    figures = []
+    for loglik, block in rows.blocks(max(1, _BLOCK_ENTRIES // draws.n_draws), sampled):
+        for count, f in zip(block.base_weights, loglik.matrix(draws, block), strict=True):
+            ratios = log_ratios - f
             log_w, khat = smooth_tail(ratios)
-            elpd = _log_sum(log_w + f)
-            figures.append((elpd, _log_sum(log_weights + f) - elpd, khat, np.var(ratios) / 2))
+            elpd = log_sum(log_w + f)
+            gain = log_sum(log_weights + f) - elpd
+            figures.append((count, elpd, gain, khat, np.var(ratios) / 2))
             own = np.exp(log_w + f - elpd) - np.exp(log_w)
-            influences += (count * n_draws) * (own - weights * (f - weights @ f))
-    elpds, gains, khats, divergences = np.array(figures).T
-    return _LeftOut(
-        elpd=elpds,
-        gain=gains,
-        khat=khats,
-        divergence=divergences,
-        counts=np.concatenate(counts),
-        influences=influences,
-    )
+            influences += count * draws.n_draws * (own - weights * (f - weights @ f))
+    return _Elpds(*np.array(figures).T), influences
 
 
-def _warn_of_correction(found: CorrectedDraws, remedy: str) -> None:
+def _influences(found: EvaluatedDraws) -> Floats:
+    """Return the influence of each draw on the weighted mean of the log-likelihood of all rows."""
+    log_p, weights = found.log_p.ravel(), found.smoothed.weights.ravel()
+    influences: Floats = log_p.size * weights * (log_p - weights @ log_p)
+    return influences
+
+
+def _warn_of_correction(found: EvaluatedDraws, remedy: str) -> None:
     """Say that standard errors do not know what draws never saw, where few of them count."""
     ess = found.smoothed.ess
     if ess < MIN_ESS and np.var(found.log_ratios) / 2 >= KL_NEGLIGIBLE:
@@ -350,12 +329,6 @@ def _warn_of_correction(found: CorrectedDraws, remedy: str) -> None:
             f"Corrected to the full posterior, the draws are worth {ess:.0f} independent ones: the "
             f"elpd is not to be relied on, whatever its standard errors. {remedy}"
         )
-
-
-def _log_sum(exponents: Floats) -> float:
-    """Return ``log sum(exp(x))``: SciPy's takes ten times as long for a thousand numbers."""
-    largest = exponents.max()
-    return float(largest + np.log(np.exp(exponents - largest).sum()))
 
 
 def _warn(pareto_k: xr.DataArray, n_sampled: int, good_k: float, remedy: str) -> None:

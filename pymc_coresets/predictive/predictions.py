@@ -1,9 +1,9 @@
 """Predictions for many rows at many draws: block by block of rows, a few draws in each thread."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import batched
 from math import prod
 from typing import Any
 
@@ -17,26 +17,31 @@ from pymc_coresets.compat.pytensor_api import Variable
 from pymc_coresets.exceptions import CoresetError, InvalidDataError, UnsupportedModelError
 from pymc_coresets.predictive.destinations import Destination, Region
 from pymc_coresets.predictive.filled_models import FilledModel
-from pymc_coresets.predictive.forward import Forward, ForwardCopies, is_random
+from pymc_coresets.predictive.forward import Forward, is_random
+from pymc_coresets.predictive.row_means import RowMeans, means_by_row
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs
-from pymc_coresets.rows.passes import in_threads
+from pymc_coresets.rows.threads import in_threads
 
 __all__ = ["Predictions"]
 
 type Shape = tuple[int, ...]
 type Values = dict[str, np.ndarray]
-type Task = tuple[int, ...]  # numbers of draws
+type Task = tuple[int, int, int]
+type Parts = dict[tuple[Any, ...], np.ndarray]  # by group, variable and region
+type Part = tuple[int, Parts]  # and how many predictions were made for it
 
-_ENTRIES = 2**22  # of float64 that are held before they are written: 32 MB
+_ENTRIES = 2**19  # of float64 that a thread holds before they are written: 4 MB
 _CHUNK = 2**16  # entries of a chunk along any axis
-_TASKS = 8  # of which such a group consists
+_WORTH_COMPILING = 10**8  # values: NumPy takes three seconds for them, draw by draw
 _WORTH_A_THREAD = 2**15  # values of a variable at a draw: Python runs in one thread at a time
 _SAMPLE_DIMS = ["chain", "draw"]
 _MALFORMED = (ValueError, TypeError, IndexError)
 _OBSERVED = "observed_data"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +81,10 @@ class Predictions:
         Average over the draws.
     key : int
         Of the random numbers.
-    group : str
-        Name of the group of the results.
     filled : FilledModel or None
         The same model with rows from elsewhere; None for those that it holds, all at once.
-    observed : bool
-        Add what was observed in the rows.
+    its_own : bool
+        They are the rows of the posterior: add what was observed there.
 
     Notes
     -----
@@ -95,115 +98,159 @@ class Predictions:
     posterior: xr.Dataset
     means: bool
     key: int
-    group: str
     filled: FilledModel | None
-    observed: bool
+    its_own: bool
+
+    @property
+    def group(self) -> str:
+        """Name of the group of the results."""
+        return "posterior_predictive" if self.its_own else "predictions"
 
     def write(self, destination: Destination, *, progressbar: bool) -> None:
         """Compute all of them, and write them part by part."""
-        variables, observed = self._variables, self._observed
-        layout = self._layout(variables, [] if self.means else _SAMPLE_DIMS)
-        for name in variables if self.means else ():
-            random = is_random(self.model, self.graphs[name])
-            layout[name].attrs["averaged"] = "predictive draws" if random else "means"
-        destination.create(self.group, layout, self._chunks(variables, sampled=not self.means))
-        if observed:
-            values = {name: self.model.rvs_to_values[self.model[name]] for name in observed}
-            known = {n: replace(variables[n], dtype=np.dtype(v.dtype)) for n, v in values.items()}
-            layout = self._layout(known, [])
-            destination.create(_OBSERVED, layout, self._chunks(known, sampled=False))
+        self._create(destination)
         n_predictions = self._n_rows * self.draws.n_draws
         with (
             Reporter(show=progressbar) as report,
             report.passes("predicting", n_predictions, unit="predictions") as show,
         ):
-            for number, rows in enumerate(self._blocks()):
-                for name, function in observed.items():
-                    destination.write(_OBSERVED, name, variables[name].part(rows), function()[0])
-                n_rows = self._n_rows if self.filled is None else rows.stop - rows.start
-                write = self._write_means if self.means else self._write_draws
-                for n_draws in write(destination, rows, number):
-                    show(n_draws * n_rows)
+            for n_done, parts in self._parts():
+                for (group, name, *region), values in parts.items():
+                    destination.write(group, name, tuple(region), values)
+                if n_done:
+                    show(n_done)
 
-    # -- a block of rows -----------------------------------------------------------------------
+    def _create(self, destination: Destination) -> None:
+        """Make room for what is predicted, and for what was observed."""
+        variables, dims = self._variables, [] if self.means else _SAMPLE_DIMS
+        layout = self._layout(variables, dims)
+        for name in variables if self.means else ():
+            random = is_random(self.model, self.graphs[name])
+            layout[name].attrs["averaged"] = "predictive draws" if random else "means"
+        destination.create(self.group, layout, self._chunks(variables, dims))
+        if self._observed:
+            values = {n: self.model.rvs_to_values[self.model[n]] for n in self._observed}
+            known = {n: replace(variables[n], dtype=np.dtype(v.dtype)) for n, v in values.items()}
+            destination.create(_OBSERVED, self._layout(known, []), self._chunks(known, []))
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    def _parts(self) -> Iterator[Part]:
+        """Compute everything, and yield where it belongs."""
+        by_row = self._by_row()
+        if by_row is not None:
+            yield from self._parts_by_row(by_row)
+            return
+        for number, rows in enumerate(self._blocks()):
+            yield 0, self._seen_in(rows)
+            n_rows = 1 if self.filled is None else rows.stop - rows.start
+            totals: Values = {}
+            computed = self._in_threads(partial(self._computed, number))
+            for task, found in zip(self._tasks(), computed, strict=True):
+                parts = {}
+                if self.means:
+                    totals = {name: totals.get(name, 0.0) + found[name] for name in found}
+                else:
+                    parts = self._of_rows(rows, found, task[0], slice(*task[1:]))
+                yield (task[2] - task[1]) * n_rows, parts
+            means = {name: total / self.draws.n_draws for name, total in totals.items()}
+            yield 0, self._of_rows(rows, means)
 
     def _blocks(self) -> Iterator[slice]:
         return iter([slice(None)]) if self.filled is None else self.filled.blocks()
 
-    def _write_draws(self, destination: Destination, rows: slice, number: int) -> Iterator[int]:
-        """Write the draws for a block of rows in groups, and yield how many each holds."""
-        computed = self._in_threads(partial(self._stacked, number))
-        for chain, start, stop in self._groups():
-            parts = [next(computed) for _ in self._tasks_of(chain, start, stop)]
-            for name, variable in self._variables.items():
-                region: Region = (chain, slice(start, stop), *variable.part(rows))
-                together = np.concatenate([part[name] for part in parts])
-                destination.write(self.group, name, region, together)
-            yield stop - start
+    def _of_rows(self, rows: slice, values: Values, *where: int | slice) -> Parts:
+        """Say where values of some rows belong, at all draws or at some."""
+        return {
+            (self.group, name, *where, *self._variables[name].part(rows)): value
+            for name, value in values.items()
+        }
 
-    def _write_means(self, destination: Destination, rows: slice, number: int) -> Iterator[int]:
-        totals: dict[str, Any] = dict.fromkeys(self.graphs, 0.0)
-        summed = self._in_threads(partial(self._summed, number))
-        for task, part in zip(self._tasks(), summed, strict=True):
-            for name, value in part.items():
-                totals[name] = totals[name] + value
-            yield len(task)
-        for name, variable in self._variables.items():
-            mean = totals[name] / self.draws.n_draws
-            destination.write(self.group, name, variable.part(rows), mean)
+    def _seen_in(self, rows: slice) -> Parts:
+        """Return what was observed in the rows that the model holds now."""
+        return {
+            (_OBSERVED, name, *self._variables[name].part(rows)): function()[0]
+            for name, function in self._observed.items()
+        }
 
-    # -- a few draws ---------------------------------------------------------------------------
+    # -- row by row --------------------------------------------------------------------------------
 
-    def _groups(self) -> Iterator[tuple[int, int, int]]:
-        """Return the draws that are written at once: their chain, the first, and the end."""
-        n_draws = self.posterior.sizes["draw"]
-        for chain in range(self.posterior.sizes["chain"]):
-            for start in range(0, n_draws, self._group_size):
-                yield chain, start, min(start + self._group_size, n_draws)
+    def _by_row(self) -> RowMeans | None:
+        """Return means as functions of the rows, where there are enough to compile these for."""
+        n_values = sum(prod(v.shape) for v in self._variables.values()) * self.draws.n_draws
+        if not self.means or n_values < _WORTH_COMPILING:
+            return None
+        axes = {name: variable.axis for name, variable in self._variables.items()}
+        found = means_by_row(self.model, self.graphs, axes, self.filled)
+        return None if found is None or not self._agrees(found) else found
+
+    def _agrees(self, found: RowMeans) -> bool:
+        """Whether both ways of computing the first rows at the first draw agree."""
+        rows, ours = next(iter(found.blocks(self.draws.take(slice(0, 1)))))
+        if self.filled is not None:
+            self.filled.fill(rows.arrays)
+        theirs = self._at(None)
+        same = all(
+            np.allclose(np.take(theirs[name], np.arange(len(rows)), axis), ours[name], rtol=1e-6)
+            for name, axis in found.axes.items()
+        )
+        if not same:
+            _log.warning("%r: means are computed draw by draw.", list(self.graphs))
+        return same
+
+    def _parts_by_row(self, found: RowMeans) -> Iterator[Part]:
+        start = 0
+        if self.filled is None:
+            yield 0, self._seen_in(slice(None))
+        for rows, means in found.blocks(self.draws):
+            here = slice(start, start := start + len(rows))
+            parts: Parts = {
+                (self.group, name, *replace(self._variables[name], axis=axis).part(here)): value
+                for (name, axis), value in zip(found.axes.items(), means.values(), strict=True)
+            }
+            if self.filled is None:
+                yield self.draws.n_draws * len(rows) // found.source.n_rows, parts
+            else:
+                self.filled.fill(rows.arrays)
+                yield self.draws.n_draws * len(rows), parts | self._seen_in(here)
+
+    # -- draw by draw ------------------------------------------------------------------------------
 
     def _tasks(self) -> Iterator[Task]:
-        """Return the numbers of the draws that a thread computes at once, for all draws in order.
+        """Return the draws that a thread computes at once: their chain, the first, and the end.
 
         They do not depend on the number of threads, so that sums do not.
         """
-        for group in self._groups():
-            yield from self._tasks_of(*group)
-
-    def _tasks_of(self, chain: int, start: int, stop: int) -> Iterator[Task]:
-        before = chain * self.posterior.sizes["draw"]
-        return batched(range(before + start, before + stop), self._task_size)
+        n_draws, size = self.posterior.sizes["draw"], self._task_size
+        for chain in range(self.posterior.sizes["chain"]):
+            for start in range(0, n_draws, size):
+                yield chain, start, min(start + size, n_draws)
 
     def _in_threads(self, compute: Callable[[Task], Values]) -> Iterator[Values]:
         """Compute all tasks in order; by this thread alone where others would wait for Python."""
         small = max(prod(self._of_a_block(v)) for v in self._variables.values()) < _WORTH_A_THREAD
         return map(compute, self._tasks()) if small else in_threads(compute, self._tasks())
 
-    def _stacked(self, number: int, task: Task) -> Values:
-        values = list(self._computed(number, task))
-        return {name: np.stack([value[name] for value in values]) for name in self.graphs}
+    def _computed(self, number: int, task: Task) -> Values:
+        """Return the draws of a task, or their sums, for the rows that the model holds."""
+        chain, start, stop = task
+        with self._forward.one() as forward:
+            found = [self._at_draw(forward, number, chain, draw) for draw in range(start, stop)]
+        join: Any = partial(np.sum, axis=0, dtype=np.float64) if self.means else np.stack
+        return {name: join([values[name] for values in found]) for name in self.graphs}
 
-    def _summed(self, number: int, task: Task) -> Values:
-        totals: dict[str, Any] = dict.fromkeys(self.graphs, 0.0)
-        for value in self._computed(number, task):
-            for name, one in value.items():
-                totals[name] = totals[name] + one.astype(np.float64)
-        return totals
-
-    def _computed(self, number: int, task: Task) -> Iterator[Values]:
-        with self._copies.one() as forward:
-            for i in task:
-                forward.reseed(self.key, number, i)
-                try:
-                    values = forward(self._point(i))
-                except _MALFORMED as error:
-                    chain, draw = divmod(i, self.posterior.sizes["draw"])
-                    rows = "" if self.filled is None else f" in block {number} of the rows"
-                    raise InvalidDataError(
-                        f"{list(self.graphs)!r} cannot be computed at draw {draw} of chain {chain}"
-                        f"{rows}: {error}. Leave out the rows, or the draws, at which the "
-                        "distribution has no such parameters."
-                    ) from error
-                yield values
+    def _at_draw(self, forward: Forward, number: int, chain: int, draw: int) -> Values:
+        i = chain * self.posterior.sizes["draw"] + draw
+        forward.reseed(self.key, number, i)
+        try:
+            return forward(self._point(i))
+        except _MALFORMED as error:
+            rows = "" if self.filled is None else f" in block {number} of the rows"
+            raise InvalidDataError(
+                f"{list(self.graphs)!r} cannot be computed at draw {draw} of chain {chain}{rows}: "
+                f"{error}. Leave out the rows, or the draws, at which the distribution has no such "
+                "parameters."
+            ) from error
 
     def _point(self, i: int) -> Values:
         return {name: values[i] for name, values in self.draws.values.items()}
@@ -219,10 +266,6 @@ class Predictions:
     @cached_property
     def _forward(self) -> Forward:
         return Forward.of(self.model, self.graphs)
-
-    @cached_property
-    def _copies(self) -> ForwardCopies:
-        return ForwardCopies(self._forward)
 
     @property
     def _n_rows(self) -> int:
@@ -277,14 +320,10 @@ class Predictions:
         return np.dtype(np.float64) if self.means else value.dtype
 
     @property
-    def _group_size(self) -> int:
+    def _task_size(self) -> int:
         """How many draws are held before they are written."""
         entries = sum(prod(self._of_a_block(v)) for v in self._variables.values())
         return min(max(1, _ENTRIES // max(entries, 1)), self.posterior.sizes["draw"])
-
-    @property
-    def _task_size(self) -> int:
-        return max(1, self._group_size // _TASKS)
 
     def _of_a_block(self, variable: _Variable) -> Shape:
         """Return the shape for one block of rows."""
@@ -292,9 +331,9 @@ class Predictions:
                      for i, n in enumerate(variable.shape))  # fmt: skip
 
     def _chunks(
-        self, variables: Mapping[str, _Variable], *, sampled: bool
+        self, variables: Mapping[str, _Variable], sample_dims: Sequence[str]
     ) -> dict[str, Sequence[int]]:
-        before = (1, self._group_size) if sampled else ()
+        before = (1, self._task_size) if sample_dims else ()
         return {
             name: (*before, *(max(1, min(n, _CHUNK)) for n in v.shape))
             for name, v in variables.items()
@@ -325,7 +364,7 @@ class Predictions:
     @cached_property
     def _observed(self) -> dict[str, Any]:
         """Functions that return what was observed in the rows that the model holds."""
-        if not self.observed:
+        if not self.its_own:
             return {}
         return {
             rv.name: pytensor.function([], [self.model.rvs_to_values[rv]], mode=PLAIN_MODE)

@@ -5,39 +5,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
-import numpy as np
 from rich.console import Console
 from rich.progress import TaskID
 
-from pymc_coresets.progress.views import new_bars, view_of
+from pymc_coresets.progress.views import View
 
 __all__ = ["Reporter"]
 
 _log = logging.getLogger(__name__)
 
 
-class Step(Protocol):
-    """What is shown of a step of a construction."""
-
-    @property
-    def size(self) -> int:
-        """Number of positive weights."""
-
-    @property
-    def heldout_objective(self) -> float:
-        """In nats; NaN where it is not known."""
-
-    @property
-    def pareto_khat(self) -> float:
-        """NaN where it is not known."""
-
-
 class Reporter:
     """Shows the parts of a construction as they run; keeps their seconds, counts and figures.
 
-    In a terminal as bars, in a notebook as a card below the cell, and otherwise, as in a log, by a
+    In a terminal as bars, in a notebook as a table below the cell, and otherwise, as in a log, by a
     line for each part when it has ended.
 
     Parameters
@@ -60,8 +43,8 @@ class Reporter:
         self.figures: dict[str, Any] = {}
         self._reading: TaskID | None = None
         self._reading_since = 0.0
-        self._bars = new_bars(console or Console(), show=show)
-        self._view = view_of(self._bars, show=show)
+        self._view = View(console or Console(), show=show)
+        self._bars = self._view.bars
 
     def __enter__(self) -> Self:
         self._view.start()
@@ -71,17 +54,12 @@ class Reporter:
         self._view.stop()
 
     @contextmanager
-    def part(self, name: str, total: int | None = None) -> Iterator[Callable[[Step], None]]:
-        """Show and time a part; yield a function that shows the progress within it."""
+    def part(self, name: str, total: int | None = None) -> Iterator[Callable[[object], None]]:
+        """Show and time a part; yield a function that counts steps, and shows each as it prints."""
         with self._timed(name, total) as task:
 
-            def show(progress: Step) -> None:
-                note = f"{progress.size} rows"
-                if np.isfinite(progress.heldout_objective):
-                    note += f", {progress.heldout_objective:.2g} nats"
-                if not np.isnan(progress.pareto_khat):
-                    note += f", k-hat {progress.pareto_khat:.2f}"
-                self._update(task, advance=1, note=note)
+            def show(step: object) -> None:
+                self._update(task, advance=1, note=str(step))
 
             yield show
 
@@ -138,8 +116,7 @@ class Reporter:
         self.seconds[name] = time.perf_counter() - start
         _log.debug("%s: %.2f s", name, self.seconds[name])
         self._update(task, total=1, completed=1)
-        ended = next(each for each in self._bars.tasks if each.id == task)
-        self._view.finish(ended, self.seconds[name])
+        self._view.finish(task, self.seconds[name])
 
     def _update(self, task: TaskID, **changes: Any) -> None:  # noqa: ANN401 - those of Rich
         self._bars.update(task, **changes)

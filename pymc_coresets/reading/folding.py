@@ -30,6 +30,7 @@ from pymc_coresets.compat.pytensor_api import (
     inline_ofg_node,
     io_toposort,
     node_rewriter,
+    rewrite_graph,
     vectorize_graph,
 )
 
@@ -45,6 +46,7 @@ __all__ = [
     "known_length",
     "numpy_function",
     "plain_mode",
+    "simplified",
     "vectorised_loop",
 ]
 
@@ -144,10 +146,11 @@ def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
     return mode
 
 
+_STABLE = ("canonicalize", "stabilize", "local_check_parameter_to_ninf_switch")
+
+
 def _numpy_mode() -> Mode:
-    rewrites = RewriteDatabaseQuery(include=["canonicalize", "stabilize", "specialize"])
-    plain = plain_mode(rewrites).including("local_check_parameter_to_ninf_switch")
-    mode: Mode = plain.register(
+    mode: Mode = plain_mode(RewriteDatabaseQuery(include=[*_STABLE, "specialize"])).register(
         (dfs_rewriter(inline_graphs), 47.9),  # after the rewrites that stabilise
         (dfs_rewriter(_as_ufuncs), 48.0),  # and after those that would undo it
     )
@@ -181,15 +184,10 @@ def numpy_function(
     >>> numpy_function([b], [b * pt.log(1 - pt.sigmoid(x))])(2.0)[0].round(9)
     array([ -0., -80.])
     """
-    # PyTensor evaluates functions of constants before it looks for unstable expressions.
-    constants: dict[Variable, Variable] = {
-        v: v.type()
-        for v in graph_inputs(outputs)
-        if isinstance(v, Constant) and np.asarray(v.data).dtype.kind == "f" and v.type.ndim
-    }
+    graphs, constants = _lifted(outputs)
     function = pytensor.function(
         [*inputs, *constants.values()],
-        clone_replace(list(outputs), constants) if constants else list(outputs),
+        graphs,
         mode=PLAIN_MODE if mode is None else mode,
         on_unused_input="ignore",
     )
@@ -201,6 +199,38 @@ def numpy_function(
         return results
 
     return call
+
+
+def _lifted(graphs: Sequence[Variable]) -> tuple[list[Variable], dict[Variable, Variable]]:
+    """Return graphs with inputs in place of data, and these inputs.
+
+    PyTensor evaluates functions of constants before it looks for unstable expressions.
+    """
+    constants: dict[Variable, Variable] = {
+        v: v.type()
+        for v in graph_inputs(graphs)
+        if isinstance(v, Constant) and np.asarray(v.data).dtype.kind == "f" and v.type.ndim
+    }
+    return clone_replace(list(graphs), constants) if constants else list(graphs), constants
+
+
+def simplified(graphs: Sequence[Variable]) -> list[Variable]:
+    """Rewrite graphs before their gradients are taken, or they are vectorised.
+
+    There is more to rewrite afterwards, which takes several times as long.  The values are those of
+    `PLAIN_MODE`.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> pytensor.dprint(simplified([pt.log(1 - pt.sigmoid(x))])[0], file="str").split()[:3]
+    ['Neg', '[id', 'A]']
+    """
+    lifted, constants = _lifted(graphs)
+    rewritten = cast(list[Variable], rewrite_graph(lifted, include=_STABLE, clone=True))
+    put_back = {placeholder: constant for constant, placeholder in constants.items()}
+    return clone_replace(rewritten, put_back) if put_back else rewritten
 
 
 def evaluate(variables: Sequence[Variable]) -> list[np.ndarray]:

@@ -39,6 +39,7 @@ _FEW = 10  # entries: more than an array has dimensions
 __all__ = [
     "UnconstrainedGraphs",
     "as_plain_tensor",
+    "given_parameters",
     "has_randomness",
     "parameter_inputs",
     "plain_graphs",
@@ -140,6 +141,39 @@ def plain_graphs(
     named = dict(zip([v.name for v in (*observed, *others)], graphs, strict=True))
     _refuse_randomness({name: named[name] for name in names})
     return named
+
+
+def given_parameters(
+    model: pm.Model,
+    graphs: Sequence[Variable],
+    parameters: Mapping[str, TensorVariable],
+    row_inputs: Mapping[str, TensorVariable] | None = None,
+) -> list[TensorVariable]:
+    """Express graphs of a model's free variables by `parameters` and constant data.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Left as it is.
+    graphs : sequence of Variable
+        Without random draws but for the free variables.
+    parameters, row_inputs
+        As in `plain_graphs`.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu")
+    >>> inputs = parameter_inputs(model)
+    >>> given_parameters(model, [mu * np.ones(2)], inputs)[0].eval({inputs["mu"]: 3.0})
+    array([3., 3.])
+    """
+    stand_ins = {rv: TensorType(rv.type.dtype, shape=rv.type.shape)() for rv in model.free_RVs}
+    inputs: dict[Variable, Variable] = {v: parameters[rv.name] for rv, v in stand_ins.items()}
+    values = {rv: _like(rv, stand_in) for rv, stand_in in stand_ins.items()}
+    replaced = replace_rvs_by_values(list(graphs), rvs_to_values=values)
+    plain = [as_plain_tensor(graph) for graph in replaced]
+    return _with_constant_data(plain, inputs, row_inputs or {})
 
 
 class UnconstrainedGraphs(NamedTuple):

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -38,6 +39,7 @@ from pymc_coresets.reading.sums.recursions import refuse_recursion
 from pymc_coresets.reading.sums.splitting import refuse_elsewhere, refuse_entangled, total_of
 from pymc_coresets.reading.template.held_model import HeldModel
 from pymc_coresets.reading.template.inputs import ColumnLike, Template
+from pymc_coresets.reading.unconstrained import Unconstrained
 
 __all__ = ["TERM_OF_ROW", "Observations", "find_observations"]
 
@@ -140,6 +142,17 @@ class Observations:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of each free variable."""
         return {name: v.type.shape for name, v in self.parameters.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: self.__dict__[field.name] for field in fields(self)}
+
+    @property
+    def space(self) -> Unconstrained:
+        """The unconstrained space of `model`; the same one while its data stay."""
+        model, known = self.model, self.__dict__.get("_space")
+        if known is None or known.model is not model:
+            known = self.__dict__["_space"] = Unconstrained(model)
+        return known
 
     @cached_property
     def n_dims(self) -> int:

@@ -1,9 +1,9 @@
 """The unconstrained space that samplers and optimisers work in, and the way back from it."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pymc as pm
@@ -25,9 +25,20 @@ from pymc_coresets.reading.folding import numpy_function, plain_mode
 from pymc_coresets.reading.graphs import as_plain_tensor
 from pymc_coresets.reading.precision import widened
 
-__all__ = ["Unconstrained"]
+__all__ = ["Density", "Unconstrained", "of_points"]
 
 _ENTRIES_AT_ONCE = 2**20  # of points
+
+
+class Density(Protocol):
+    """A log-density on the unconstrained scale, with its gradient."""
+
+    def logp_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return both at a point (n_dims,)."""
+
+    @property
+    def gradients(self) -> Callable[[np.ndarray], np.ndarray]:
+        """Maps points (n_points, n_dims) to the gradients there, in the same shape."""
 
 
 class Unconstrained:
@@ -122,17 +133,21 @@ class Unconstrained:
         return logp_and_gradient
 
     def with_density(
-        self, logp_and_gradient: Callable[[np.ndarray], tuple[float, np.ndarray]]
+        self,
+        density: Density,
+        curvature: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> "Unconstrained":
-        """Return the same space with another density, which is evaluated elsewhere."""
+        """Return the same space with another density, and its negative Hessian if that is known."""
         other = copy(self)
-        other.curvature = None
-        other.__dict__["logp_and_gradient"] = logp_and_gradient
+        other.curvature = curvature
+        other.__dict__["logp_and_gradient"] = density.logp_and_gradient
+        other.__dict__["gradients"] = density.gradients
         return other
 
-    def gradients(self, points: np.ndarray) -> np.ndarray:
-        """Return the gradients at points (n_points, D), in the same shape."""
-        return np.stack([self.logp_and_gradient(x)[1] for x in points])
+    @cached_property
+    def gradients(self) -> Callable[[np.ndarray], np.ndarray]:
+        """Maps points (n_points, D) to the gradients there, in the same shape."""
+        return lambda points: np.stack([self.logp_and_gradient(x)[1] for x in points])
 
     @property
     def _is_double(self) -> bool:
@@ -166,32 +181,6 @@ class Unconstrained:
         values = (np.concatenate(part) for part in zip(*parts, strict=True))
         return Draws(dict(zip(names, values, strict=True)))
 
-    def log_density_without(
-        self, names: Collection[str], *, gradient: bool = False
-    ) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the log-density of all variables and potentials but some, for many points at once.
-
-        Parameters
-        ----------
-        names : collection of str
-        gradient : bool, default False
-            Return its gradient instead.
-
-        Returns
-        -------
-        callable
-            Takes points (n_points, D), and returns (n_points,), in nats, Jacobians included; or
-            gradients (n_points, D).
-        """
-        variables = [*self.model.basic_RVs, *self.model.potentials]
-        kept = [v for v in variables if v.name not in names]
-        function = self._of_points([self.model.logp(vars=kept)], gradient=gradient)
-
-        def log_density(x: np.ndarray) -> np.ndarray:
-            return np.concatenate([function(some)[0] for some in self._in_parts(x)])
-
-        return log_density
-
     def free(self, draws: Draws) -> np.ndarray:
         """Map draws of the free variables to points (n_draws, D): the inverse of `constrain`."""
         columns = (draws.values[rv.name] for rv in self.model.free_RVs)
@@ -212,32 +201,60 @@ class Unconstrained:
 
     @cached_property
     def _backward(self) -> Callable[..., Sequence[np.ndarray]]:
-        rvs = [
-            pt.as_tensor(rv, allow_xtensor_conversion=True)
-            for rv in self.model.replace_rvs_by_values(self.model.free_RVs)
+        x = pt.vector("x", dtype="float64")
+        graphs = list(self.constrained(x).values())
+        return of_points([x], graphs, plain_mode("minimum_compile"))
+
+    def constrained(self, x: TensorVariable) -> dict[str, TensorVariable]:
+        """Return the graph of each free variable as a function of that of a vector `x`, (D,)."""
+        free = self.model.free_RVs
+        return dict(zip((rv.name for rv in free), self.at(x, self._by_values(free)), strict=True))
+
+    def at(self, x: TensorVariable, graphs: Sequence[Variable]) -> list[TensorVariable]:
+        """Return graphs of the model's value variables as functions of a vector `x`, (D,)."""
+        return [as_plain_tensor(graph) for graph in widened(graphs, self.parts(x))]
+
+    def _by_values(self, variables: Sequence[Variable]) -> list[Variable]:
+        return [
+            pt.as_tensor(v, allow_xtensor_conversion=True)
+            for v in self.model.replace_rvs_by_values(variables)
         ]
-        return self._of_points(rvs, plain_mode("minimum_compile"))
 
     def _in_parts(self, x: np.ndarray) -> list[np.ndarray]:
         step = max(_ENTRIES_AT_ONCE // max(self.n_dims, 1), 1)
         return [x[i : i + step] for i in range(0, max(len(x), 1), step)]
 
-    def _of_points(
-        self, graphs: Sequence[Variable], mode: Mode | None = None, *, gradient: bool = False
-    ) -> Callable[[np.ndarray], Sequence[np.ndarray]]:
-        """Make a function of many points (n_points, D) by NumPy: nothing to compile."""
-        x, points = pt.vector("x", dtype="float64"), pt.matrix("points", dtype="float64")
-        of_one = [as_plain_tensor(graph) for graph in widened(graphs, self.parts(x))]
-        if gradient:
-            slopes = (pt.grad(graph, x, disconnected_inputs="ignore") for graph in of_one)
-            of_one = [cast(TensorVariable, slope) for slope in slopes]
-        several = cast(list[TensorVariable], vectorize_graph(of_one, {x: points}))
-        lengths = points.shape[0]
-        whole = [
-            graph if graph.type.ndim > one.type.ndim else pt.repeat(graph[None], lengths, axis=0)
-            for one, graph in zip(of_one, several, strict=True)
-        ]
-        return numpy_function([points], whole, mode)
+
+def of_points(
+    inputs: Sequence[TensorVariable], graphs: Sequence[TensorVariable], mode: Mode | None = None
+) -> Callable[..., list[np.ndarray]]:
+    """Return a function of many points at once, from the graphs of one point.
+
+    Parameters
+    ----------
+    inputs : sequence of TensorVariable
+        Vectors; the function takes a matrix in place of each, with a row for each point.
+    graphs : sequence of TensorVariable
+        The results have one axis more, the first one.
+    mode : Mode, optional
+        By default they are evaluated by NumPy, and nothing is compiled.
+
+    Examples
+    --------
+    >>> x = pt.vector("x")
+    >>> of_points([x], [x.sum()])(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    [array([3., 7.])]
+    """
+    points: dict[Variable, TensorVariable] = {
+        v: pt.matrix(v.name, dtype=v.type.dtype) for v in inputs
+    }
+    several = cast(list[TensorVariable], vectorize_graph(list(graphs), points))
+    n_points = points[inputs[0]].shape[0]
+    whole = [
+        graph if graph.type.ndim > one.type.ndim else pt.repeat(graph[None], n_points, axis=0)
+        for one, graph in zip(graphs, several, strict=True)
+    ]
+    return numpy_function(list(points.values()), whole, mode)
 
 
 def _uncompiled(

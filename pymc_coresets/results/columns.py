@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidOptionError
@@ -26,13 +25,10 @@ class Levels:
     labels : ndarray of shape (n_levels,)
         Of the levels, whose numbers count up from `start`.
     start : int
-    names : tuple of str
-        What else they are known by: a dimension, and the variables that are looked up by them.
     """
 
     labels: Values
     start: int = 0
-    names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -134,35 +130,6 @@ class RowColumns:
                 )
             found |= {part.name: part for part in parts}
         return list(found.values())
-
-    @property
-    def groups(self) -> list[Column]:
-        """Columns by which variables of the model are looked up, and dimensions of cells."""
-        return [c for c in self.columns if c.levels is not None and c.levels.names]
-
-    def by_level(self, column: Column) -> pd.DataFrame:
-        """Count the rows of each level.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Indexed by the labels: ``rows`` (NaN where all rows are out of reach), ``chosen`` and
-            ``weight``.
-        """
-        levels = column.levels
-        if levels is None:
-            raise InvalidOptionError(f"{column.name!r} has no levels.")
-        totals = column.totals
-        if totals is None and column.every is not None:
-            totals = levels.totals(column.every, self.masses)
-        return pd.DataFrame(
-            {
-                "rows": np.full(len(levels), np.nan) if totals is None else totals,
-                "chosen": levels.totals(column.chosen, None),
-                "weight": levels.totals(column.chosen, self.weights),
-            },
-            index=pd.Index(levels.labels, name=column.name),
-        )
 
 
 def classes_between(low: int, high: int) -> Levels | None:

@@ -32,8 +32,8 @@ def levels_of_rows(observations: Observations) -> Mapping[int, tuple[str, Levels
     ...     effect = pm.Normal("effect", dims="shop")
     ...     y = pm.Normal("y", effect[np.array([0, 1, 1])], 1.0, observed=np.ones(3))
     >>> [(name, levels)] = levels_of_rows(find_observations(model)).values()
-    >>> name, levels.names, levels.labels.tolist()
-    ('shop', ('effect', 'shop'), ['a', 'b'])
+    >>> name, levels.labels.tolist()
+    ('shop', ['a', 'b'])
     """
     found = lookups(observations)
     levels: dict[int, tuple[str, Levels]] = {}
@@ -43,15 +43,12 @@ def levels_of_rows(observations: Observations) -> Mapping[int, tuple[str, Levels
         uses = [lookup for lookup in found if lookup.codes is row.placeholder]
         if not uses or row.values.ndim > 1:
             continue
-        length = max(lookup.length for lookup in uses)
-        tables = dict.fromkeys(lookup.table for lookup in uses)
-        dims = dict.fromkeys(
-            dim for table in tables for dim in _dims_of_length(observations, table, length)
-        )
-        dim = next(iter(dims), None)
+        length, table = max(lookup.length for lookup in uses), uses[0].table
+        dims = (d for lookup in uses for d in _dims_of_length(observations, lookup.table, length))
+        dim = next(dims, None)
         labels = np.arange(length) if dim is None else level_labels(observations, dim, length)
-        name = row.name if row.name != UNNAMED else dim or f"index of {next(iter(tables))}"
-        levels[number] = (name, Levels(labels, names=(*tables, *dims)))
+        name = row.name if row.name != UNNAMED else dim or f"index of {table}"
+        levels[number] = name, Levels(labels)
     return levels
 
 
@@ -80,11 +77,5 @@ def level_labels(observations: Observations, dim: str, length: int) -> np.ndarra
 
 
 def _dims_of_length(observations: Observations, table: str, length: int) -> list[str]:
-    model = observations.model
-    dims = [dim for dim in model.named_vars_to_dims.get(table, ()) if dim is not None]
-    return [dim for dim in dims if _length(observations, dim) == length]
-
-
-def _length(observations: Observations, dim: str) -> int | None:
-    labels = observations.model.coords.get(dim)
-    return None if labels is None else len(labels)
+    dims, coords = observations.model.named_vars_to_dims.get(table, ()), observations.model.coords
+    return [dim for dim in dims if dim is not None and len(coords.get(dim) or ()) == length]

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -21,7 +20,7 @@ from pymc_coresets.results.columns import (
 )
 from pymc_coresets.results.groups import levels_of_rows
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import AbsentRows, StreamedRows
 from pymc_coresets.rows.values import Rows
 
@@ -37,7 +36,6 @@ def columns_of_kept(
     weights: np.ndarray,
     *,
     rng: np.random.Generator,
-    read: bool = True,
 ) -> RowColumns:
     """Return the columns of the chosen rows, and of those that they were chosen from.
 
@@ -54,8 +52,6 @@ def columns_of_kept(
     weights : ndarray of shape (size,)
     rng : Generator
         Which rows are drawn.
-    read : bool, default True
-        Read the rows; otherwise only the chosen ones are known.
 
     Examples
     --------
@@ -81,7 +77,7 @@ def columns_of_kept(
     observations, source = loglik.observations, loglik.source
     chosen = rows_of_dataset(observations, kept)
     levels = {i: found for i, (_, found) in levels_of_rows(observations).items()}
-    if not read or isinstance(source, AbsentRows):
+    if isinstance(source, AbsentRows):
         return RowColumns(_columns(observations, chosen, levels), weights)
     if source.n_rows <= _SAMPLED or isinstance(source, InMemoryRows):
         known = Rows.joined(list(source.blocks(_BLOCK_ROWS)))
@@ -109,7 +105,14 @@ def _columns(
         )
         if i in levels:
             parts = [replace(part, levels=levels[i]) for part in parts]
-        found += parts if counts is None else counts.of(i, parts)
+        if counts is not None:
+            pairs = zip(np.ravel(counts.lows[i]), np.ravel(counts.highs[i]), strict=True)
+            totals = counts.totals.get(i)
+            parts = [
+                replace(part, extremes=pair, totals=totals)
+                for part, pair in zip(parts, pairs, strict=True)
+            ]
+        found += parts
     return tuple(column.with_classes() for column in found)
 
 
@@ -132,29 +135,12 @@ def _classes(observations: Observations, source: RowBlocks) -> dict[int, Levels]
     return {i: levels for i, levels in classes.items() if levels is not None}
 
 
-@dataclass(frozen=True, eq=False)
-class _Counts:
+class _Counts(NamedTuple):
     """Rows of each level, and the smallest and largest values of each array."""
 
     totals: dict[int, NDArray[np.float64]]
     lows: list[NDArray[Any]]
     highs: list[NDArray[Any]]
-
-    def plus(self, other: "_Counts") -> "_Counts":
-        return _Counts(
-            {i: totals + other.totals[i] for i, totals in self.totals.items()},
-            list(map(np.minimum, self.lows, other.lows)),
-            list(map(np.maximum, self.highs, other.highs)),
-        )
-
-    def of(self, number: int, parts: Sequence[Column]) -> list[Column]:
-        """Add them to the columns of an array."""
-        pairs = zip(self.lows[number].flat, self.highs[number].flat, strict=True)
-        totals = self.totals.get(number)
-        return [
-            replace(part, extremes=(low, high), totals=totals)
-            for part, (low, high) in zip(parts, pairs, strict=True)
-        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,9 +156,14 @@ class _CountPass:
     def _of_block(self, rows: Rows) -> _Counts:
         return _Counts(
             {i: each.totals(rows.arrays[i], rows.base_weights) for i, each in self.levels.items()},
-            [np.asarray(array.min(axis=0)) for array in rows.arrays],
-            [np.asarray(array.max(axis=0)) for array in rows.arrays],
+            [array.min(axis=0) for array in rows.arrays],
+            [array.max(axis=0) for array in rows.arrays],
         )
 
     def joined(self, parts: Iterable[_Counts]) -> _Counts:
-        return reduce(_Counts.plus, parts)
+        totals, lows, highs = zip(*parts, strict=True)
+        return _Counts(
+            {i: np.sum([some[i] for some in totals], axis=0) for i in self.levels},
+            [np.min(some, axis=0) for some in zip(*lows, strict=True)],
+            [np.max(some, axis=0) for some in zip(*highs, strict=True)],
+        )

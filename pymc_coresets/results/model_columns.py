@@ -84,7 +84,7 @@ class _Reader:
     def columns(self) -> list[Column]:
         found = {c.name: c for name, v, at in self._arrays() for c in self._flat(name, v, at)}
         for dim, codes in self.codes.items() if len(self.codes) > 1 else ():
-            levels = Levels(level_labels(self.obs, dim, int(codes.max()) + 1), names=(dim,))
+            levels = Levels(level_labels(self.obs, dim, int(codes.max()) + 1))
             found[dim] = Column(dim, codes[self.chosen], codes, levels)
         for number, (name, levels) in self.levels.items():
             row = self.obs.rows[number]

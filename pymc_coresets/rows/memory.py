@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.keyed import waiting_times, weights_of_first
-from pymc_coresets.rows.passes import TASK_ROWS, reduced_by_threads
-from pymc_coresets.rows.source import Look, LookPart, Pass, Scan, Wanted, smallest
+from pymc_coresets.rows.passes import Look, LookPart, Pass, Scan, Wanted, smallest
+from pymc_coresets.rows.threads import TASK_ROWS, reduced_by_threads
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["InMemoryPotentials", "InMemoryRows", "multinomial_sample"]

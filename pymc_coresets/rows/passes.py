@@ -1,107 +1,362 @@
-"""A pass over all rows by the threads of this process."""
+"""What a source of rows can do, and what it answers: all that a construction needs of the data."""
 
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cache
-from itertools import islice
-from threading import Lock
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
-from threadpoolctl import ThreadpoolController
+import numpy as np
+from numpy.typing import NDArray
 
-from pymc_coresets.rows.source import Pass
+from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.values import Rows
 
 __all__ = [
-    "TASK_ROWS",
-    "in_threads",
-    "n_cores",
-    "one_blas_thread",
-    "reduced_by_threads",
+    "CandidateRule",
+    "Look",
+    "LookPart",
+    "Pass",
+    "Potentials",
+    "RowBlocks",
+    "Scan",
+    "Smallest",
+    "Wanted",
+    "smallest",
 ]
 
-#: Rows that are worked on together, at least: a second or more of log-likelihoods, and eight
-#: chunks, so that reading the one that two tasks share costs little.
-TASK_ROWS = 2**20
+_ROUNDING = 16 * np.finfo(float).eps
 
 
-def reduced_by_threads[T](work: Pass[T], blocks: Iterable[Rows], groups: Sequence[int]) -> T:
-    """Add up what threads compute from blocks: within each group of rows, and then the groups.
-
-    Sums of floating-point numbers depend on their order, so this is the order in every engine.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scan:
+    """What one reading of the rows returns.
 
     Parameters
     ----------
-    work : Pass
-    blocks : iterable of Rows
-        In order, each of ``work.size`` rows but for the last one of a group.
-    groups : sequence of int
-        Number of rows of each group.
+    rows : Rows
+        A random sample of the rows.
+    weights : ndarray of shape (len(rows),)
+        Positive weights that make the sample stand for all rows; they sum to their total weight.
     """
-    with one_blas_thread():
-        parts = in_threads(work.begin(), blocks)
-        n_blocks = [-(-n_rows // work.size) for n_rows in groups]
-        return work.joined(work.joined(islice(parts, number)) for number in n_blocks)
+
+    rows: Rows
+    weights: NDArray[np.float64]
 
 
-def in_threads[B, T](use: Callable[[B], T], blocks: Iterable[B]) -> Iterator[T]:
-    """Yield the function of each block, in their order, computed in one thread per core.
+class CandidateRule(Protocol):
+    """Which rows a look brings back: those with the smallest keys."""
 
-    The first block is worked on alone, because that may compile.
+    @property
+    def n_candidates(self) -> int:
+        """How many at most; 0 for none."""
+
+    def keys(self, rows: Rows, norms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return a key for each row, from the lengths of their tangent vectors; infinite: never."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which candidates a look should bring back.
+
+    Row n is kept where its random number ``U_n`` is at most
+
+    ``p_n = min(1, K (u_n |V_n| / (2 T) + 1 / (2 N)))``:
+
+    half of the expected K candidates come in proportion to the length of their tangent vectors,
+    and half uniformly.  Where more than K are kept, those with the smallest ``U_n / p_n`` remain.
+    ``U_n`` depends on the key and the row's position alone, so that the same rows are kept however
+    the data are divided into chunks.  Where K is not below N, all rows that vary are kept.
+
+    Parameters
+    ----------
+    n_candidates : int
+        K; 0 for none.
+    n_rows : int
+        N, the number of rows of the source.
+    scale : float
+        T, an estimate of the sum of ``u_n |V_n|`` over all rows.
+    key : int
+        Of the random numbers.
 
     Examples
     --------
-    >>> import numpy as np
-    >>> list(in_threads(len, Rows(np.arange(5), np.ones(5)).blocks(2)))
-    [2, 2, 1]
+    >>> rows, norms = Rows(np.arange(3), np.ones(3)), np.array([0.0, 1.0, 2.0])
+    >>> Wanted(n_candidates=3, n_rows=3).keys(rows, norms)
+    array([inf,  0.,  0.])
     """
-    pending = iter(blocks)
-    # The blocks are the parallel work: threads of BLAS inside them would only compete.
-    with one_blas_thread(), ThreadPoolExecutor(n_cores()) as pool:
-        yield from map(use, islice(pending, 1))
-        queue = deque(pool.submit(use, block) for block in islice(pending, 2 * n_cores()))
-        while queue:
-            result = queue.popleft().result()
-            queue.extend(pool.submit(use, block) for block in islice(pending, 1))
-            yield result
+
+    n_candidates: int = 0
+    n_rows: int = 0
+    scale: float = 0.0
+    key: int = 0
+
+    def keys(self, rows: Rows, norms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ``U_n / p_n`` for each row; infinite for rows that are not kept."""
+        scores = rows.base_weights * norms
+        useful = scores > 0
+        if self.n_candidates >= self.n_rows:
+            return np.where(useful, 0.0, np.inf)
+        shares = 0.5 * scores / self.scale if self.scale > 0 else np.zeros_like(scores)
+        chances = self.n_candidates * (shares + 0.5 / self.n_rows)
+        keys = numbers_of(rows.positions, self.key) / np.minimum(chances, 1.0)
+        return np.where(useful & (keys <= 1.0), keys, np.inf)
 
 
-def n_cores() -> int:
-    """Return the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LookPart:
+    """What a look finds in one block of rows.
 
+    Parameters
+    ----------
+    total : ndarray of shape (n_draws,)
+        Sum of the centred potentials, times the base weights, in nats.
+    norm_total : float
+        Sum of base weight times standard deviation of the potential over the draws; 0 where no
+        candidates are wanted.
+    candidates : Rows
+    keys : ndarray of shape (len(candidates),)
+        See `Wanted`.
 
-_lock = Lock()
-_users = 0
-_limits: Any = None
-
-
-@cache
-def _libraries() -> ThreadpoolController:
-    # Looking for them reads the memory map of the process, which takes as long as many blocks.
-    return ThreadpoolController()
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Let BLAS use one thread, until the last of the threads that are in here has left.
-
-    How many threads BLAS has belongs to the whole process, and decides over the last bits.
+    Examples
+    --------
+    >>> values = np.array([[1.0, 4.0], [3.0, 4.0]])
+    >>> wanted = Wanted(n_candidates=2, n_rows=2)
+    >>> part = LookPart.of(values, Rows(np.arange(2), np.ones(2)), wanted)
+    >>> part.total, part.norm_total
+    (array([-1.,  1.]), 1.0)
     """
-    global _users, _limits  # noqa: PLW0603 - as BLAS has it
-    with _lock:
-        _users += 1
-        if _users == 1:
-            _limits = _libraries().limit(limits=1, user_api="blas")
-    try:
-        yield
-    finally:
-        with _lock:
-            _users -= 1
-            if _users == 0 and _limits is not None:
-                _limits.restore_original_limits()
+
+    total: NDArray[np.float64]
+    norm_total: float
+    candidates: Rows
+    keys: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64], rows: Rows, wanted: CandidateRule) -> Self:
+        """Reduce the potentials (n_draws, n_rows) of a block of rows, which are overwritten."""
+        means = _centre_in_place(values)
+        norms = _deviations(values, means) if wanted.n_candidates else None
+        return cls.of_sums(values @ rows.base_weights, norms, rows, wanted)
+
+    @classmethod
+    def of_sums(
+        cls,
+        total: NDArray[np.float64],
+        norms: NDArray[np.float64] | None,
+        rows: Rows,
+        wanted: CandidateRule,
+    ) -> Self:
+        """Keep the candidates of a block, whose centred potentials were added up already.
+
+        Parameters
+        ----------
+        total : ndarray of shape (n_draws,)
+        norms : ndarray of shape (len(rows),), or None
+            Standard deviations of the potentials over the draws, where candidates are wanted.
+        rows : Rows
+        wanted : CandidateRule
+        """
+        keys = np.full(len(rows), np.inf) if norms is None else wanted.keys(rows, norms)
+        norms = np.zeros(len(rows)) if norms is None else norms
+        kept = np.flatnonzero(np.isfinite(keys))
+        return cls(
+            total=total,
+            norm_total=float(rows.base_weights @ norms),
+            candidates=rows.take(kept),
+            keys=keys[kept],
+        )
+
+    @classmethod
+    def joined(cls, parts: Iterable[Self], wanted: CandidateRule) -> Self:
+        """Add up the parts as they come, in the order of the rows; keep the smallest keys.
+
+        Memory: that of the candidates, whatever the number of parts.
+        """
+        total, norm_total, kept = np.zeros(1), 0.0, Smallest(wanted.n_candidates)
+        for part in parts:
+            total = total + part.total
+            norm_total += part.norm_total
+            kept.add(part.candidates, part.keys)
+        candidates, keys = kept.cut()
+        return cls(total=total, norm_total=norm_total, candidates=candidates, keys=keys)
+
+    @property
+    def look(self) -> "Look":
+        """What the part of all rows tells."""
+        return Look(total=self.total, norm_total=self.norm_total, candidates=self.candidates)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Look:
+    """What one evaluation of all rows tells of the potentials at S draws.
+
+    Parameters
+    ----------
+    total : ndarray of shape (n_draws,)
+        ``sum_n u_n (f_n(theta_s) - c_n)`` over all rows, in nats, where c_n is the mean of f_n
+        over the draws: centred sums keep their digits where there are very many rows.
+    norm_total : float
+        ``sum_n u_n |V_n|``, where ``|V_n|`` is the standard deviation of f_n over the draws; 0
+        where no candidates are wanted.
+    candidates : Rows
+        Rows to choose from, see `Wanted`.
+    """
+
+    total: NDArray[np.float64]
+    norm_total: float
+    candidates: Rows
+
+
+class Smallest:
+    """The rows with the smallest keys so far, and a few more.
+
+    Parameters
+    ----------
+    size : int
+        How many to keep.
+
+    Examples
+    --------
+    >>> found = Smallest(1)
+    >>> found.add(Rows(np.arange(3), np.ones(3)), np.array([3.0, 1.0, 2.0]))
+    >>> found.cut()[1], found.limit
+    (array([1.]), 1.0)
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size, self._n_held = size, 0
+        self._parts: list[tuple[Rows, NDArray[np.float64]]] = []
+        self.limit = math.inf  # all rows whose keys are smaller are here
+
+    def add(self, rows: Rows, keys: NDArray[np.float64]) -> None:
+        """Add rows that come after those before."""
+        if len(keys) or not self._parts:  # the first, so that there are arrays of no rows
+            self._parts.append((rows, keys))
+            self._n_held += len(keys)
+        if self._n_held > 2 * self._size:
+            self.cut()
+
+    def cut(self) -> tuple[Rows, NDArray[np.float64]]:
+        """Return the rows with the smallest keys, sorted by position, and the keys."""
+        rows = Rows.joined([rows for rows, _ in self._parts])
+        keys = np.concatenate([keys for _, keys in self._parts])
+        if len(keys) > self._size:
+            kept = np.sort(np.argpartition(keys, self._size)[: self._size])
+            rows, keys = rows.take(kept), keys[kept]
+            self.limit = float(keys.max(initial=0.0))
+        self._parts, self._n_held = [(rows, keys)], len(keys)
+        return rows, keys
+
+
+def smallest(keys: NDArray[np.float64], size: int) -> tuple[NDArray[np.int64], float]:
+    """Return where the `size` smallest of the finite keys stand, sorted, and the next key.
+
+    Examples
+    --------
+    >>> smallest(np.array([3.0, 1.0, np.inf, 2.0]), 2)
+    (array([1, 3]), 3.0)
+    >>> smallest(np.array([3.0, 1.0, np.inf]), 2)
+    (array([0, 1]), inf)
+    """
+    finite = np.flatnonzero(np.isfinite(keys))
+    if len(finite) <= size:
+        return finite, math.inf
+    order = np.argpartition(keys, size)
+    return np.sort(order[:size]), float(keys[order[size]])
+
+
+def _centre_in_place(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Subtract each row's mean over the draws (the first axis), and return the means.
+
+    A row that is not finite at some draw is left as it is, so that only that draw's sum is lost.
+    """
+    with np.errstate(invalid="ignore"):  # of infinite values
+        means: NDArray[np.float64] = values.mean(axis=0)
+    values -= np.where(np.isfinite(means), means, 0.0)
+    return means
+
+
+def _deviations(centred: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Standard deviations over the draws (the first axis); 0 where they are rounding errors."""
+    with np.errstate(invalid="ignore"):
+        deviations = np.sqrt(np.einsum("sn,sn->n", centred, centred) / len(centred))
+    return np.where(deviations > _ROUNDING * np.abs(means), deviations, 0.0)
+
+
+class Pass[T](Protocol):
+    """What is computed from all rows: pure, and a value that can be sent to another process.
+
+    Attributes
+    ----------
+    size : int
+        Number of rows of a block.
+    """
+
+    @property
+    def size(self) -> int:
+        """See above."""
+
+    def begin(self) -> Callable[[Rows], T]:
+        """Prepare what all blocks have in common; return the function of a block."""
+
+    def joined(self, parts: Iterable[T]) -> T:
+        """Add up results of consecutive blocks, or of groups of them, in their order."""
+
+
+class RowBlocks(Protocol):
+    """Where the rows of some data lie, and how they are read: all that evaluation needs to know."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows N."""
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the base weights."""
+
+    def blocks(self, size: int) -> Iterator[Rows]:
+        """Read all rows, in blocks of `size`; only the last one may be smaller."""
+
+    def reduce[T](self, work: Pass[T]) -> T:
+        """Read all rows, and add up what is computed from their blocks."""
+
+    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
+        """Sample rows, see `Potentials.scan`."""
+
+    def at(self, positions: NDArray[np.int64]) -> Rows:
+        """Return the rows that have the given positions in the user's data."""
+
+    def place(self, position: int) -> str:
+        """Say where the user finds a row, for messages."""
+
+
+class Potentials[D](Protocol):
+    """The log-likelihoods f_n(theta) of the rows of some data at any draws.
+
+    The type D of the draws is the implementation's own: a matrix of parameters, or named arrays.
+    """
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows N to choose from."""
+
+    @property
+    def total_weight(self) -> float:
+        """Sum of the base weights: the number of rows of the data."""
+
+    @property
+    def n_dims(self) -> int:
+        """Number of free dimensions D of the model."""
+
+    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
+        """Sample `size` rows in proportion to their base weights.
+
+        With replacement, where equal rows add up their weights; or `distinct` rows, of which those
+        of a smaller sample with the same key are a part.
+        """
+
+    def look(self, draws: D, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0) -> Look:
+        """Evaluate all rows at the draws: one pass over the data.  See `Wanted` for the options."""
+
+    def loglik(self, draws: D, rows: Rows) -> NDArray[np.floating[Any]]:
+        """Return f_n(theta_s) of some rows, of shape (n_rows, n_draws), in nats."""

@@ -1,27 +1,26 @@
 """Rows that are read chunk by chunk, whenever they are needed: no array is as long as the data."""
 
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice
-from math import prod
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import CoresetError, InvalidDataError
-from pymc_coresets.rows.chunks import Chunk, DividedSource, LackingSource, RowSource
-from pymc_coresets.rows.engines.calls import Call, Engine
-from pymc_coresets.rows.engines.executors import Threads
-from pymc_coresets.rows.first_reading import SourceScan
-from pymc_coresets.rows.keyed import weights_of_first
-from pymc_coresets.rows.passes import TASK_ROWS, reduced_by_threads
-from pymc_coresets.rows.source import Pass, Scan, smallest
-from pymc_coresets.rows.tasks import First, drawn, examined, foremost, in_blocks, reduced, taken
-from pymc_coresets.rows.values import Rows, converted
+from pymc_coresets.rows.engines.executors import Engine, Task, Threads
+from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
+from pymc_coresets.rows.first_rows import FirstRows, keep_earliest
+from pymc_coresets.rows.passes import Pass, Scan, Smallest
+from pymc_coresets.rows.sources.layout import Chunk
+from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.rows.threads import reduced_by_threads
+from pymc_coresets.rows.values import Rows, converted, in_blocks
 
 __all__ = ["AbsentRows", "StreamedRows"]
 
@@ -41,15 +40,17 @@ class StreamedRows:
         Where the chunks are read from.
     columns : mapping of str to dtype
         The columns to read, in the order of the arrays of the rows, and the types of these.
-    first : SourceScan, optional
+    first : FirstReading, optional
         The first reading, from which later ones must not differ.
     engine : Engine, optional
         Who reads and evaluates the rows; by default, threads of this process.  Pickles leave it
         out: whoever opens them uses threads.
     watch : callable, optional
         Called with the number of rows that a reading of all rows has finished, and N.
-    begun : First, optional
+    initial_sample : FirstRows, optional
         Rows that the first reading has kept, for samples with the same key.
+    start : int, default 0
+        Position of the first row, where others come before these.
 
     Examples
     --------
@@ -64,16 +65,17 @@ class StreamedRows:
 
     source: RowSource
     columns: Mapping[str, np.dtype[Any]]
-    first: SourceScan | None = None
+    first: FirstReading | None = None
     engine: Engine = field(default_factory=Threads)
     watch: Callable[[int, int], None] | None = None
-    begun: First | None = None
+    initial_sample: FirstRows | None = None
+    start: int = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"source": self.source, "columns": self.columns, "first": self.first}
+        return {n: getattr(self, n) for n in ("source", "columns", "first", "start")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, engine=Threads(), watch=None, begun=None)
+        vars(self).update(vars(StreamedRows(**state)))
 
     @property
     def n_rows(self) -> int:
@@ -87,7 +89,7 @@ class StreamedRows:
 
     def place(self, position: int) -> str:
         """Say where the user finds a row, for messages."""
-        return self.source.locate(position)
+        return self.source.locate(position - self.start)
 
     def blocks(self, size: int) -> Iterator[Rows]:
         """Read all rows in blocks of `size`, whose borders do not depend on those of the chunks."""
@@ -100,11 +102,11 @@ class StreamedRows:
         whoever works on them.
         """
         if not isinstance(self.engine, Threads):
-            return work.joined(part for _, part in self.of_tasks(partial(reduced, work)))
-        self._notice_new_files()
-        sizes = [chunk.n_rows for chunk in self.source.chunks]
+            add_up = partial(StreamedRows._reduced, work=work)
+            return work.joined(part for _, part in self.of_tasks(add_up))
+        self.source.notice_new_files()
         with closing(self._in_advance()) as found:
-            parts = self._watched(found, sizes)
+            parts = self._watched(found, [chunk.n_rows for chunk in self.source.chunks])
             runs = (in_blocks(islice(parts, len(chunks)), work.size) for chunks in self._runs)
             return reduced_by_threads(work, chain.from_iterable(runs), self._run_sizes)
 
@@ -116,14 +118,15 @@ class StreamedRows:
         InvalidDataError
             If there is no row at a position.
         """
-        if len(positions) and not 0 <= positions.min() <= positions.max() < self.n_rows:
-            raise InvalidDataError(f"There is no row at position {positions.max()}.")
-        positions = np.sort(positions)
+        positions = np.sort(positions) - self.start
+        for position in positions[(positions < 0) | (positions >= self.n_rows)][-1:]:
+            raise InvalidDataError(f"There is no row at position {position + self.start}.")
         starts = [chunk.start for chunk in self.source.chunks[1:]]
         inside = np.split(positions, np.searchsorted(positions, starts))
-        calls = self._calls([some if len(some) else None for some in inside])
-        parts = list(self.engine.map(taken, self, calls))
-        return Rows.joined(parts) if parts else self._nothing
+        tasks = self._tasks_given([some if len(some) else None for some in inside])
+        nothing = self.read(self.source.chunks[0]).take(slice(0, 0)) if not tasks else None
+        parts = self.engine.map(StreamedRows._rows_at, self, tasks)
+        return Rows.joined(list(parts)) if nothing is None else nothing
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows in proportion to their base weights, see `Potentials.scan`.
@@ -132,21 +135,23 @@ class StreamedRows:
         """
         return self._distinct(size, key) if distinct else self._with_replacement(size, key)
 
-    def examine(self) -> SourceScan:
+    def examine(self) -> FirstReading:
         """Read all columns of the source, and note ranges, problems and fingerprints."""
         return self.examine_and_keep(0, key=0)[0]
 
-    def examine_and_keep(self, size: int, *, key: int) -> tuple[SourceScan, First | None]:
+    def examine_and_keep(self, size: int, *, key: int) -> tuple[FirstReading, FirstRows | None]:
         """Do so, and keep rows for distinct samples of at most `size` rows with that key.
 
         Fewer rows where they would take more than 128 MB; none where some cannot be used.
         """
-        size = min(size, self.n_rows, _MOST_BYTES // self._row_bytes)
-        share = size / max(self.n_rows, 1)
-        parts = [found for _, found in self.of_tasks(partial(examined, key=key, share=share))]
-        dtypes = {name: column.dtype for name, column in self.source.columns.items()}
-        scan = SourceScan.joined([notes for part, _ in parts for notes in part], dtypes)
-        return scan, First.joined([some for _, some in parts], size) if size else None
+        columns = self.source.columns
+        each = (math.prod(columns[n].shape) * dtype.itemsize for n, dtype in self.columns.items())
+        row_bytes = 16 + sum(each)  # position and base weight
+        size = min(size, self.n_rows, _MOST_BYTES // row_bytes)
+        work = partial(StreamedRows._examined, key=key, share=size / self.n_rows)
+        parts = [found for _, found in self.of_tasks(work)]
+        scan = FirstReading.joined([notes for part, _ in parts for notes in part])
+        return scan, FirstRows.joined([some for _, some in parts], size) if size else None
 
     # -- sampling ------------------------------------------------------------------------------
 
@@ -157,8 +162,8 @@ class StreamedRows:
         points = np.minimum(points, np.nextafter(total, 0.0))
         inside = np.split(points, np.searchsorted(points, self._heights[1:-1]))
         pairs = zip(self._heights[:-1], inside, strict=True)
-        calls = self._calls([(height, some) if len(some) else None for height, some in pairs])
-        parts = list(self.engine.map(drawn, self, calls))
+        tasks = self._tasks_given([(height, some) if len(some) else None for height, some in pairs])
+        parts = list(self.engine.map(StreamedRows._sample_rows, self, tasks))
         return Scan(
             rows=Rows.joined([rows for rows, _ in parts]),
             weights=np.concatenate([counts for _, counts in parts]) * (total / size),
@@ -166,26 +171,23 @@ class StreamedRows:
 
     def _distinct(self, size: int, key: int) -> Scan:
         """Take the rows with the smallest waiting times."""
-        if self.begun is not None and self.begun.key == key:
-            known = self.begun.sample(size, total=self.total_weight)
+        if self.initial_sample is not None and self.initial_sample.key == key:
+            known = self.initial_sample.sample(size, total=self.total_weight)
             if known is not None:
                 return known
-        positions, times = np.empty(0, dtype=np.int64), np.empty(0)
-        calls = [Call(run, (size + 1, key)) for run in self._runs]
-        for found, own in self.engine.map(foremost, replace(self, columns={}), calls):
-            positions, times = np.append(positions, found), np.append(times, own)
-            kept, _ = smallest(times, size + 1)
-            positions, times = positions[kept], times[kept]
-        kept, beyond = smallest(times, size)
-        rows = self.at(positions[kept])
-        masses = weights_of_first(rows.base_weights, beyond, self.total_weight)
-        return Scan(rows=rows, weights=masses)
+        find = partial(StreamedRows._earliest_rows, size=size + 1, key=key)
+        parts = self.engine.map(find, replace(self, columns={}), list(map(Task, self._runs)))
+        first = FirstRows.joined(list(parts), size)
+        chosen = None if first is None else first.sample(size, total=self.total_weight)
+        assert chosen is not None  # each task returns more rows than are wanted of all
+        return replace(chosen, rows=self.at(chosen.rows.positions))
 
     @cached_property
     def _heights(self) -> NDArray[np.float64]:
         """Sums of the base weights of all rows before each chunk, and of all."""
         if self.first is None:
-            weights = [float(self.weights(chunk).sum()) for chunk in self.source.chunks]
+            bare = replace(self, columns={})
+            weights = [float(bare.read(chunk).base_weights.sum()) for chunk in self.source.chunks]
         else:
             weights = [self.first.chunks[chunk.start].total_weight for chunk in self.source.chunks]
         heights: NDArray[np.float64] = np.cumsum([0.0, *weights])
@@ -198,12 +200,11 @@ class StreamedRows:
     @cached_property
     def _runs(self) -> list[list[Chunk]]:
         """The chunks, divided into those that are worked on together: by the layout alone."""
-        source = self.source if isinstance(self.source, DividedSource) else None
-        least = max(TASK_ROWS if source is None else source.task_rows, self.n_rows // _MOST_TASKS)
+        least = max(self.source.task_rows, self.n_rows // _MOST_TASKS)
         runs: list[list[Chunk]] = []
         for chunk in self.source.chunks:
             enough = not runs or chunk.start - runs[-1][0].start >= least
-            if enough and (source is None or source.may_begin(chunk)):
+            if enough and self.source.may_begin(chunk):
                 runs.append([])
             runs[-1].append(chunk)
         return runs
@@ -213,18 +214,13 @@ class StreamedRows:
         return [sum(chunk.n_rows for chunk in chunks) for chunks in self._runs]
 
     def of_tasks[T](self, function: Callable[..., T]) -> Iterator[tuple[int, T]]:
-        """Yield what the function makes of the rows and the chunks of each task, in their order.
+        """Yield what the function makes of the rows and of each task, in their order.
 
         With the number of rows of the task.
         """
-        self._notice_new_files()
-        sizes = self._run_sizes
-        parts = self.engine.map(function, self, [Call(chunks) for chunks in self._runs])
-        return zip(sizes, self._watched(parts, sizes), strict=True)
-
-    def _notice_new_files(self) -> None:
-        if isinstance(self.source, DividedSource):
-            self.source.notice_new_files()
+        self.source.notice_new_files()
+        parts = self.engine.map(function, self, list(map(Task, self._runs)))
+        return zip(self._run_sizes, self._watched(parts, self._run_sizes), strict=True)
 
     def _watched[T](self, parts: Iterable[T], sizes: Iterable[int]) -> Iterator[T]:
         """Tell how many rows the parts are of that have come."""
@@ -235,36 +231,84 @@ class StreamedRows:
                 self.watch(n_rows, self.n_rows)
             yield part
 
-    def _calls(self, given: Sequence[Any]) -> list[Call]:
+    def _tasks_given(self, given: Sequence[Any]) -> list[Task]:
         """Return tasks for the chunks that are given something, with what that is."""
         pairs = zip(self.source.chunks, given, strict=True)
         used = [
             [(c, some) for c, some in islice(pairs, len(run)) if some is not None]
             for run in self._runs
         ]
-        return [Call([c for c, _ in run], given=[g for _, g in run]) for run in used if run]
+        return [Task([c for c, _ in run], [some for _, some in run]) for run in used if run]
 
-    def portion(self, chunks: Sequence[Chunk]) -> "StreamedRows":
-        """Return the rows of some chunks, as they are sent to another process."""
-        source = self.source
-        if isinstance(source, DividedSource):
-            source = source.portion(chunks, list(self.columns))
-        return self._part(source, chunks)
+    def portion(
+        self, chunks: Sequence[Chunk], *, to_dask: bool = False
+    ) -> tuple["StreamedRows", list[list[Any]] | None]:
+        """Return the rows of some chunks, as they are sent to another process.
 
-    def collections(self, chunks: Sequence[Chunk]) -> tuple["StreamedRows", list[list[Any]]] | None:
-        """Return a portion without rows, and the collections of Dask that these are; or None."""
-        if not isinstance(self.source, DividedSource):
-            return None
-        found = self.source.collections(chunks, list(self.columns))
-        return None if found is None else (self._part(found[0], chunks), found[1])
+        See `RowSource.portion`.
+        """
+        source, waiting = self.source.portion(chunks, list(self.columns), to_dask=to_dask)
+        first = None if self.first is None else self.first.of(c.start for c in chunks)
+        return StreamedRows(source, self.columns, first, start=self.start), waiting
 
     def with_tables(self, found: Sequence[Sequence[Any]]) -> "StreamedRows":
-        """Return a portion with its rows."""
-        return replace(self, source=cast(LackingSource, self.source).with_tables(found))
+        """Return a portion with its rows, see `RowSource.with_tables`."""
+        return replace(self, source=self.source.with_tables(found))
 
-    def _part(self, source: RowSource, chunks: Sequence[Chunk]) -> "StreamedRows":
-        first = None if self.first is None else self.first.of(c.start for c in chunks)
-        return StreamedRows(source, self.columns, first)
+    # -- what a task does, in whatever process -------------------------------------------------
+
+    def _reduced[T](self, task: Task, work: Pass[T]) -> T:
+        """Add up what is computed from the blocks of the chunks."""
+        return work.joined(map(work.begin(), in_blocks(map(self.read, task.chunks), work.size)))
+
+    def _rows_at(self, task: Task) -> Rows:
+        """Return the rows of the chunks that have the given positions."""
+        pairs = zip(task.chunks, task.given, strict=True)
+        return Rows.joined([self.read(chunk).take(some - chunk.start) for chunk, some in pairs])
+
+    def _sample_rows(self, task: Task) -> tuple[Rows, NDArray[np.int64]]:
+        """Return the rows in whose share of the total weight points lie, and how many do.
+
+        Given for each chunk: the weight of the rows before it, and the points.
+        """
+        parts, counts = [], []
+        for chunk, (height, points) in zip(task.chunks, task.given, strict=True):
+            whole = self.read(chunk)
+            # One by one, as the sums of all rows in memory.
+            heights = np.cumsum(np.append(height, whole.base_weights))[1:]
+            which = np.searchsorted(heights, points, side="right")
+            which = np.minimum(which, np.flatnonzero(whole.base_weights)[-1])
+            which, n_points = np.unique(which, return_counts=True)
+            parts.append(whole.take(which))
+            counts.append(n_points)
+        return Rows.joined(parts), np.concatenate(counts)
+
+    def _earliest_rows(self, task: Task, size: int, key: int) -> FirstRows:
+        """Return the rows with the smallest waiting times."""
+        kept = Smallest(size)
+        for chunk in task.chunks:
+            keep_earliest(kept, self.read(chunk), key)
+        return FirstRows(*kept.cut(), kept.limit, key)
+
+    def _examined(
+        self, task: Task, key: int, share: float
+    ) -> tuple[list[ChunkNotes], FirstRows | None]:
+        """Note ranges, problems and fingerprints of the chunks, and keep a share of their rows.
+
+        Those with the smallest waiting times: twice as many as will be wanted of them, for these
+        may be anywhere.  Where values cannot be used, none are kept, for all will be refused.
+        """
+        wanted = share * sum(chunk.n_rows for chunk in task.chunks)
+        kept = Smallest(math.ceil(2 * wanted + 8 * math.sqrt(wanted))) if share else None
+        notes = []
+        for chunk in task.chunks:
+            arrays, found = self.source.examine(chunk)
+            notes.append(found)
+            if found.problems:
+                kept = None
+            if kept is not None:
+                keep_earliest(kept, self.rows_of(chunk, arrays, self.source.weights(chunk)), key)
+        return notes, None if kept is None else FirstRows(*kept.cut(), kept.limit, key)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -276,76 +320,36 @@ class StreamedRows:
         InvalidDataError
             If it is not what it was in the first reading, or a base weight is none.
         """
-        if isinstance(self.source, DividedSource):
-            found, weights = self.source.weighted(chunk, list(self.columns))
-        else:
-            found, weights = self.source.read(chunk, list(self.columns)), self._given_weights(chunk)
+        found, weights = self.source.weighted(chunk, list(self.columns))
         if self.first is not None:
             self.first.verify(chunk.start, found)
-        return self.rows_of(chunk, found, np.ones(chunk.n_rows) if weights is None else weights)
+        return self.rows_of(chunk, found, weights)
 
     def rows_of(
-        self, chunk: Chunk, found: Mapping[str, NDArray[Any]], weights: NDArray[np.float64]
+        self, chunk: Chunk, found: Mapping[str, NDArray[Any]], weights: NDArray[np.float64] | None
     ) -> Rows:
         """Return the rows of a chunk that was read, with the columns of the model.
 
         Raises
         ------
         InvalidDataError
-            If they are not as many as there were, or numbers do not fit into the model's types.
+            If numbers do not fit into the model's types.
         """
         arrays = tuple(
-            converted(name, np.asarray(found[name]), dtype, chunk.where)
-            for name, dtype in self.columns.items()
+            converted(name, found[name], dtype, chunk.where) for name, dtype in self.columns.items()
         )
-        lengths = {len(array) for array in arrays}
-        if lengths != {chunk.n_rows}:
-            raise InvalidDataError(
-                f"{chunk.where} has {sorted(lengths)} rows, where {chunk.n_rows} were expected: it "
-                "has changed since the rows were opened. Open them again."
-            )
-        return Rows(chunk.start + np.arange(chunk.n_rows), weights, arrays)
-
-    @property
-    def _row_bytes(self) -> int:
-        columns = self.source.columns
-        each = (prod(columns[n].shape) * dtype.itemsize for n, dtype in self.columns.items())
-        return 16 + sum(each)  # position and base weight
-
-    @cached_property
-    def _nothing(self) -> Rows:
-        """No rows, with arrays of the right shapes."""
-        return self.read(self.source.chunks[0]).take(slice(0, 0))
+        positions = self.start + chunk.start + np.arange(chunk.n_rows)
+        return Rows(positions, np.ones(chunk.n_rows) if weights is None else weights, arrays)
 
     def _in_advance(self) -> Generator[Rows]:
         """Read the chunks one after the other, each while the one before is in use."""
+        chunks = self.source.chunks
         with ThreadPoolExecutor(1) as reader:
-            waiting = None
-            for chunk in self.source.chunks:
-                coming = reader.submit(self.read, chunk)
-                if waiting is not None:
-                    yield waiting.result()
-                waiting = coming
-            if waiting is not None:
-                yield waiting.result()
-
-    def weights(self, chunk: Chunk) -> NDArray[np.float64]:
-        """Read the base weights of a chunk; 1 where there are none."""
-        weights = self._given_weights(chunk)
-        return np.ones(chunk.n_rows) if weights is None else weights
-
-    def _given_weights(self, chunk: Chunk) -> NDArray[np.float64] | None:
-        found = self.source.weights(chunk)
-        if found is None:
-            return None
-        weights: NDArray[np.float64] = np.asarray(found, dtype=np.float64)
-        bad = np.flatnonzero(~(weights >= 0) | np.isinf(weights))
-        if bad.size:
-            raise InvalidDataError(
-                f"The base weight of {self.place(chunk.start + int(bad[0]))} is "
-                f"{weights[bad[0]]}: base weights must be finite and not negative."
-            )
-        return weights
+            coming = reader.submit(self.read, chunks[0])
+            for chunk in chunks[1:]:
+                found, coming = coming, reader.submit(self.read, chunk)
+                yield found.result()
+            yield coming.result()
 
 
 @dataclass(frozen=True)
@@ -372,25 +376,11 @@ class AbsentRows:
         "this read it again with Coreset.from_netcdf(path, model, rows=...)."
     )
 
-    def blocks(self, size: int) -> NoReturn:  # noqa: ARG002
-        """Refuse to read."""
-        raise self._error()
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
+        raise CoresetError(self.why)
 
-    def reduce(self, work: Pass[Any]) -> NoReturn:  # noqa: ARG002
-        """Refuse to read."""
-        raise self._error()
-
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> NoReturn:  # noqa: ARG002
-        """Refuse to read."""
-        raise self._error()
-
-    def at(self, positions: NDArray[np.int64]) -> NoReturn:  # noqa: ARG002
-        """Refuse to read."""
-        raise self._error()
+    blocks = reduce = scan = at = _refuse
 
     def place(self, position: int) -> str:
         """Say where the user finds a row, for messages."""
         return f"row {position}"
-
-    def _error(self) -> CoresetError:
-        return CoresetError(self.why)

@@ -1,6 +1,6 @@
 """Some rows of the data, as a value: their positions, what each stands for, and their data."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = ["Rows", "converted"]
+__all__ = ["Rows", "converted", "in_blocks"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +99,26 @@ class Rows:
                 for arrays in zip(*(part.arrays for part in parts), strict=True)
             ),
         )
+
+
+def in_blocks(parts: Iterable[Rows], size: int) -> Iterator[Rows]:
+    """Cut consecutive rows into blocks of `size`; only the last one may be smaller."""
+    left: list[Rows] = []  # less than a block
+    n_left = 0
+    for part in parts:
+        n_taken = min(size - n_left, len(part))
+        left.append(part.take(slice(0, n_taken)))
+        n_left += n_taken
+        if n_left < size:
+            continue
+        yield Rows.joined(left)
+        left = []  # which would keep the part before this one in memory
+        # Whole blocks of a part are views of it: only what lies across a border is copied.
+        n_left = (len(part) - n_taken) % size
+        yield from part.take(slice(n_taken, len(part) - n_left)).blocks(size)
+        left = [part.take(slice(len(part) - n_left, None))] if n_left else []
+    if n_left:
+        yield Rows.joined(left)
 
 
 def converted(name: str, array: NDArray[Any], dtype: np.dtype[Any], where: str) -> NDArray[Any]:

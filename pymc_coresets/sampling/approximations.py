@@ -1,7 +1,7 @@
 """Draws of any approximation of the posterior, judged against all rows."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from pymc_coresets.diagnostics.datatree import check_some_draws
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
-from pymc_coresets.diagnostics.judging import ApproximationCheck
+from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.diagnostics.posterior_draws import (
     posterior_dataset,
     ratios_by_chain,
@@ -21,15 +21,14 @@ from pymc_coresets.diagnostics.posterior_draws import (
 )
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.potentials.backends.choice import Jax, backend_of
+from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import check_rows
+from pymc_coresets.potentials.from_rows import RowsToRead
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
-from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.row_source import RowSource
 
 __all__ = ["GaussianApproximation", "check_approximation"]
 
@@ -53,7 +52,7 @@ def check_approximation(  # noqa: PLR0913
     rows: RowSource | None = None,
     executor: Any = None,  # noqa: ANN401 - of several libraries
     backend: str | Jax = "numba",
-) -> ApproximationCheck:
+) -> Check:
     """Say how far draws of an approximation of the posterior can be trusted.
 
     For Laplace approximations, Pathfinder, ADVI, normalising flows: anything whose log-density is
@@ -82,7 +81,7 @@ def check_approximation(  # noqa: PLR0913
 
     Returns
     -------
-    ApproximationCheck
+    Check
         The `Check` that `Coreset.check` returns, in words that fit.
 
     Raises
@@ -125,8 +124,14 @@ def check_approximation(  # noqa: PLR0913
     0.81 True
     """
     draws = None if draws is None else whole_number("draws", draws, least=MIN_DRAWS)
-    check_rows(rows, executor, collapse="auto", allow_local=False)
-    evaluated_by = backend_of(backend, executor)
+    wanted = RowsToRead(
+        observed=observed,
+        dim=dim,
+        allow_local=rows is None,  # all draws are there
+        rows=rows,
+        executor=executor,
+        backend=backend,
+    )
     posterior = posterior_dataset(idata, "idata")
     require_own(posterior, "check_approximation()")
     model = full_model(model)
@@ -135,14 +140,10 @@ def check_approximation(  # noqa: PLR0913
     if not callable(density):
         posterior = _holding(posterior, density)
         density = None
-    where: Any = {"observed": observed, "dim": dim, "rows": rows, "executor": executor}
-    where |= {"allow_local": rows is None, "backend": evaluated_by}  # all draws are there
-    loglik = likelihood_of_model(model, **where, rng=np.random.default_rng(0))
+    loglik = likelihood_of_model(model, wanted, rng=np.random.default_rng(0))
     ratios = _Ratios(loglik, space, density)
     tree = xr.DataTree.from_dict({"posterior": posterior})
-    found = check_some_draws(tree, ratios.at, draws=draws, kind=ApproximationCheck)
-    assert isinstance(found, ApproximationCheck)
-    return found
+    return replace(check_some_draws(tree, ratios.at, draws=draws), subject="approximation")
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,7 +287,7 @@ class _Ratios:
 
     @cached_property
     def _rest(self) -> Callable[[np.ndarray], np.ndarray]:
-        return remainder_density(self.loglik.observations, self.space)
+        return self.loglik.remainder.values
 
     def _points(self, draws: Draws) -> np.ndarray:
         with np.errstate(all="ignore"):

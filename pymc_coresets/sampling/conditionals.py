@@ -1,6 +1,7 @@
 """Normal approximations of every group's own variables, given the shared ones."""
 
 from itertools import combinations
+from math import prod
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ __all__ = [
     "PartedDensity",
     "find_conditionals",
     "negative_logdet",
+    "points_at_once",
     "solve_lower",
     "solve_upper",
 ]
@@ -24,6 +26,7 @@ _SHORTER = 0.1
 _SHORTEST = 1e-10
 _SLACK = 1e-5  # nats: the differences' mode is not quite the density's
 _ROUNDING = 1e-10
+_ENTRIES = 2**20  # of float64: 8 MB
 _FLATTEST = 1e-10  # curvature, relative to that of the other variables
 
 
@@ -65,6 +68,8 @@ def find_conditionals(
 ) -> Conditionals:
     """Find the conditional modes of all groups at once, by Newton's method on differences.
 
+    Memory: the result, and some thirty arrays of 2^20 entries for as many points as these hold.
+
     Parameters
     ----------
     density : PartedDensity
@@ -95,6 +100,26 @@ def find_conditionals(
     >>> found.centre.round(6).ravel(), found.root.round(4).ravel()
     (array([1., 1.]), array([2., 2.]))
     """
+    each = points_at_once(start.shape[1:])
+    parts = [slice(first, first + each) for first in range(0, len(shared), each)]
+    found = [_found(density, shared[i], start[i], scale[i], tolerance) for i in parts]
+    return Conditionals(*map(np.concatenate, zip(*found, strict=True)))
+
+
+def points_at_once(shape: tuple[int, ...]) -> int:
+    """Return at how many points arrays of a shape, of all groups, are held at once.
+
+    Examples
+    --------
+    >>> points_at_once((10_000, 1))
+    104
+    """
+    return max(_ENTRIES // max(prod(shape), 1), 1)
+
+
+def _found(
+    density: PartedDensity, shared: Array, start: Array, scale: Array, tolerance: float
+) -> Conditionals:
     centre, trial = start, start
     value = np.full(start.shape[:2], -np.inf)
     share, step = np.ones(start.shape[:2]), np.zeros_like(start)

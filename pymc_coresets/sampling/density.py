@@ -1,43 +1,29 @@
-"""The posterior density of all rows and its gradient, read block by block."""
+"""Posterior densities of weighted rows with their gradients: one compiled kernel for any rows."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self, cast
+from typing import NamedTuple, Self, cast
 
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_coresets.compat.pytensor_api import Variable
+from pymc_coresets.compat.pytensor_api import Variable, clone_replace, graph_inputs
 from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.kernel import Kernel
-from pymc_coresets.reading.precision import widened
-from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.potentials.remainder import of_vector
+from pymc_coresets.reading.observations import Observations
 from pymc_coresets.rows.values import Rows
 
 __all__ = [
-    "BLOCK_ROWS",
-    "Density",
-    "FullDensity",
     "GradientPass",
     "KernelSlopes",
+    "PosteriorDensity",
     "Slopes",
-    "block_by_block",
     "gradient_kernel",
 ]
 
-#: Rows of a block, of which the temporary arrays stay in the cache.
-BLOCK_ROWS = 2**14
-_BLOCK_BYTES = 2**22  # of their data: a second time, they are read from the cache
-
-
-class Density(Protocol):
-    """A log-density on the unconstrained scale, with its gradient."""
-
-    def logp_and_gradient(self, x: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return both at a point (n_dims,)."""
-
-    def gradients(self, points: np.ndarray) -> np.ndarray:
-        """Return the gradients at points (n_points, n_dims), in the same shape."""
+_BLOCK_ROWS = 2**14  # whose temporary arrays stay in the cache
+_BLOCK_BYTES = 2**22  # of their data: at a second point, they are read from the cache
 
 
 class Slopes(NamedTuple):
@@ -46,32 +32,23 @@ class Slopes(NamedTuple):
     values: np.ndarray
     gradients: np.ndarray
 
-    @classmethod
-    def of(
-        cls, density: Callable[[np.ndarray], tuple[float, np.ndarray]], points: np.ndarray
-    ) -> Self:
-        """Evaluate a density at some points."""
-        pairs = [density(x) for x in points]
-        return cls(np.array([value for value, _ in pairs]), np.stack([slope for _, slope in pairs]))
-
-    def plus(self, other: "Slopes", times: float = 1.0) -> "Slopes":
-        """Add multiples of other densities."""
+    def plus(self, other: "Slopes") -> "Slopes":
+        """Add other densities."""
         with np.errstate(invalid="ignore", over="ignore"):  # searches step back from there
-            values = self.values + times * other.values
-            return Slopes(values, self.gradients + times * other.gradients)
+            return Slopes(self.values + other.values, self.gradients + other.gradients)
 
 
-class FullDensity:
-    """The log-density of a model with all rows: one reading of them for any number of points.
+class PosteriorDensity:
+    """The log-density of a model with some rows, or all: one reading for any number of points.
 
     Parameters
     ----------
     add_up : callable
-        Returns the `Slopes` of all rows and the prior at points (n_points, n_dims).
+        Returns the `Slopes` of the rows and the prior at points (n_points, n_dims).
 
     Examples
     --------
-    >>> full = FullDensity(lambda x: Slopes(-np.square(x).sum(axis=1), -2 * x))
+    >>> full = PosteriorDensity(lambda x: Slopes(-np.square(x).sum(axis=1), -2 * x))
     >>> full.gradients(np.array([[0.0], [1.0]]))
     array([[-0.],
            [-2.]])
@@ -105,83 +82,17 @@ class FullDensity:
         return self._add_up(points)
 
 
-def block_by_block(
-    given: Callable[[Rows, np.ndarray], Unconstrained], rows: Rows, some_row: Rows
-) -> Callable[[np.ndarray], Slopes]:
-    """Return the function that adds up densities of blocks, and takes off the prior but once.
-
-    Where there are many points, a block stays in the cache for all of them.
-
-    For rows in memory: `given` compiled what it needs for other rows already.
-
-    Parameters
-    ----------
-    given : callable
-        Returns the space of the model with the density of some weighted rows.
-    rows : Rows
-        All rows.
-    some_row : Rows
-        Any row: with weight 0, it leaves the prior.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> import pytensor
-    >>> total = pytensor.shared(0.0)
-    >>> with pm.Model() as model:
-    ...     mu = pm.Normal("mu")
-    ...     pull = pm.Potential("pull", total * mu)
-    >>> space = Unconstrained(model)
-    >>> def given(rows, weights):
-    ...     total.set_value(float(weights @ rows.arrays[0]))
-    ...     return space
-    >>> rows = Rows(np.arange(3), np.ones(3), (np.array([1.0, 2.0, 3.0]),))
-    >>> add_up = block_by_block(given, rows, rows.take(slice(0, 1)))
-    >>> add_up(np.array([[0.0], [1.0]])).gradients
-    array([[6.],
-           [5.]])
-    """
-    row_bytes = sum(array[:1].nbytes for array in rows.arrays)
-    blocks = list(rows.blocks(max(_BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // BLOCK_ROWS), 1)))
-
-    def add_up(points: np.ndarray) -> Slopes:
-        total = Slopes(np.zeros(len(points)), np.zeros_like(points))
-        for block in blocks:
-            density = given(block, block.base_weights).logp_and_gradient
-            total = total.plus(Slopes.of(density, points))
-        if len(blocks) > 1:
-            prior = given(some_row, np.zeros(1)).logp_and_gradient
-            total = total.plus(Slopes.of(prior, points), 1 - len(blocks))
-        return total
-
-    return add_up
-
-
-def gradient_kernel(
-    space: Unconstrained,
-    potential: Variable,
-    weights: Variable,
-    rows: Sequence[tuple[int, int, Variable]],
-) -> Kernel:
-    """Return the log-likelihood of weighted rows and its gradient at a vector, without data.
-
-    Parameters
-    ----------
-    space : Unconstrained
-        Of the model with some rows.
-    potential : Variable
-        Their weighted log-likelihood, as a function of the model's value variables.
-    weights : Variable
-        The weights in it.
-    rows : sequence of (int, int, Variable)
-        The arrays of rows in it: their numbers, and along which axis they have the rows.
-    """
-    x = pt.vector("x", dtype="float64")
-    inputs = {v: v.type() for v in (weights, *(v for _, _, v in rows))}
-    [logp] = widened([potential], space.parts(x) | inputs)
+def gradient_kernel(observations: Observations) -> Kernel:
+    """Return the log-likelihood of weighted rows and its gradient at a vector, without data."""
+    x, weights = (pt.vector(name, dtype="float64") for name in ("x", "weights"))
+    used = set(graph_inputs([observations.loglik]))
+    arrays = {i: row for i, row in enumerate(observations.rows) if row.placeholder in used}
+    [loglik] = of_vector([observations.loglik], observations, x)
+    n_rows: dict[Variable, Variable] = {observations.n_rows: weights.shape[0]}
+    [logp] = clone_replace([(weights * loglik).sum()], n_rows)
     gradient = cast(Variable, pt.grad(logp, x))
-    axes = {number: axis for number, axis, _ in rows}
-    return Kernel([x], list(inputs.values()), [logp, gradient], axes)
+    inputs = [weights, *(row.placeholder for row in arrays.values())]
+    return Kernel([x], inputs, [logp, gradient], {i: row.axis for i, row in arrays.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,10 +103,19 @@ class KernelSlopes:
     ----------
     kernel : Kernel
         See `gradient_kernel`.
+    size : int
+        See `SlopesOfRows`.
     """
 
     kernel: Kernel
-    size: int = BLOCK_ROWS
+    size: int
+
+    @classmethod
+    def of(cls, observations: Observations) -> Self:
+        """Compile the gradients of the rows of a model."""
+        row_bytes = sum(row.values.nbytes // observations.n_obs for row in observations.rows)
+        most = _BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // _BLOCK_ROWS)
+        return cls(gradient_kernel(observations), max(most, 1))
 
     def at(self, points: np.ndarray) -> Callable[[Rows], tuple[np.ndarray, np.ndarray]]:
         """See `SlopesOfRows`."""

@@ -70,13 +70,15 @@ class GroupedPrior:
     def at(self, x: Array) -> tuple[Draws, Array, Array]:
         """Return draws of the variables, and the log-density, shared (B,) and by level (B, G)."""
         variables = self._blocks.prior.parting.graphs.variables
-        *values, terms = (
-            np.stack(column)
-            for column in zip(*(self._terms(*self._values(row)) for row in x), strict=True)
-        )
-        sums = terms @ self._members
-        draws = Draws(dict(zip(variables, values, strict=True)))
-        return draws, sums[:, -1], sums[:, :-1]
+        sums = np.empty((len(x), self._blocks.n_blocks + 1))
+        draws: list[list[Array]] = [[] for _ in variables]
+        for i, row in enumerate(x):
+            *values, terms = self._terms(*self._values(row))
+            sums[i] = terms @ self._members
+            for own, value in zip(draws, values, strict=True):
+                own.append(value)
+        found = {n: np.stack(own) for n, own in zip(variables, draws, strict=True)}
+        return Draws(found), sums[:, -1], sums[:, :-1]
 
     def _values(self, x: Array) -> list[Array]:
         inputs = self._blocks.prior.inputs.values()

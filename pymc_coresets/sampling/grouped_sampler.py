@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import LevelDraws, LevelRatios, Proposal
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import Draws
@@ -20,45 +19,11 @@ from pymc_coresets.sampling.nested_laplace import NestedLaplace, find_nested_lap
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.metric import Spread
 
-__all__ = ["GroupedSampler", "LevelDraws", "LevelRatios"]
+__all__ = ["GroupedSampler"]
 
 type Array = NDArray[np.float64]
 
 _ROWS_OF_START = 20  # of each level
-
-
-@dataclass(frozen=True, eq=False)
-class LevelDraws:
-    """Draws from around the full posterior, whose randomness is known in parts.
-
-    Parameters
-    ----------
-    draws : Draws
-    shared : ndarray of shape (n_draws, p)
-        Shared variables, whitened.
-    noise : ndarray of shape (n_draws, G, q)
-        What is random in each level's variables given the shared ones, standardised.
-    """
-
-    draws: Draws
-    shared: Array
-    noise: Array
-
-
-@dataclass(frozen=True, eq=False)
-class LevelRatios:
-    """How much a coreset lacks at draws of its own posterior.
-
-    Parameters
-    ----------
-    proposal : Proposal
-        The draws, and the log-ratios of the full posterior over the coreset's.
-    shared : ndarray of shape (n_draws, p)
-        Shared variables, whitened.
-    """
-
-    proposal: Proposal[Draws]
-    shared: Array
 
 
 class GroupedSampler:
@@ -135,7 +100,7 @@ class GroupedSampler:
         """
         return self._found(self._density(self._grouped(rows, weights)), self.approximation)
 
-    def draw(self, n_draws: int, *, rng: np.random.Generator) -> LevelDraws:
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> LevelDraws[Draws]:
         """Draw from around the full posterior, in antithetic pairs.
 
         Raises
@@ -153,7 +118,7 @@ class GroupedSampler:
 
     def ratios(
         self, rows: Rows, weights: Array, n_draws: int, *, rng: np.random.Generator
-    ) -> LevelRatios:
+    ) -> LevelRatios[Draws]:
         """Draw from the posterior of weighted rows, and evaluate all rows there: one pass.
 
         Raises
@@ -209,7 +174,7 @@ class GroupedSampler:
 
     @cached_property
     def _space(self) -> Unconstrained:
-        return Unconstrained(self._loglik.observations.model)
+        return self._loglik.observations.space
 
     def _variances(self, density: GroupedDensity, around: NestedLaplace) -> Array:
         """Of all coordinates, in the order of the coreset's model, which may be another one."""

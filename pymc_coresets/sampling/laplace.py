@@ -22,6 +22,8 @@ _NEGLIGIBLE = 1e-10  # nats that a Newton step still promises
 _MOVED = 1e-2  # posterior standard deviations
 _GRADIENTS_ON_RIDGES = 10_000
 _FLAT = 1e-3  # gradient at which the search along ridges ends
+_ENTRIES_AT_ONCE = 2**20  # of points
+_NEWTON_STEPS = 30
 _ROUGH_STEP = 1e-4  # in units of the unconstrained space, for a first guess of each scale
 _MOST_KINKS, _KINK = 20, 0.25  # a scale further, a smooth curvature is no such part of itself
 _MOST_SHRINKINGS = 5  # of it, to a hundredth each time
@@ -246,6 +248,18 @@ def _negative(space: Unconstrained) -> Guarded:
 
 
 def _climb(space: Unconstrained, start: np.ndarray) -> np.ndarray:
+    if space.curvature is not None:  # some of Newton's steps, for hundreds of gradients
+        options = {"maxiter": _NEWTON_STEPS, "gtol": _FLAT}
+        newton = minimize(
+            _negative(space),
+            start,
+            jac=True,
+            hess=space.curvature,
+            method="trust-exact",
+            options=options,
+        )
+        if newton.success and np.isfinite(newton.fun):
+            return np.asarray(newton.x)
     result = descend(_negative(space), start)
     if not (np.isfinite(result.fun) and np.isfinite(result.x).all()):
         raise SamplingError(f"The posterior has no mode ({result.message}): {_REMEDY}")
@@ -377,11 +391,11 @@ def _differences(
     space: Unconstrained, x: np.ndarray, steps: np.ndarray, which: np.ndarray
 ) -> np.ndarray:
     """Return differences of the gradient along some coordinates, (n_coordinates, D)."""
-    rows = []
-    for i in which:
-        shift = np.zeros_like(x)
-        shift[i] = steps[i]
-        above, below = space.logp_and_gradient(x + shift)[1], space.logp_and_gradient(x - shift)[1]
+    found = []
+    for some in np.array_split(which, -(-len(which) * len(x) // _ENTRIES_AT_ONCE)):
+        shifts = np.zeros((len(some), len(x)))
+        shifts[np.arange(len(some)), some] = steps[some]
+        above, below = np.split(space.gradients(np.concatenate([x + shifts, x - shifts])), 2)
         with np.errstate(invalid="ignore", over="ignore"):
-            rows.append((below - above) / (2 * steps[i]))
-    return np.stack(rows)
+            found.append((below - above) / (2 * steps[some, None]))
+    return np.concatenate(found)

@@ -13,8 +13,10 @@ from pymc_coresets.diagnostics.importance import (
 )
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.sampling.conditionals import (
+    Conditionals,
     PartedDensity,
     find_conditionals,
+    points_at_once,
     solve_lower,
     solve_upper,
 )
@@ -139,8 +141,7 @@ class NestedLaplace:
         z, logq = _heavy((_PROPOSALS * n_draws, 1, self.n_shared), _SHARED_TAILS, rng)
         whitened = z[:, 0]
         shared = self.mode + whitened @ self.spread.T
-        centre, root = self.given(whitened)
-        found = find_conditionals(density, shared, centre, _scales(root))
+        found = self._conditionals(density, whitened)
         ratios = found.log_marginal - logq[:, 0]
         reliable = np.isfinite(ratios).any()
         smoothed = pareto_smooth(np.maximum(ratios, -1e300)[None]) if reliable else None
@@ -152,8 +153,23 @@ class NestedLaplace:
             )
         kept = np.sort(systematic_resample(smoothed.weights[0], n_draws, rng=rng))
         centre, root = found.centre[kept], found.root[kept]
+        del found  # twice as many points
         noise, local = _exchanged(density, shared[kept], centre, root, rng)
         return GroupDraws(shared[kept], whitened[kept], local, noise)
+
+    def _conditionals(self, density: PartedDensity, whitened: Array) -> Conditionals:
+        """Find the conditional modes at points z (B, p), a few of these at a time."""
+        size, each = len(whitened), points_at_once(self.terms.shape[1:])
+        shape = (size, self.terms.shape[1], self.n_local)
+        all_points = Conditionals(np.empty(shape), np.empty((*shape, self.n_local)), np.empty(size))
+        for first in range(0, size, each):
+            i = slice(first, first + each)
+            centre, root = self.given(whitened[i])
+            shared = self.mode + whitened[i] @ self.spread.T
+            found = find_conditionals(density, shared, centre, _scales(root))
+            for whole, part in zip(all_points, found, strict=True):
+                whole[i] = part
+        return all_points
 
 
 def find_nested_laplace(
@@ -369,6 +385,17 @@ def _exchanged(
     density: PartedDensity, shared: Array, centre: Array, root: Array, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Draws of all groups given the shared variables: standardised, and on their own scale."""
+    noise, local = np.empty_like(centre), np.empty_like(centre)
+    each = points_at_once(centre.shape[1:])
+    for first in range(0, len(shared), each):
+        i = slice(first, first + each)
+        noise[i], local[i] = _exchanged_at(density, shared[i], centre[i], root[i], rng)
+    return noise, local
+
+
+def _exchanged_at(
+    density: PartedDensity, shared: Array, centre: Array, root: Array, rng: np.random.Generator
+) -> tuple[Array, Array]:
     noise, logq = _heavy(centre.shape, _LOCAL_TAILS, rng)
     local = centre + solve_upper(root, noise)
     ratios = density(shared, local)[1] - logq

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import gammaln
 
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.sampling.density import Density
+from pymc_coresets.reading.unconstrained import Density
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 
 __all__ = ["HeavyTailed", "improve"]

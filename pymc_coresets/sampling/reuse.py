@@ -14,7 +14,7 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.blocks.structure import NoBlocks, find_blocks
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rows.source import Look, Scan
+from pymc_coresets.rows.passes import Look, Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.grouped_sampler import GroupedSampler
 from pymc_coresets.sampling.sampler import CoresetSampler, InnerNuts

@@ -10,36 +10,22 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.compat.pymc_api import PyMCSamplingError
-from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
-from pymc_coresets.potentials.kernel import Kernel
+from pymc_coresets.potentials.fused_loops import density_mode
+from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.reading.rewriting.rewrite import (
-    POTENTIAL,
-    QUADRATIC,
-    WEIGHTS,
-    coreset_model,
-    row_name,
-    row_values,
-)
+from pymc_coresets.reading.rewriting.rewrite import coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.source import Look, Scan
+from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.passes import Look, RowBlocks, Scan
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.density import (
-    FullDensity,
-    GradientPass,
-    KernelSlopes,
-    Slopes,
-    block_by_block,
-    gradient_kernel,
-)
+from pymc_coresets.sampling.density import GradientPass, KernelSlopes, PosteriorDensity, Slopes
 from pymc_coresets.sampling.modes.mixtures import LaplaceMixture
 from pymc_coresets.sampling.modes.on_all_rows import around_modes
 from pymc_coresets.sampling.steps.metric import Factor
@@ -194,10 +180,17 @@ class CoresetSampler:
         """Number of free dimensions D."""
         return self.loglikelihood.n_dims
 
-    @property
+    @cached_property
     def space(self) -> Unconstrained:
-        """The unconstrained space of the model, with weighted rows in place of all."""
-        return self._space
+        """The unconstrained space of the model."""
+        return self.loglikelihood.observations.space
+
+    @cached_property
+    def remainder(self) -> Remainder:
+        """The log-density without rows and quadratic."""
+        if self.quadratic is None:
+            return self.loglikelihood.remainder
+        return Remainder(self.loglikelihood.observations, self.quadratic.graph)
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows, see `Potentials.scan`."""
@@ -215,7 +208,7 @@ class CoresetSampler:
         n_finite = int(np.count_nonzero(np.isfinite(look.total)))
         self.n_not_finite += len(look.total) - n_finite
         if not n_finite:
-            refuse_impossible_rows(self.loglikelihood, self._space)
+            refuse_impossible_rows(self.loglikelihood, self.space)
         return look
 
     def draw(
@@ -228,12 +221,12 @@ class CoresetSampler:
         SamplingError
             If the posterior has no mode ("laplace"), or NUTS fails.
         """
-        values = self._begin(rows, weights, n_draws)
+        self._count(n_draws)
         if self._kind == "laplace":
-            return self._approximation(values).draw(n_draws, rng=rng)
+            return self.laplace(rows, weights).draw(n_draws, rng=rng)
         if self._corrects:
             try:
-                approximation = self._approximation(values)
+                approximation = self.laplace(rows, weights)
                 draws = self._corrected(approximation, rows, weights, n_draws, rng)
             except SamplingError as error:
                 _log.info("No Laplace approximation, NUTS from here: %s", error)
@@ -244,7 +237,7 @@ class CoresetSampler:
                     return draws
                 _log.info("The posterior is too far from normal to correct Laplace's draws")
                 self._corrects = False
-        return self._warm(values, n_draws, rng)
+        return self._warm(rows, weights, n_draws, rng)
 
     def rough_draw(
         self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
@@ -258,13 +251,13 @@ class CoresetSampler:
         SamplingError
             If NUTS fails.
         """
-        values = self._begin(rows, weights, n_draws)
+        self._count(n_draws)
         try:
-            approximation = self._approximation(values)
+            approximation = self.laplace(rows, weights)
         except SamplingError as error:
             _log.info("No Laplace approximation, NUTS from here: %s", error)
             self._corrects = False
-            return self._warm(values, n_draws, rng)
+            return self._warm(rows, weights, n_draws, rng)
         draws = None
         if self._corrects:
             draws = self._corrected(approximation, rows, weights, n_draws, rng)
@@ -307,16 +300,16 @@ class CoresetSampler:
             found = around_modes(self, start_size, key=key, rng=rng.spawn(1)[0])
         except SamplingError as error:
             _log.info("No proposal for the full posterior: %s", error)
-            refuse_impossible_rows(self.loglikelihood, self._space)
+            refuse_impossible_rows(self.loglikelihood, self.space)
             return None
         self.n_gradients += found.n_gradients
         self._starts = [part.location for part in found.mixture.parts]
         positions, logq = found.mixture.draw(n_draws, rng=rng)
         return Proposal(
-            draws=self._space.constrain(positions),
+            draws=self.space.constrain(positions),
             log_ratios=self._log_unweighted(positions) - logq,
             around=found.mixture,
-            modes=found.table(self._space, self._model.named_vars_to_dims),
+            modes=found.table(self.space, self.space.model.named_vars_to_dims),
         )
 
     def laplace(self, rows: Rows, weights: np.ndarray) -> LaplaceMixture:
@@ -327,76 +320,69 @@ class CoresetSampler:
         SamplingError
             If there is no mode.
         """
-        return self._approximation(self._values(rows, weights))
+        space = self.posterior_of(rows, weights)
+        return LaplaceMixture.of(space, self._starts)
 
     @property
-    def full_density(self) -> FullDensity:
+    def full_density(self) -> PosteriorDensity:
         """The log-density of the model with all rows."""
-        loglik = self.loglikelihood
-        if loglik.source is loglik.in_memory and self._slopes is None:
-            return FullDensity(block_by_block(self.posterior_of, loglik.all_rows, loglik.some_row))
-        return FullDensity(self._add_up_in_one_pass)
-
-    @cached_property
-    def _slopes(self) -> SlopesOfRows | None:
-        return self.loglikelihood.slopes(self._space)
-
-    def _add_up_in_one_pass(self, points: np.ndarray) -> Slopes:
-        of_rows = self._slopes or KernelSlopes(self._gradient_kernel)
-        likelihood = self.loglikelihood.source.reduce(GradientPass(of_rows, points))
-        prior = self.posterior_of(self.loglikelihood.some_row, np.zeros(1))
-        return likelihood.plus(Slopes.of(prior.logp_and_gradient, points))
-
-    def posterior_of_some(self, size: int, key: int) -> Unconstrained:
-        """Return the space of the model, whose density is now that of a sample of the rows."""
-        rows = self._sample(size, key)
-        return self.posterior_of(rows, rows.base_weights)
-
-    def density_of_some(self, size: int, key: int) -> FullDensity:
-        """Return the density of a sample of the rows, for many points at once."""
-        some_row = self.loglikelihood.some_row
-        return FullDensity(block_by_block(self.posterior_of, self._sample(size, key), some_row))
-
-    def _sample(self, size: int, key: int) -> Rows:
-        if size >= self.n_rows:
-            return self.loglikelihood.all_rows
-        scan = self.scan(size, key=key, distinct=True)
-        return replace(scan.rows, base_weights=scan.weights)
+        return self._density(self.loglikelihood.source)
 
     def posterior_of(self, rows: Rows, weights: np.ndarray) -> Unconstrained:
-        """Return the space of the model, whose density is now that of some weighted rows."""
-        self._set(self._values(rows, weights))
-        return self._space
+        """Return the space of the model with the density of weighted rows."""
+        weighted = replace(rows, base_weights=weights) if weights.any() else None
+        return self.space.with_density(self._density(weighted), self.curvature)
 
-    def _begin(self, rows: Rows, weights: np.ndarray, n_draws: int) -> dict[str, np.ndarray]:
+    def posterior_of_some(self, size: int, key: int) -> Unconstrained:
+        """Return the space of the model with the density of a sample of the rows."""
+        return self.space.with_density(self.density_of_some(size, key))
+
+    def density_of_some(self, size: int, key: int) -> PosteriorDensity:
+        """Return the density of a sample of the rows."""
+        if size >= self.n_rows:
+            return self.full_density
+        scan = self.scan(size, key=key, distinct=True)
+        return self._density(replace(scan.rows, base_weights=scan.weights))
+
+    def _density(self, rows: Rows | RowBlocks | None) -> PosteriorDensity:
+        if isinstance(rows, Rows):
+            rows = InMemoryRows(rows.arrays, rows.base_weights, rows.positions)
+
+        def add_up(points: np.ndarray) -> Slopes:
+            rest = self._unweighted(points)
+            if rows is None:
+                return rest
+            return rows.reduce(GradientPass(self._slopes, points)).plus(rest)
+
+        return PosteriorDensity(add_up)
+
+    @cached_property
+    def _slopes(self) -> SlopesOfRows:
+        loglik = self.loglikelihood
+        return loglik.slopes(self.space) or KernelSlopes.of(loglik.observations)
+
+    def _unweighted(self, points: np.ndarray) -> Slopes:
+        """Return the log-density without rows, and its gradients."""
+        if self.quadratic is None:
+            return Slopes(*self.remainder.slopes(points))
+        coefficients = self.remainder.coefficients(points)
+        pull = self.quadratic.slopes_at(coefficients)
+        values, gradients = self.remainder.slopes(points, pull)
+        return Slopes(values + self.quadratic.at(coefficients), gradients)
+
+    def _count(self, n_draws: int) -> None:
         self.n_runs += 1
         self.n_draws += n_draws
-        return self._values(rows, weights)
 
     def _values(self, rows: Rows, weights: np.ndarray) -> dict[str, np.ndarray]:
         values = row_values(self.loglikelihood.observations, rows, weights)
         return values if self.quadratic is None else values | self.quadratic.values
 
-    def _approximation(self, values: dict[str, np.ndarray]) -> LaplaceMixture:
-        self._set(values)
-        known, space = self.curvature, self._space
-
-        def curvature(x: np.ndarray) -> np.ndarray:
-            assert known is not None
-            precision = known(x)
-            self._set(values)  # it may have evaluated other rows
-            return precision
-
-        space.curvature = None if known is None else curvature
-        return LaplaceMixture.of(space, self._starts)
-
-    def _set(self, values: dict[str, np.ndarray]) -> None:
-        for name, shared in self._shared.items():
-            shared.set_value(values[name])
-
-    def _warm(self, values: dict[str, np.ndarray], n_draws: int, rng: np.random.Generator) -> Draws:
+    def _warm(
+        self, rows: Rows, weights: np.ndarray, n_draws: int, rng: np.random.Generator
+    ) -> Draws:
         """Run NUTS from where it ended before; where the density is 0 there, from the start."""
-        last = self._last
+        values, last = self._values(rows, weights), self._last
         try:
             run = self._run(values, n_draws, last, rng)
         except SamplingError as error:
@@ -437,26 +423,10 @@ class CoresetSampler:
         return np.stack([known[i % len(known)] for i in range(N_CHAINS)]) if known else None
 
     @cached_property
-    def _some_rows(self) -> dict[str, np.ndarray]:
-        return self._values(self.loglikelihood.some_row, np.ones(1))
-
-    @cached_property
     def _model(self) -> pm.Model:
         loglik = self.loglikelihood
         some, of_one = loglik.some_row, np.ones(1)
         return coreset_model(loglik.observations, some, of_one, quadratic=self.quadratic, lean=True)
-
-    @cached_property
-    def _shared(self) -> dict[str, SharedVariable]:
-        """The shared variables of the model that hold rows and weights, by name."""
-        inputs = graph_inputs([self._model.logp()])
-        names = self._some_rows
-        return {v.name: v for v in inputs if isinstance(v, SharedVariable) and v.name in names}
-
-    @cached_property
-    def _space(self) -> Unconstrained:
-        # Some hundred gradients are not worth what compiling them into one function takes.
-        return Unconstrained(self._model, mode=loop_mode())
 
     def _corrected(
         self,
@@ -477,47 +447,18 @@ class CoresetSampler:
 
         def log_density(x: np.ndarray) -> np.ndarray:
             parts = [x[i : i + step] for i in range(0, len(x), step)]
-            of_rows = [weights @ self.loglik(self._space.constrain(some), rows) for some in parts]
+            of_rows = [weights @ self.loglik(self.space.constrain(some), rows) for some in parts]
             total: np.ndarray = self._log_unweighted(x) + np.concatenate(of_rows)
             return total
 
         return log_density
 
-    def log_prior(self, x: np.ndarray) -> np.ndarray:
-        """Return the log-density without rows and quadratic, in nats, at points (n, n_dims)."""
-        return self._log_rest(x)
-
-    def prior_gradients(self, x: np.ndarray) -> np.ndarray:
-        """Return the gradients of that, in the shape of x."""
-        return self._gradients_of_rest(x)
-
     def _log_unweighted(self, x: np.ndarray) -> np.ndarray:
         """Return the log-density without rows at points (n_points, n_dims)."""
-        logp = self._log_rest(x)
-        if self.quadratic is None:
-            return logp
-        observations = self.loglikelihood.observations
-        logp += self.quadratic.at_draws(observations, self._space.constrain(x))
+        logp = self.remainder.values(x)
+        if self.quadratic is not None:
+            logp = logp + self.quadratic.at(self.remainder.coefficients(x))
         return logp
-
-    @cached_property
-    def _log_rest(self) -> Callable[[np.ndarray], np.ndarray]:
-        return self._space.log_density_without((POTENTIAL, QUADRATIC))
-
-    @cached_property
-    def _gradients_of_rest(self) -> Callable[[np.ndarray], np.ndarray]:
-        return self._space.log_density_without((POTENTIAL, QUADRATIC), gradient=True)
-
-    @cached_property
-    def _gradient_kernel(self) -> Kernel:
-        rows = self.loglikelihood.observations.rows
-        used = [(i, row.axis, self._shared.get(row_name(i))) for i, row in enumerate(rows)]
-        return gradient_kernel(
-            self._space,
-            self._model.logp(vars=[self._model[POTENTIAL]], jacobian=False),
-            self._shared[WEIGHTS],
-            [(i, axis, shared) for i, axis, shared in used if shared is not None],
-        )
 
     @cached_property
     def _nuts(self) -> Nuts:
@@ -529,4 +470,5 @@ class CoresetSampler:
             )
         if self._nuts_sampler == "nutpie":
             return NutpieNuts(self._model, self.loglikelihood.observations.shapes)
-        return PyMCNuts(Unconstrained(self._model, mode=density_mode()), self._shared)
+        names = self._values(self.loglikelihood.some_row, np.ones(1))
+        return PyMCNuts(Unconstrained(self._model, mode=density_mode()), names)

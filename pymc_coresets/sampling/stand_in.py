@@ -1,401 +1,320 @@
-"""What every stand-in for the full posterior can do: be sampled, checked, and corrected."""
+"""What every stand-in for the full posterior can do: be sampled, checked, and corrected.
+
+The functions take a result first, and are its methods: `Coreset` and `PolynomialSummary` name them.
+"""
 
 import pickle
-from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from dataclasses import fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import numpy as np
 import xarray as xr
 
-from pymc_coresets.diagnostics.datatree import check_some_draws, reweight_draws
+from pymc_coresets.diagnostics.datatree import check_some_draws, resample_draws
+from pymc_coresets.diagnostics.evaluated_draws import ENOUGH_ESS, EvaluatedDraws, wanted_ess
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.diagnostics.posterior_draws import (
-    SAMPLE_DIMS,
-    diagnosed,
-    draws_tree,
-    ratios_by_chain,
-    require_own,
-)
-from pymc_coresets.display.facts import facts_text
-from pymc_coresets.display.page import facts_html
+from pymc_coresets.diagnostics.posterior_draws import diagnosed, draws_tree, require_own
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.fused_loops import density_mode
 from pymc_coresets.potentials.remainder import refuse_unweighted
-from pymc_coresets.predictive.all_rows import AllRows
+from pymc_coresets.predictive.all_rows import verify
 from pymc_coresets.predictive.log_densities import densities_at_draws
-from pymc_coresets.reading.draws import Draws, drawn_names
+from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
+from pymc_coresets.reading.draws import drawn_names
 from pymc_coresets.sampling.steps.nuts import ON_JAX, NutsSampler, sample_by_pymc, sampling_options
 
-__all__ = ["StandIn"]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = ["check", "pickled", "reweight", "sample", "with_log_densities"]
 
 _MOST_ROWS, _FEW_DRAWS = 1_000_000, 8  # that a second opinion is asked for by itself
 _MANY_ROWS = 1_000  # whose deterministics are drawn only if they are named
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class StandIn[Verdict](AllRows):
-    """A model that is cheap to sample, and whose posterior is close to that of all rows.
+def sample(
+    result: HasStandIn,
+    *,
+    nuts_sampler: NutsSampler | None = None,
+    **kwargs: Any,  # noqa: ANN401
+) -> xr.DataTree:
+    """Sample the approximate posterior with `pm.sample`.
 
-    Sampling it, judging its draws and correcting them by importance weights are the same for all
-    stand-ins.  Subclasses are frozen dataclasses that say what stands for the rows.
+    Parameters
+    ----------
+    nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
+        By default no NUTS is needed where the construction of a coreset found the posterior's
+        mode and covariance, it is close to normal (Pareto k-hat at most 0.7), and its density
+        is cheap: then independence Metropolis-Hastings evaluates thousands of draws from around
+        there at once, with nothing to tune.  Otherwise "pymc", which compiles in some seconds.
+        The others take ten or more, which a density as cheap as this one repays only where
+        trajectories are long.  PyMC runs each chain of NUTS in a process of its own: where
+        Python spawns processes (on Windows, and from Python 3.14 on) a script needs
+        ``if __name__ == "__main__":``, or ``cores=1``.
+    **kwargs
+        Passed on to `pm.sample`, with four chains by default, and with ``var_names`` that leave
+        out deterministics along more than 1 000 rows, which `predict` computes where they are
+        needed.  Where the construction of a coreset found the covariance of the posterior,
+        PyMC's NUTS moves in its coordinates: its chains begin at draws from around the modes,
+        and tune their step size for 300 steps.  For models of many groups it has the variances
+        alone.
+        With ``init="jitter+adapt_diag"`` they begin as they do in PyMC, and may find other
+        modes, for which no coreset was certified.
 
-    Pickling and deep copies keep the fields and drop what is compiled; shallow copies share the
-    user's model.  PyMC's models need cloudpickle, which is used for all of it.
+    Returns
+    -------
+    xarray.DataTree
+        What `pm.sample` returns.  A coreset adds its rows and weights as the group
+        ``coreset``.
+
+    Raises
+    ------
+    InvalidOptionError
+        If ``return_inferencedata=False``, a ``model`` is passed, or `nuts_sampler`, ``draws``,
+        ``tune``, ``chains``, ``cores`` or ``random_seed`` is out of range; or the package of
+        the sampler is not installed.
+    SamplingError
+        If a chain cannot start.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> x = np.random.default_rng(1).normal(size=500)
+    >>> with pm.Model():
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+    ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
+    >>> idata = coreset.sample(draws=50, tune=50, chains=2, random_seed=1, progressbar=False)
+    >>> idata["posterior"].sizes["draw"], idata["coreset"].sizes["row"]
+    (50, 5)
     """
+    any_sampler, found = nuts_sampler is None, result.stand_in
+    nuts_sampler = "pymc" if nuts_sampler is None else nuts_sampler
+    kwargs = sampling_options(nuts_sampler, kwargs)
+    if nuts_sampler == "pymc" and kwargs.get("backend") is None:
+        given = kwargs.get("compile_kwargs") or {}
+        kwargs["compile_kwargs"] = {"mode": density_mode()} | given
+        kwargs = found.known_start(kwargs, any_sampler=any_sampler)
+    if nuts_sampler in ON_JAX:
+        given = kwargs.pop("nuts_sampler_kwargs", None) or kwargs.get("nuts") or {}
+        kwargs["nuts"] = {"chain_method": "vectorized"} | dict(given)
+    if kwargs.get("var_names") is None:
+        lengths = {part.observations.n_obs for part in found.parts}
+        lengths |= {group.sizes["row"] for group in found.groups.values()}
+        kwargs["var_names"] = drawn_names(result.model, lengths, more_than=_MANY_ROWS)
+    idata = sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
+    for name, dataset in found.groups.items():
+        idata[name] = dataset
+    return idata
 
-    #: What it means where a draw is impossible under the full data, and what to do.
-    _impossible: ClassVar[str]
 
-    @abstractmethod
-    def _own_loglik(self, idata: xr.DataTree) -> np.ndarray:
-        """What stands for it in `model`, (n_draws,), in nats."""
+def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -> Check:
+    """Say how far draws can be trusted, without sampling the full posterior.
 
-    @abstractmethod
-    def _judged(self, idata: xr.DataTree, check: Check) -> Verdict:
-        """Add to a check of the importance ratios what else is known of the draws."""
+    Costs one pass over the data for 400 draws; for all of them where these do not show clearly
+    that the posteriors hardly differ; none where the coreset has all rows.  The convergence is
+    that of the free variables, and of deterministics with at most 100 entries.
 
-    @abstractmethod
-    def _facts(self) -> dict[str, str]:
-        """What to display of it, by name."""
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws of the approximate posterior, from `sample` or `pm.sample`.
+    draws : int, optional
+        Evaluate that many draws, evenly spread over the chains, whatever they show.  By
+        default 400 are enough if by both estimates plus two standard errors the divergence is
+        negligible, which is said wrongly of a divergence at the threshold once in forty times;
+        otherwise all draws are evaluated.
 
-    def _start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:  # noqa: ARG002
-        """Add to the options of `pm.sample` what is known of the posterior beforehand."""
-        return options
+    Returns
+    -------
+    Check
+        Pareto k-hat, effective sample size, KL divergence, and a verdict in words.
 
-    # -- inference -----------------------------------------------------------------------------
+    Raises
+    ------
+    InvalidDataError
+        If the draws lack a variable, are impossible under the full data, fewer than 30, of
+        another coreset, or of `reweight` or `importance_draws`: corrected already.
+    InvalidOptionError
+        If `draws` is not a whole number of at least 30.
 
-    def sample(
-        self,
-        *,
-        nuts_sampler: NutsSampler | None = None,
-        **kwargs: Any,  # noqa: ANN401
-    ) -> xr.DataTree:
-        """Sample the approximate posterior with `pm.sample`.
+    Examples
+    --------
+    Thirty rows drawn at random do not give the posterior of 500:
 
-        Parameters
-        ----------
-        nuts_sampler : {"pymc", "nutpie", "numpyro", "blackjax"}, optional
-            By default no NUTS is needed where the construction of a coreset found the posterior's
-            mode and covariance, it is close to normal (Pareto k-hat at most 0.7), and its density
-            is cheap: then independence Metropolis-Hastings evaluates thousands of draws from around
-            there at once, with nothing to tune.  Otherwise "pymc", which compiles in some seconds.
-            The others take ten or more, which a density as cheap as this one repays only where
-            trajectories are long.  PyMC runs each chain of NUTS in a process of its own: where
-            Python spawns processes (on Windows, and from Python 3.14 on) a script needs
-            ``if __name__ == "__main__":``, or ``cores=1``.
-        **kwargs
-            Passed on to `pm.sample`, with four chains by default, and with ``var_names`` that leave
-            out deterministics along more than 1 000 rows, which `predict` computes where they are
-            needed.  Where the construction of a coreset found the covariance of the posterior,
-            PyMC's NUTS moves in its coordinates: its chains begin at draws from around the modes,
-            and tune their step size for 300 steps.  For models of many groups it has the variances
-            alone.
-            With ``init="jitter+adapt_diag"`` they begin as they do in PyMC, and may find other
-            modes, for which no coreset was certified.
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> x = np.random.default_rng(1).normal(size=500)
+    >>> with pm.Model():
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+    ...     coreset = build_coreset(size=30, method="uniform", random_seed=1, progressbar=False)
+    >>> idata = coreset.sample(draws=200, tune=200, chains=2, random_seed=1, progressbar=False)
+    >>> check = coreset.check(idata)
+    >>> check.needs_reweighting, check.kl > 0.1
+    (True, True)
+    """
+    if draws is not None:
+        draws = whole_number("draws", draws, least=MIN_DRAWS)
+    own = result.stand_in
+    idata = require_own(idata, "check()", own.groups)
+    few = xr.DataTree(diagnosed(idata["posterior"].to_dataset(), own.free))
+    judged = idata.assign(posterior=few)
+    found = check_some_draws(judged, partial(log_ratios, result), draws=draws)
+    if own.n_in_memory and own.n_in_memory <= _MOST_ROWS:
+        found = replace(found, second_opinion=verify(result, idata, draws=_FEW_DRAWS))
+    return found if own.modes is None else replace(found, modes=own.modes.seen_in(idata))
 
-        Returns
-        -------
-        xarray.DataTree
-            What `pm.sample` returns.  A coreset adds its rows and weights as the group
-            ``coreset``.
 
-        Raises
-        ------
-        InvalidOptionError
-            If ``return_inferencedata=False``, a ``model`` is passed, or `nuts_sampler`, ``draws``,
-            ``tune``, ``chains``, ``cores`` or ``random_seed`` is out of range; or the package of
-            the sampler is not installed.
-        SamplingError
-            If a chain cannot start.
+def reweight(
+    result: HasStandIn,
+    idata: xr.DataTree,
+    *,
+    ess: float = ENOUGH_ESS,
+    draws: int | None = None,
+    random_seed: int | np.random.Generator | None = None,
+) -> xr.DataTree:
+    """Turn draws of the approximate posterior into draws of the full one, by resampling.
 
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm
-        >>> from pymc_coresets import build_coreset
-        >>> x = np.random.default_rng(1).normal(size=500)
-        >>> with pm.Model():
-        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
-        ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
-        >>> idata = coreset.sample(draws=50, tune=50, chains=2, random_seed=1, progressbar=False)
-        >>> idata["posterior"].sizes["draw"], idata["coreset"].sizes["row"]
-        (50, 5)
-        """
-        any_sampler = nuts_sampler is None
-        nuts_sampler = "pymc" if nuts_sampler is None else nuts_sampler
-        kwargs = sampling_options(nuts_sampler, kwargs)
-        if nuts_sampler == "pymc" and kwargs.get("backend") is None:
-            given = kwargs.get("compile_kwargs") or {}
-            kwargs["compile_kwargs"] = {"mode": density_mode()} | given
-            kwargs = self._start(kwargs, any_sampler=any_sampler)
-        if nuts_sampler in ON_JAX:
-            given = kwargs.pop("nuts_sampler_kwargs", None) or kwargs.get("nuts") or {}
-            kwargs["nuts"] = {"chain_method": "vectorized"} | dict(given)
-        if kwargs.get("var_names") is None:
-            lengths = {part.observations.n_obs for part in self._logliks}
-            lengths |= {group.sizes["row"] for group in self._groups().values()}
-            kwargs["var_names"] = drawn_names(self.model, lengths, more_than=_MANY_ROWS)
-        idata = sample_by_pymc(self.model, nuts_sampler=nuts_sampler, **kwargs)
-        for name, dataset in self._groups().items():
-            idata[name] = dataset
-        return idata
+    Draws are repeated in proportion to their importance weights, for which all rows are
+    evaluated: at all draws where this takes some seconds, at most 10^9 log-likelihoods, and
+    elsewhere at as many draws as are worth 400 independent ones.  A mean over the result then
+    has a Monte Carlo standard error of 5 % of the posterior standard deviation.  Costs one
+    pass over the data for 400 draws (or as many as are below that limit), and mostly a second
+    one for those that are missing; the attribute ``verdict`` says how many were evaluated.
 
-    # -- judging -------------------------------------------------------------------------------
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws of the approximate posterior, from `sample` or `pm.sample`.
+    ess : float, default 400
+        Effective sample size of the weighted draws that is enough: the standard error of a
+        mean is the posterior standard deviation over its square root.  `math.inf` evaluates
+        all draws.
+    draws : int, optional
+        Number of draws per chain in the result; as many as were evaluated by default.
+    random_seed : int or Generator, optional
+        The result is reproducible from it.
 
-    def log_ratios(self, idata: xr.DataTree) -> np.ndarray:
-        """Log of the full over the approximate posterior density at draws, up to a constant.
+    Returns
+    -------
+    xarray.DataTree
+        The attributes of its group ``posterior`` hold ``pareto_khat``, ``psis_ess``, the number
+        of independent draws that it is worth, ``n_evaluated``, that of the draws at which all
+        rows were evaluated, and a ``verdict`` in words.
 
-        Costs one pass over the data for all draws, and none where the coreset has all rows; memory
-        O(n_draws).
+    Warns
+    -----
+    CoresetWarning
+        If the weights cannot be relied on (Pareto k-hat) and the two posteriors differ
+        noticeably, or the draws have not converged.
 
-        Parameters
-        ----------
-        idata : xarray.DataTree
-            Draws of the approximate posterior, in the group ``posterior``.
+    Raises
+    ------
+    InvalidOptionError
+        If `draws` is not a positive whole number, `ess` not positive, or `random_seed` is not a
+        seed.
+    InvalidDataError
+        If the draws lack a variable, are impossible under the full data, fewer than 30, of
+        another coreset, or of `reweight` or `importance_draws`: corrected already.
 
-        Returns
-        -------
-        ndarray of shape (n_chains, n_draws)
-            In nats: the log-likelihood of all rows, less what stands for it.
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> x = np.random.default_rng(1).normal(size=500)
+    >>> with pm.Model():
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+    ...     coreset = build_coreset(
+    ...         size=100, method="uniform", random_seed=1, progressbar=False
+    ...     )
+    >>> idata = coreset.sample(draws=500, tune=200, chains=2, random_seed=1, progressbar=False)
+    >>> corrected = coreset.reweight(idata, random_seed=1)
+    >>> means = [tree["posterior"]["mu"].mean().item() for tree in (idata, corrected)]
+    >>> errors = [abs(mean - x.sum() / 501) for mean in means]
+    >>> bool(errors[1] < errors[0])
+    True
+    """
+    rng = generator(random_seed)
+    ess = wanted_ess(ess)
+    draws = None if draws is None else whole_number("draws", draws, least=1)
+    own = result.stand_in
+    idata = require_own(idata, "reweight()", own.groups)
+    if own.has_all_rows():  # their ratios are zero, and need no pass
+        ratios = log_ratios(result, idata)
+        found = EvaluatedDraws(np.arange(ratios.shape[1]), ratios, np.zeros_like(ratios))
+    else:
+        found = own.evaluated(idata, ess)
+    return resample_draws(idata, found, rng=rng, draws=draws, remedy=own.remedy, free=own.free)
 
-        Raises
-        ------
-        InvalidDataError
-            If the draws lack a variable, or are impossible under the full data.
 
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm
-        >>> from pymc_coresets import build_coreset
-        >>> x = np.random.default_rng(1).normal(size=500)
-        >>> with pm.Model():
-        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
-        ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
-        >>> idata = coreset.sample(draws=50, tune=50, chains=2, random_seed=1, progressbar=False)
-        >>> coreset.log_ratios(idata).shape
-        (2, 50)
-        """
-        idata = draws_tree(idata)
-        if self._has_all_rows:
-            Draws.of(idata, self._free)  # which names what the draws lack
-            return np.zeros([idata["posterior"].sizes[dim] for dim in SAMPLE_DIMS])
-        full, own = self._log_densities(idata)
-        ratios: np.ndarray = full - own
-        return ratios
+def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:
+    """Add log-densities of prior and likelihood, from which ArviZ judges their influence.
 
-    @property
-    def _has_all_rows(self) -> bool:
-        """Whether the approximate posterior is the full one."""
-        return False
+    `arviz.psense` and `arviz.psense_summary` say how the posterior changes where the prior, or
+    the likelihood of all rows, is raised to a power near one.  What stands for all rows is the
+    likelihood here: no pass over the data is needed.
 
-    @property
-    def _free(self) -> dict[str, tuple[int, ...]]:
-        """Shapes of the free variables."""
-        return self._logliks[0].observations.shapes
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws of the approximate posterior, from `sample`, `reweight` or `pm.sample`.
 
-    def _log_densities(self, idata: xr.DataTree) -> tuple[np.ndarray, np.ndarray]:
-        """Log-likelihood of all rows, and what stands for it, by chain."""
-        with np.errstate(over="ignore", invalid="ignore"):  # such draws are refused below
-            full: np.ndarray = np.sum([part.look(idata).total for part in self._logliks], axis=0)
-            own = self._own_loglik(idata)
-            ratios = ratios_by_chain(idata, full - own, impossible=self._impossible)
-        return full.reshape(ratios.shape), own.reshape(ratios.shape)
+    Returns
+    -------
+    xarray.DataTree
+        The same with the groups ``log_prior``, as `pm.stats.compute_log_prior` has it, and
+        ``log_likelihood``: ``coreset_loglik``, one number per draw for all rows, in nats up to
+        a constant, and the observed variables that the model keeps as they are.
 
-    def check(self, idata: xr.DataTree, *, draws: int | None = None) -> Verdict:
-        """Say how far draws can be trusted, without sampling the full posterior.
+    Raises
+    ------
+    InvalidDataError
+        If the draws lack a variable.
+    UnsupportedModelError
+        If a part of the log-likelihood belongs to no row.
 
-        Costs one pass over the data for 400 draws; for all of them where these do not show clearly
-        that the posteriors hardly differ; none where the coreset has all rows.  The convergence is
-        that of the free variables, and of deterministics with at most 100 entries.
+    Notes
+    -----
+    Power-scaling by alpha weighs the draws by ``exp((alpha - 1) L)``.  The error of L enters
+    with the factor ``alpha - 1``, which is a hundredth in ArviZ.  For `arviz.loo` the group
+    is of no use, since it has no value for each row: call `loo`.
 
-        Parameters
-        ----------
-        idata : xarray.DataTree
-            Draws of the approximate posterior, from `sample` or `pm.sample`.
-        draws : int, optional
-            Evaluate that many draws, evenly spread over the chains, whatever they show.  By
-            default 400 are enough if by both estimates plus two standard errors the divergence is
-            negligible, which is said wrongly of a divergence at the threshold once in forty times;
-            otherwise all draws are evaluated.
+    References
+    ----------
+    Kallioinen, Paananen, Bürkner, Vehtari (2024). Detecting and diagnosing prior and likelihood
+    sensitivity with power-scaling. https://doi.org/10.1007/s11222-023-10366-5
 
-        Returns
-        -------
-        Check
-            Pareto k-hat, effective sample size, KL divergence, and a verdict in words.
+    Examples
+    --------
+    >>> import arviz as az, numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> x = np.random.default_rng(1).normal(size=5_000)
+    >>> with pm.Model():
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+    ...     coreset = build_coreset(random_seed=1, progressbar=False)
+    >>> idata = coreset.with_log_densities(coreset.importance_draws(random_seed=1))
+    >>> az.psense_summary(idata).loc["mu", "diagnosis"]
+    '✓'
+    """
+    for part in result.stand_in.parts:
+        refuse_unweighted(part.observations)
+    idata = draws_tree(idata)
+    groups = densities_at_draws(result.model, idata, result.stand_in.loglik(idata))
+    found: xr.DataTree = idata.assign({n: xr.DataTree(group) for n, group in groups.items()})
+    return found
 
-        Raises
-        ------
-        InvalidDataError
-            If the draws lack a variable, are impossible under the full data, fewer than 30, of
-            another coreset, or of `reweight` or `importance_draws`: corrected already.
-        InvalidOptionError
-            If `draws` is not a whole number of at least 30.
 
-        Examples
-        --------
-        Thirty rows drawn at random do not give the posterior of 500:
+def pickled(result: "DataclassInstance") -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return what pickles and deep copies keep: the fields, and nothing that is compiled.
 
-        >>> import numpy as np, pymc as pm
-        >>> from pymc_coresets import build_coreset
-        >>> x = np.random.default_rng(1).normal(size=500)
-        >>> with pm.Model():
-        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
-        ...     coreset = build_coreset(size=30, method="uniform", random_seed=1, progressbar=False)
-        >>> idata = coreset.sample(draws=200, tune=200, chains=2, random_seed=1, progressbar=False)
-        >>> check = coreset.check(idata)
-        >>> check.needs_reweighting, check.kl > 0.1
-        (True, True)
-        """
-        if draws is not None:
-            draws = whole_number("draws", draws, least=MIN_DRAWS)
-        idata = require_own(idata, "check()", self._groups())
-        few = xr.DataTree(diagnosed(idata["posterior"].to_dataset(), self._free))
-        found = check_some_draws(idata.assign(posterior=few), self.log_ratios, draws=draws)
-        if self._n_in_memory and self._n_in_memory <= _MOST_ROWS:
-            found = replace(found, second_opinion=self.verify(idata, draws=_FEW_DRAWS))
-        return self._judged(idata, found)
-
-    def reweight(
-        self,
-        idata: xr.DataTree,
-        *,
-        draws: int | None = None,
-        random_seed: int | np.random.Generator | None = None,
-    ) -> xr.DataTree:
-        """Turn draws of the approximate posterior into draws of the full one, by resampling.
-
-        Draws are repeated in proportion to their importance weights.  Costs one pass over the data
-        for all draws.
-
-        Parameters
-        ----------
-        idata : xarray.DataTree
-            Draws of the approximate posterior, from `sample` or `pm.sample`.
-        draws : int, optional
-            Number of draws per chain in the result; as many as in `idata` by default.
-        random_seed : int or Generator, optional
-            The result is reproducible from it.
-
-        Returns
-        -------
-        xarray.DataTree
-            The attributes of its group ``posterior`` hold ``pareto_khat`` and ``psis_ess``, the
-            number of independent draws that it is worth.
-
-        Warns
-        -----
-        CoresetWarning
-            If the weights cannot be relied on (Pareto k-hat) and the two posteriors differ
-            noticeably, or the draws have not converged.
-
-        Raises
-        ------
-        InvalidOptionError
-            If `draws` is not a positive whole number, or `random_seed` is not a seed.
-        InvalidDataError
-            If the draws lack a variable, are impossible under the full data, fewer than 30, of
-            another coreset, or of `reweight` or `importance_draws`: corrected already.
-
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm
-        >>> from pymc_coresets import build_coreset
-        >>> x = np.random.default_rng(1).normal(size=500)
-        >>> with pm.Model():
-        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
-        ...     coreset = build_coreset(
-        ...         size=100, method="uniform", random_seed=1, progressbar=False
-        ...     )
-        >>> idata = coreset.sample(draws=500, tune=200, chains=2, random_seed=1, progressbar=False)
-        >>> corrected = coreset.reweight(idata, random_seed=1)
-        >>> means = [tree["posterior"]["mu"].mean().item() for tree in (idata, corrected)]
-        >>> errors = [abs(mean - x.sum() / 501) for mean in means]
-        >>> bool(errors[1] < errors[0])
-        True
-        """
-        rng = generator(random_seed)
-        draws = None if draws is None else whole_number("draws", draws, least=1)
-        idata = require_own(idata, "reweight()", self._groups())
-        ratios = self.log_ratios(idata)
-        return reweight_draws(
-            idata, ratios, rng=rng, draws=draws, remedy=self._remedy, free=self._free
-        )
-
-    def with_log_densities(self, idata: xr.DataTree) -> xr.DataTree:
-        """Add log-densities of prior and likelihood, from which ArviZ judges their influence.
-
-        `arviz.psense` and `arviz.psense_summary` say how the posterior changes where the prior, or
-        the likelihood of all rows, is raised to a power near one.  What stands for all rows is the
-        likelihood here: no pass over the data is needed.
-
-        Parameters
-        ----------
-        idata : xarray.DataTree
-            Draws of the approximate posterior, from `sample`, `reweight` or `pm.sample`.
-
-        Returns
-        -------
-        xarray.DataTree
-            The same with the groups ``log_prior``, as `pm.stats.compute_log_prior` has it, and
-            ``log_likelihood``: ``coreset_loglik``, one number per draw for all rows, in nats up to
-            a constant, and the observed variables that the model keeps as they are.
-
-        Raises
-        ------
-        InvalidDataError
-            If the draws lack a variable.
-        UnsupportedModelError
-            If a part of the log-likelihood belongs to no row.
-
-        Notes
-        -----
-        Power-scaling by alpha weighs the draws by ``exp((alpha - 1) L)``.  The error of L enters
-        with the factor ``alpha - 1``, which is a hundredth in ArviZ.  For `arviz.loo` the group
-        is of no use, since it has no value for each row: call `loo`.
-
-        References
-        ----------
-        Kallioinen, Paananen, Bürkner, Vehtari (2024). Detecting and diagnosing prior and likelihood
-        sensitivity with power-scaling. https://doi.org/10.1007/s11222-023-10366-5
-
-        Examples
-        --------
-        >>> import arviz as az, numpy as np, pymc as pm
-        >>> from pymc_coresets import build_coreset
-        >>> x = np.random.default_rng(1).normal(size=5_000)
-        >>> with pm.Model():
-        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
-        ...     coreset = build_coreset(random_seed=1, progressbar=False)
-        >>> idata = coreset.with_log_densities(coreset.importance_draws(random_seed=1))
-        >>> az.psense_summary(idata).loc["mu", "diagnosis"]
-        '✓'
-        """
-        for part in self._logliks:
-            refuse_unweighted(part.observations)
-        idata = draws_tree(idata)
-        groups = densities_at_draws(self.model, idata, self._own_loglik(idata))
-        result: xr.DataTree = idata.assign({n: xr.DataTree(group) for n, group in groups.items()})
-        return result
-
-    # -- display -------------------------------------------------------------------------------
-
-    def __repr__(self) -> str:
-        return facts_text(type(self).__name__, self._facts())
-
-    def _repr_html_(self) -> str:
-        return facts_html(type(self).__name__, self._facts(), plain=repr(self))
-
-    # -- copies --------------------------------------------------------------------------------
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        state = {field.name: getattr(self, field.name) for field in fields(self)}
-        return _restored, (type(self), cloudpickle.dumps(state))
-
-    def __copy__(self) -> Self:
-        return replace(self)
+    PyMC's models need cloudpickle, which is used for all of it.
+    """
+    state = {field.name: getattr(result, field.name) for field in fields(result)}
+    return _restored, (type(result), cloudpickle.dumps(state))
 
 
 def _restored[T](kind: type[T], state: bytes) -> T:

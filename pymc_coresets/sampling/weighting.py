@@ -76,10 +76,7 @@ class Laplace:
 
     def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Find the mode of the full model and draw around it."""
-        if sampler.loglikelihood.backend is None:
-            return laplace_draws(_full_model(sampler.loglikelihood), n_draws, rng=rng)
-        density = sampler.full_density.logp_and_gradient
-        return laplace_draws(sampler.space.with_density(density), n_draws, rng=rng)
+        return laplace_draws(sampler.space.with_density(sampler.full_density), n_draws, rng=rng)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.source import Look, Potentials
+from pymc_coresets.rows.passes import Look, Potentials
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Problem, Vector, tangent_vectors
 

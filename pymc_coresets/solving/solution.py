@@ -61,8 +61,8 @@ class Progress:
 
     Examples
     --------
-    >>> Progress(size=1, objective=0.5, heldout_objective=0.7, seconds=0.1).size
-    1
+    >>> print(Progress(size=9, objective=0.5, heldout_objective=0.7, seconds=0.1))
+    9 rows, 0.7 nats
     """
 
     size: int
@@ -76,6 +76,12 @@ class Progress:
     n_evaluations: int = 0
     seconds_drawing: float = 0.0
     seconds_evaluating: float = 0.0
+
+    def __str__(self) -> str:
+        note = f"{self.size} rows"
+        if math.isfinite(self.heldout_objective):
+            note += f", {self.heldout_objective:.2g} nats"
+        return note if math.isnan(self.pareto_khat) else f"{note}, k-hat {self.pareto_khat:.2f}"
 
     @property
     def best_estimate(self) -> float:
@@ -225,7 +231,7 @@ class Solution:
     quadratic: Any = None
 
     @property
-    def says_nothing(self) -> bool:
+    def is_uninformative(self) -> bool:
         """Whether the full posterior is the coreset's to the last bit, although rows were left out.
 
         So it is where the log-likelihood is constant, as far out in an improper posterior.

@@ -10,11 +10,13 @@ from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOpti
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.template.inputs import Template
-from pymc_coresets.rows.chunks import Chunk, RowSource
-from pymc_coresets.rows.first_reading import SourceScan
+from pymc_coresets.rows.fingerprints import FirstReading
 from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.sources.layout import Chunk
 from pymc_coresets.rows.sources.opening import open_rows
-from pymc_coresets.rows.values import Rows, converted
+from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.rows.values import Rows
 
 __all__ = ["Arrivals", "ArrivedRows", "rows_given"]
 
@@ -66,12 +68,8 @@ class ArrivedRows(InMemoryRows):
     """
 
     def __init__(self, rows: Rows, stop: int, place: Callable[[int], str]) -> None:
-        super().__init__(rows.arrays, rows.base_weights, rows.positions)
-        self.stop, self._place = int(stop), place
-
-    def place(self, position: int) -> str:
-        """Say where the user finds a row, for messages."""
-        return self._place(position)
+        super().__init__(rows.arrays, rows.base_weights, rows.positions, place=place)
+        self.stop = int(stop)
 
     def part(self, start: int, stop: int) -> Self:
         """Return some consecutive rows."""
@@ -111,8 +109,10 @@ class Arrivals:
         """
         try:
             self._check_columns(source)
+            types = {r.name: r.values.dtype for r in self._template.observations.rows}
+            rows = StreamedRows(source, types, start=start)
             for piece in source.chunks:
-                yield self._read(source, piece, number, start)
+                yield self._read(rows, piece, number)
         except CoresetError as error:
             raise InvalidDataError(
                 f"{error.message} This is chunk {number} of the stream, of which nothing was added."
@@ -128,26 +128,13 @@ class Arrivals:
             )
         Template.of(self._template.observations.model, {n: source.columns[n] for n in names})
 
-    def _read(self, source: RowSource, piece: Chunk, number: int, start: int) -> ArrivedRows:
-        found, scan = source.examine(piece)
-        SourceScan.joined([scan], {}).require_usable()
-        given = source.weights(piece)
-        weights = np.ones(piece.n_rows) if given is None else np.asarray(given, dtype=np.float64)
-        first = start + piece.start
-        rows = Rows(
-            first + np.arange(piece.n_rows),
-            weights,
-            tuple(
-                converted(row.name, found[row.name], row.values.dtype, piece.where)
-                for row in self._template.observations.rows
-            ),
-        )
-        if not weights.all():
-            rows = rows.take(weights > 0)
-        arrived = ArrivedRows(
-            rows,
-            first + piece.n_rows,
-            lambda position: f"Chunk {number}, {source.locate(position - start)}",
-        )
+    def _read(self, rows: StreamedRows, piece: Chunk, number: int) -> ArrivedRows:
+        found, notes = rows.source.examine(piece)
+        FirstReading.joined([notes]).require_usable()
+        some = rows.rows_of(piece, found, rows.source.weights(piece))
+        if not some.base_weights.all():
+            some = some.take(some.base_weights > 0)
+        stop = rows.start + piece.start + piece.n_rows
+        arrived = ArrivedRows(some, stop, lambda at: f"Chunk {number}, {rows.place(at)}")
         self._codes.require_inside(arrived)
         return arrived

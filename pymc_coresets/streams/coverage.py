@@ -6,12 +6,7 @@ from typing import Self
 import numpy as np
 from scipy.stats import chi2
 
-from pymc_coresets.diagnostics.importance import (
-    EFFECTIVE_SHARE,
-    KHAT_RELIABLE,
-    SmoothedWeights,
-    pareto_smooth,
-)
+from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.solving.problem import Vector
@@ -108,9 +103,9 @@ class Coverage:
     n_draws: int
 
     @classmethod
-    def of(cls, draws: Draws, log_ratios: Vector, smoothed: SmoothedWeights | None = None) -> Self:
+    def of(cls, draws: Draws, log_ratios: Vector) -> Self:
         """Judge by the log-ratios of the posterior of all rows over the draws' own density."""
-        smoothed = pareto_smooth(log_ratios[None]) if smoothed is None else smoothed
+        smoothed = pareto_smooth(log_ratios[None])
         return cls(
             displacement=Displacement.of(draws, log_ratios),
             pareto_khat=smoothed.pareto_khat,

@@ -12,12 +12,10 @@ from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.methods.job import candidates_to_keep
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.remainder import remainder_density
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.reservoir import Priorities
-from pymc_coresets.rows.source import Look, LookPart
+from pymc_coresets.rows.passes import Look, LookPart, Wanted
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.problem import Vector
@@ -25,7 +23,15 @@ from pymc_coresets.solving.solution import Solution
 from pymc_coresets.streams.arrivals import ArrivedRows
 from pymc_coresets.streams.coverage import Coverage, Displacement
 
-__all__ = ["WIDENING", "Beginning", "Epoch", "Growth", "Reason", "StreamOptions", "StreamState"]
+__all__ = [
+    "WIDENING",
+    "Beginning",
+    "Growth",
+    "Priorities",
+    "Reason",
+    "StreamOptions",
+    "StreamState",
+]
 
 WIDENING = 2.0  # of the variance: draws of a later epoch are wider than the posterior then
 _ROWS_OF_SUMMARY = 2  # for each of the coreset: its error is to be smaller
@@ -99,27 +105,6 @@ class Beginning:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Epoch:
-    """The draws at which all rows are compared, and where they are from.
-
-    Parameters
-    ----------
-    draws : Draws
-    origin : ndarray of shape (n_draws,)
-        Centred log-likelihood of the weighted rows whose posterior they are from, in nats.
-    mass : float
-        Sum of the weights of these rows.
-    scale : float
-        Mean length of a row's tangent vector.
-    """
-
-    draws: Draws
-    origin: Vector
-    mass: float
-    scale: float
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class StreamState:
     """All that is kept of a stream.
 
@@ -132,7 +117,14 @@ class StreamState:
         Without the pilot.
     pilot_weight : float
         That of the pilot.
-    epoch : Epoch
+    draws : Draws
+        At which all rows of the epoch are compared.
+    origin : ndarray of shape (n_draws,)
+        Centred log-likelihood of the weighted rows whose posterior they are from, in nats.
+    mass : float
+        Sum of the weights of these rows.
+    scale : float
+        Mean length of a row's tangent vector.
     summary : Rows
         The coreset that stands for all rows before the epoch; none in the first.
     summary_weights : ndarray of shape (len(summary),)
@@ -148,7 +140,10 @@ class StreamState:
     total_weight: float
     n_chunks: int
     pilot_weight: float
-    epoch: Epoch
+    draws: Draws
+    origin: Vector
+    mass: float
+    scale: float
     summary: Rows
     summary_weights: Vector
     seen: LookPart
@@ -158,7 +153,7 @@ class StreamState:
     @property
     def log_ratios(self) -> Vector:
         """Log of the posterior of all rows over the density of the draws, in nats."""
-        ratios: Vector = self.seen.total - self.epoch.origin
+        ratios: Vector = self.seen.total - self.origin
         return ratios
 
     @property
@@ -174,18 +169,64 @@ class StreamState:
     @property
     def displacement(self) -> Displacement:
         """Where the posterior lies among the draws."""
-        return Displacement.of(self.epoch.draws, self.log_ratios)
+        return Displacement.of(self.draws, self.log_ratios)
 
     @property
     def coverage(self) -> Coverage:
         """What the draws say of the posterior."""
-        return Coverage.of(self.epoch.draws, self.log_ratios)
+        return Coverage.of(self.draws, self.log_ratios)
 
     @property
     def candidates(self) -> Rows:
         """The rows to choose from."""
         kept = self.seen.candidates
         return Rows.joined([self.summary, kept]) if len(self.summary) else kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priorities:
+    """A weighted random sample of the rows so far: those with the smallest ``U_n / q_n``.
+
+    ``q_n = (u_n |V_n| / s + 1) / 2`` weighs half by the length of the tangent vector and half
+    uniformly, as `Wanted` does, but depends on nothing that lies ahead: neither on the number of
+    rows nor on the sum of their lengths.  ``U_n`` depends on the key and the row's position alone,
+    so that the rows kept do not depend on how the stream is cut into chunks.
+
+    Parameters
+    ----------
+    n_candidates : int
+        How many rows to keep.
+    scale : float
+        s, about the mean of ``u_n |V_n|``; 0 for uniform samples.
+    key : int
+        Of the random numbers.
+    limit : float, default infinity
+        The largest key that can still be kept, which spares the rows beyond it.
+
+    References
+    ----------
+    Duffield, Lund, Thorup (2007). Priority sampling for estimation of arbitrary subset sums.
+    Journal of the ACM 54(6). https://doi.org/10.1145/1314690.1314696
+
+    Examples
+    --------
+    >>> rule = Priorities(n_candidates=2, scale=1.0, key=1)
+    >>> keys = rule.keys(Rows(np.arange(3), np.ones(3)), np.array([0.0, 1.0, 3.0]))
+    >>> bool(np.isinf(keys[0])), bool(np.isfinite(keys[1:]).all())
+    (True, True)
+    """
+
+    n_candidates: int
+    scale: float
+    key: int
+    limit: float = math.inf
+
+    def keys(self, rows: Rows, norms: Vector) -> Vector:
+        """Return ``U_n / q_n`` for each row; infinite for rows that do not vary."""
+        scores = rows.base_weights * norms
+        shares = scores / self.scale if self.scale > 0 else np.zeros_like(scores)
+        keys = numbers_of(rows.positions, self.key) / (0.5 * shares + 0.5)
+        return np.where((scores > 0) & (keys <= self.limit), keys, np.inf)
 
 
 class Growth:
@@ -205,10 +246,8 @@ class Growth:
     @cached_property
     def prior(self) -> Callable[[Draws], Vector]:
         """The log-density of all but the rows at some draws, in nats; compiled once."""
-        observations = self.template.observations
-        space = Unconstrained(observations.model)
-        density = remainder_density(observations, space)
-        return lambda draws: density(space.free(draws))
+        remainder = self.template.remainder
+        return lambda draws: remainder.values(remainder.space.free(draws))
 
     # -- states --------------------------------------------------------------------------------
 
@@ -230,30 +269,23 @@ class Growth:
             total_weight=0.0,
             n_chunks=0,
             pilot_weight=pilot.total_weight,
-            epoch=Epoch(
-                draws=draws,
-                origin=np.zeros(self.options.n_draws),
-                mass=pilot.total_weight,
-                scale=float(probe.weights @ spread) / pilot.n_rows,
-            ),
+            draws=draws,
+            origin=np.zeros(self.options.n_draws),
+            mass=pilot.total_weight,
+            scale=float(probe.weights @ spread) / pilot.n_rows,
             summary=nothing,
             summary_weights=np.zeros(0),
-            seen=LookPart(
-                total=np.zeros(self.options.n_draws),
-                norm_total=0.0,
-                candidates=nothing,
-                keys=np.zeros(0),
-            ),
+            seen=LookPart.of_sums(np.zeros(self.options.n_draws), None, nothing, Wanted()),
             beginnings=(Beginning(n_rows=0, total_weight=0.0, chunk=0, reason=Reason.PILOT),),
         )
         state = self._seen(unseen, pilot)
-        return replace(state, epoch=replace(state.epoch, origin=state.seen.total))
+        return replace(state, origin=state.seen.total)
 
     def add(self, state: StreamState, rows: ArrivedRows) -> StreamState:
         """Add rows; begin a new epoch at the row with which the old one is outgrown, or drifts."""
         start, just_begun = 0, False
         while start < rows.n_rows:
-            room = self.options.growth * state.epoch.mass - state.total_weight
+            room = self.options.growth * state.mass - state.total_weight
             masses = np.cumsum(rows.all.base_weights[start:])
             stop = start + int(np.searchsorted(masses, room, side="right"))
             if stop == start and not just_begun:
@@ -272,7 +304,7 @@ class Growth:
         look = Look(total=state.seen.total, norm_total=state.seen.norm_total, candidates=candidates)
         selection = pursue(
             CoresetSampler(self.template),
-            state.epoch.draws,
+            state.draws,
             look,
             factor * self.options.size,
             tolerance=self.options.tolerance,
@@ -293,14 +325,14 @@ class Growth:
         keys = state.seen.keys
         rule = Priorities(
             n_candidates=n_kept,
-            scale=state.epoch.scale,
+            scale=state.scale,
             key=self.options.key,
             limit=float(keys.max()) if len(keys) == n_kept else math.inf,
         )
         loglik = self.template.reading(rows)
-        part = loglik.look_part(state.epoch.draws, rule)
+        part = loglik.look_part(state.draws, rule)
         if not np.isfinite(part.total).all():
-            loglik.matrix(state.epoch.draws, rows.all)  # names the row
+            loglik.matrix(state.draws, rows.all)  # names the row
         return replace(
             state,
             n_rows=rows.stop,
@@ -328,12 +360,10 @@ class Growth:
         lengths = weights @ loglik.std(axis=1)
         begun = replace(
             state,
-            epoch=Epoch(
-                draws=draws,
-                origin=masses @ _centred(self.template.matrix(draws, known)),
-                mass=mass / widening,
-                scale=float(lengths) / state.n_rows,
-            ),
+            draws=draws,
+            origin=masses @ _centred(self.template.matrix(draws, known)),
+            mass=mass / widening,
+            scale=float(lengths) / state.n_rows,
             summary=summary,
             summary_weights=weights,
             seen=replace(state.seen, total=weights @ loglik, norm_total=float(lengths)),

@@ -9,15 +9,11 @@ import xarray as xr
 
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.glm.control_variates.interfaces import (
-    Coefficients,
-    carried_over,
-    written_in,
-)
+from pymc_coresets.glm.control_variates.interfaces import Coefficients, carried_over, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.logistic.recognition import logistic_rows
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import SeenRows
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
@@ -31,8 +27,8 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.ancestry import OBJECTIVE_OF_PARTS
+from pymc_coresets.updates.coreset_parts import CoresetPart
 from pymc_coresets.updates.known_rows import KNOWN, known_before, noted
-from pymc_coresets.updates.parts import Part
 from pymc_coresets.updates.reductions import all_of, asked_reduction, is_concave, model_of, reduced
 
 __all__ = ["merge"]
@@ -144,7 +140,7 @@ def merge(
         size = whole_number("size", size, least=1)
     beside = first.quadratic is not None or second.quadratic is not None
     chosen = asked_reduction(method, _METHODS, with_quadratic=beside)
-    parts = [Part.of(first), Part.of(second)]
+    parts = [CoresetPart.of(first), CoresetPart.of(second)]
     template, n_rows = parts[0].template, [part.n_rows for part in parts]
     shifted = parts[1].kept.assign(position=parts[1].kept["position"] + n_rows[0])
     together = xr.concat([parts[0].kept, shifted], dim="row", combine_attrs="drop_conflicts")
@@ -200,7 +196,7 @@ def _require_same(
         )
 
 
-def _sum_of_quadratics(parts: Sequence[Part], rng: np.random.Generator) -> Quadratic | None:
+def _sum_of_quadratics(parts: Sequence[CoresetPart], rng: np.random.Generator) -> Quadratic | None:
     """Add the quadratics, once they are known to be in the same coefficients."""
     first, second = (part.quadratic for part in parts)
     one, other = (part.template.observations for part in parts)
@@ -216,14 +212,14 @@ def _sum_of_quadratics(parts: Sequence[Part], rng: np.random.Generator) -> Quadr
 # -- reduction -------------------------------------------------------------------------------------
 
 
-def _default_size(parts: Sequence[Part]) -> int:
+def _default_size(parts: Sequence[CoresetPart]) -> int:
     sizes = [part.kept.sizes["row"] for part in parts]
     if any(part.quadratic is not None for part in parts):
         return sum(sizes)
     return max(*sizes, rows_of_a_quadratic(parts[0].template.n_dims))
 
 
-def _holds(parts: Sequence[Part], quadratic: Quadratic | None) -> bool:
+def _holds(parts: Sequence[CoresetPart], quadratic: Quadratic | None) -> bool:
     """Whether the density cannot rise without end because the quadratics were added.
 
     The prior outweighs what is convex in either; where both are convex, it may not outweigh both.
@@ -242,13 +238,15 @@ def _reduced(
 ) -> tuple[Solution, dict[str, Any]]:
     """Choose rows of a union, whose base weights are the weights of the coresets."""
     if isinstance(method, Sensitivity):
-        rows = logistic_rows(find_linear_predictor(model_of(template, source.all)))
-        scan, figures = method.choose(rows, source, size, rng=rng)
+        seen = SeenRows(find_linear_predictor(model_of(template, source.all)))
+        numbered = InMemoryRows(source.all.arrays, source.all.base_weights)  # as the model has them
+        scan, figures = method.choose(numbered, seen, size, rng=rng)
+        scan = replace(scan, rows=source.take(scan.rows.positions))
         return Solution.sampled(scan.rows, scan.weights), figures
     return reduced(template, source, size, method, rng, quadratic=quadratic)
 
 
-def _ancestry(first: Coreset, second: Coreset, parts: Sequence[Part]) -> dict[str, Any]:
+def _ancestry(first: Coreset, second: Coreset, parts: Sequence[CoresetPart]) -> dict[str, Any]:
     """Say what was merged, in numbers and words."""
     both = [first, second]
     attrs = [each.history.attrs for each in both]

@@ -4,10 +4,11 @@ from typing import Any
 
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import warn_user
+from pymc_coresets.potentials.from_rows import Settings
 from pymc_coresets.potentials.kept_rows import kept_dataset
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.solving.solution import Solution
-from pymc_coresets.storage import Settings, history_dataset
+from pymc_coresets.storage import history_dataset
 from pymc_coresets.streams.growth import Growth, StreamState
 
 __all__ = ["chosen_coreset", "rows_gone"]
@@ -34,24 +35,7 @@ def rows_gone(n_rows: int = 0, total_weight: float = 0.0) -> AbsentRows:
 
 
 def chosen_coreset(growth: Growth, state: StreamState, settings: Settings) -> Coreset:
-    """Choose weighted rows that stand for all that a stream has seen, see `CoresetStream.coreset`.
-
-    Warns
-    -----
-    CoresetWarning
-        If the objective is above one nat.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm
-    >>> from pymc_coresets import CoresetStream
-    >>> y = np.random.default_rng(1).normal(size=1_000)
-    >>> with pm.Model() as model:
-    ...     data = pm.Data("y", y[:100])
-    ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=data)
-    ...     CoresetStream(pilot={"y": y}, random_seed=1).coreset().method
-    'stream'
-    """
+    """Choose weighted rows that stand for all that a stream has seen: `CoresetStream.coreset`."""
     options = growth.options
     solution = growth.choose(state)
     objective = solution.objective + state.inherited_objective

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -14,17 +14,15 @@ import xarray as xr
 from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
 from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import template_of_rows
+from pymc_coresets.potentials.from_rows import RowsToRead, Settings, template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.sameness import Probe
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rows.source import LookPart
+from pymc_coresets.rows.passes import LookPart
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.storage import Settings
 from pymc_coresets.streams.growth import (
     Beginning,
-    Epoch,
     Growth,
     Reason,
     StreamOptions,
@@ -38,8 +36,9 @@ _COUNTS: Mapping[str, Callable[[Any], Any]] = {
     "total_weight": float,
     "n_chunks": int,
     "pilot_weight": float,
+    "mass": float,
+    "scale": float,
 }
-_OF_EPOCH = ("mass", "scale")
 _PROBES = 4  # draws, and rows, at which the model is compared with the stream's
 _OPTIONS, _SETTINGS, _DIGEST = "options", "settings", "digest"
 _AS_STORED = {"f": "<f8", "i": "<i8", "u": "<i8", "b": "<i8"}  # formats have types of their own
@@ -49,18 +48,17 @@ _GIVE = "Give what CoresetStream.state() returned, as it was."
 def tree_of_state(state: StreamState, growth: Growth, settings: Settings) -> xr.DataTree:
     """Return all that is kept of a stream, without the model."""
     rows = growth.template.reading(AbsentRows(state.n_rows, state.total_weight))
-    epoch, seen = state.epoch, state.seen
-    probe = _probe(growth, epoch.draws, seen.candidates)
+    seen = state.seen
+    probe = _probe(growth, state.draws, seen.candidates)
     stream = xr.Dataset(
         {
-            "origin": ("draw", epoch.origin),
+            "origin": ("draw", state.origin),
             "total": ("draw", seen.total),
             "prior_probe": ("probed_draw", probe.prior),
             "row_probe": (("probed_row", "probed_draw"), probe.rows),
             "known": ("known_chunk", np.array(state.known, dtype=np.int64)),
         },
         attrs={name: getattr(state, name) for name in _COUNTS}
-        | {name: getattr(epoch, name) for name in _OF_EPOCH}
         | {
             "norm_total": seen.norm_total,
             _OPTIONS: json.dumps(asdict(growth.options)),
@@ -72,7 +70,7 @@ def tree_of_state(state: StreamState, growth: Growth, settings: Settings) -> xr.
     )
     draws = {
         name: (("draw", *(f"{name}_dim_{i}" for i in range(values.ndim - 1))), values)
-        for name, values in epoch.draws.values.items()
+        for name, values in state.draws.values.items()
     }
     groups = {
         "stream": stream,
@@ -102,7 +100,7 @@ def digest_of(groups: Mapping[str, xr.Dataset]) -> str:
 
 
 def template_of_tree(
-    tree: xr.DataTree, model: pm.Model, *, backend: Jax | None = None
+    tree: xr.DataTree, model: pm.Model, *, backend: str | Jax = "numba"
 ) -> tuple[LogLikelihood, StreamOptions, Settings]:
     """Read the model again, and how the stream was begun.
 
@@ -124,8 +122,8 @@ def template_of_tree(
         options = StreamOptions(**json.loads(attrs[_OPTIONS]))
         settings: Settings = json.loads(attrs[_SETTINGS])
         columns = columns_of_dataset(tree["candidates"].to_dataset())
-        where: dict[str, Any] = {name: settings[name] for name in ("observed", "dim")}
-    template = template_of_rows(model, columns, **where, backend=backend)
+        wanted = RowsToRead(**settings)
+    template = template_of_rows(model, columns, replace(wanted, backend=backend))
     return template, options, settings
 
 
@@ -141,7 +139,7 @@ def state_of_tree(tree: xr.DataTree, growth: Growth) -> StreamState:
     with _malformed():
         state, probe = _read(tree, growth)
         _require_sound(state)
-    _require_same(probe, _probe(growth, state.epoch.draws, state.seen.candidates))
+    _require_same(probe, _probe(growth, state.draws, state.seen.candidates))
     return state
 
 
@@ -158,11 +156,8 @@ def _read(tree: xr.DataTree, growth: Growth) -> tuple[StreamState, Probe]:
     draws = {str(n): v.to_numpy() for n, v in tree["draws"].to_dataset().data_vars.items()}
     state = StreamState(
         **{name: kind(attrs[name]) for name, kind in _COUNTS.items()},
-        epoch=Epoch(
-            draws=Draws.of(draws, growth.template.shapes),
-            origin=stream["origin"].to_numpy(),
-            **{name: float(attrs[name]) for name in _OF_EPOCH},
-        ),
+        draws=Draws.of(draws, growth.template.shapes),
+        origin=stream["origin"].to_numpy(),
         summary=summary,
         summary_weights=weights,
         seen=LookPart(
@@ -199,14 +194,14 @@ def _require_intact(tree: xr.DataTree) -> None:
 
 def _require_sound(state: StreamState) -> None:
     """Refuse numbers that no stream has, whatever the digest says of them."""
-    epoch, seen, weights = state.epoch, state.seen, state.summary_weights
-    masses = np.array([state.total_weight, state.pilot_weight, epoch.mass])
-    lengths = np.array([epoch.scale, seen.norm_total])
+    seen, weights = state.seen, state.summary_weights
+    masses = np.array([state.total_weight, state.pilot_weight, state.mass])
+    lengths = np.array([state.scale, seen.norm_total])
     rows = (seen.candidates, state.summary)
     sound = {
         "sums": all(
-            sums.shape == (epoch.draws.n_draws,) and np.isfinite(sums).all()
-            for sums in (epoch.origin, seen.total)
+            sums.shape == (state.draws.n_draws,) and np.isfinite(sums).all()
+            for sums in (state.origin, seen.total)
         ),
         "masses": (masses > 0).all() and np.isfinite(masses).all(),
         "lengths": (lengths >= 0).all() and np.isfinite(lengths).all(),

@@ -14,16 +14,15 @@ from pymc_coresets.display.facts import facts_text
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
-from pymc_coresets.options import generator, names_of, positive_number, whole_number
-from pymc_coresets.potentials.backends.choice import Jax, backend_of
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.options import generator, positive_number, whole_number
+from pymc_coresets.potentials.backends.choice import Jax
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.potentials.verified_models import verify_form
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.storage import Settings
 from pymc_coresets.streams.arrivals import Arrivals, ArrivedRows, rows_given
 from pymc_coresets.streams.coverage import Coverage
 from pymc_coresets.streams.growth import WIDENING, Growth, StreamOptions
@@ -142,16 +141,19 @@ class CoresetStream:
         random_seed: int | np.random.Generator | None = None,
     ) -> None:
         model = full_model(model)
-        evaluated_by, rng = backend_of(backend), generator(random_seed)
-        _check_options(size=size, draws=draws, tolerance=tolerance, epoch_growth=epoch_growth)
-        self._settings: Settings = {
-            "observed": names_of("observed", observed),
-            "dim": names_of("dim", dim),
-            "allow_local": False,
-        }
+        rng = generator(random_seed)
+        for name, value, least in (("size", size, 1), ("draws", draws, _FEWEST_DRAWS)):
+            if value is not None:
+                whole_number(name, value, least=least)
+        positive_number("tolerance", tolerance)
+        if positive_number("epoch_growth", epoch_growth) < _LEAST_GROWTH:
+            raise InvalidOptionError(
+                f"epoch_growth={epoch_growth} must be at least {_LEAST_GROWTH:g}."
+            )
         source = rows_given(pilot)
-        where: dict[str, Any] = {"observed": observed, "dim": dim, "backend": evaluated_by}
-        loglik = likelihood_of_rows(model, source, **where, rng=rng.spawn(1)[0])
+        wanted = RowsToRead(observed=observed, dim=dim, rows=source, backend=backend)
+        self._settings = wanted.settings
+        loglik = likelihood_of_rows(model, wanted, rng=rng.spawn(1)[0])
         verify_form(loglik)
         n_dims = loglik.n_dims
         n_chosen = RiemannianPursuit().default_size(n_dims, 2**31) if size is None else int(size)
@@ -352,7 +354,7 @@ class CoresetStream:
             If the state is no stream's, or was altered; if the model has other free variables or
             data containers.
         """
-        found = template_of_tree(state, given_model(model), backend=backend_of(backend))
+        found = template_of_tree(state, given_model(model), backend=backend)
         template, options, settings = found
         restored = cls.__new__(cls)
         restored._settings = settings  # noqa: SLF001
@@ -369,22 +371,6 @@ class CoresetStream:
             "draws": f"{options.n_draws:,}, epoch {self.n_epochs}",
         }
         return facts_text("CoresetStream", facts)
-
-
-def _check_options(
-    *,
-    size: Any,  # noqa: ANN401 - what users pass
-    draws: Any,  # noqa: ANN401
-    tolerance: Any,  # noqa: ANN401
-    epoch_growth: Any,  # noqa: ANN401
-) -> None:
-    if size is not None:
-        whole_number("size", size, least=1)
-    if draws is not None:
-        whole_number("draws", draws, least=_FEWEST_DRAWS)
-    positive_number("tolerance", tolerance)
-    if positive_number("epoch_growth", epoch_growth) < _LEAST_GROWTH:
-        raise InvalidOptionError(f"epoch_growth={epoch_growth} must be at least {_LEAST_GROWTH:g}.")
 
 
 def _default_draws(n_dims: int, size: int) -> int:

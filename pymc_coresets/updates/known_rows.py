@@ -15,7 +15,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import named_arrays
 from pymc_coresets.potentials.kept_rows import rows_of_dataset
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.updates.parts import Part
+from pymc_coresets.updates.coreset_parts import CoresetPart
 
 __all__ = ["KNOWN", "KnownRows", "known_before", "noted", "warn_of_known_rows"]
 
@@ -46,7 +46,7 @@ class KnownRows:
     digest: str
 
     @classmethod
-    def kept(cls, part: Part) -> Self:
+    def kept(cls, part: CoresetPart) -> Self:
         """Note rows that a coreset kept of those that it was built from."""
         rows = rows_of_dataset(part.template.observations, part.kept)
         rows = rows.take(_spread(len(rows)))
@@ -75,12 +75,12 @@ class KnownRows:
         return len(rows) * math.log(share) < math.log(_UNLIKELY)
 
 
-def known_before(part: Part, attrs: Mapping[str, Any], start: int = 0) -> list[KnownRows]:
+def known_before(part: CoresetPart, attrs: Mapping[str, Any], start: int = 0) -> list[KnownRows]:
     """Return what is known of the rows of a coreset: of each construction, or of those it kept.
 
     Parameters
     ----------
-    part : Part
+    part : CoresetPart
         The coreset.
     attrs : mapping of str
         Those of its history.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.advice import certificate_of
+from pymc_coresets.advice import decided_by
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.glm.control_variates.method import ControlVariates
@@ -15,8 +15,9 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import (
-    check_rows,
+    RowsToRead,
     likelihood_of_rows,
+    named_arrays,
     template_of_rows,
 )
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
@@ -24,12 +25,12 @@ from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.streamed import StreamedRows
-from pymc_coresets.rows.values import Rows
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.ancestry import Ancestry
-from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
+from pymc_coresets.updates.coreset_parts import CoresetPart
+from pymc_coresets.updates.extended_rows import ExtendedRows
 from pymc_coresets.updates.known_rows import (
     KNOWN,
     KnownRows,
@@ -37,8 +38,8 @@ from pymc_coresets.updates.known_rows import (
     noted,
     warn_of_known_rows,
 )
-from pymc_coresets.updates.parts import Part, WeightedRows
 from pymc_coresets.updates.reductions import all_of, asked_reduction, reduced
+from pymc_coresets.weighted_rows import WeightedRows
 
 __all__ = ["with_new_rows"]
 
@@ -49,9 +50,8 @@ _FAR = 1.5  # standard deviations
 def with_new_rows(
     coreset: WeightedRows,
     model: pm.Model,
+    wanted: RowsToRead,
     *,
-    rows: RowSource | None,
-    executor: Any,  # noqa: ANN401 - of several libraries
     size: int | None,
     method: str | RiemannianPursuit | ControlVariates,
     random_seed: int | np.random.Generator | None,
@@ -63,7 +63,9 @@ def with_new_rows(
     coreset : WeightedRows
     model : pm.Model
         Of the new rows.
-    rows, executor, size, method, random_seed
+    wanted : RowsToRead
+        With the new rows, if they lie elsewhere.
+    size, method, random_seed
         As of `Coreset.extend`.
 
     Raises
@@ -77,10 +79,10 @@ def with_new_rows(
     """
     chosen = asked_reduction(method, _METHODS, with_quadratic=coreset.quadratic is not None)
     rng = generator(random_seed)
-    check_rows(rows, executor, collapse=False, allow_local=False)
     size = None if size is None else whole_number("size", size, least=1)
-    part = Part.of(coreset)
-    new = _new_rows(full_model(model), part, rows, executor, rng.spawn(1)[0])
+    part = CoresetPart.of(coreset)
+    wanted = replace(part.wanted, rows=wanted.rows, executor=wanted.executor)
+    new = _new_rows(full_model(model), part, wanted, rng.spawn(1)[0])
     _require_same_model(part, new, rng.spawn(1)[0])
     known = known_before(part, coreset.history.attrs)
     warn_of_known_rows(known, new)
@@ -107,14 +109,11 @@ def with_new_rows(
             )
     ancestry = before.extended(n_new, solution.objective)
     return {
-        "indices": solution.rows.positions,
-        "weights": solution.weights,
+        **decided_by(solution),
         "n_observations": coreset.n_observations + n_new,
         "n_distinct": part.n_rows + new.n_rows,
         "method": "extend",
         "weighting": chosen.draws_from,
-        "status": solution.status.value,
-        "objective": solution.objective,
         "random_seed": int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         "history": history_dataset(
             solution.history, ancestry.attrs | {KNOWN: noted([*known, added])} | counts
@@ -122,10 +121,6 @@ def with_new_rows(
         "loglikelihood": loglik,
         "data": kept_dataset(loglik, solution.rows, solution.weights),
         "built_from": None,
-        "proposal": solution.proposal,
-        "certificate": certificate_of(solution),
-        "modes": solution.modes,
-        "quadratic": solution.quadratic,
         "earlier": earlier,
     }
 
@@ -144,20 +139,16 @@ def _moved(old: Quadratic, new: Quadratic) -> float:
 
 
 def _new_rows(
-    model: pm.Model,
-    part: Part,
-    rows: RowSource | None,
-    executor: Any,  # noqa: ANN401
-    rng: np.random.Generator,
+    model: pm.Model, part: CoresetPart, wanted: RowsToRead, rng: np.random.Generator
 ) -> LogLikelihood:
-    if rows is not None:
-        return likelihood_of_rows(model, rows, **part.where, rng=rng, executor=executor)
-    new = template_of_rows(model, columns_of_dataset(part.kept), **part.where)
+    if wanted.rows is not None:
+        return likelihood_of_rows(model, wanted, rng=rng)
+    new = template_of_rows(model, columns_of_dataset(part.kept), wanted)
     verify(new, rng=rng)
     return new
 
 
-def _require_same_model(part: Part, new: LogLikelihood, rng: np.random.Generator) -> None:
+def _require_same_model(part: CoresetPart, new: LogLikelihood, rng: np.random.Generator) -> None:
     old = part.template
     first = rows_of_dataset(old.observations, part.kept)
     second = rows_of_dataset(new.observations, part.kept)  # which refuses other columns
@@ -173,14 +164,13 @@ def _require_same_model(part: Part, new: LogLikelihood, rng: np.random.Generator
         )
 
 
-def _extended(part: Part, new: LogLikelihood) -> ExtendedRows | AppendedRows:
+def _extended(part: CoresetPart, new: LogLikelihood) -> ExtendedRows:
     """Put the coreset's rows, with its weights, before all new ones."""
-    kept, start = part.kept, part.n_rows
+    kept, source = part.kept, new.source
     old = replace(rows_of_dataset(new.observations, kept), base_weights=kept["weight"].to_numpy())
     where = map(str, kept["where"].to_numpy())
-    places = dict(zip(old.positions.tolist(), where, strict=True))
-    if isinstance(new.source, StreamedRows):
-        return AppendedRows(ExtendedRows(old, start, places), new.source, start)
-    rows = new.in_memory.all
-    rows = replace(rows, positions=rows.positions + start)
-    return ExtendedRows(Rows.joined([old, rows]), start, places)
+    if not isinstance(source, StreamedRows):  # the model holds them
+        arrays = named_arrays(new.observations, new.in_memory.all)
+        source = StreamedRows(open_rows(arrays), {n: a.dtype for n, a in arrays.items()})
+    moved = replace(source, start=part.n_rows, initial_sample=None)
+    return ExtendedRows(old, moved, dict(zip(old.positions.tolist(), where, strict=True)))

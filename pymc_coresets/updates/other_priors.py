@@ -10,7 +10,7 @@ import pymc as pm
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import template_of_rows
+from pymc_coresets.potentials.from_rows import RowsToRead, template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, for_other_priors, rows_of_dataset
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
 from pymc_coresets.potentials.remainder import refuse_unweighted
@@ -18,12 +18,12 @@ from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.potentials.verified_models import verify_form
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.ancestry import Ancestry
-from pymc_coresets.updates.extended_rows import AppendedRows, ExtendedRows
-from pymc_coresets.updates.parts import WeightedRows, required_likelihood
+from pymc_coresets.updates.extended_rows import ExtendedRows
+from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 __all__ = ["under_other_priors"]
 
@@ -49,15 +49,13 @@ def under_other_priors(coreset: WeightedRows, model: pm.Model) -> dict[str, Any]
         If the coreset was read without its model.
     """
     old, model, rng = required_likelihood(coreset), full_model(model), np.random.default_rng(0)
-    settings, kept = coreset.settings, coreset.data
+    wanted, kept = RowsToRead(**coreset.settings, backend=old.backend or "numba"), coreset.data
     refuse_unweighted(old.observations)
     if kept is None:
-        as_before: Any = {"collapse": old.collapse, "backend": old.backend}
-        new = likelihood_of_model(model, **settings, **as_before, rng=rng)
+        new = likelihood_of_model(model, replace(wanted, collapse=old.collapse), rng=rng)
         _require_same_rows(old, new, _points(old, new, rng))
     else:
-        where: Any = {"observed": settings["observed"], "dim": settings["dim"]}
-        template = template_of_rows(model, columns_of_dataset(kept), **where, backend=old.backend)
+        template = template_of_rows(model, columns_of_dataset(kept), wanted)
         verify(template, rng=rng)
         points = _points(old, template, rng)
         first, kept = (
@@ -154,7 +152,5 @@ def _read_by(new: LogLikelihood, old: LogLikelihood) -> RowBlocks:
     if isinstance(source, StreamedRows):
         return replace(source, columns=columns)
     if isinstance(source, ExtendedRows):
-        return source.holding(arranged(old, new, source.all))
-    if isinstance(source, AppendedRows):
-        return source.holding(arranged(old, new, source.old.all), columns)
+        return source.holding(arranged(old, new, source.old), columns)
     return source

@@ -9,8 +9,8 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
-from pymc_coresets.advice import limitations, wanted_tolerance
-from pymc_coresets.exceptions import InvalidOptionError, warn_user
+from pymc_coresets.advice import Outcome, wanted_tolerance, warn_of_limits
+from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates.interfaces import carried_over, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.predictor.several import find_predictors
@@ -25,7 +25,7 @@ from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.source import RowBlocks
+from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.metric import Factor
@@ -120,17 +120,18 @@ def reduced(
         sampler = CoresetSampler(template.reading(source))
         solution = method.construct(sampler, size, rng=rng, propose=sampler.proposal)
         counts = dict(sampler.counts)
-    warn_of: Method = method
-    for message in limitations(
-        solution,
-        template.observations,
-        n_obs=round(source.total_weight),
-        size=size,
-        tolerance=wanted_tolerance(method, asked=False),
-        counts=counts,
-        method=warn_of,
-    ):
-        warn_user(message)
+    found: Method = method
+    warn_of_limits(
+        Outcome(
+            solution=solution,
+            observations=template.observations,
+            n_obs=round(source.total_weight),
+            size=size,
+            tolerance=wanted_tolerance(method, asked=False),
+            counts=counts,
+            method=found,
+        )
+    )
     return solution, counts
 
 

@@ -48,7 +48,6 @@ ENTRIES: Mapping[str, Entry] = {
     "plot_comparison": Entry(options.plots_of_comparisons(), 40, 0.5),
     "plot_weights, plot_history": Entry(options.plots_of_coresets(), 40, 0.5),
     "summary of a coreset": Entry(options.summaries_of_coresets(), 40, 0.5),
-    "plot_coreset": Entry(options.plots_of_columns(), 10, 0.1),
     "to_netcdf, from_netcdf": Entry(options.paths(), 40, 0.5),
     "from_netcdf, models": Entry(options.read_with_models(), 15, 0.2),
     "from_netcdf, contents": Entry(contents.contents(), 12, 0.3),

@@ -1,5 +1,6 @@
 """Calls with good and bad options: front doors, classes of options, methods of the results."""
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -29,7 +30,6 @@ from pymc_coresets import (
     build_pass_glm,
     compare,
     plot_comparison,
-    plot_coreset,
     plot_history,
     plot_weights,
 )
@@ -50,6 +50,14 @@ from tests.bad_input.outcomes import Call
 
 _MOST = 2**31 - 1
 _TOLERANCE = {"tolerance": positive(optional=True)}
+
+
+def _is_ess(value: Any) -> bool:
+    """Unlike other positive numbers, it may be infinite."""
+    return positive().accepts(value) or (isinstance(value, float) and value == math.inf)
+
+
+_ESS = Argument(st.floats(1.0, 1e6) | st.just(math.inf), _is_ess)
 
 
 def _is_center(value: Any) -> bool:
@@ -268,7 +276,8 @@ def bad_samples(draw: st.DrawFn) -> Call:
 @st.composite
 def reweightings(draw: st.DrawFn) -> Call:
     kind = draw(_STANDING)
-    given, bad = draw(arguments({"draws": whole(1, _MOST, optional=True), "random_seed": seed()}))
+    of_draws = {"draws": whole(1, _MOST, optional=True), "ess": _ESS}
+    given, bad = draw(arguments(of_draws | {"random_seed": seed()}))
     run = partial(_standing(kind).reweight, stage.idata(), **given)
     return Call(run=run, given={"of": kind} | given, names=bad, refused=bool(bad))
 
@@ -373,14 +382,6 @@ _QUANTILES = Argument(st.lists(st.floats(0, 1), max_size=3), _are_probabilities)
 def summaries_of_coresets(draw: st.DrawFn) -> Call:
     given, bad = draw(arguments(_READ | {"quantiles": _QUANTILES}))
     run = partial(stage.coreset().summary, **given)
-    return Call(run=run, given=given, names=bad, refused=bool(bad))
-
-
-@st.composite
-def plots_of_columns(draw: st.DrawFn) -> Call:
-    table = _READ | {"coreset": _RESULT}
-    given, bad = draw(arguments(table).filter(lambda drawn: "coreset" in drawn[0]))
-    run = partial(_closing, plot_coreset, **given)
     return Call(run=run, given=given, names=bad, refused=bool(bad))
 
 

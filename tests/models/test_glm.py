@@ -1,6 +1,5 @@
 """The linear predictor that is read from a model, against one that is built by hand."""
 
-import re
 import tracemalloc
 import warnings
 from dataclasses import dataclass, replace
@@ -15,9 +14,11 @@ from pytensor.sparse import as_sparse_variable, structured_dot
 from scipy import sparse, special, stats
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.predictor import linear as glm
+from pymc_coresets.glm.given import fix_variables
 from pymc_coresets.glm.predictor.affine import joined
-from pymc_coresets.glm.predictor.linear import find_linear_predictor, fix_variables
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
+from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
@@ -51,7 +52,30 @@ def hierarchical():
 def read(build, **kwargs):
     with pm.Model(**kwargs) as model:
         build()
-    return find_linear_predictor(find_observations(model))
+    return Read(find_linear_predictor(find_observations(model)))
+
+
+@dataclass(frozen=True)
+class Read:
+    """What was found, and its only predictor."""
+
+    found: Predictors
+
+    def __getattr__(self, name):
+        return getattr(self.found, name)
+
+    design = property(lambda self: self.found.lines[0].design)
+    offset = property(lambda self: self.found.lines[0].offset)
+
+    def predictor(self, coefficients):
+        assert self.found.n_shared == 0
+        [line] = self.found.lines
+        return (line.at(np.atleast_2d(coefficients)) + line.offset).T
+
+    def loglik(self, eta, some=slice(None), **options):
+        n_obs = self.found.observations.n_obs
+        rows = RowsInMemory(self.found, np.arange(n_obs), np.ones(n_obs)).take(some)
+        return rows.density(eta.T if eta.ndim == 2 else eta[:, None], **options).T
 
 
 def dense(matrix):
@@ -191,14 +215,14 @@ def test_log_density(family):
     found, _, log_density = family
     expected = log_density(np.broadcast_to(GRID, (N, len(GRID))))
     # PyMC writes log(2 pi) and the like as constants in float32.
-    values = found.link.evaluate(GRID[:, None], slice(None), N, compiled=False).T
+    values = found.loglik(GRID, compiled=False)
     np.testing.assert_allclose(values, expected, rtol=1e-6)
 
 
 def test_no_covariate_is_taken_for_a_response(family):
     found, grouped, _ = family
     for predictor, covariates in ((found, (X, np.log(EXPOSURE))), (grouped, (x, GROUP))):
-        for row in predictor.response:
+        for row in predictor.density.rows:
             assert not any(np.array_equal(row.values, c) for c in covariates)
 
 
@@ -214,14 +238,6 @@ def test_values_of_the_predictor_and_rows(name):
     for some in (slice(10, 20), slice(3, 40, 7), slice(20, 10, -2), slice(-5, None), slice(4, 4)):
         np.testing.assert_allclose(found.loglik(eta[some], some), expected[some], rtol=1e-9)
         np.testing.assert_allclose(found.loglik(GRID, some), found.loglik(GRID)[some], rtol=1e-12)
-
-
-def test_many_values_are_computed_in_blocks():
-    rng = np.random.default_rng(2)
-    outcome, grid = rng.normal(size=700), np.linspace(-3.0, 3.0, 1_000)
-    found = read(lambda: pm.Normal("y", normal("b") * outcome, 1.0, observed=-outcome))
-    expected = stats.norm.logpdf(-outcome[:, None], grid)
-    np.testing.assert_allclose(found.loglik(grid), expected, rtol=1e-6)
 
 
 # -- predictors ------------------------------------------------------------------------------------
@@ -431,7 +447,7 @@ def test_predictor(specimen):
     )
     np.testing.assert_allclose(found.offset, np.broadcast_to(case.offset, N), rtol=1e-12)
     np.testing.assert_allclose(
-        found.predictor(c), design @ expected + case.offset, rtol=1e-10, atol=1e-12
+        found.predictor(c)[:, 0], design @ expected + case.offset, rtol=1e-10, atol=1e-12
     )
     assert len(found.names) == len(set(found.names)) == len(c)
     if case.names is not None:
@@ -446,7 +462,7 @@ def test_predictor_and_link_give_the_potentials(specimen):
         used, found.coefficients, mode=PLAIN_MODE, on_unused_input="ignore"
     )
     eta = found.predictor(np.array([function(*(v[0] for v in values.values()))]))
-    potentials = found.link.evaluate(eta.T, np.arange(N), N, compiled=False)
+    potentials = found.loglik(eta, compiled=False).T
     function = pytensor.function(
         used, found.observations.reference, mode=PLAIN_MODE, on_unused_input="ignore"
     )
@@ -458,7 +474,7 @@ def test_predictor_of_draws():
     draws = np.random.default_rng(5).normal(size=(4, 3))
     eta = found.predictor(draws)
     np.testing.assert_allclose(eta, X @ draws.T + x[:, None])
-    np.testing.assert_allclose(eta[:, 2], found.predictor(draws[2]), rtol=1e-12)
+    np.testing.assert_allclose(eta[:, [2]], found.predictor(draws[2]), rtol=1e-12)
 
 
 def test_the_users_matrix_is_not_copied():
@@ -518,7 +534,7 @@ def test_the_offset_of_a_potential_is_what_is_added():
     found = read(build)
     np.testing.assert_array_equal(found.design, X)
     np.testing.assert_array_equal(found.offset, x)
-    [response] = found.response
+    [response] = found.density.rows
     np.testing.assert_array_equal(np.abs(response.values), 1.0)
 
 
@@ -551,7 +567,7 @@ def test_an_intercept_alone_is_found_below_its_link():
     found = read(lambda: pm.Poisson("y", EXPOSURE * pt.exp(normal("a")), observed=COUNT))
     assert found.names == ("a",)
     expected = stats.poisson.logpmf(COUNT[:, None], EXPOSURE[:, None] * np.exp(GRID))
-    values = found.link.evaluate(GRID[:, None], slice(None), N, compiled=False).T
+    values = found.loglik(GRID, compiled=False)
     np.testing.assert_allclose(values, expected, rtol=1e-6)
 
 
@@ -568,7 +584,7 @@ def test_bambi(noncentered):
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         model = bambi.Model(formula, table, family="bernoulli", noncentered=noncentered)
         model.build()
-    found = find_linear_predictor(find_observations(model.backend.model))
+    found = Read(find_linear_predictor(find_observations(model.backend.model)))
     columns = dict(zip(found.names, dense(found.design).T, strict=True))
     np.testing.assert_allclose(columns["Intercept"], 1.0)
     # Bambi centres what is common to all places.
@@ -598,15 +614,15 @@ def test_many_groups_stay_sparse():
         pm.Bernoulli("y", logit_p=eta, observed=outcome)
     observations = find_observations(model)
     tracemalloc.start()
-    found = find_linear_predictor(observations)
+    [line] = find_linear_predictor(observations).lines
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert found.design.shape == (n_obs, 2 * n_groups + 3)
-    assert found.design.nnz == 5 * n_obs
+    assert line.design.shape == (n_obs, 2 * n_groups + 3)
+    assert line.design.nnz == 5 * n_obs
     # A dense matrix would have 32 GB.
-    assert peak < 0.005 * 8 * np.prod(found.design.shape)
+    assert peak < 0.005 * 8 * np.prod(line.design.shape)
     np.testing.assert_array_equal(
-        found.design[[7]].indices,
+        line.design[[7]].indices,
         [group[7], *range(n_groups, n_groups + 3), n_groups + 3 + group[7]],
     )
 
@@ -738,14 +754,15 @@ def test_refusal(name):
 def test_a_predictor_that_is_not_the_models_is_refused():
     found = read(lambda: pm.Normal("y", X @ normal("b", shape=3), 1.0, observed=REAL))
     for wrong in ({"offset": found.offset + 0.01}, {"design": X[:, ::-1]}):
+        lines = (replace(found.lines[0], **wrong),)
         with pytest.raises(UnsupportedModelError, match="not understood"):
-            glm._verify(replace(found, **wrong))
+            replace(found.found, lines=lines).verify()
 
 
 def test_a_covariate_that_is_missing_is_named():
     holes = X.copy()
     holes[11, 2] = np.nan
-    with pytest.raises(InvalidDataError, match=r"'b\[2\]' is nan in row 11"):
+    with pytest.raises(InvalidDataError, match=r"'b\[2\]' is nan in observation 11"):
         read(lambda: pm.Normal("y", holes @ normal("b", shape=3), 1.0, observed=REAL))
 
 
@@ -753,20 +770,10 @@ def test_an_infinite_offset_is_named():
     exposure = EXPOSURE.copy()
     exposure[5] = 0.0
     with (
-        pytest.raises(InvalidDataError, match=r"offset .* is -inf in row 5"),
+        pytest.raises(InvalidDataError, match=r"offset .* is -inf in observation 5"),
         np.errstate(divide="ignore"),
     ):
         read(lambda: pm.Poisson("y", pt.exp(normal("a") * x + np.log(exposure)), observed=COUNT))
-
-
-def test_wrong_shapes_are_refused():
-    found = read(lambda: pm.Normal("y", X @ normal("b", shape=3), 1.0, observed=REAL))
-    for wrong in (np.zeros(2), np.zeros((3, 2)), np.zeros((1, 1, 3))):
-        with pytest.raises(InvalidOptionError, match=re.escape(str(wrong.shape))):
-            found.predictor(wrong)
-    for wrong in (np.array(0.0), np.zeros((3, 2)), np.zeros((N, 1, 1))):
-        with pytest.raises(InvalidOptionError, match=re.escape(str(wrong.shape))):
-            found.loglik(wrong)
 
 
 # -- fixed variables -------------------------------------------------------------------------------
@@ -783,7 +790,7 @@ def unfixed():
 
 def test_a_fixed_scale_makes_a_model_linear(unfixed):
     fixed = fix_variables(unfixed, {"sigma": 0.5})
-    found = find_linear_predictor(find_observations(fixed))
+    found = Read(find_linear_predictor(find_observations(fixed)))
     np.testing.assert_array_equal(found.design, X)
     assert found.names == ("b[age]", "b[sex]", "b[dose]")
     np.testing.assert_allclose(found.loglik(GRID), stats.norm.logpdf(y, GRID, 0.5))
@@ -809,7 +816,8 @@ def test_unnamed_dims_and_initial_values_survive():
     fixed = fix_variables(model, {"sigma": 0.5})
     assert fixed.named_vars_to_dims["x"] == model.named_vars_to_dims["x"] == ("row", None)
     np.testing.assert_array_equal(fixed.rvs_to_initial_values[fixed["b"]], [0.5] * X.shape[1])
-    np.testing.assert_array_equal(find_linear_predictor(find_observations(fixed)).design, X)
+    [line] = find_linear_predictor(find_observations(fixed)).lines
+    np.testing.assert_array_equal(line.design, X)
 
 
 def test_nothing_fixed_is_the_model_itself(unfixed):

@@ -76,8 +76,8 @@ def test_the_density_in_parts_is_that_of_the_model(sampler):
     same = np.empty_like(x)
     for name, own in here.columns.items():
         same[:, there.columns[name]] = x[:, own]
-    sampler.posterior_of(rows, weights)
-    expected = np.array([there.logp_and_gradient(point)[0] for point in same])
+    posterior = sampler.posterior_of(rows, weights)
+    expected = np.array([posterior.logp_and_gradient(point)[0] for point in same])
     total = alone + by_group.sum(axis=1)
     np.testing.assert_allclose(total - total[0], expected - expected[0], rtol=1e-10)
     np.testing.assert_allclose(density.positions(shared, x[:, columns]), x)

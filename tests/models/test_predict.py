@@ -19,10 +19,10 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.predictive import destinations, filled_models, predictions
+from pymc_coresets.predictive import destinations, filled_models, predictions, row_means
 from pymc_coresets.predictive.forward import Forward, forward_graphs
 from pymc_coresets.reading.folding import PLAIN_MODE
-from pymc_coresets.rows import passes
+from pymc_coresets.rows import threads
 
 N, GROUPS = 300, list("abcd")
 RNG = np.random.default_rng(1)
@@ -189,13 +189,98 @@ def test_polynomials_predict(idata):
     assert_allclose(other["y"], rates(idata).mean(axis=(0, 1))[:7])
 
 
+# -- many values: row by row -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["coreset", "elsewhere"])
+@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize("var_names", ["y", ["rate", "y"]])
+def test_means_by_row_are_those_of_one_draw_after_the_other(
+    request, which, new, var_names, idata, monkeypatch
+):
+    stand_in = request.getfixturevalue(which)
+    rows = {"X": DATA["X"][:200, ::-1], "group": DATA["group"][50:250]} if new else None
+    options = {"rows": rows, "var_names": var_names, "progressbar": False}
+    expected = stand_in.predict(idata, **options)
+    monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
+    monkeypatch.setattr(predictions.Predictions, "_computed", None)  # it is not needed
+    for module in (filled_models, row_means):
+        monkeypatch.setattr(module, "BLOCK_ROWS", 128)
+    found = stand_in.predict(idata, **options)
+    assert found.keys() == expected.keys()
+    for group in expected.children:
+        xr.testing.assert_allclose(found[group].to_dataset(), expected[group].to_dataset())
+        assert found[group].attrs.keys() == expected[group].attrs.keys()
+
+
+def test_a_store_of_means_by_row_holds_what_memory_would(elsewhere, idata, tmp_path, monkeypatch):
+    expected = elsewhere.predict(idata, progressbar=False)
+    monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
+    stored = elsewhere.predict(idata, to=tmp_path / "y.zarr", progressbar=False)
+    for group in ("posterior_predictive", "observed_data"):
+        xr.testing.assert_allclose(stored[group].to_dataset(), expected[group].to_dataset())
+
+
+def test_draws_in_single_precision_are_as_good(coreset, idata, monkeypatch):
+    monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
+    single = xr.DataTree.from_dict({"posterior": idata["posterior"].to_dataset().astype("float32")})
+    expected, found = (coreset.predict(draws, progressbar=False) for draws in (idata, single))
+    one, other = (f["posterior_predictive"]["y"] for f in (expected, found))
+    assert other.dtype == np.float64
+    assert_allclose(other, one, rtol=1e-5)
+
+
+def of_neighbours(x, slope):
+    return pm.math.cumsum(slope * x)
+
+
+def of_all(x, slope):
+    return slope * x - (slope * x).mean()
+
+
+def of_its_own(x, slope):
+    return pm.Normal("own", shape=40)
+
+
+@pytest.mark.parametrize("mean", [of_neighbours, of_all, of_its_own])
+def test_what_needs_more_than_its_row_is_computed_draw_by_draw(coreset, mean, monkeypatch):
+    with pm.Model() as model:
+        x, slope = pm.Data("x", np.arange(40.0)), pm.Normal("slope")
+        pm.Normal("y", mean(x, slope), 1.0, observed=np.zeros(40))
+    monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
+    graphs = forward_graphs(model, ["y"], means=True)
+    assert row_means.means_by_row(model, graphs, {"y": None}, None) is None
+    draws = draws_of(slope=1.0, own=np.arange(40.0))
+    expected = draws["posterior"]["own"].mean(["chain", "draw"]).to_numpy()
+    if mean is not of_its_own:
+        by_draw = np.cumsum if mean is of_neighbours else lambda x: x - x.mean()
+        expected = float(draws["posterior"]["slope"].mean()) * by_draw(np.arange(40.0))
+    found = coreset.predict(draws, model=model, progressbar=False)["predictions"]["y"]
+    assert_allclose(found, expected)
+
+
+def test_means_by_row_that_disagree_are_not_used(coreset, idata, monkeypatch, caplog):
+    """The first rows are computed both ways."""
+    expected = coreset.predict(idata, progressbar=False)
+    monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
+    means = row_means.RowMeans._means
+    monkeypatch.setattr(
+        row_means.RowMeans, "_means", lambda *args: [1.01 * v for v in means(*args)]
+    )
+    found = coreset.predict(idata, progressbar=False)
+    xr.testing.assert_equal(
+        found["posterior_predictive"].to_dataset(), expected["posterior_predictive"].to_dataset()
+    )
+    assert "draw by draw" in caplog.text
+
+
 # -- rows from elsewhere ---------------------------------------------------------------------------
 
 
 def test_rows_elsewhere_are_predicted_as_in_memory(coreset, elsewhere, idata, monkeypatch):
     """In blocks of any size; the last of 300 rows in blocks of 128 is smaller."""
     for size in (2**16, 128):
-        monkeypatch.setattr(filled_models, "_BLOCK_ROWS", size)
+        monkeypatch.setattr(filled_models, "BLOCK_ROWS", size)
         found = elsewhere.predict(idata, var_names=["y", "rate"], progressbar=False)
         expected = coreset.predict(idata, var_names=["y", "rate"], progressbar=False)
         for name in ("y", "rate"):
@@ -230,11 +315,11 @@ def test_draws_do_not_depend_on_the_chunks(elsewhere, idata, monkeypatch):
 def test_threads_change_nothing(request, which, kind, idata, monkeypatch):
     """Each has a function with random numbers of its own, of the same rows."""
     stand_in = request.getfixturevalue(which)
-    monkeypatch.setattr(filled_models, "_BLOCK_ROWS", 128)
+    monkeypatch.setattr(filled_models, "BLOCK_ROWS", 128)
     monkeypatch.setattr(predictions, "_WORTH_A_THREAD", 1)
     found = []
     for n_threads in (1, 5):
-        monkeypatch.setattr(passes, "n_cores", lambda n=n_threads: n)
+        monkeypatch.setattr(threads, "n_cores", lambda n=n_threads: n)
         found.append(stand_in.predict(idata, kind=kind, random_seed=1, progressbar=False))
     one, five = (f["posterior_predictive"].to_dataset() for f in found)
     xr.testing.assert_equal(one, five)
@@ -292,7 +377,7 @@ def test_a_shape_may_follow_the_data_without_dims(coreset):
 @pytest.mark.parametrize("kind", ["mean", "draws"])
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])
 def test_a_store_holds_what_memory_would(request, which, kind, idata, tmp_path, monkeypatch):
-    monkeypatch.setattr(filled_models, "_BLOCK_ROWS", 128)
+    monkeypatch.setattr(filled_models, "BLOCK_ROWS", 128)
     monkeypatch.setattr(predictions, "_CHUNK", 128)
     monkeypatch.setattr(predictions, "_ENTRIES", 2_000)
     stand_in = request.getfixturevalue(which)
@@ -313,13 +398,13 @@ def test_others_may_read_a_store(coreset, idata, tmp_path):
 
 
 def test_what_appears_meanwhile_is_not_replaced(coreset, idata, tmp_path, monkeypatch):
-    write = predictions.Predictions._write_means
+    parts = predictions.Predictions._parts
 
-    def meanwhile(self, *args):
+    def meanwhile(self):
         (tmp_path / "y.zarr").mkdir()
-        return write(self, *args)
+        return parts(self)
 
-    monkeypatch.setattr(predictions.Predictions, "_write_means", meanwhile)
+    monkeypatch.setattr(predictions.Predictions, "_parts", meanwhile)
     with pytest.raises(InvalidOptionError, match="complete, and lie in"):
         coreset.predict(idata, to=tmp_path / "y.zarr", draws=4, progressbar=False)
     assert not list((tmp_path / "y.zarr").iterdir())
@@ -342,7 +427,7 @@ def test_a_failure_leaves_no_store(coreset, idata, tmp_path, monkeypatch):
     def fail(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(predictions.Predictions, "_write_means", fail)
+    monkeypatch.setattr(predictions.Predictions, "_parts", fail)
     with pytest.raises(KeyboardInterrupt):
         coreset.predict(idata, to=tmp_path / "y.zarr", progressbar=False)
     assert not list(tmp_path.iterdir())

@@ -19,7 +19,7 @@ from pymc_coresets.compat.pymc_api import (
 )
 from pymc_coresets.compat.pytensor_api import FunctionGraph, SymbolicOp
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.selection_rules import rebuild
@@ -186,9 +186,8 @@ def test_potentials_of_rows_elsewhere_are_those_of_pymc_or_refused(case):
 
 def read(whole, case, which):
     model = in_containers(whole)
-    return likelihood_of_rows(
-        model, rows_in_chunks(model, which), rng=np.random.default_rng(1), **case.options
-    )
+    wanted = RowsToRead(rows=rows_in_chunks(model, which), **case.options)
+    return likelihood_of_rows(model, wanted, rng=np.random.default_rng(1))
 
 
 def scale(**kwargs):
@@ -273,7 +272,7 @@ def test_models_built_on_containers_have_the_potentials_of_all_rows(name):
     whole = LogLikelihood(find_observations(model(N)))
     verify(whole, rng=rng)
     rows = open_rows(COLUMNS)
-    loglik = likelihood_of_rows(model(20), rows, rng=rng)
+    loglik = likelihood_of_rows(model(20), RowsToRead(rows=rows), rng=rng)
     space = Unconstrained(whole.observations.model)
     draws = space.constrain(space.start + rng.normal(0, 0.3, size=(2, space.n_dims)))
     found = np.concatenate([loglik.matrix(draws, b) for b in loglik.source.blocks(11)])

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets import CoresetError, InvalidDataError, UnsupportedModelError, open_rows
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 
 _rng = np.random.default_rng(1)
 ROWS = {
@@ -26,9 +26,8 @@ def template(build, *, n_rows=20, columns=ROWS, dims=None, **options):
 
 def read(build, columns=ROWS, **options):
     rng = np.random.default_rng(1)
-    return likelihood_of_rows(
-        template(build, columns=columns, **options), open_rows(columns), rng=rng
-    )
+    wanted = RowsToRead(rows=open_rows(columns))
+    return likelihood_of_rows(template(build, columns=columns, **options), wanted, rng=rng)
 
 
 def normal(mu, data, **kwargs):
@@ -114,4 +113,4 @@ def test_names_without_containers_are_refused():
     with pm.Model() as model:
         pm.Normal("likelihood", b(), 1.0, observed=ROWS["y"])
     with pytest.raises(CoresetError, match=r"no pm\.Data of these names"):
-        likelihood_of_rows(model, open_rows(ROWS), rng=np.random.default_rng(1))
+        likelihood_of_rows(model, RowsToRead(rows=open_rows(ROWS)), rng=np.random.default_rng(1))

@@ -91,6 +91,18 @@ def _() -> None:
     normal(pm.Normal("cell", shape=(4, 5))[GROUP, ITEM])
 
 
+@case("normal effect of each row, integrated by quadrature")
+def _() -> None:
+    nodes, masses = np.polynomial.hermite_e.hermegauss(15)
+
+    def logp(value: Any, eta: Any, sd: Any) -> Any:
+        rate = pm.math.exp(eta[:, None] + sd * nodes)
+        each = pm.logp(pm.Poisson.dist(rate), value[:, None])
+        return pm.math.logsumexp(each + np.log(masses / masses.sum()), axis=1)
+
+    pm.CustomDist("y", predictor(), scale(), logp=logp, observed=COUNT)
+
+
 @case("matrix factorisation")
 def _() -> None:
     u, v = pm.Normal("u", shape=(4, 2)), pm.Normal("v", shape=(5, 2))

@@ -23,7 +23,7 @@ def client():
 def test_persisted_partitions(client):
     data = pd.DataFrame({"x": np.arange(1000.0), "g": ["a", "b"] * 500})
     rows = open_rows(dd.from_pandas(data, npartitions=4).persist(), labels={"g": ["b", "a"]})
-    assert rows.scan().ranges == {"g": (0, 1)}
+    assert rows.check().ranges == {"g": (0, 1)}
     for chunk in rows.chunks:
         found = client.submit(rows.read, chunk).result()
         place = slice(chunk.start, chunk.start + chunk.n_rows)

@@ -21,11 +21,11 @@ from pymc_coresets import (
 )
 from pymc_coresets.glm.control_variates import averaged
 from pymc_coresets.glm.control_variates.averaged import average
-from pymc_coresets.glm.control_variates.seen_rows import find_seen_rows
 from pymc_coresets.glm.predictor import several
-from pymc_coresets.glm.predictor.model_parts import coefficient_draws
+from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
+from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.streamed import StreamedRows
@@ -99,7 +99,7 @@ def in_chunks(sizes, columns=COLUMNS, **options):
 
 def sums_of(loglik, seen=None, n_draws=60):
     """Sums over all rows at some draws, and a sample of the rows."""
-    seen = find_seen_rows(loglik) if seen is None else seen
+    seen = seen_rows_of(loglik, find_predictors) if seen is None else seen
     space = Unconstrained(loglik.observations.model)
     x = 0.1 * np.random.default_rng(2).normal(size=(n_draws, space.n_dims))
     at = coefficient_draws(seen.found, space.constrain(x))
@@ -120,15 +120,17 @@ def elsewhere(request):
     """The potentials of rows elsewhere, and the sums of the same rows in memory."""
     make = MODELS[request.param]
     held = LogLikelihood(find_observations(make(COLUMNS, N)))
-    loglik = likelihood_of_rows(make(COLUMNS, 40), open_rows(COLUMNS), rng=np.random.default_rng(1))
-    return loglik, find_seen_rows(loglik), sums_of(held)
+    loglik = likelihood_of_rows(
+        make(COLUMNS, 40), RowsToRead(rows=open_rows(COLUMNS)), rng=np.random.default_rng(1)
+    )
+    return loglik, seen_rows_of(loglik, find_predictors), sums_of(held)
 
 
 @pytest.mark.parametrize("n_cores", [1, 3])
 @pytest.mark.parametrize("sizes", [[1, 7, 300], [N]])
 def test_the_sums_are_those_of_the_rows_in_memory(elsewhere, sizes, n_cores, monkeypatch):
-    monkeypatch.setattr("pymc_coresets.rows.passes.n_cores", lambda: n_cores)
-    monkeypatch.setattr("pymc_coresets.rows.streamed.TASK_ROWS", 2_000)
+    monkeypatch.setattr("pymc_coresets.rows.threads.n_cores", lambda: n_cores)
+    monkeypatch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", 2_000)
     monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 500 * 120)
     loglik, seen, expected = elsewhere
     rows = StreamedRows(in_chunks(sizes), loglik.source.columns)
@@ -155,7 +157,9 @@ def test_base_weights_count_rows():
     weighted = in_chunks([1_000], COLUMNS | {"n": times}, weight="n")
     repeated = {name: np.repeat(c, times, axis=0) for name, c in COLUMNS.items()}
     held = LogLikelihood(find_observations(logarithms(repeated, times.sum())))
-    one = likelihood_of_rows(logarithms(COLUMNS, 40), weighted, rng=np.random.default_rng(1))
+    one = likelihood_of_rows(
+        logarithms(COLUMNS, 40), RowsToRead(rows=weighted), rng=np.random.default_rng(1)
+    )
     found, expected = sums_of(one), sums_of(held)
     for name in ("slope", "curvature", "residual"):
         assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-8, atol=1e-8)
@@ -164,7 +168,7 @@ def test_base_weights_count_rows():
 
 @pytest.mark.slow
 def test_memory_is_that_of_some_blocks(monkeypatch):
-    monkeypatch.setattr("pymc_coresets.rows.passes.n_cores", lambda: 1)
+    monkeypatch.setattr("pymc_coresets.rows.threads.n_cores", lambda: 1)
     monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 1_000 * 20)
     n_rows, n_columns = 640_000, 8
 
@@ -177,8 +181,8 @@ def test_memory_is_that_of_some_blocks(monkeypatch):
     with pm.Model() as model:
         x, late = data_of(rows.head(30), ("x", "late"), 30)
         pm.Bernoulli("y", logit_p=x @ pm.Normal("b", shape=n_columns), observed=late)
-    loglik = likelihood_of_rows(model, rows, rng=np.random.default_rng(1))
-    seen = find_seen_rows(loglik)
+    loglik = likelihood_of_rows(model, RowsToRead(rows=rows), rng=np.random.default_rng(1))
+    seen = seen_rows_of(loglik, find_predictors)
     sums_of(loglik, seen, n_draws=20)  # compiles
     tracemalloc.start()
     try:

@@ -49,14 +49,14 @@ def test_a_flipped_bit(folder, place):
     path.write_bytes(data)
     rows = open_rows(folder)
     with pytest.raises(InvalidDataError, match=r"part-2\.parquet cannot be read.*write it again"):
-        rows.scan()
+        rows.check()
 
 
 def test_a_file_that_is_gone(folder):
     rows = open_rows(folder)
     (folder / "part-1.parquet").unlink()
     with pytest.raises(InvalidDataError, match=r"part-1\.parquet is missing.*put it back"):
-        rows.scan()
+        rows.check()
 
 
 def test_a_file_that_was_replaced(folder):
@@ -64,7 +64,7 @@ def test_a_file_that_was_replaced(folder):
     shutil.copy(folder / "part-0.parquet", folder / "part-1.parquet")
     os.utime(folder / "part-1.parquet", ns=(1, 1))
     with pytest.raises(InvalidDataError, match=r"part-1\.parquet was replaced or changed"):
-        rows.scan()
+        rows.check()
 
 
 def test_a_file_that_may_not_be_read():
@@ -174,16 +174,16 @@ def test_the_remedies_for_files_of_numpy(tmp_path):
 def test_files_that_are_added_are_noticed_once(folder, given):
     rows = open_rows(given(folder))
     named = open_rows([folder / "part-0.parquet"])
-    rows.scan()
+    rows.check()
     shutil.copy(folder / "part-0.parquet", folder / "part-9.parquet")
     (folder / "notes.txt").write_text("no rows")
     streamed = StreamedRows(rows, {"x": np.dtype(float)})
     with pytest.warns(CoresetWarning, match=r"part-9\.parquet came after the files had been op"):
         streamed.examine()
-    rows.scan()
-    named.scan()
+    rows.check()
+    named.check()
     (folder / "notes.txt").unlink()
-    assert open_rows(given(folder)).scan().n_rows > rows.n_rows
+    assert open_rows(given(folder)).check().n_rows > rows.n_rows
 
 
 LARGE = """
@@ -193,7 +193,7 @@ from pymc_coresets import open_rows
 rows = open_rows(sys.argv[1], columns={"X": [f"x{j}" for j in range(8)]})
 rows.read(rows.chunks[0])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-scan = rows.scan()
+scan = rows.check()
 assert scan.n_rows == 2_000_000, scan.n_rows
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """

@@ -6,11 +6,12 @@ What fails is named.  The cluster, its processes and the files are real.
 import asyncio
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
 import time
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import repeat
@@ -27,7 +28,7 @@ import pyarrow.parquet as pq
 import pymc as pm
 import pytest
 import xarray as xr
-from dask.distributed import Client, LocalCluster
+from dask.distributed import Client, KilledWorker, LocalCluster
 
 from pymc_coresets import (
     Coreset,
@@ -39,16 +40,18 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.glm.control_variates.averaged import average
-from pymc_coresets.glm.control_variates.seen_rows import find_seen_rows
-from pymc_coresets.glm.polynomial.reach import reach_of
 from pymc_coresets.glm.polynomial.settling import Passes
-from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
-from pymc_coresets.rows.engines.executor_choice import engine_of
-from pymc_coresets.rows.engines.executors import Threads
+from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import PredictorRows, seen_rows_of
+from pymc_coresets.glm.predictor.several import find_predictors
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
+from pymc_coresets.rows.engines.choice import engine_of
+from pymc_coresets.rows.engines.clusters import Cluster
+from pymc_coresets.rows.engines.executors import Task, Threads
+from pymc_coresets.rows.sources.layout import Chunk
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
-from pymc_coresets.sampling.density import GradientPass, KernelSlopes
-from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.density import GradientPass, KernelSlopes, gradient_kernel
 from pymc_coresets.storage import read_netcdf, write_netcdf
 
 N_FILES, N_OF_FILE = 4, 70_000  # too many for two of them to be one chunk
@@ -84,8 +87,7 @@ def files(data, tmp_path_factory):
 @pytest.fixture(autouse=True, scope="module")
 def small_tasks():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pymc_coresets.rows.sources.row_table.TASK_ROWS", 1)
-        patch.setattr("pymc_coresets.rows.streamed.TASK_ROWS", 1)
+        patch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", 1)
         yield
 
 
@@ -113,12 +115,14 @@ def regression(rows):
 
 @pytest.fixture(scope="module")
 def loglik(files):
-    return likelihood_of_rows(regression(files), files, rng=np.random.default_rng(1))
+    return likelihood_of_rows(
+        regression(files), RowsToRead(rows=files), rng=np.random.default_rng(1)
+    )
 
 
 @pytest.fixture(scope="module")
 def gradient(loglik):
-    return CoresetSampler(loglik)._gradient_kernel
+    return gradient_kernel(loglik.observations)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +132,7 @@ def passes(gradient):
     def of(loglik):
         look = loglik.look(DRAWS, n_candidates=200, scale=2e5, key=4)
         source = loglik.source
-        slopes = source.reduce(GradientPass(KernelSlopes(gradient), POINTS))
+        slopes = source.reduce(GradientPass(KernelSlopes(gradient, 2**14), POINTS))
         scan, distinct = source.scan(50, key=1), source.scan(50, key=2, distinct=True)
         some = source.at(np.array([0, 3, 99_999, N - 1]))
         rows = (look.candidates, scan.rows, distinct.rows, some)
@@ -172,25 +176,27 @@ def test_threads(expected, loglik, passes):
 def test_processes(expected, loglik, files, passes):
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert_same(passes(by(pool, loglik)), expected)
-        assert by(pool, loglik).source.examine() == files.scan()
+        assert by(pool, loglik).source.examine() == files.check()
 
 
 def test_a_cluster(client, expected, loglik, files, passes):
     assert_same(passes(by(client, loglik)), expected)
-    assert by(client, loglik).source.examine() == files.scan()
+    assert by(client, loglik).source.examine() == files.check()
 
 
 def test_polynomial_sums_and_how_far_they_reach(client, loglik):
-    here = StreamedPredictor.of(loglik)
+    here = PredictorRows(seen_rows_of(loglik, find_linear_predictor), loglik)
     there = replace(here, loglikelihood=by(client, loglik))
-    (one, other), theta = (Passes(part).statistics(2, 3.0) for part in (here, there)), POINTS
+    both = [Passes(part) for part in (here, there)]
+    one, other = (passes.statistics(2, 3.0) for passes in both)
     assert one.n_obs == other.n_obs == N
     assert_same(one.moments, other.moments)
-    assert reach_of(here, 2, 3.0, theta) == reach_of(there, 2, 3.0, theta)
+    one, other = (passes.reach(2, 3.0, POINTS) for passes in both)
+    assert one == other
 
 
 def test_averaged_quadratics_and_rows_for_what_they_leave(client, loglik):
-    seen, draws = find_seen_rows(loglik), 0.1 * _rng.normal(size=(40, 5))
+    seen, draws = seen_rows_of(loglik, find_predictors), 0.1 * _rng.normal(size=(40, 5))
     one, other = (
         average(part.source, seen, draws.mean(axis=0), draws, n_kept=50, key=3)
         for part in (loglik, by(client, loglik))
@@ -259,7 +265,7 @@ def test_zarr_stores_are_read_by_the_workers(client, data, loglik, tmp_path):
     stored = xr.Dataset({name: (dims[name], array) for name, array in arrays.items()})
     stored.chunk(row=66_000).to_zarr(tmp_path / "rows.zarr", zarr_format=2)
     source = StreamedRows(open_rows(str(tmp_path / "rows.zarr"), dim="row"), loglik.source.columns)
-    portion = source.portion(source.source.chunks[:1])
+    portion, _ = source.portion(source.source.chunks[:1])
     assert len(cloudpickle.dumps(portion)) < 2e4
     here = loglik.reading(replace(source, first=source.examine()))
     assert_same(by(client, here).look(DRAWS).total, here.look(DRAWS).total)
@@ -299,7 +305,7 @@ def test_kernels_are_small_and_compiled_once_in_a_process(loglik, gradient):
 
 
 def test_a_portion_holds_paths_and_the_layout_of_its_chunks(loglik, files):
-    portion = loglik.source.portion(files.chunks[2:3])
+    portion, _ = loglik.source.portion(files.chunks[2:3])
     assert len(cloudpickle.dumps(portion)) < 2**14
     assert portion.place(2 * N_OF_FILE + 7) == files.locate(2 * N_OF_FILE + 7)
     [block] = [portion.read(chunk) for chunk in portion.source.chunks]
@@ -358,23 +364,19 @@ def test_a_worker_that_is_killed_in_a_look_or_the_scan_makes_no_difference(
         look = by(client, loglik).look(DRAWS, n_candidates=200, scale=2e5, key=4)
     assert_same([look.total, look.candidates.positions], [expected[0], expected[5]])
     with a_worker_killed(client):
-        assert by(client, loglik).source.examine() == files.scan()
+        assert by(client, loglik).source.examine() == files.check()
 
 
 def poisoned(rows, where, act):
     """Return a source of which one chunk cannot be read by others; workers know it by value."""
 
-    class Poisoned:
-        columns, n_rows, chunks = rows.columns, rows.n_rows, rows.chunks
-        __len__, examine = rows.__len__, rows.examine
-        weights, locate, head = rows.weights, rows.locate, rows.head
-
-        def read(self, chunk, names=None):
+    class Poisoned(RowSource):
+        def weighted(self, chunk, names):
             if chunk.start == where:
                 act()
-            return rows.read(chunk, names)
+            return super().weighted(chunk, names)
 
-    return Poisoned()
+    return Poisoned(rows._reader, rows._recipes, rows._weight, rows.chunks)
 
 
 @pytest.mark.slow  # workers are started anew, one after the other
@@ -382,7 +384,7 @@ def poisoned(rows, where, act):
 def test_a_chunk_that_kills_its_workers_is_named(
     client, loglik, files, tmp_path, monkeypatch, task_rows
 ):
-    monkeypatch.setattr("pymc_coresets.rows.streamed.TASK_ROWS", task_rows)
+    monkeypatch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", task_rows)
     deaths = tmp_path / "deaths"
 
     def die():
@@ -398,11 +400,78 @@ def test_a_chunk_that_kills_its_workers_is_named(
     settle(client)
 
 
+class Workers:
+    """A cluster of two threads; those of one worker die together, as Dask sees it."""
+
+    status = "running"
+
+    def __init__(self, deadly):
+        self.deadly, self.lock, self.flying = deadly, threading.Lock(), {}
+
+    def submitted(self, _client, _name, _function, _versions, _work, sent, _tables):
+        task, future = pickle.loads(sent)[1], Future()
+        places = {chunk.where for chunk in task.chunks}
+        future.cancel = lambda: self.forget(future)
+        with self.lock:
+            self.flying[future] = places
+        threading.Timer(0.05, self.end, [future, task]).start()
+        return future
+
+    def forget(self, future):
+        with self.lock:
+            self.flying.pop(future, None)
+
+    def end(self, future, task):
+        with self.lock:
+            if future not in self.flying:
+                return
+            if self.deadly(list(self.flying.values()), self.flying[future]):
+                for each in self.flying:
+                    each.set_exception(KilledWorker("task", None, 1))
+                self.flying.clear()
+            else:
+                del self.flying[future]
+                future.set_result(task.chunks[0].where)
+
+
+class Sent:
+    def portion(self, chunks, *, to_dask=False):
+        return None, None
+
+
+def mapped(deadly, tasks, monkeypatch):
+    workers = Workers(deadly)
+    monkeypatch.setattr("pymc_coresets.rows.engines.clusters.submitted", workers.submitted)
+    monkeypatch.setattr("pymc_coresets.rows.engines.clusters.n_threads", lambda _: 2)
+    return list(Cluster(workers).map(len, Sent(), tasks))
+
+
+def tasks_of(n_chunks):
+    chunks = [Chunk(start=i, n_rows=1, where=f"chunk {i}", segments=()) for i in range(2 * 4)]
+    return [Task(chunks[i : i + n_chunks]) for i in range(0, len(chunks), n_chunks)]
+
+
+@pytest.mark.parametrize("n_chunks", [1, 2])
+def test_tasks_that_only_die_side_by_side_are_all_done(n_chunks, monkeypatch):
+    """As where there is memory for one of them."""
+    tasks = tasks_of(n_chunks)
+    found = mapped(lambda flying, _: len(flying) > 1 and {"chunk 2"} <= set().union(*flying), tasks,
+                   monkeypatch)  # fmt: skip
+    assert found == [task.chunks[0].where for task in tasks]
+
+
+@pytest.mark.parametrize("n_chunks", [1, 2, 8])
+def test_of_tasks_that_die_together_the_one_that_kills_is_named(n_chunks, monkeypatch):
+    tasks = tasks_of(n_chunks)
+    with pytest.raises(CoresetError, match=r"2 workers died.*evaluated chunk 5: probably"):
+        mapped(lambda _, own: "chunk 5" in own, tasks, monkeypatch)
+
+
 @pytest.fixture
 def unmanned(monkeypatch):
     """A cluster that has no workers, and of which that is said soon."""
     monkeypatch.setattr("pymc_coresets.rows.engines.clusters._SILENCE", 0.2)
-    for name in ("calls", "clusters"):
+    for name in ("executors", "clusters"):
         monkeypatch.setattr(f"pymc_coresets.rows.engines.{name}.LOOK_SECONDS", 0.1)
     options = {"dashboard_address": ":0", "silence_logs": 50, "processes": False}
     with (
@@ -479,7 +548,7 @@ def test_broken_and_closed_executors(loglik):
 
 @pytest.mark.slow  # a process imports PyMC
 def test_a_chunk_that_kills_a_process_is_named(loglik, files, monkeypatch):
-    monkeypatch.setattr("pymc_coresets.rows.streamed.TASK_ROWS", N)
+    monkeypatch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", N)
     source = poisoned(files, 2 * N_OF_FILE, lambda: os._exit(1))
     rows = replace(loglik.source, source=source)
     with (
@@ -559,13 +628,13 @@ def test_other_versions_are_named_before_any_work(client, loglik, tmp_path):
     (tmp_path / "numba-0.1.dist-info/METADATA").write_text("Name: numba\nVersion: 0.1\n")
 
     def find(path):
-        from pymc_coresets.rows.engines.calls import versions  # noqa: PLC0415
+        from pymc_coresets.rows.engines.executors import versions  # noqa: PLC0415
 
         sys.path.insert(0, path)
         versions.cache_clear()
 
     async def forget(path, dask_worker):
-        from pymc_coresets.rows.engines.calls import versions  # noqa: PLC0415
+        from pymc_coresets.rows.engines.executors import versions  # noqa: PLC0415
 
         while dask_worker.state.executing:  # or a late task remembers what it found
             await asyncio.sleep(0.05)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_coresets import InvalidDataError, open_rows
-from pymc_coresets.rows.first_reading import SourceScan, fingerprint
+from pymc_coresets.rows.fingerprints import FirstReading, fingerprint
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1", "?"])
@@ -43,13 +43,13 @@ def test_a_fingerprint_says_what_is_not_finite(dtype, place, value):
 
 def test_sums_that_overflow_are_of_finite_numbers():
     assert fingerprint(np.full(5000, 1e308))[1]
-    assert open_rows({"x": np.full(5000, 1e308)}).scan().problems == ()
+    assert open_rows({"x": np.full(5000, 1e308)}).check().problems == ()
 
 
 def test_base_weights_whose_sum_overflows():
     rows = open_rows({"x": np.ones(3), "n": np.full(3, 1e308)}, weight="n")
     with pytest.raises(InvalidDataError, match="sum to inf"):
-        rows.scan().require_usable()
+        rows.check().require_usable()
 
 
 def test_chunks_may_be_joined_in_any_order():
@@ -60,7 +60,7 @@ def test_chunks_may_be_joined_in_any_order():
     rows = open_rows(chunks)
     assert len(rows.chunks) == 3
     notes = [rows.examine(chunk)[1] for chunk in rows.chunks]
-    scan = SourceScan.joined(notes[::-1], {})
+    scan = FirstReading.joined(notes[::-1])
     assert scan.ranges == {"g": (0, 12)}
     assert scan.n_rows == scan.total_weight == len(rows)
     found = [(p.kind, p.first, p.n_rows, sorted(p.files)) for p in scan.problems]
@@ -73,6 +73,6 @@ def test_chunks_may_be_joined_in_any_order():
 
 def test_base_weights_may_sum_to_less_than_1():
     rows = open_rows({"x": np.ones(2), "n": np.array([0.25, 0.0])}, weight="n")
-    scan = rows.scan()
+    scan = rows.check()
     scan.require_usable()
     assert scan.total_weight == 0.25

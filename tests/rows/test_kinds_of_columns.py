@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pymc_coresets import CoresetError, InvalidOptionError, open_rows
-from pymc_coresets.rows.sources.tabular import Field
+from pymc_coresets.rows.sources.columns import TEXT, Field
 
 NUMBERS = ["f8", "f4", "i8", "i4", "u1", "?"]
 KINDS = [*NUMBERS, "text", "numeric text", "category", "category of numbers", "object", "dates"]
@@ -80,7 +80,7 @@ def read_or_refused(*args, **options):
     """Return a column of all rows, or what is said where it cannot be used."""
     try:
         rows = open_rows(*args, **options)
-        rows.scan().require_usable()
+        rows.check().require_usable()
         return rows.head(100)["x"].tolist(), ""
     except CoresetError as error:
         return None, str(error)
@@ -151,7 +151,7 @@ def _frame(frames, number):
 
 
 def test_text_is_no_number():
-    text, number = Field(None), Field(np.dtype(float))
+    text, number = Field(TEXT), Field(np.dtype(float))
     assert text != number
     assert number != text
     assert {number: 1, Field(np.dtype(float)): 2} == {number: 2}

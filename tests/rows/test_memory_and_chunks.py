@@ -24,7 +24,7 @@ from pymc_coresets import (
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
-from tests.unit.test_streamed import Table
+from tests.unit.test_streamed import in_chunks
 
 SETTINGS = {"random_seed": 3, "progressbar": False}
 
@@ -140,7 +140,7 @@ def assert_same_answers(template, columns, sizes):
     arrays, n = [columns["x"], columns["y"]], sum(sizes)
     names = [row.name for row in template.observations.rows]
     order = {name: columns[name] for name in names}
-    streamed = StreamedRows(Table(order, sizes), {name: np.dtype(float) for name in names})
+    streamed = StreamedRows(in_chunks(order, sizes), {name: np.dtype(float) for name in names})
     look, scans, some, blocks = answers(template, streamed, n)
     memory = InMemoryRows([order[name] for name in names])
     look_, scans_, some_, blocks_ = answers(template, memory, n)

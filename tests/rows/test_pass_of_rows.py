@@ -1,7 +1,6 @@
 """Polynomial statistics of rows that are read in chunks: those of the same rows in memory."""
 
 import pickle
-import tracemalloc
 from dataclasses import replace
 from itertools import pairwise
 
@@ -20,10 +19,11 @@ from pymc_coresets import (
     open_rows,
 )
 from pymc_coresets.glm.polynomial.settling import Passes
-from pymc_coresets.glm.predictor import streamed_predictor
+from pymc_coresets.glm.predictor import seen_rows
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
-from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.glm.predictor.seen_rows import PredictorRows, SeenRows, seen_rows_of
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.streamed import StreamedRows
@@ -87,8 +87,16 @@ def in_chunks(sizes, columns=COLUMNS, **options):
 def streamed(request):
     """A streamed predictor, and that of the same rows in memory."""
     make, rows = MODELS[request.param], open_rows(COLUMNS)
-    loglik = likelihood_of_rows(make(COLUMNS, 30), rows, rng=np.random.default_rng(1))
-    return StreamedPredictor.of(loglik), find_linear_predictor(find_observations(make(COLUMNS, N)))
+    loglik = likelihood_of_rows(
+        make(COLUMNS, 30), RowsToRead(rows=rows), rng=np.random.default_rng(1)
+    )
+    seen = seen_rows_of(loglik, find_linear_predictor)
+    return PredictorRows(seen, loglik), in_memory(make(COLUMNS, N))
+
+
+def in_memory(model):
+    loglik = LogLikelihood(find_observations(model))
+    return PredictorRows(SeenRows(find_linear_predictor(loglik.observations)), loglik)
 
 
 def reading(part, source):
@@ -104,10 +112,10 @@ def dense(moment):
 @pytest.mark.parametrize("most", [64, 4096])
 @pytest.mark.parametrize("sizes", [[1, 7, 300], [N], [64]])
 def test_the_sums_are_those_of_the_rows_in_memory(streamed, sizes, most, monkeypatch):
-    monkeypatch.setattr(streamed_predictor, "_BLOCK_ROWS", (64, most))
+    monkeypatch.setattr(seen_rows, "_BLOCK_ROWS", (64, most))
     part, found = streamed
     part = reading(part, in_chunks(sizes))
-    for degree in (2, 4) if found.design.shape[1] < 5 else (2,):
+    for degree in (2, 4) if len(found.names) < 5 else (2,):
         mine, its = (Passes(p).statistics(degree, 3.0) for p in (part, found))
         assert mine.n_obs == its.n_obs == N
         for one, other in zip(mine.moments, its.moments, strict=True):
@@ -123,8 +131,7 @@ def test_base_weights_count_rows(streamed):
     mine = Passes(reading(part, rows)).statistics(2, 3.0)
     repeated = {name: np.repeat(c, times, axis=0) for name, c in COLUMNS.items()}
     make = next(m for m in MODELS.values() if set(found.names) == names_of(m))
-    its = Passes(find_linear_predictor(find_observations(make(repeated, times.sum()))))
-    its = its.statistics(2, 3.0)
+    its = Passes(in_memory(make(repeated, times.sum()))).statistics(2, 3.0)
     assert mine.n_obs == its.n_obs == times.sum()
     for theta in np.random.default_rng(6).normal(size=(3, len(found.names))):
         assert_allclose(mine.loglik(theta), its.loglik(theta), rtol=1e-12)
@@ -252,50 +259,10 @@ def test_rows_that_cannot_be_used_are_named(name, value, words):
     [
         ({"rows": COLUMNS}, "rows is a dict"),
         ({"dim": ("a", "b")}, "one row for each cell"),
-        ({"rank": 0}, "rank"),
         ({"executor": 4}, "executor=4"),
-        ({"rank": 3, "degree": 4}, "degree=4"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options, words):
     options = {"rows": open_rows(COLUMNS)} | options
     with pytest.raises(InvalidOptionError, match=words):
         build_pass_glm(counts(COLUMNS, 30), **options, **SETTINGS)
-
-
-# -- many coefficients -----------------------------------------------------------------------------
-
-
-def test_of_20_000_coefficients_no_square_matrix_is_made():
-    n_rows, n_columns, rank = 120, 20_000, 24
-    rng = np.random.default_rng(2)
-    basis = rng.normal(size=(20, n_columns)) / 20
-    scores, late = rng.normal(size=(n_rows, 20)), rng.integers(0, 2, size=n_rows)
-    rows = open_rows(
-        lambda: ({"X": scores[i : i + 40] @ basis, "late": late[i : i + 40]}
-                 for i in range(0, n_rows, 40))
-    )  # fmt: skip
-    head = rows.head(3)
-    with pm.Model() as model:
-        X, y = data_of(head, ("X", "late"), 3)
-        b = pm.Normal("b", 0.01, 0.2, shape=n_columns)
-        pm.Bernoulli("likelihood", logit_p=X @ b, observed=y)
-    summary = build_pass_glm(model, rows=rows, rank=rank, **SETTINGS)
-    tracemalloc.start()
-    try:
-        statistics = Passes(summary.parts[0], rank).statistics(2, 4.0)
-        again = replace(summary, statistics=statistics)
-        found, draws = again.closed_form(), again.draw(5, random_seed=1)
-        ratios = again.log_ratios(draws)
-        assert again._gaussian.logpdf(found["mean"].values) > -np.inf
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 0.1 * 8 * n_columns**2
-    assert ratios.shape == (4, 5)
-    assert again.kl_of_rank < 1e-9  # there are 20 directions
-    b1, b2 = 0.5, statistics.falling[2] / 16 / n_rows  # of the paper's PASS-LR2
-    A = np.sqrt(2 * b2) * scores @ basis * 0.2
-    h = 0.05 + 0.2 * b1 * (2 * late - 1) @ (scores @ basis)
-    mean = 0.2 * (h - A.T @ np.linalg.solve(np.eye(n_rows) + A @ A.T, A @ h))
-    assert_allclose(found["mean"], mean, rtol=1e-7, atol=1e-9)

@@ -14,15 +14,11 @@ from pymc_coresets import (
     build_coreset,
     open_rows,
 )
-from pymc_coresets.glm.logistic.bounds import bound_sensitivities
-from pymc_coresets.glm.logistic.recognition import logistic_rows
-from pymc_coresets.glm.logistic.sensitivity import sample_by_sensitivity
-from pymc_coresets.glm.logistic.signed_rows import find_centers
-from pymc_coresets.glm.logistic.streamed_sensitivity import StreamedSensitivities
-from pymc_coresets.glm.predictor import streamed_predictor
+from pymc_coresets.glm.logistic.sensitivities import Sensitivities, SignedBlocks
+from pymc_coresets.glm.logistic.signed_rows import signed_by_labels
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
-from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
-from pymc_coresets.potentials.from_rows import likelihood_of_rows
+from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.memory import InMemoryRows
 
@@ -52,31 +48,38 @@ def in_chunks(sizes, weight=None):
 
 
 @pytest.mark.parametrize("case", OPTIONS)
-def test_bounds_and_rows_are_those_of_the_rows_in_memory(case, monkeypatch):
-    monkeypatch.setattr(streamed_predictor, "_BLOCK_ROWS", (64, 2_048))
+def test_bounds_and_rows_are_those_of_the_rows_in_memory(case):
     weight, exact = OPTIONS[case]
     weights = np.ones(N) if weight is None else COLUMNS["n"]
-    ball, rng = Sensitivity(exact_centers=exact), np.random.default_rng(1)
-    loglik = likelihood_of_rows(regression(30), in_chunks([7, 6_000], weight), rng=rng)
-    part = StreamedPredictor.of(loglik)
-    every = StreamedSensitivities(part, ball, 6, np.random.default_rng(2))
-    rows = logistic_rows(find_linear_predictor(find_observations(regression(N))))
-    centers = find_centers(rows, 6, base_weights=weights, rng=np.random.default_rng(2))
-    expected = bound_sensitivities(rows, centers, ball, base_weights=weights)
-    assert every.found.mean == pytest.approx(expected.mean, rel=1e-9)
-    assert every.found.radius == pytest.approx(expected.radius, rel=1e-9)
-    for level, value in every.found.quantiles.items():
+    ball = Sensitivity(exact_centers=exact)
+    chunks, rng = in_chunks([7, 6_000], weight), np.random.default_rng(1)
+    loglik = likelihood_of_rows(regression(30), RowsToRead(rows=chunks), rng=rng)
+    read = loglik.source, seen_rows_of(loglik, find_linear_predictor)
+    held = SeenRows(find_linear_predictor(find_observations(regression(N))))
+    found, expected = (
+        Sensitivities.of(
+            SignedBlocks(source, lambda rows, seen=seen: signed_by_labels(seen.of(rows)), 2_048),
+            ball.bound,
+            6,
+            rng=np.random.default_rng(2),
+        )
+        for source, seen in (read, (InMemoryRows([COLUMNS["late"]], weights), held))
+    )
+    assert found.mean == pytest.approx(expected.mean, rel=1e-9)
+    assert found.bound.radius == pytest.approx(expected.bound.radius, rel=1e-9)
+    assert found.quantiles == pytest.approx(expected.quantiles, rel=1e-9)
+    every = signed_by_labels(held.of(InMemoryRows([], weights, np.arange(N)).all))
+    values = expected.bound.values(every)
+    for level, value in found.quantiles.items():
         if level in ("0%", "100%"):
-            assert value == pytest.approx(expected.quantiles[level], rel=1e-9)
+            extreme = values[weights > 0].min() if level == "0%" else values.max()
+            assert value == pytest.approx(extreme, rel=1e-9)
             continue
         # Those between are of a sample, of 375 rows or half as many of equal weights.
         q = float(level[:-1]) / 100
-        below = weights[expected.values <= value].sum() / weights.sum()
+        below = weights[values <= value].sum() / weights.sum()
         assert below == pytest.approx(q, abs=5 * np.sqrt(q * (1 - q) / 187))
-    scan = every.draw(300, key=9)
-    its = sample_by_sensitivity(
-        expected.values, InMemoryRows([COLUMNS["late"]], weights), 300, key=9
-    )
+    scan, its = (each.draw(300, key=9) for each in (found, expected))
     assert_array_equal(scan.rows.positions, its.rows.positions)
     assert_allclose(scan.weights, its.weights, rtol=1e-9)
     assert_array_equal(scan.rows.base_weights, weights[scan.rows.positions])
@@ -100,5 +103,7 @@ def test_what_does_not_fit_is_named():
     with pm.Model() as poisson:
         X, late = (pm.Data(name, COLUMNS[name][:30]) for name in ("X", "late"))
         pm.Poisson("likelihood", pm.math.exp(X @ pm.Normal("b", shape=2)), observed=late)
-    with pytest.raises(UnsupportedModelError, match=r"logistic regression .* of chunk 0, row 0 is"):
+    with pytest.raises(
+        UnsupportedModelError, match=r"logistic regression .* of chunk \d, row .* is"
+    ):
         build_coreset(poisson, rows=in_chunks([8_000]), method="sensitivity", **SETTINGS)

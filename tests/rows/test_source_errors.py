@@ -96,7 +96,7 @@ def test_what_cannot_be_opened(source, options, message):
         (pd.DataFrame({"x": pd.date_range("2013", periods=2)}), "dates or times"),
         (pd.DataFrame({"x": pd.period_range("2013", periods=2)}), "values of type period"),
         (pd.DataFrame([[1, 2]], columns=["x", "x"]), "two columns 'x'"),
-        (pl.DataFrame({"x": [[1], [2, 3]]}), "holds values of type List"),
+        (pl.DataFrame({"x": [[1], [2, 3]]}), "holds values of Arrow's type large_list"),
         (pl.DataFrame({"x": pd.date_range("2013", periods=2)}), "dates or times"),
         (pa.table({"x": [[1], [2, 3]]}), "holds values of Arrow's type list"),
         (pa.table({"x": pa.array([3], pa.timestamp("s"))}), "dates or times"),
@@ -175,7 +175,7 @@ def test_values_that_cannot_be_used_are_named_with_their_place(
         folder, columns={"z": column}, labels={"z": labels[column]} if column in labels else None
     )
     with pytest.raises(InvalidDataError) as caught:
-        rows.scan().require_usable()
+        rows.check().require_usable()
     assert str(caught.value).startswith(f"{folder}/{place}, column '{column}': {message}")
     assert "remove such rows or fill in their values" in str(caught.value)
     if in_read:
@@ -189,7 +189,7 @@ def test_values_that_cannot_be_used_are_named_with_their_place(
 
 def test_all_columns_with_problems_are_listed(folder):
     rows = open_rows(folder, columns={"X": ["wind", "gust"], "hour": "hour"})
-    problems = rows.scan().problems
+    problems = rows.check().problems
     assert [(p.column, p.kind, p.n_rows, len(p.files)) for p in problems] == [
         ("gust", "infinite", 3, 3), ("wind", "NaN", 12, 2), ("hour", "missing value", 2, 1),
     ]  # fmt: skip
@@ -199,7 +199,7 @@ def test_all_columns_with_problems_are_listed(folder):
 def test_long_lists_are_cut(n, rest):
     rows = open_rows({f"x{j}": np.array([np.nan]) for j in range(n)})
     with pytest.raises(InvalidDataError) as caught:
-        rows.scan().require_usable()
+        rows.check().require_usable()
     listed = "\n".join(f"row 0, column 'x{j}': NaN; 1 row in all" for j in range(5))
     assert str(caught.value).startswith(f"{listed}{rest}. Before open_rows")
 
@@ -211,14 +211,14 @@ def test_long_lists_are_cut(n, rest):
 def test_base_weights_that_cannot_be_used(folder, weight, message):
     rows = open_rows(folder, columns={"x": "gust"}, weight=weight)
     with pytest.raises(InvalidDataError, match=message):
-        rows.scan().require_usable()
-    with pytest.raises(InvalidDataError, match=r"row 1, column .*scan\(\) counts all"):
+        rows.check().require_usable()
+    with pytest.raises(InvalidDataError, match=r"row 1, column .*check\(\) counts all"):
         rows.weights(rows.chunks[0])
 
 
 def test_base_weights_that_are_all_0():
     with pytest.raises(InvalidDataError, match="sum to 0: they must be finite and not all 0"):
-        open_rows({"x": X, "n": 0 * X}, weight="n").scan().require_usable()
+        open_rows({"x": X, "n": 0 * X}, weight="n").check().require_usable()
 
 
 @pytest.mark.parametrize(
@@ -268,12 +268,12 @@ def test_dictionaries_that_differ_by_row_group(tmp_path):
 
 def test_unseen_labels_are_shown():
     rows = open_rows({"g": np.array(list("abcdefgha"))}, labels={"g": ["a"]})
-    (problem,) = rows.scan().problems
+    (problem,) = rows.check().problems
     assert str(problem) == (
         "row 1, column 'g': unseen label 'b', 'c', 'd', 'e', 'f', ...; 7 rows in all"
     )
     wrong_kind = open_rows({"g": np.array([1, 2, 2])}, labels={"g": ["1", "2"]})
-    assert wrong_kind.scan().problems[0].value == "1, 2"
+    assert wrong_kind.check().problems[0].value == "1, 2"
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_other_types_of_numbers(source, array):
 
 def test_masked_values_are_missing():
     rows = open_rows({"x": np.ma.MaskedArray([[1, 2], [3, 4]], [[False, False], [False, True]])})
-    assert str(rows.scan().problems[0]) == "row 1, column 'x': missing value; 1 row in all"
+    assert str(rows.check().problems[0]) == "row 1, column 'x': missing value; 1 row in all"
 
 
 def test_matrices_as_chunks():
@@ -314,7 +314,7 @@ def test_a_partition_that_cannot_be_computed():
     frame = dd.from_map(lambda i: pd.DataFrame({"x": [i]}), [0, 1], meta={"x": "i8"})
     rows = open_rows(frame.map_partitions(_fail_for_1, meta={"x": "i8"}))
     with pytest.raises(InvalidDataError, match="partition 1 cannot be read: the disk is full"):
-        rows.scan()
+        rows.check()
 
 
 def _fail_for_1(part, seen=[]):  # noqa: B006 - rows are counted first
@@ -328,17 +328,17 @@ def test_chunks_that_differ_when_they_are_read_again():
     sizes = iter([[4, 3], [4, 3], [4, 2]])
     rows = open_rows(lambda: ({"x": np.ones(n)} for n in next(sizes)))
     with pytest.raises(InvalidDataError, match="chunk 1 has 2 rows now, but had 3 rows"):
-        rows.scan()
+        rows.check()
     shorter = iter([[4, 3], [4], [4]])
     rows = open_rows(lambda: ({"x": np.ones(n)} for n in next(shorter)))
     with pytest.raises(InvalidDataError, match="chunk 1 is missing now"):
-        rows.scan()
+        rows.check()
 
 
 def test_values_that_differ_in_a_later_reading_are_noticed():
     x = np.arange(3000.0)
     rows = open_rows({"x": x, "i": np.arange(3000)})
-    scan = rows.scan()
+    scan = rows.check()
     for change in ([5, 6], [5, 2999], [2998, 2999]):
         x[change] = x[change[::-1]]
         with pytest.raises(InvalidDataError, match="rows 0 to 2 999: 'x' is not what it was in"):
@@ -354,10 +354,15 @@ def test_libraries_are_loaded_when_they_are_needed_and_named_where_they_are_miss
         "print([n for n in ('pyarrow.dataset', 'dask', 'polars', 'zarr') if n in sys.modules])\n"
         "sys.modules['pyarrow'] = None\n"
         "try:\n    pymc_coresets.open_rows('flights.parquet')\n"
+        "except ValueError as error:\n    print(error)\n"
+        "import polars\n"
+        "frame = polars.DataFrame({'x': [1.0]})\n"
+        "try:\n    pymc_coresets.open_rows(lambda: iter([frame]))\n"
         "except ValueError as error:\n    print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded, message = done.stdout.splitlines()
+    loaded, message, of_polars = done.stdout.splitlines()
     assert loaded == "[]"
     assert "needs pyarrow" in message
+    assert "polars needs pyarrow" in of_polars
     assert 'pip install "pymc-coresets[parquet]"' in message

@@ -20,6 +20,7 @@ from pymc_coresets import (
 )
 from pymc_coresets.potentials.backends import choice
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.from_rows import RowsToRead
 from pymc_coresets.potentials.of_model import likelihood_of_model
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -166,11 +167,13 @@ def test_pass_statistics_by_either_backend(elsewhere):
 def test_the_mode_of_all_rows_by_either_backend(model):
     draws = [
         Laplace().draw(
-            CoresetSampler(likelihood_of_model(model, backend=b, rng=np.random.default_rng(1))),
+            CoresetSampler(
+                likelihood_of_model(model, RowsToRead(backend=b), rng=np.random.default_rng(1))
+            ),
             200,
             rng=np.random.default_rng(2),
         )
-        for b in (None, Jax())
+        for b in ("numba", Jax())
     ]
     for name, values in draws[0].values.items():
         assert_allclose(draws[1].values[name], values, rtol=1e-4, atol=1e-5)
@@ -183,8 +186,10 @@ def test_rows_that_are_read_in_chunks():
     )
     template = poisson({name: column[:20] for name, column in data.items()})
     rng = np.random.default_rng(1)
-    streamed = likelihood_of_model(template, rows=rows, backend=Jax(dtype="float32"), rng=rng)
-    whole = likelihood_of_model(poisson(data), collapse=False, rng=rng)
+    streamed = likelihood_of_model(
+        template, RowsToRead(rows=rows, backend=Jax(dtype="float32")), rng=rng
+    )
+    whole = likelihood_of_model(poisson(data), RowsToRead(collapse=False), rng=rng)
     draws = {"effect": rng.normal(size=(5, 3)), "slope": 0.1 * rng.normal(size=(5, 2))}
     found, expected = (each.look(draws, n_candidates=N) for each in (streamed, whole))
     assert_allclose(found.total, expected.total, rtol=1e-4, atol=1e-3)

@@ -15,10 +15,11 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit
-from pymc_coresets.glm.polynomial.replacement import polynomial_model, row_polynomials
-from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
+from pymc_coresets.glm.polynomial.chebyshev import chebyshev_fit, shifted
+from pymc_coresets.glm.polynomial.replacement import polynomial_model
+from pymc_coresets.glm.polynomial.statistics import polynomial_statistics, polynomials_of
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 
@@ -116,10 +117,21 @@ def regression(request):
     return request.param, find_linear_predictor(find_observations(model)), density
 
 
+def polynomials(found, degree, radius):
+    n_obs = found.observations.n_obs
+    return polynomials_of(RowsInMemory(found, np.arange(n_obs), np.ones(n_obs)), degree, radius)
+
+
+def statistics_of(found, degree, radius):
+    [line] = found.lines
+    coefficients = shifted(polynomials(found, degree, radius), line.offset)
+    return polynomial_statistics(line.design, coefficients, radius).finished()
+
+
 @pytest.mark.parametrize("degree", [2, 6])
 def test_every_family_is_within_the_error_of_its_expansion(regression, degree):
     name, found, density = regression
-    statistics = polynomial_statistics(found.design, row_polynomials(found, degree, R))
+    statistics = statistics_of(found, degree, R)
     bound = sum(expansion_error(density, n, degree) for n in range(N))
     thetas = BETA + np.array([-1.0, 0.0, 0.7])[:, None] * np.array([1.0, -1.0, 1.0])
     eta = X @ thetas.T + OFFSET[:, None]
@@ -135,7 +147,7 @@ def test_every_family_is_within_the_error_of_its_expansion(regression, degree):
 def test_the_potential_is_the_polynomial_and_the_priors_stay(regression):
     _, found, _ = regression
     for degree in (2, 6):
-        statistics = polynomial_statistics(found.design, row_polynomials(found, degree, R))
+        statistics = statistics_of(found, degree, R)
         model = polynomial_model(found, statistics)
         logp = model.compile_logp(mode=PLAIN_MODE)
         for theta in (np.zeros(3), BETA, -2 * BETA):
@@ -282,8 +294,7 @@ def test_hierarchical_priors_just_work():
     point = {"mu": 0.3, "tau_log__": -0.7, "z": np.linspace(-1, 1, 30), "slope": 0.4}
     theta = {"a": 0.3 + np.exp(-0.7) * point["z"], "slope": 0.4}
     eta = theta["a"][groups] + 0.4 * X[:, 1]
-    rows = row_polynomials(summary.parts[0], 2, summary.radius)
-    b = rows.in_predictor(slice(0, N))
+    b = polynomials(summary.parts[0].held, 2, summary.radius)
     expected = np.sum(b * eta[:, None] ** np.arange(3))
     found = summary.model.compile_logp(vars=summary.model.potentials, mode=PLAIN_MODE)(point)
     assert found == pytest.approx(expected)
@@ -346,17 +357,16 @@ def test_a_nearly_gaussian_prior_has_no_closed_form():
         build_pass_glm(model, random_seed=1).closed_form()
 
 
-@pytest.mark.parametrize("rank", [None, 1])
 @pytest.mark.parametrize(
     "term", [lambda b: pt.switch(b[0] > 0.3, 0.0, -np.inf), lambda b: -(pt.maximum(b[1], 7.0) ** 2)]
 )
-def test_a_prior_that_is_gaussian_near_zero_alone_has_no_closed_form(term, rank):
+def test_a_prior_that_is_gaussian_near_zero_alone_has_no_closed_form(term):
     """Its gradient is affine wherever it is read: it excludes values, or bends far away."""
     with pm.Model() as model:
         b = pm.Normal("b", 0, 100.0, shape=3)
         pm.Potential("term", term(b))
         pm.Normal("y", X @ b, 0.5, observed=REAL + 20 * X[:, 1])
-    summary = build_pass_glm(model, rank=rank, random_seed=1)
+    summary = build_pass_glm(model, random_seed=1)
     with pytest.raises(UnsupportedModelError, match=r"pm\.Potential, is not the Gaussian"):
         summary.draw(random_seed=1)
     with pytest.raises(InvalidOptionError, match=r"sample\(\) returned"):
@@ -378,14 +388,11 @@ def test_a_precision_that_is_singular_up_to_rounding_is_refused(sd):
             summary.closed_form()
 
 
-def test_draws_have_the_dims_of_the_model_and_ranks_do_not_mix():
+def test_draws_have_the_dims_of_the_model():
     with pm.Model(coords={"part": ["a", "b", "c"]}) as model:
         pm.Normal("y", X @ pm.Normal("b", dims="part"), 1.0, observed=REAL)
-    full, low = (build_pass_glm(model, rank=r, random_seed=1) for r in (None, 2))
-    assert full.draw(5)["posterior"]["b"].sel(part="c").sizes == {"chain": 4, "draw": 5}
-    for pair in [(full, low), (low, full)]:
-        with pytest.raises(InvalidOptionError, match="only with the same rank"):
-            pair[0] + pair[1]
+    draws = build_pass_glm(model, random_seed=1).draw(5)
+    assert draws["posterior"]["b"].sel(part="c").sizes == {"chain": 4, "draw": 5}
 
 
 def test_many_groups_are_one_sparse_quadratic_form():
@@ -453,12 +460,10 @@ def test_radius_auto_grows_to_responses_far_from_zero():
 def test_large_radii_do_not_lose_the_tails():
     with pm.Model() as model:
         pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=np.array([0, 1, 1]))
-    rows = row_polynomials(find_linear_predictor(find_observations(model)), 2, 60.0)
+    found = polynomials(find_linear_predictor(find_observations(model)), 2, 60.0)
     nodes, fit = chebyshev_fit(2, 60.0)
     y = np.array([0.0, 1.0, 1.0])[:, None]
-    np.testing.assert_allclose(
-        rows.in_predictor(slice(0, 3)), (y * nodes - np.logaddexp(0, nodes)) @ fit, rtol=1e-9
-    )
+    np.testing.assert_allclose(found, (y * nodes - np.logaddexp(0, nodes)) @ fit, rtol=1e-9)
 
 
 def test_radius_auto_warns_where_it_does_not_settle(monkeypatch):
@@ -538,9 +543,7 @@ def test_summaries_that_do_not_add_up_or_cannot_be_summarised_again(logistic, ga
     with pytest.raises(TypeError):
         logistic + 1
     wider = PolynomialSummary(
-        statistics=polynomial_statistics(
-            logistic.parts[0].design, row_polynomials(logistic.parts[0], 2, 5.0)
-        ),
+        statistics=statistics_of(logistic.parts[0].held, 2, 5.0),
         parts=logistic.parts,
     )
     with pytest.raises(InvalidOptionError, match="radius"):

@@ -8,9 +8,10 @@ from scipy import sparse
 from pymc_coresets import build_coreset
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.logistic.recognition import logistic_rows
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
+from pymc_coresets.glm.logistic.signed_rows import signed_by_labels
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
+from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.reading.observations import find_observations
 
 N = 3_000
@@ -52,28 +53,24 @@ def with_offset():
     pm.Bernoulli("y", logit_p=predictor() + SHIFT, observed=Y)
 
 
+SIGNS = 2 * Y - 1
+
+
 def rows_of(write):
+    """The names of the coefficients, and the signed rows."""
     with pm.Model() as model:
         write()
-    return logistic_rows(find_linear_predictor(find_observations(model)))
-
-
-def sorted_columns(rows):
-    """Columns in the order of DESIGN: terms of a sum may come in any."""
-    order = np.argsort(rows.names)
-    design = rows.design.toarray() if sparse.issparse(rows.design) else rows.design
-    return design[:, order]
+    found = find_linear_predictor(find_observations(model))
+    return found.names, signed_by_labels(RowsInMemory(found, np.arange(N), np.ones(N)))
 
 
 @pytest.mark.parametrize("write", [logit_p, p, binomial, signs, with_offset])
 def test_labels_and_design_are_those_of_the_model(write):
-    rows = rows_of(write)
-    assert rows.labels.tolist() == (2 * Y - 1).tolist()
-    assert sorted_columns(rows) == pytest.approx(DESIGN)
-    if write is with_offset:
-        assert rows.offset == pytest.approx(SHIFT)
-    else:
-        assert rows.offset is None
+    names, rows = rows_of(write)
+    # Terms of a sum may come in any order.
+    assert rows.vectors[:, np.argsort(names)] == pytest.approx(SIGNS[:, None] * DESIGN)
+    assert rows.offset == pytest.approx(SIGNS * SHIFT if write is with_offset else np.zeros(N))
+    assert (rows.weights == 1).all()
 
 
 def test_groups_give_a_sparse_design():
@@ -81,10 +78,9 @@ def test_groups_give_a_sparse_design():
         effects = pm.Normal("effects", shape=30)
         pm.Bernoulli("y", logit_p=effects[GROUPS], observed=Y)
 
-    rows = rows_of(write)
-    assert sparse.issparse(rows.design)
-    assert (rows.design.toarray().argmax(axis=1) == GROUPS).all()
-    assert rows.labels.tolist() == (2 * Y - 1).tolist()
+    _, rows = rows_of(write)
+    assert sparse.issparse(rows.vectors)
+    assert (rows.vectors.toarray() == SIGNS[:, None] * np.eye(30)[GROUPS]).all()
 
 
 def test_bambi_models_work():
@@ -119,7 +115,8 @@ def test_other_likelihoods_are_refused(write):
 
 
 def test_potentials_of_the_parameters_belong_to_the_prior():
-    assert rows_of(more_priors).labels.tolist() == (2 * Y - 1).tolist()
+    names, rows = rows_of(more_priors)
+    assert rows.vectors[:, names.index("a")].tolist() == SIGNS.tolist()
 
 
 @pytest.fixture(scope="module")

@@ -75,7 +75,7 @@ def test_draws_of_another_coreset_are_refused():
         for seed in (1, 2)
     )
     idata = draws_from(1.0)
-    idata["coreset"] = own._groups()["coreset"]
+    idata["coreset"] = own.stand_in.groups["coreset"]
     own.check(idata)
     for call in (other.check, other.reweight, other.loo):
         with pytest.raises(InvalidDataError, match="of another coreset than this one"):
@@ -129,6 +129,27 @@ def test_checks_are_reached_the_same_way(stand_in, idata):
 def test_reweighted_draws_have_as_many_draws_per_chain_as_asked(stand_in):
     result = stand_in.reweight(draws_from(1.0, 0.02), draws=7, random_seed=1)
     assert dict(result["posterior"].sizes) == {"chain": 2, "draw": 7}
+
+
+def test_where_rows_are_many_some_draws_are_evaluated(stand_in, monkeypatch):
+    monkeypatch.setattr("pymc_coresets.predictive.stand_ins._CHEAP", 1)
+    idata = draws_from(1.0, 0.02, n_chains=4, n_draws=1_000)
+    looks, look = [], LogLikelihood.look
+
+    def counted(self, draws, **options):
+        looks.append(len(next(iter(draws["posterior"].values())).stack(s=("chain", "draw"))["s"]))
+        return look(self, draws, **options)
+
+    monkeypatch.setattr(LogLikelihood, "look", counted)
+    few, every = (stand_in.reweight(idata, ess=ess, random_seed=1) for ess in (100, np.inf))
+    attrs = few["posterior"].attrs
+    assert sum(looks) < 2_000 + 4_000
+    assert attrs["n_evaluated"] < 2_000 == every["posterior"].sizes["draw"] * 2
+    assert every["posterior"].attrs["n_evaluated"] == 4_000
+    means = [float(tree["posterior"]["b"].mean()) for tree in (few, every)]
+    assert abs(means[0] - means[1]) < 4 * 0.02 / np.sqrt(attrs["psis_ess"])
+    with pytest.raises(InvalidOptionError, match="ess=0"):
+        stand_in.reweight(idata, ess=0)
 
 
 def test_corrected_draws_are_neither_judged_nor_corrected_again(stand_in):
@@ -246,7 +267,7 @@ def test_a_pickle_is_read_by_another_process(stand_in, tmp_path):
 class CountedDraws:
     """Ratios of a shift by some deviations, and how many draws they were asked for."""
 
-    def __init__(self, stand_in, monkeypatch, shift):
+    def __init__(self, monkeypatch, shift):
         self.asked = []
 
         def log_ratios(_, idata):
@@ -254,7 +275,7 @@ class CountedDraws:
             self.asked.append(b.size)
             return shift * (b - 0.5) / 0.2
 
-        monkeypatch.setattr(type(stand_in), "log_ratios", log_ratios)
+        monkeypatch.setattr("pymc_coresets.sampling.stand_in.log_ratios", log_ratios)
 
 
 @pytest.mark.parametrize(
@@ -269,8 +290,9 @@ class CountedDraws:
 def test_all_draws_are_evaluated_only_where_some_do_not_decide(
     stand_in, monkeypatch, shift, options, asked
 ):
-    counted = CountedDraws(stand_in, monkeypatch, shift)
-    monkeypatch.setattr(type(stand_in), "verify", lambda *_, **__: None)  # it would object
+    counted = CountedDraws(monkeypatch, shift)
+    verify = "pymc_coresets.sampling.stand_in.verify"
+    monkeypatch.setattr(verify, lambda *_, **__: None)  # it would object
     stand_in.check(draws_from(0.5, n_chains=4, n_draws=1_000), **options)
     assert counted.asked == asked
 
@@ -330,7 +352,7 @@ def test_pymcs_own_densities_give_the_same_divergence(stand_in):
     assert found.n_draws == 50
     assert found.difference < 1e-9
     full = full_loglik(idata["posterior"]["b"].values).ravel()
-    expected = np.var(full - stand_in._own_loglik(idata))
+    expected = np.var(full - stand_in.stand_in.loglik(idata))
     assert found.by_pymc == pytest.approx(expected, rel=1e-9)
     assert found.by_us == pytest.approx(expected, rel=1e-9)
 

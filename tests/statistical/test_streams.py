@@ -25,12 +25,12 @@ from pymc_coresets import (
 )
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rows.reservoir import Priorities
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.streams.coverage import Displacement
-from pymc_coresets.streams.growth import Reason
+from pymc_coresets.streams.growth import Priorities, Reason
 from pymc_coresets.streams.notices import ChunkDigest
 from pymc_coresets.streams.stored import digest_of
+from pymc_coresets.weighted_rows import chosen_rows
 
 N, PILOT, TRUTH = 24_000, 500, np.array([0.5, -1.0, 0.2, 0.7, -0.3])
 PRIOR_SD = 3.0
@@ -115,11 +115,11 @@ def coreset(whole):
 
 
 def test_sums_are_exact(whole):
-    expected = centred_total(DATA, whole._state.epoch.draws)
+    expected = centred_total(DATA, whole._state.draws)
     assert_allclose(whole._state.seen.total, expected, rtol=1e-9, atol=1e-7)
     assert_allclose(
         whole._state.log_ratios,
-        centred_total(part(DATA, PILOT, N), whole._state.epoch.draws),
+        centred_total(part(DATA, PILOT, N), whole._state.draws),
         rtol=1e-9,
         atol=1e-7,
     )
@@ -168,7 +168,7 @@ def test_base_weights_count(pilot):
     assert (stream.n_rows, stream.total_weight) == (PILOT + 1_500, PILOT + 1_500)
     repeated = {n: np.repeat(a, counts.astype(int), axis=0)
                 for n, a in part(DATA, PILOT, PILOT + 1_500).items()}  # fmt: skip
-    expected = centred_total(repeated, stream._state.epoch.draws)
+    expected = centred_total(repeated, stream._state.draws)
     assert_allclose(stream._state.log_ratios, expected, rtol=1e-9, atol=1e-7)
     stream.update(part(DATA, 0, 3))
     assert stream._state.n_rows == PILOT + 1_503
@@ -316,7 +316,7 @@ def test_a_coreset_is_stored_and_checked_with_the_rows_again(coreset, model, tmp
         coreset.check(draws)
     coreset.to_netcdf(tmp_path / "coreset.nc")
     again = Coreset.from_netcdf(tmp_path / "coreset.nc", model, rows=open_rows(DATA))
-    own = coreset.loglikelihood.matrix(draws, coreset._rows())
+    own = coreset.loglikelihood.matrix(draws, chosen_rows(coreset))
     ratios = again.log_ratios(draws)[0]
     expected = centred_total(DATA, Draws(idata)) - coreset.weights @ own
     assert_allclose(ratios - ratios.mean(), expected - expected.mean(), rtol=1e-9, atol=1e-6)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pymc_coresets import BlockPursuit, RiemannianPursuit
-from pymc_coresets.advice import certificate_of, limitations
+from pymc_coresets.advice import Outcome, certificate_of, limitations
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
@@ -38,13 +38,15 @@ def said(  # noqa: PLR0913 - each is what one message depends on
     observations = SimpleNamespace(n_dims=n_dims, local=(), unselected=(), whole=())
     return " ".join(
         limitations(
-            solution,
-            observations,
-            n_obs=n_obs,
-            size=size,
-            tolerance=0.01,
-            counts=counts or {},
-            method=method or RiemannianPursuit(),
+            Outcome(
+                solution=solution,
+                observations=observations,
+                n_obs=n_obs,
+                size=size,
+                tolerance=0.01,
+                counts=counts or {},
+                method=method or RiemannianPursuit(),
+            )
         )
     )
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import (
     InvalidDataError,
     InvalidOptionError,

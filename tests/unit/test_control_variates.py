@@ -18,7 +18,7 @@ from scipy.special import expit
 from pymc_coresets import UnsupportedModelError, build_coreset
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.control_variates import averaged, method
-from pymc_coresets.glm.control_variates.averaged import RowsInMemory, row_quadratics
+from pymc_coresets.glm.control_variates.averaged import row_quadratics
 from pymc_coresets.glm.control_variates.concavity import concave, largest_share
 from pymc_coresets.glm.control_variates.interfaces import (
     Coefficients,
@@ -27,16 +27,15 @@ from pymc_coresets.glm.control_variates.interfaces import (
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, calibrated
-from pymc_coresets.glm.control_variates.seen_rows import HeldRows
 from pymc_coresets.glm.control_variates.surroundings import derivatives, precision_near
-from pymc_coresets.glm.predictor.model_parts import coefficient_draws
-from pymc_coresets.glm.predictor.several import find_predictors
+from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
+from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import copy_with_rows
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.source import Smallest
+from pymc_coresets.rows.passes import Smallest
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.updates.reductions import is_concave
@@ -84,7 +83,7 @@ def rows():
 def average(rows, center, draws):
     """Return the sums of all rows, read in blocks, and the quadratic of each."""
     source = InMemoryRows([], rows.base_weights, rows.which)
-    found = averaged.average(source, HeldRows(rows.found), center, draws, n_kept=len(rows), key=7)
+    found = averaged.average(source, SeenRows(rows.found), center, draws, n_kept=len(rows), key=7)
     spread = np.zeros(len(rows))
     spread[np.searchsorted(rows.which, found.sample.rows.positions)] = found.sample.spread
     each = row_quadratics(rows, center, draws - center)
@@ -625,9 +624,10 @@ def test_the_precision_of_a_quadratic_is_the_hessian_of_its_posterior():
         for e in step * np.eye(6)
     ]
     slopes = derivatives(found, space, x)
-    at = coefficient_draws(found, space.constrain(x[None]))[0]
-    sampler.quadratic = quadratic.tangent(at)
-    precision = precision_near(
-        slopes, sampler.posterior_of(*no_rows).gradients, quadratic.curvature, x
-    )
+    pull = quadratic.slopes_at(sampler.remainder.coefficients(x[None]))
+
+    def gradients(points):
+        return sampler.remainder.slopes(points, np.repeat(pull, len(points), axis=0))[1]
+
+    precision = precision_near(slopes, gradients, quadratic.curvature, x)
     assert_allclose(precision, expected, atol=1e-3 * np.abs(expected).max())

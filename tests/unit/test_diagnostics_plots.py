@@ -1,15 +1,14 @@
 """Plots: what they show, and that they load only when asked for."""
 
-from types import SimpleNamespace
-
 import matplotlib as mpl
 import numpy as np
 import pytest
 import xarray as xr
 
-from pymc_coresets import diagnostics
-from pymc_coresets.diagnostics.plots import plot_comparison, plot_history, plot_weights
+from pymc_coresets import Coreset, diagnostics
+from pymc_coresets.diagnostics.plots import plot_comparison
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.results.plots import plot_history, plot_weights
 
 mpl.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -27,16 +26,29 @@ def posterior(seed):
     return xr.Dataset({k: (("chain", "draw", "k")[: v.ndim], v) for k, v in variables.items()})
 
 
-def recorded(**variables):
+def recorded(weights=(2.0, 5.0, 1.0), **variables):
+    """Return a coreset of 1200 rows, read without its model."""
     columns = {"size": [1, 2, 3], "objective": [4.0, 2.0, 1.0], "heldout_objective": [5.0, 3, 2]}
     named = {name: ("step", values) for name, values in (columns | variables).items()}
-    return SimpleNamespace(history=xr.Dataset(named))
+    return Coreset(
+        indices=np.arange(len(weights)),
+        weights=np.array(weights),
+        n_observations=1200,
+        n_distinct=1200,
+        method="giga",
+        weighting="laplace",
+        status="",
+        objective=1.0,
+        random_seed=None,
+        history=xr.Dataset(named),
+        settings={"observed": None, "dim": None, "allow_local": False},
+        loglikelihood=None,
+    )
 
 
 @pytest.fixture
 def coreset():
-    weights = np.array([2.0, 5.0, 1.0])
-    return SimpleNamespace(weights=weights, n_observations=1200, method="giga")
+    return recorded()
 
 
 def test_weights_are_drawn_from_the_largest_on(coreset):
@@ -55,7 +67,7 @@ def test_plots_use_the_axes_they_are_given(coreset):
 
 def test_no_weights_are_refused():
     with pytest.raises(InvalidDataError, match="no weights"):
-        plot_weights(SimpleNamespace(weights=np.empty(0), n_observations=5, method="giga"))
+        plot_weights(recorded(weights=()))
 
 
 def test_history_shows_what_was_measured():
@@ -72,8 +84,9 @@ def test_history_without_heldout_objective_has_one_curve():
 
 
 def test_history_without_objective_is_refused():
-    with pytest.raises(InvalidDataError, match="objective"):
-        plot_history(SimpleNamespace(history=xr.Dataset({"size": ("step", [1])})))
+    empty = {name: np.empty(0) for name in ("size", "objective", "heldout_objective")}
+    with pytest.raises(InvalidDataError, match="no positive objective"):
+        plot_history(recorded(**empty))
     with pytest.raises(InvalidDataError, match="no positive objective"):
         plot_history(recorded(objective=[0.0] * 3, heldout_objective=[np.nan] * 3))
 
@@ -116,13 +129,12 @@ def test_posteriors_with_different_numbers_of_draws_are_plotted_together():
 def test_rounds_are_shown_one_after_another():
     columns = {"size": [900, 40, 30], "objective": [np.nan, 0.1, 0.1]}
     columns["heldout_objective"] = [50.0, 2.0, 0.01]
-    history = xr.Dataset({name: ("step", values) for name, values in columns.items()})
-    axes = plot_history(SimpleNamespace(history=history))
+    axes = plot_history(recorded(**columns))
     assert axes.get_xlabel() == "round"
 
 
 @pytest.mark.parametrize("plot", [plot_weights, plot_history])
-@pytest.mark.parametrize(("thing", "kind"), [(3, "int"), (dict, "dict"), (None, "NoneType")])
+@pytest.mark.parametrize(("thing", "kind"), [(3, "int"), (dict, "type"), (None, "NoneType")])
 def test_what_is_no_coreset_is_named(plot, thing, kind):
-    with pytest.raises(InvalidOptionError, match=rf"coreset is a {kind}, and has no"):
+    with pytest.raises(InvalidOptionError, match=rf"coreset is a {kind}, but must be"):
         plot(thing)

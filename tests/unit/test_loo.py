@@ -1,5 +1,10 @@
 """The elpd of all rows: against closed forms, ArviZ, and over repeated samples and draws."""
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import NamedTuple
+
+import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
@@ -11,10 +16,12 @@ from scipy import stats
 
 from pymc_coresets import CoresetWarning, build_coreset, build_pass_glm, open_rows
 from pymc_coresets.compat.arviz_api import array_stats
+from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.predictive.elpd import DifferenceEstimate
-from pymc_coresets.predictive.leave_one_out import CorrectedDraws, elpd_of_rows
+from pymc_coresets.predictive import leave_one_out
+from pymc_coresets.predictive.elpd import difference_estimate
+from pymc_coresets.predictive.leave_one_out import elpd_of_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -30,6 +37,17 @@ def regression(x=X, y=Y):
         beta = pm.Normal("beta", 0.0, PRIOR_SD, shape=x.shape[1])
         pm.Normal("y", x @ beta, NOISE, observed=y)
     return model
+
+
+class Corrected(NamedTuple):
+    draws: Draws
+    evaluated: EvaluatedDraws
+
+    @classmethod
+    def of(cls, beta, log_p, log_q):
+        numbers = np.arange(log_p.shape[1])
+        draws = Draws({"beta": beta.reshape(-1, beta.shape[-1])})
+        return cls(draws, EvaluatedDraws(numbers, log_p, log_q))
 
 
 class Exact:
@@ -61,7 +79,7 @@ class Exact:
         prior = -0.5 * np.sum(beta**2, axis=-1) / PRIOR_SD**2
         # What is corrected are the log-likelihoods; the prior is in both densities.
         own = -0.5 * np.sum(z**2, axis=-1)
-        return CorrectedDraws(Draws({"beta": beta.reshape(-1, 3)}), log_p - prior, own - prior)
+        return Corrected.of(beta, log_p - prior, own - prior)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +95,7 @@ def exact():
 
 
 def estimate(loglik, found, observations, key=1):
-    return elpd_of_rows([loglik], found, observations=observations, key=key, remedy="Draw more.")
+    return elpd_of_rows([loglik], *found, observations=observations, key=key, remedy="Draw more.")
 
 
 def error_and_se(found, truth):
@@ -92,7 +110,10 @@ def test_all_rows_are_what_arviz_computes(loglik, exact):
     values = loglik.matrix(found.draws)
     matrix = {"y": values.T.reshape(*SHAPE, N)}
     expected = loo_approximate_posterior(
-        from_dict({"log_likelihood": matrix}), found.log_p, found.log_q, pointwise=True
+        from_dict({"log_likelihood": matrix}),
+        found.evaluated.log_p,
+        found.evaluated.log_q,
+        pointwise=True,
     )
     result = estimate(loglik, found, None)
     assert_allclose(result.elpd_i, expected.elpd_i, rtol=1e-10)
@@ -114,7 +135,7 @@ def test_the_sums_are_arviz_difference_estimates():
     rng = np.random.default_rng(3)
     surrogate, sampled = rng.normal(size=50), np.arange(0, 50, 4)
     values = surrogate[sampled] + 0.1 * rng.normal(size=len(sampled))
-    found = DifferenceEstimate(
+    found = difference_estimate(
         surrogate=surrogate, sampled=sampled, values=values, counts=np.ones(50)
     )
     expected = array_stats.diff_srs_estimator(values, surrogate[sampled], surrogate, 50)
@@ -179,6 +200,44 @@ def test_a_row_counts_as_often_as_it_stands_for(exact):
     assert abs(error) < 3 * se
 
 
+def test_rows_elsewhere_are_what_they_are_in_memory(loglik, exact):
+    """Whoever evaluates them, in whatever chunks; what is sent to a worker can be pickled."""
+    cut = [0, 7, 200, N]
+    chunks = [{"x": X[a:b], "observed": Y[a:b]} for a, b in pairwise(cut)]
+    with pm.Model() as model, ThreadPoolExecutor(2) as pool:
+        rows, observed = pm.Data("x", X[:9]), pm.Data("observed", Y[:9])
+        pm.Normal("y", rows @ pm.Normal("beta", 0.0, PRIOR_SD, shape=3), NOISE, observed=observed)
+        elsewhere = build_coreset(
+            model,
+            rows=open_rows(chunks),
+            executor=pool,
+            size=40,
+            method="uniform",
+            random_seed=1,
+            progressbar=False,
+        ).loglikelihood
+        found = exact.draws(2)
+        results = [estimate(one, found, 90) for one in (loglik, elsewhere)]
+    for name in ("elpd_i", "elpd_loo_approx"):
+        assert_allclose(*(getattr(result, name) for result in results), rtol=1e-9)
+    given = loglik.given(Draws({"beta": np.zeros((64, 3))}))
+    work = leave_one_out._SurrogatePass(loglik.evaluator, given, 100)
+    sent = cloudpickle.loads(cloudpickle.dumps(work))
+    some = loglik.source.at(np.arange(5))
+    assert_array_equal(sent.begin()(some), work.begin()(some))
+
+
+def test_values_that_are_not_finite_count_for_nothing_in_the_surrogate():
+    values = np.array([[0.0, 0.0, 700.0, -np.inf], [1.0, np.nan, 0.0, -np.inf]])
+    inverse, mean = leave_one_out._log_means(values)
+    assert_allclose(inverse, [np.log((1 + np.exp(-1)) / 2), 0.0, -np.log(2), 0.0])
+    assert_allclose(mean, [np.log((1 + np.e) / 2), 0.0, 700 - np.log(2), 0.0])
+    ordinary = np.random.default_rng(1).normal(scale=50, size=(64, 20))
+    found = leave_one_out._log_means(ordinary)
+    expected = [leave_one_out._log_mean_of_finite(sign * ordinary) for sign in (-1, 1)]
+    assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_merged_rows_are_the_same_as_separate_ones():
     """Rows that a coreset's construction merges are left out one by one."""
     x, y = X[:400].round(), Y[:400].round()
@@ -198,7 +257,7 @@ def test_parts_are_one_sum(exact):
         for x, y in zip(np.split(X, 2), np.split(Y, 2), strict=True)
     ]
     draws, whole = exact.draws(1), LogLikelihood(find_observations(regression()))
-    both = elpd_of_rows(halves, draws, observations=90, key=3, remedy="")
+    both = elpd_of_rows(halves, *draws, observations=90, key=3, remedy="")
     one = estimate(whole, draws, 90, key=3)
     assert_allclose([both.elpd, both.se, both.mcse], [one.elpd, one.se, one.mcse])
 
@@ -232,7 +291,7 @@ def test_models_are_compared_row_by_row(loglik, exact):
     z = np.random.default_rng(7).normal(size=(*SHAPE, 2))
     beta = small.mean + z @ np.linalg.cholesky(small.covariance).T
     log_p = np.zeros(SHAPE)
-    draws = CorrectedDraws(Draws({"beta": beta.reshape(-1, 2)}), log_p, log_p)
+    draws = Corrected.of(beta, log_p, log_p)
     both = {
         "three": estimate(loglik, exact.draws(1), 200, key=9),
         "two": estimate(fewer, draws, 200, key=9),
@@ -269,7 +328,7 @@ def test_a_stand_in_knows_the_elpd_of_all_rows(logistic, build):
     grid = np.linspace(-1.0, 3.0, 4_001)
     values = LogLikelihood(find_observations(logistic)).matrix({"b": grid})
     on_grid = xr.DataTree.from_dict({"posterior": xr.Dataset({"b": (("chain", "draw"), [grid])})})
-    full, own = values.sum(axis=0), stand_in._own_loglik(on_grid)
+    full, own = values.sum(axis=0), stand_in.stand_in.loglik(on_grid)
     weights, heights = (
         np.exp(log_p - log_p.max()) for log_p in (full - grid**2 / 18, own - grid**2 / 18)
     )

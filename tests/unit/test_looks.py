@@ -11,7 +11,7 @@ from pymc_coresets.rows import collapsing
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
-from pymc_coresets.rows.source import LookPart, Wanted
+from pymc_coresets.rows.passes import LookPart, Wanted
 from pymc_coresets.rows.values import Rows
 
 N, S = 400, 30

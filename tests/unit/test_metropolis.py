@@ -2,13 +2,14 @@
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from scipy.special import digamma, polygamma
 
 from pymc_coresets import build_coreset
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.steps.metropolis import (
     IndependenceMetropolis,
@@ -21,14 +22,19 @@ SHAPE = 6.0
 QUIET = {"progressbar": False, "quiet": True, "random_seed": 3}
 
 
+def proposals_of(model, around):
+    """Those of a model's own density, without any rows."""
+    space, x = Unconstrained(model), pt.vector("x")
+    density = of_points([x], space.at(x, [model.logp()]))
+    return IndependentProposals(space, around, lambda points: density(points)[0])
+
+
 @pytest.fixture(scope="module")
 def gammas():
     """Two gamma variables, whose logarithms are skewed, and a normal distribution near these."""
     with pm.Model() as model:
         pm.Gamma("x", SHAPE, 1.0, shape=2)
-    space = Unconstrained(model)
-    around = HeavyTailed(np.full(2, np.log(SHAPE)), np.sqrt(SHAPE) * np.eye(2))
-    return IndependentProposals(space, around, space.log_density_without([]))
+    return proposals_of(model, HeavyTailed(np.full(2, np.log(SHAPE)), np.sqrt(SHAPE) * np.eye(2)))
 
 
 def test_chains_are_draws_of_the_posterior(gammas):
@@ -72,9 +78,7 @@ def test_weights_without_a_mean_are_left_to_nuts():
     with pm.Model() as model:
         log_sd = pm.Normal("log_sd", 0, 3)
         pm.Normal("x", 0, pm.math.exp(log_sd), shape=9)
-    space = Unconstrained(model)
-    around = HeavyTailed(np.zeros(10), np.eye(10))
-    proposals = IndependentProposals(space, around, space.log_density_without([]))
+    proposals = proposals_of(model, HeavyTailed(np.zeros(10), np.eye(10)))
     assert proposals.tried(10_000, np.random.default_rng(1)) is None
 
 
@@ -133,7 +137,7 @@ def test_nuts_is_used_where_it_is_asked_for(coreset, options):
 
 def test_options_of_any_sampler(coreset):
     def options(**given):
-        return without_nuts(coreset.proposal, lambda: coreset._density, 1_000, given)
+        return without_nuts(coreset.model, coreset.proposal, lambda: coreset._density, 1_000, given)
 
     assert isinstance(options(draws=10, tune=5)["step"], IndependenceMetropolis)
     assert options(tune=5)["tune"] == 5
@@ -141,5 +145,5 @@ def test_options_of_any_sampler(coreset):
         assert options(**of_nuts) is None
     known = coreset.proposal
     few = Proposal(draws=known.draws.take(np.arange(9)), log_ratios=np.zeros(9), around=None)
-    assert without_nuts(few, lambda: coreset._density, 1_000, {}) is None
-    assert without_nuts(known, lambda: coreset._density, 10**9, {}) is None
+    assert without_nuts(coreset.model, few, lambda: coreset._density, 1_000, {}) is None
+    assert without_nuts(coreset.model, known, lambda: coreset._density, 10**9, {}) is None

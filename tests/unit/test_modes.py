@@ -27,12 +27,17 @@ from pymc_coresets.sampling.proposal import HeavyTailed
 
 def space_of(logp_and_gradient, n_dims):
     """A density without any model."""
+
+    def at(x):
+        return tuple(map(np.asarray, logp_and_gradient(np.asarray(x))))
+
     return SimpleNamespace(
         model=SimpleNamespace(discrete_value_vars=[]),
         start=np.zeros(n_dims),
         curvature=None,
         n_dims=n_dims,
-        logp_and_gradient=lambda x: tuple(map(np.asarray, logp_and_gradient(np.asarray(x)))),
+        logp_and_gradient=at,
+        gradients=lambda points: np.stack([at(x)[1] for x in points]),
     )
 
 

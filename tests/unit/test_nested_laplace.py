@@ -5,6 +5,7 @@ import pytest
 from scipy.special import digamma, polygamma
 
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.sampling import conditionals
 from pymc_coresets.sampling.conditionals import find_conditionals
 from pymc_coresets.sampling.nested_laplace import find_nested_laplace
 
@@ -137,3 +138,29 @@ def test_a_marginal_far_from_normal_is_refused(rng):
     found = find_nested_laplace(heavy, np.zeros(1), 2, 1)
     with pytest.raises(SamplingError, match="too far from normal"):
         found.corrected(heavy, 1_000, rng=rng)
+
+
+def test_points_may_be_taken_a_few_at_a_time(hierarchy, monkeypatch):
+    """As many as memory allows: what is found at each does not depend on the others."""
+    density, q, *_ = hierarchy
+    approximation = find_nested_laplace(density, np.zeros(SHARED), G, q)
+    sizes = []
+
+    def watched(shared, local):
+        sizes.append(len(shared))
+        return density(shared, local)
+
+    def corrected():
+        return approximation.corrected(watched, 60, rng=np.random.default_rng(1))
+
+    together = corrected()
+    assert max(sizes) == 120
+    monkeypatch.setattr(conditionals, "_ENTRIES", 7 * G * q * (q + 3) // 2)
+    sizes.clear()
+    few = corrected()
+    assert max(sizes) <= 7 * (q + 3) // 2
+    np.testing.assert_allclose(few.shared, together.shared)
+    # Random numbers come in another order; the moments are the same.
+    spread = together.local.std(axis=0).max()
+    np.testing.assert_allclose(few.local.mean(0), together.local.mean(0), atol=6 * spread / 60**0.5)
+    np.testing.assert_allclose(few.noise.std(), together.noise.std(), rtol=0.1)

@@ -78,16 +78,19 @@ def test_blocks_of_rows_add_up_to_the_density_of_all(sampler, monkeypatch):
     points = RNG.normal(size=(2, P))
     whole = sampler.full_density.gradients(points)
     monkeypatch.setattr(density_module, "_BLOCK_BYTES", 700 * 8 * (P + 1))
-    np.testing.assert_allclose(sampler.full_density.gradients(points), whole, rtol=1e-10)
+    in_blocks = CoresetSampler(sampler.loglikelihood)
+    assert in_blocks._slopes.size == 700
+    np.testing.assert_allclose(in_blocks.full_density.gradients(points), whole, rtol=1e-10)
 
 
 def test_gradients_of_all_rows_are_counted(sampler, monkeypatch):
     before, counted = sampler.n_gradients, []
-    given = sampler.posterior_of
-    monkeypatch.setattr(sampler, "posterior_of", lambda *a: counted.append(len(a[0])) or given(*a))
+    source = sampler.loglikelihood.source
+    read = source.reduce
+    monkeypatch.setattr(source, "reduce", lambda work: counted.append(work) or read(work))
     assert sampler.proposal(100, start_size=50, rng=np.random.default_rng(1)) is not None
     taken = sampler.n_gradients - before
-    assert counted.count(sampler.n_rows) == taken - 2 * sampler.n_dims + 1  # curvature: one reading
+    assert len(counted) == taken - 2 * sampler.n_dims + 1  # curvature: one reading
     assert 2 * sampler.n_dims + 2 < taken < 2 * sampler.n_dims + 50  # curvature, and a search
     assert sampler.counts["n_gradients"] == sampler.n_gradients
 

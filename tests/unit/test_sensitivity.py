@@ -1,5 +1,7 @@
 """Sensitivities of logistic regression against brute force, and the sample against its formulas."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,10 +9,12 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.glm.logistic import signed_rows as logistic
-from pymc_coresets.glm.logistic.bounds import bound_sensitivities, guaranteed_size
-from pymc_coresets.glm.logistic.sensitivity import Sensitivity, sample_by_sensitivity
-from pymc_coresets.glm.logistic.signed_rows import LogisticRows, assign_clusters, find_centers
+from pymc_coresets.glm.logistic import signed_rows
+from pymc_coresets.glm.logistic.bounds import SensitivityBound, guaranteed_size
+from pymc_coresets.glm.logistic.sensitivities import Sensitivities, SignedBlocks, sample_size
+from pymc_coresets.glm.logistic.sensitivity import Sensitivity
+from pymc_coresets.glm.logistic.signed_rows import ClusterSums, SignedRows
+from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
 
 BINARY10 = np.array([1, 0.2, 0.3, 0.5, 0.01, 0.1, 0.2, 0.007, 0.005, 0.001])
@@ -21,8 +25,46 @@ def phi(s):
     return np.logaddexp(0, -s)
 
 
+@dataclass(frozen=True)
+class Regression:
+    """The rows of a logistic regression."""
+
+    design: object
+    labels: np.ndarray
+    offset: np.ndarray | None = None
+
+    @property
+    def n_obs(self):
+        return len(self.labels)
+
+    def signed(self, weights=None):
+        """All rows, signed by their labels."""
+        offset = np.zeros(self.n_obs) if self.offset is None else self.offset
+        is_sparse, ones = sparse.issparse(self.design), np.ones(self.n_obs)
+        labels = (
+            sparse.diags_array(self.labels, format="csr") if is_sparse else self.labels[:, None]
+        )
+        vectors = labels @ self.design if is_sparse else labels * self.design
+        return SignedRows(vectors, self.labels * offset, ones if weights is None else weights)
+
+    def blocks(self, weights=None, size=64, extra=()):
+        """The same in blocks, beside other arrays."""
+        every = self.signed(weights)
+        source = InMemoryRows([every.vectors, every.offset, *extra], every.weights)
+        return SignedBlocks(source, lambda r: SignedRows(*r.arrays[:2], r.base_weights), size)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds on the sensitivities of some rows."""
+
+    bound: SensitivityBound
+    values: np.ndarray
+    mean: float
+
+
 def random_rows(rng, n_obs, n_dims=2, *, offset=False):
-    return LogisticRows(
+    return Regression(
         design=rng.normal(size=(n_obs, n_dims)) + 1.5 * rng.integers(2, size=(n_obs, 1)),
         labels=rng.choice([-1.0, 1.0], size=n_obs),
         offset=rng.normal(size=n_obs) if offset else None,
@@ -33,23 +75,33 @@ def binary10(n_obs):
     rng = np.random.default_rng(n_obs)
     design = (rng.random((n_obs, 10)) < BINARY10).astype(float)
     labels = np.where(rng.random(n_obs) < 1 / (1 + np.exp(-design @ THETA10)), 1.0, -1.0)
-    return LogisticRows(design=design, labels=labels)
+    return Regression(design=design, labels=labels)
 
 
 def centers_of(rows, n_clusters=4, *, base_weights=None, seed=1):
-    base_weights = np.ones(rows.n_obs) if base_weights is None else base_weights
-    rng = np.random.default_rng(seed)
-    return find_centers(rows, n_clusters, base_weights=base_weights, rng=rng)
+    rng, blocks = np.random.default_rng(seed), rows.blocks(base_weights)
+    sample, weights = blocks.sample(sample_size(n_clusters, rows.n_obs), key=random_key(rng))
+    return signed_rows.centers_of(replace(sample, weights=weights), n_clusters, rng=rng)
 
 
 def bounds_of(rows, centers, base_weights=None, **options):
-    base_weights = np.ones(rows.n_obs) if base_weights is None else base_weights
-    return bound_sensitivities(rows, centers, Sensitivity(**options), base_weights=base_weights)
+    signed, sums = rows.signed(base_weights), ClusterSums(centers)
+    sums.add(signed)
+    bound = Sensitivity(**options).bound(sums)
+    values = bound.values(signed)
+    return Bounds(bound, values, np.average(values, weights=signed.weights))
+
+
+def all_of(rows, base_weights=None, *, size=64, n_clusters=4, extra=(), **options):
+    """Bounds on the sensitivities of all rows, read in blocks."""
+    blocks, rng = rows.blocks(base_weights, size, extra), np.random.default_rng(1)
+    return Sensitivities.of(blocks, Sensitivity(**options).bound, n_clusters, rng=rng)
 
 
 def losses(rows, thetas):
     """phi(z_n.theta) of all rows (n_obs, n_thetas)."""
-    vectors, offset = rows.take(slice(None))
+    signed = rows.signed()
+    vectors, offset = signed.vectors, signed.offset
     return phi(vectors @ thetas.T + offset[:, None])
 
 
@@ -68,7 +120,8 @@ def disc(center, radius):
 
 def by_definition(rows, centers, base_weights, radius, theta, *, exact):
     """m_n of Lemma B.5 row by row, the cluster means recomputed without the row."""
-    vectors, offset = rows.take(slice(None))
+    signed = rows.signed()
+    vectors, offset = signed.vectors, signed.offset
     z = np.column_stack([vectors, offset])
     nearest = [np.argmin([np.linalg.norm(row - c) for c in centers]) for row in z]
     result = []
@@ -99,7 +152,7 @@ def test_bounds_follow_their_definition(exact):
     expected = by_definition(rows, centers, weights, 0.7, theta, exact=exact)
     assert found.values == pytest.approx(expected)
     assert found.mean == pytest.approx(np.average(expected, weights=weights))
-    assert (found.radius, found.center.tolist()) == (0.7, theta.tolist())
+    assert (found.bound.radius, found.bound.center.tolist()) == (0.7, theta.tolist())
 
 
 @settings(max_examples=60, deadline=None)
@@ -131,7 +184,7 @@ def test_bounds_are_tight_on_the_construction_of_corollary_3_7(radius):
     gap = 1 - np.cos(2 * np.pi / n_obs)
     delta = np.sqrt(closeness / 2)
     z = np.column_stack([delta * around, np.full(n_obs, np.sqrt(1 - delta**2))])
-    rows = LogisticRows(design=z, labels=np.ones(n_obs))
+    rows = Regression(design=z, labels=np.ones(n_obs))
     centers = np.column_stack([z, np.zeros(n_obs)])  # a cluster for each
     found = bounds_of(rows, centers, radius=radius, exact_centers=True).values
     alpha = radius / (np.sqrt(2) * delta)
@@ -147,9 +200,7 @@ def test_bounds_are_tight_on_the_construction_of_corollary_3_7(radius):
 
 
 def test_centers_of_the_sample_are_close_to_the_exact_ones():
-    rows = binary10(50_000)
-    centers = centers_of(rows)
-    both = [bounds_of(rows, centers, exact_centers=exact) for exact in (False, True)]
+    both = [all_of(binary10(50_000), size=2**14, exact_centers=exact) for exact in (False, True)]
     assert both[0].mean == pytest.approx(both[1].mean, rel=0.05)
     typical = [found.quantiles["50%"] for found in both]
     assert typical[0] == pytest.approx(typical[1], rel=0.05)
@@ -157,11 +208,11 @@ def test_centers_of_the_sample_are_close_to_the_exact_ones():
 
 def test_radius_is_three_root_mean_square_distances():
     rows = random_rows(np.random.default_rng(2), 200, 3, offset=True)
-    centers, (vectors, offset) = centers_of(rows), rows.take(slice(None))
-    extended = np.column_stack([vectors, offset])[:, None] - centers
+    centers, signed = centers_of(rows), rows.signed()
+    extended = np.column_stack([signed.vectors, signed.offset])[:, None] - centers
     nearest = (extended**2).sum(axis=2).argmin(axis=1)
     spread = (extended[np.arange(200), nearest, :-1] ** 2).sum(axis=1).mean()
-    assert bounds_of(rows, centers).radius == pytest.approx(3 / np.sqrt(spread))
+    assert bounds_of(rows, centers).bound.radius == pytest.approx(3 / np.sqrt(spread))
 
 
 def test_bounds_grow_with_the_radius():
@@ -175,38 +226,40 @@ def test_bounds_grow_with_the_radius():
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_blocks_do_not_matter(monkeypatch, exact):
+def test_blocks_do_not_matter(exact):
     rng = np.random.default_rng(4)
     rows, weights = random_rows(rng, 103, 3, offset=True), rng.random(103)
+    whole, parts = (all_of(rows, weights, size=n, exact_centers=exact) for n in (103, 10))
+    assert (len(whole.heights), len(parts.heights)) == (2, 12)
+    assert parts.mean == pytest.approx(whole.mean, rel=1e-12)
+    assert parts.bound.radius == pytest.approx(whole.bound.radius, rel=1e-12)
+    assert parts.quantiles == pytest.approx(whole.quantiles, rel=1e-12)
+    one, other = (found.draw(40, key=5) for found in (whole, parts))
+    assert one.rows.positions.tolist() == other.rows.positions.tolist()
+    assert one.weights == pytest.approx(other.weights, rel=1e-12)
+
+
+def test_sparse_design_gives_the_same():
+    rows = binary10(2_000)
+    compressed = Regression(design=sparse.csr_array(rows.design), labels=rows.labels)
     centers = centers_of(rows)
-    whole = bounds_of(rows, centers, weights, exact_centers=exact)
-    monkeypatch.setattr(logistic, "_BLOCK_ENTRIES", 30)
-    assert len(list(rows.blocks())) == 11
-    parts = bounds_of(rows, centers, weights, exact_centers=exact)
-    assert parts.values == pytest.approx(whole.values, rel=1e-12)
-    assert parts.radius == pytest.approx(whole.radius, rel=1e-12)
-
-
-def test_sparse_design_gives_the_same(monkeypatch):
-    monkeypatch.setattr(logistic, "_BLOCK_ENTRIES", 300)
-    dense = binary10(2_000)
-    compressed = LogisticRows(design=sparse.csr_array(dense.design), labels=dense.labels)
-    both = [bounds_of(rows, centers_of(rows), exact_centers=True) for rows in (dense, compressed)]
-    assert len(list(compressed.blocks())) > 5
-    assert both[0].values == pytest.approx(both[1].values)
+    found, expected = (bounds_of(r, centers, exact_centers=True) for r in (compressed, rows))
+    assert found.values == pytest.approx(expected.values)
+    both = [
+        signed_rows.centers_of(r.signed(), 4, rng=np.random.default_rng(2))
+        for r in (rows, compressed)
+    ]
+    assert both[0] == pytest.approx(both[1])
 
 
 def test_order_of_rows_does_not_matter():
     rng = np.random.default_rng(5)
     rows, weights, order = random_rows(rng, 50, offset=True), rng.random(50), rng.permutation(50)
-    permuted = LogisticRows(
-        design=rows.design[order], labels=rows.labels[order], offset=rows.offset[order]
-    )
+    permuted = Regression(rows.design[order], rows.labels[order], rows.offset[order])
     centers = centers_of(rows)
     found = bounds_of(permuted, centers, weights[order], exact_centers=True)
     expected = bounds_of(rows, centers, weights, exact_centers=True)
     assert found.values == pytest.approx(expected.values[order])
-    assert found.quantiles == pytest.approx(expected.quantiles)
 
 
 def test_unit_of_the_base_weights_does_not_matter():
@@ -222,14 +275,15 @@ def test_base_weights_stand_for_repeated_rows():
     rng = np.random.default_rng(7)
     rows, counts = random_rows(rng, 60, offset=True), rng.integers(0, 4, size=60)
     weights = counts.astype(float)
-    repeated = LogisticRows(
+    repeated = Regression(
         design=np.repeat(rows.design, counts, axis=0),
         labels=np.repeat(rows.labels, counts),
         offset=np.repeat(rows.offset, counts),
     )
     centers = centers_of(rows)
-    clusters = assign_clusters(rows, centers, weights)
-    expected = assign_clusters(repeated, centers, np.ones(repeated.n_obs))
+    clusters, expected = ClusterSums(centers), ClusterSums(centers)
+    clusters.add(rows.signed(weights))
+    expected.add(repeated.signed())
     assert clusters.masses == pytest.approx(expected.masses)
     assert clusters.means == pytest.approx(expected.means)
     assert clusters.spread == pytest.approx(expected.spread)
@@ -245,7 +299,7 @@ def test_base_weights_stand_for_repeated_rows():
 def test_rows_of_base_weight_zero_are_absent():
     rng = np.random.default_rng(8)
     rows, weights = random_rows(rng, 40), np.repeat([1.0, 0.0], 20)
-    first = LogisticRows(design=rows.design[:20], labels=rows.labels[:20])
+    first = Regression(design=rows.design[:20], labels=rows.labels[:20])
     centers = centers_of(rows, base_weights=weights)
     assert centers == pytest.approx(centers_of(first))
     found = bounds_of(rows, centers, weights, exact_centers=True)
@@ -253,15 +307,14 @@ def test_rows_of_base_weight_zero_are_absent():
     assert found.values[:20] == pytest.approx(expected.values)
     assert (found.values[20:] == 0).all()
     assert found.mean == pytest.approx(expected.mean)
-    assert found.quantiles == pytest.approx(expected.quantiles)
 
 
 def test_a_constant_offset_is_a_shift_of_the_intercept():
     rng = np.random.default_rng(9)
     design = np.column_stack([np.ones(60), rng.normal(size=60)])
     labels = rng.choice([-1.0, 1.0], size=60)
-    plain = LogisticRows(design=design, labels=labels)
-    shifted = LogisticRows(design=design, labels=labels, offset=np.full(60, 0.8))
+    plain = Regression(design=design, labels=labels)
+    shifted = Regression(design=design, labels=labels, offset=np.full(60, 0.8))
     centers = centers_of(plain)
     extended = np.column_stack([centers[:, :-1], 0.8 * centers[:, 0]])
     found = bounds_of(shifted, extended, center=[0.1, -0.4], exact_centers=True)
@@ -270,13 +323,18 @@ def test_a_constant_offset_is_a_shift_of_the_intercept():
 
 
 def test_quantiles_are_those_of_the_rows():
-    rows, weights = random_rows(np.random.default_rng(10), 200), np.repeat([3.0, 1.0], 100)
-    found = bounds_of(rows, centers_of(rows), weights)
-    repeated = np.repeat(found.values, weights.astype(int))
+    """All of them are the sample."""
+    rows, weights = (
+        random_rows(np.random.default_rng(10), 200),
+        np.repeat([3.0, 1.0, 0.0], [100, 60, 40]),
+    )
+    found = all_of(rows, weights)
+    repeated = np.repeat(found.bound.values(rows.signed(weights)), weights.astype(int))
     assert found.quantiles["0%"] == repeated.min()
     assert found.quantiles["100%"] == repeated.max()
     expected = np.quantile(repeated, 0.5, method="inverted_cdf")
     assert found.quantiles["50%"] == pytest.approx(expected)
+    assert found.mean == pytest.approx(repeated.mean())
 
 
 # -- mean sensitivity ------------------------------------------------------------------------------
@@ -300,14 +358,13 @@ def sampled():
     """Weighted log-likelihoods at three thetas, over many samples."""
     rng = np.random.default_rng(11)
     rows, weights = random_rows(rng, 30), rng.random(30) + 0.5
-    found = bounds_of(rows, centers_of(rows), weights, radius=1.5)
     loss = losses(rows, np.array([[0.0, 0.0], [1.0, -2.0], [0.5, 3.0]]))
-    totals = np.empty((20_000, 3))
-    source = InMemoryRows([loss], weights)
+    found = all_of(rows, weights, size=16, extra=[loss], radius=1.5)
+    totals = np.empty((10_000, 3))
     for key, total in enumerate(totals):
-        scan = sample_by_sensitivity(found.values, source, 7, key=key)
-        total[:] = scan.weights @ scan.rows.arrays[0]
-    return found, weights, loss, totals
+        scan = found.draw(7, key=key)
+        total[:] = scan.weights @ scan.rows.arrays[-1]
+    return found.bound.values(rows.signed(weights)), weights, loss, totals
 
 
 def test_mean_of_the_weighted_loglikelihood(sampled):
@@ -319,8 +376,8 @@ def test_mean_of_the_weighted_loglikelihood(sampled):
 
 def test_variance_of_the_weighted_loglikelihood(sampled):
     """Five standard errors, from the spread of the squares."""
-    found, weights, loss, totals = sampled
-    probabilities = weights * found.values / (weights @ found.values)
+    values, weights, loss, totals = sampled
+    probabilities = weights * values / (weights @ values)
     expected = (weights**2 / probabilities) @ loss**2 - (weights @ loss) ** 2
     squares = (totals - weights @ loss) ** 2
     error = squares.std(axis=0) / np.sqrt(len(totals))
@@ -331,14 +388,13 @@ def test_a_size_for_a_guarantee_keeps_it():
     """In the whole disc, in all of 40 samples: at least 95 % of all are to."""
     rng = np.random.default_rng(12)
     rows = random_rows(rng, 4_000)
-    method = Sensitivity(radius=1.0, epsilon=0.2)
-    found = bound_sensitivities(rows, centers_of(rows), method, base_weights=np.ones(4_000))
-    size = guaranteed_size(found.mean, 2, epsilon=0.2, delta=method.delta)
-    assert size < 4_000
     loss = losses(rows, disc(np.zeros(2), 1.0)[::7])
+    found = all_of(rows, size=1_000, extra=[loss], radius=1.0, epsilon=0.2)
+    size = guaranteed_size(found.mean, 2, epsilon=0.2, delta=Sensitivity().delta)
+    assert size < 4_000
     for key in range(40):
-        scan = sample_by_sensitivity(found.values, InMemoryRows([loss]), size, key=key)
-        assert (np.abs(scan.weights @ scan.rows.arrays[0] / loss.sum(axis=0) - 1) <= 0.2).all()
+        scan = found.draw(size, key=key)
+        assert (np.abs(scan.weights @ scan.rows.arrays[-1] / loss.sum(axis=0) - 1) <= 0.2).all()
 
 
 def test_size_for_a_guarantee_is_that_of_the_theorem():
@@ -384,14 +440,8 @@ def test_a_guarantee_uses_exact_centers():
     assert not Sensitivity().uses_exact_centers
 
 
-def test_a_center_of_other_length_is_refused():
-    rows = random_rows(np.random.default_rng(13), 20)
-    with pytest.raises(InvalidOptionError, match="center has 3 numbers, but there are 2"):
-        bounds_of(rows, centers_of(rows), center=[1.0, 2.0, 3.0])
-
-
 def test_rows_that_are_all_centers_need_a_radius():
-    rows = LogisticRows(design=np.ones((20, 1)), labels=np.repeat([-1.0, 1.0], 10))
+    rows = Regression(design=np.ones((20, 1)), labels=np.repeat([-1.0, 1.0], 10))
     with pytest.raises(InvalidOptionError, match="give radius"):
         bounds_of(rows, centers_of(rows, 2))
     # One unit of z apart from the other half at radius 1, twice that at -1 and 1.
@@ -402,19 +452,10 @@ def test_rows_that_are_all_centers_need_a_radius():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_designs_must_be_finite(bad):
     design = np.random.default_rng(14).normal(size=(30, 2))
-    rows = LogisticRows(design=design, labels=np.ones(30))
+    rows = Regression(design=design, labels=np.ones(30))
     centers = centers_of(rows)
     design[7, 1] = bad
     with pytest.raises(InvalidDataError, match="NaN"):
         bounds_of(rows, centers)
     with pytest.raises(InvalidDataError, match="NaN"):
         centers_of(rows)
-
-
-@pytest.mark.parametrize(
-    ("labels", "offset", "match"),
-    [([0.0, 1.0], None, "labels"), ([1.0], None, "labels"), ([1.0, -1.0], [0.0, np.nan], "offset")],
-)
-def test_labels_and_offsets_are_checked(labels, offset, match):
-    with pytest.raises(InvalidDataError, match=match):
-        LogisticRows(design=np.ones((2, 1)), labels=labels, offset=offset)

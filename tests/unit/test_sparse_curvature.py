@@ -14,9 +14,9 @@ from scipy.linalg import LinAlgError
 from pymc_coresets import build_coreset
 from pymc_coresets.compat.pymc_api import CpuLeapfrogIntegrator, DictToArrayBijection
 from pymc_coresets.glm.control_variates import averaged, method
-from pymc_coresets.glm.control_variates.averaged import RowsInMemory
 from pymc_coresets.glm.control_variates.concavity import concave, largest_share
 from pymc_coresets.glm.predictor import several
+from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic

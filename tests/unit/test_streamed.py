@@ -1,7 +1,7 @@
 """Rows in chunks are the same rows as in memory, however the chunks are cut."""
 
+import pickle
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pymc_coresets import open_rows
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.sources.layout import chunks_of
+from pymc_coresets.rows.sources.layout import Chunk, Segment, chunks_of
+from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.rows.sources.tables import Location
 from pymc_coresets.rows.streamed import StreamedRows
 
 N = 700
@@ -23,30 +25,29 @@ WEIGHTS = {
 }
 
 
-class Table:
-    """Arrays in chunks of given sizes."""
-
-    def __init__(self, arrays, sizes, weights=None):
-        self.arrays, self.given, self.n_rows = arrays, weights, sum(sizes)
-        starts = np.cumsum([0, *sizes])
-        self.chunks = [
-            SimpleNamespace(start=int(start), n_rows=size, where=f"chunk {i}")
-            for i, (start, size) in enumerate(zip(starts, sizes, strict=False))
-        ]
-
-    def read(self, chunk, names=None):
-        stop = chunk.start + chunk.n_rows
-        return {name: self.arrays[name][chunk.start : stop] for name in names or self.arrays}
-
-    def weights(self, chunk):
-        return None if self.given is None else self.given[chunk.start : chunk.start + chunk.n_rows]
-
-    def locate(self, position):
-        return f"row {position}"
+def in_chunks(arrays, sizes, weights=None):
+    """Return arrays as rows in chunks of given sizes, which are worked on as those of a file."""
+    weighted = {} if weights is None else {"n": weights}
+    whole = open_rows(
+        arrays | weighted, columns={n: n for n in arrays}, weight="n" if weighted else None
+    )
+    reader, piece = whole._reader, whole.chunks[0].segments[0].piece
+    reader.location = Location.IN_FILES
+    stops = np.cumsum(sizes).tolist()
+    chunks = [
+        Chunk(
+            start=stop - size,
+            n_rows=size,
+            where=f"chunk {i}",
+            segments=(Segment(piece, stop - size, stop),),
+        )
+        for i, (stop, size) in enumerate(zip(stops, sizes, strict=True))
+    ]
+    return RowSource(reader, whole._recipes, whole._weight, chunks)
 
 
 def streamed(cut, weights=None):
-    return StreamedRows(Table({"x": X}, CUTS[cut], weights), {"x": X.dtype})
+    return StreamedRows(in_chunks({"x": X}, CUTS[cut], weights), {"x": X.dtype})
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -82,8 +83,8 @@ def test_samples_that_the_first_reading_keeps_cost_no_other(n_chunks, weights, m
     monkeypatch.setitem(chunks_of.__kwdefaults__, "most", -(-N // n_chunks))
     opened = open_rows(parts, columns={"x": "x"}, weight=None if weights == "none" else "n")
     rows = StreamedRows(opened, {"x": X.dtype})
-    first, begun = rows.examine_and_keep(60, key=5)
-    rows = replace(rows, first=first, begun=begun)
+    first, initial = rows.examine_and_keep(60, key=5)
+    rows = replace(rows, first=first, initial_sample=initial)
     alone = StreamedRows(opened, {"x": X.dtype}, first)
     expected = {n: alone.scan(n, key=5, distinct=True) for n in (1, 30, 60)}
     other = alone.scan(30, key=6, distinct=True)
@@ -106,11 +107,11 @@ def test_a_heavy_part_is_read_again_where_too_few_of_it_were_kept(monkeypatch):
     )]  # fmt: skip
     monkeypatch.setitem(chunks_of.__kwdefaults__, "most", N // 10)
     rows = StreamedRows(open_rows(parts, columns={"x": "x"}, weight="n"), {"x": X.dtype})
-    first, begun = rows.examine_and_keep(60, key=5)
+    first, initial = rows.examine_and_keep(60, key=5)
     assert len(rows._runs) == 10
-    found = replace(rows, first=first, begun=begun).scan(60, key=5, distinct=True)
+    found = replace(rows, first=first, initial_sample=initial).scan(60, key=5, distinct=True)
     its = InMemoryRows([X], weights).scan(60, key=5, distinct=True)
-    assert begun.sample(60, total=1.0) is None
+    assert initial.sample(60, total=1.0) is None
     assert_array_equal(found.rows.positions, its.rows.positions)
     assert_allclose(found.weights, its.weights, rtol=1e-12)
 
@@ -122,24 +123,37 @@ def test_rows_at_positions():
         streamed("one").at(np.array([3, 700]))
 
 
+@pytest.mark.parametrize("distinct", [True, False])
+def test_rows_that_come_after_others_keep_their_distance(distinct):
+    rows = replace(streamed("empty ones"), start=900)
+    for found in (rows.scan(30, key=5, distinct=distinct).rows, rows.at(np.array([900, 1_599]))):
+        assert_array_equal(found.arrays[0], X[found.positions - 900])
+    assert [block.positions[0] for block in rows.blocks(300)] == [900, 1_200, 1_500]
+    assert rows.place(907) == "row 7"
+    assert pickle.loads(pickle.dumps(rows)).at(np.array([907])).positions == [907]
+    for position in (899, 1_600):
+        with pytest.raises(InvalidDataError, match=f"no row at position {position}"):
+            rows.at(np.array([position]))
+
+
 def test_a_chunk_that_has_lost_rows_is_named():
-    table = Table({"x": X[:650]}, CUTS["empty ones"])
-    with pytest.raises(InvalidDataError, match=r"chunk 5 .* has changed"):
-        list(StreamedRows(table, {"x": X.dtype}).blocks(100))
+    rows = in_chunks({"x": X[:650]}, CUTS["empty ones"])
+    with pytest.raises(InvalidDataError, match=r"chunk 5 has 150 rows now, but had 200"):
+        list(StreamedRows(rows, {"x": X.dtype}).blocks(100))
 
 
 def test_chunks_are_compared_with_the_first_reading():
-    first = open_rows({"x": X}).scan()
-    assert len(list(StreamedRows(Table({"x": X}, [N]), {"x": X.dtype}, first).blocks(100))) == 7
+    first = open_rows({"x": X}).check()
+    assert len(list(StreamedRows(in_chunks({"x": X}, [N]), {"x": X.dtype}, first).blocks(100))) == 7
     with pytest.raises(InvalidDataError, match="rows 0 to 699: 'x' is not what it was"):
-        list(StreamedRows(Table({"x": X + 1}, [N]), {"x": X.dtype}, first).blocks(100))
+        list(StreamedRows(in_chunks({"x": X + 1}, [N]), {"x": X.dtype}, first).blocks(100))
 
 
 @pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
 def test_base_weights_that_are_none_are_refused(weight):
     weights = np.ones(N)
     weights[8] = weight
-    with pytest.raises(InvalidDataError, match="base weight of row 8"):
+    with pytest.raises(InvalidDataError, match=r"row 8, column 'n': (NaN|infinite|negative)"):
         streamed("empty ones", weights).scan(5, key=1)
 
 

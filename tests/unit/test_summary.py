@@ -5,7 +5,7 @@ import pytest
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.results.columns import Column, Levels, RowColumns, flat_columns
-from pymc_coresets.results.summarising import effective_size, summary_table
+from pymc_coresets.results.summary import effective_size, summary_table
 
 RNG = np.random.default_rng(3)
 EVERY = RNG.normal(size=200)

@@ -2,26 +2,19 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import combinations_with_replacement
-from typing import Protocol
 
 import numpy as np
-from scipy import sparse
 
 from pymc_coresets.glm.control_variates.residual_rows import ResidualSample
-from pymc_coresets.glm.predictor.affine import Matrix
-from pymc_coresets.glm.predictor.several import Line, Predictors
+from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
 from pymc_coresets.reading.rewriting.quadratic import Curvature
-from pymc_coresets.rows.source import RowBlocks, Smallest
+from pymc_coresets.rows.passes import RowBlocks, Smallest
 from pymc_coresets.rows.values import Rows
 
 __all__ = [
     "MOST_DENSE",
     "AveragedRows",
     "RowQuadratics",
-    "RowsInMemory",
-    "SeenRows",
     "average",
     "row_quadratics",
 ]
@@ -34,97 +27,6 @@ _BLOCK_ENTRIES = 2**22  # of predictors at draws or nodes
 _LEAST_WIDTH = 1e-3  # of the predictor's size: narrower, differences are rounding
 _DENSE_FROM = 0.1  # share of entries that are not zero
 _ALMOST_ONE = 1e-4  # correlations between what a row sees end this far from it
-
-
-@dataclass(frozen=True, eq=False)
-class RowsInMemory:
-    """Distinct rows of a model, with how many rows each of them stands for.
-
-    Parameters
-    ----------
-    found : Predictors
-    which : ndarray of int
-        Numbers of the rows in ``found``, ascending.
-    base_weights : ndarray of float64
-    """
-
-    found: Predictors
-    which: np.ndarray
-    base_weights: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.base_weights)
-
-    def take(self, some: slice | np.ndarray) -> "RowsInMemory":
-        """Return some of the rows."""
-        return replace(self, which=self.which[some], base_weights=self.base_weights[some])
-
-    @property
-    def place(self) -> slice | np.ndarray:
-        """Where they lie: a slice where they are consecutive, since that copies nothing."""
-        first, last = self.which[[0, -1]] if len(self) else (0, -1)
-        return slice(first, last + 1) if last - first + 1 == len(self) else self.which
-
-    @cached_property
-    def lines(self) -> tuple[Line, ...]:
-        """The predictors of these rows."""
-        return tuple(line.of(self.place) for line in self.found.lines)
-
-    def gram(self, weights: np.ndarray) -> Curvature:
-        """Sum ``X_n' weights[:, :, n] X_n`` over the rows, as (p, p), for weights (k, k, n).
-
-        Sparse where the designs are, and p is large.
-        """
-        if self.found.is_sparse:
-            return self._sparse_gram(weights)
-        m, p = self.found.n_shared, len(self.found.names)
-        lines = self.lines
-        total = np.zeros((p, p))
-        total[:m, :m] = weights[:m, :m].sum(axis=-1)
-        for i, one in enumerate(lines):
-            with_shared = np.asarray(one.design.T @ weights[:m, m + i].T)
-            total[one.columns, :m] += with_shared
-            total[:m, one.columns] += with_shared.T
-        for i, j in combinations_with_replacement(range(len(lines)), 2):
-            one, other = lines[i], lines[j]
-            part = _weighted_product(one.design, weights[m + i, m + j], other.design)
-            total[np.ix_(one.columns, other.columns)] += part
-            if i != j:
-                total[np.ix_(other.columns, one.columns)] += part.T
-        return total
-
-    def _sparse_gram(self, weights: np.ndarray) -> sparse.csr_array:
-        m, n, p = self.found.n_shared, len(self), len(self.found.names)
-        shared = [sparse.csr_array((np.ones(n), (range(n), [i] * n)), (n, p)) for i in range(m)]
-        designs = [*shared, *(line.among(p) for line in self.lines)]
-        total = sparse.csr_array((p, p))
-        for i, j in combinations_with_replacement(range(len(designs)), 2):
-            part = (designs[i] * weights[i, j][:, None]).T @ designs[j]
-            total = total + (part if i == j else part + part.T)
-        return sparse.csr_array(total)
-
-    def seen(self, away: np.ndarray) -> np.ndarray:
-        """Return how far the numbers that rows see move by (S, p) coefficients, as (k, S, n)."""
-        m, shape = self.found.n_shared, (len(away), len(self))
-        shared = [np.broadcast_to(e[:, None], shape) for e in away[:, :m].T]
-        return np.stack([*shared, *(line.at(away) for line in self.lines)])
-
-    def slope(self, weights: np.ndarray) -> np.ndarray:
-        """Sum ``X_n' weights[:, n]`` over the rows, as (p,), for weights (k, n)."""
-        m = self.found.n_shared
-        total = np.zeros(len(self.found.names))
-        total[:m] = weights[:m].sum(axis=-1)
-        for i, line in enumerate(self.lines):
-            total[line.columns] += np.asarray(line.design.T @ weights[m + i]).ravel()
-        return total
-
-
-def _weighted_product(one: Matrix, weights: np.ndarray, other: Matrix) -> np.ndarray:
-    if isinstance(one, np.ndarray):
-        product = (one * weights[:, None]).T @ other
-    else:
-        product = one.multiply(weights[:, None]).tocsr().T @ other
-    return product if isinstance(product, np.ndarray) else np.asarray(product.todense())
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,17 +71,6 @@ class AveragedRows:
     curvature: Curvature
     residual: np.ndarray
     sample: ResidualSample
-
-
-class SeenRows(Protocol):
-    """The predictors of any rows of some data."""
-
-    @property
-    def found(self) -> Predictors:
-        """Those of the rows that the model holds."""
-
-    def of(self, rows: Rows) -> RowsInMemory:
-        """Return the predictors of some rows."""
 
 
 def average(

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, eigh
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-from pymc_coresets.glm.control_variates.averaged import RowsInMemory
+from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.reading.rewriting.quadratic import Curvature
 from pymc_coresets.sampling.steps.metric import Factor
 
@@ -56,7 +56,7 @@ def concave(
     O(p^3) each for a dense matrix; for a sparse one, a hundred directions by Lanczos' method.
     """
     try:
-        compare = _Dense(posterior) if isinstance(posterior, np.ndarray) else _Sparse(posterior)
+        compare = _Shares(posterior)
     except LinAlgError:  # no maximum, with the prior and all rows
         return np.zeros_like(weights)
     whole = _size(rows, curvatures, away)
@@ -85,31 +85,26 @@ def _size(rows: RowsInMemory, curvatures: np.ndarray, away: np.ndarray) -> np.nd
     return found
 
 
-class _Dense:
-    def __init__(self, posterior: np.ndarray) -> None:
-        Factor(posterior)
-        self.posterior = posterior
+class _Shares:
+    """Curvatures of rows relative to those of the posterior."""
 
-    def beyond(self, of_rows: Curvature) -> tuple[np.ndarray, np.ndarray]:
-        found: tuple[np.ndarray, np.ndarray] = eigh(
-            _as_dense(of_rows), self.posterior, subset_by_value=(_ALLOWED, np.inf)
-        )
-        return found
-
-    def largest(self, of_rows: Curvature) -> float:
-        return largest_share(_as_dense(of_rows), self.posterior)
-
-
-class _Sparse:
     def __init__(self, posterior: Curvature) -> None:
         self.posterior, solve = posterior, Factor(posterior).solve
         self.inverse = LinearOperator(posterior.shape, matvec=solve, dtype=float)
 
     def beyond(self, of_rows: Curvature) -> tuple[np.ndarray, np.ndarray]:
-        share, directions = self._lanczos(of_rows, min(_DIRECTIONS, of_rows.shape[0] // 3))
+        """Return those that are larger than allowed, ascending, and their directions."""
+        if isinstance(self.posterior, np.ndarray):
+            rows, limits = _as_dense(of_rows), (_ALLOWED, np.inf)
+            share, directions = eigh(rows, self.posterior, subset_by_value=limits)
+        else:
+            share, directions = self._lanczos(of_rows, min(_DIRECTIONS, of_rows.shape[0] // 3))
         return share[share > _ALLOWED], directions[:, share > _ALLOWED]
 
     def largest(self, of_rows: Curvature) -> float:
+        """Return the largest, or 1 where none is larger."""
+        if isinstance(self.posterior, np.ndarray):
+            return largest_share(_as_dense(of_rows), self.posterior)
         try:
             Factor(self.posterior - of_rows)
         except LinAlgError:

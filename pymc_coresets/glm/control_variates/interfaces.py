@@ -1,27 +1,18 @@
 """The quadratic of a coreset and the model that it is put into: read again, or another one."""
 
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 
 from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, clone_replace
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.glm.predictor.several import find_predictors
+from pymc_coresets.glm.predictor.several import Predictors, find_predictors
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic, interface_at
 
 __all__ = ["Coefficients", "carried_over", "put_back", "written_in"]
-
-
-class _HasCoefficients(Protocol):
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    @property
-    def coefficients(self) -> TensorVariable: ...
-    @property
-    def observations(self) -> Observations: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +64,10 @@ def carried_over(quadratic: Quadratic, old: Observations, new: Observations) -> 
 
 
 def written_in(
-    found: _HasCoefficients, quadratic: Quadratic, observations: Observations, draws: DrawsLike
+    found: Predictors | Coefficients,
+    quadratic: Quadratic,
+    observations: Observations,
+    draws: DrawsLike,
 ) -> Quadratic:
     """Return a quadratic in the coefficients of another model, which must be the same.
 

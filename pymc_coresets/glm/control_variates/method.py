@@ -6,30 +6,30 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.averaged import (
     MOST_DENSE,
     AveragedRows,
-    SeenRows,
     average,
     row_quadratics,
 )
 from pymc_coresets.glm.control_variates.concavity import concave
 from pymc_coresets.glm.control_variates.residual_rows import calibrated
-from pymc_coresets.glm.control_variates.seen_rows import find_seen_rows
 from pymc_coresets.glm.control_variates.surroundings import (
     derivatives,
     mode_given_the_rest,
     precision_near,
     scales_given,
 )
-from pymc_coresets.glm.predictor.model_parts import coefficient_draws
+from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
+from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import Reduction, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
@@ -55,7 +55,6 @@ _LEAST_SHARE = 1e-6  # of the posterior's precision
 _BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
 _HALVINGS = 10
 _ROUNDING = 1e-8  # of differences
-_MANY_DIMS = 200  # from which on gradients of the prior alone are worth compiling
 _OF_SCALES = 20  # draws
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
@@ -150,9 +149,15 @@ def has_linear_predictors(loglik: LogLikelihood) -> bool:
     return True
 
 
+#: By whose log-likelihood: the choice of a method asks for them, too.
+_found: WeakKeyDictionary[LogLikelihood, SeenRows] = WeakKeyDictionary()
+
+
 def _seen_rows_of(loglik: LogLikelihood) -> SeenRows:
+    if loglik in _found:
+        return _found[loglik]
     try:
-        seen = find_seen_rows(loglik)
+        seen = seen_rows_of(loglik, find_predictors)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(
             "method='control_variates' needs rows that see the free variables through few linear "
@@ -166,6 +171,7 @@ def _seen_rows_of(loglik: LogLikelihood) -> SeenRows:
             f"coefficients that meet in a row, and takes {most:,} coefficients at most: use "
             "method='auto'."
         )
+    _found[loglik] = seen
     return seen
 
 
@@ -354,7 +360,7 @@ class _Run:
     def _height(self, x: np.ndarray) -> float:
         """Return the log-density of all rows and the prior at a point."""
         of_rows = self.sampler.look(self.sampler.space.constrain(x[None])).total
-        return float(of_rows[0] + self.sampler.log_prior(x[None])[0])
+        return float(of_rows[0] + self.sampler.remainder.values(x[None])[0])
 
     def _mode_of(self, quadratic: Quadratic) -> np.ndarray:
         space = self._sampler_of(quadratic).posterior_of(*self.no_rows)
@@ -379,7 +385,7 @@ class _Run:
         of_seen = Factor.near(precision[self.is_seen][:, self.is_seen])
         points[:, self.is_seen] += of_seen.draw_inverse(n_draws, rng=self.job.rng)
         points[:, ~self.is_seen] = scales_given(
-            sampler.log_prior, sampler.prior_gradients, points[:_OF_SCALES], ~self.is_seen
+            sampler.remainder.slopes, points[:_OF_SCALES], ~self.is_seen
         )
         self.mode[~self.is_seen] = points[0, ~self.is_seen]
         sampler = self._sampler_of(quadratic)
@@ -458,15 +464,15 @@ class _Run:
         """Return the precision of the posterior of a quadratic at a point."""
         sampler = self.sampler
         slopes = derivatives(self.found, sampler.space, x)
-        is_linear = _agree(slopes, self.slopes)  # then coefficients have no curvature of their own
-        if is_linear and sampler.n_dims > _MANY_DIMS:
-            return precision_near(slopes, sampler.prior_gradients, quadratic.curvature, x)
-        coefficients = coefficient_draws(self.found, sampler.space.constrain(x[None]))[0]
-        before, sampler.quadratic = sampler.quadratic, quadratic.tangent(coefficients)
-        prior = sampler.posterior_of(*self.no_rows)
-        precision = precision_near(slopes, prior.gradients, quadratic.curvature, x)
-        sampler.quadratic = before
-        return precision
+        pull = None
+        if not _agree(slopes, self.slopes):  # then coefficients have a curvature of their own
+            pull = quadratic.slopes_at(sampler.remainder.coefficients(x[None]))
+
+        def gradients(points: np.ndarray) -> np.ndarray:
+            pulls = None if pull is None else np.repeat(pull, len(points), axis=0)
+            return sampler.remainder.slopes(points, pulls)[1]
+
+        return precision_near(slopes, gradients, quadratic.curvature, x)
 
     def _try(
         self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray

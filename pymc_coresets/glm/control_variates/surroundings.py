@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
-from pymc_coresets.glm.predictor.model_parts import coefficient_draws
-from pymc_coresets.glm.predictor.several import Predictors
+from pymc_coresets.glm.predictor.several import Predictors, coefficient_draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import Guarded, descend
@@ -41,8 +40,7 @@ def mode_given_the_rest(space: Unconstrained, start: np.ndarray, free: np.ndarra
 
 
 def scales_given(
-    log_prior: Callable[[np.ndarray], np.ndarray],
-    gradients: Callable[[np.ndarray], np.ndarray],
+    prior: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
     points: np.ndarray,
     hidden: np.ndarray,
 ) -> np.ndarray:
@@ -50,8 +48,8 @@ def scales_given(
 
     Parameters
     ----------
-    log_prior, gradients : callable
-        At points (n_points, n_dims).
+    prior : callable
+        Returns the log-densities at points (n_points, n_dims), and their gradients.
     points : ndarray of shape (n_draws, n_dims)
         Equal in the hidden coordinates, where the search begins.
     hidden : ndarray of bool, of shape (n_dims,)
@@ -63,7 +61,8 @@ def scales_given(
 
     def negative(some: np.ndarray) -> tuple[float, np.ndarray]:
         points[:, hidden] = some
-        return -float(log_prior(points).mean()), -gradients(points).mean(axis=0)[hidden]
+        values, gradients = prior(points)
+        return -float(values.mean()), -gradients.mean(axis=0)[hidden]
 
     return np.asarray(descend(Guarded(negative), start).x)
 

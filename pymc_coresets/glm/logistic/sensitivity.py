@@ -1,32 +1,24 @@
 """Logistic regression: rows drawn by a bound on their importance, with a guarantee on the error."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.glm.logistic.bounds import (
-    Sensitivities,
-    bound_sensitivities,
-    guaranteed_size,
-)
-from pymc_coresets.glm.logistic.recognition import logistic_rows
-from pymc_coresets.glm.logistic.signed_rows import LogisticRows, find_centers
-from pymc_coresets.glm.logistic.streamed_sensitivity import StreamedSensitivities
+from pymc_coresets.glm.logistic.bounds import SensitivityBound, guaranteed_size
+from pymc_coresets.glm.logistic.sensitivities import Sensitivities, SignedBlocks
+from pymc_coresets.glm.logistic.signed_rows import ClusterSums, signed_by_labels
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
-from pymc_coresets.glm.predictor.streamed_predictor import StreamedPredictor
+from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.options import flag, positive_number, whole_number
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.memory import InMemoryRows, multinomial_sample
-from pymc_coresets.rows.source import Scan
-from pymc_coresets.solving.problem import Vector
+from pymc_coresets.rows.passes import RowBlocks, Scan
 from pymc_coresets.solving.solution import Solution
 
-__all__ = ["Sensitivity", "sample_by_sensitivity"]
+__all__ = ["Sensitivity"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +27,8 @@ class Sensitivity:
 
     Use it where a guarantee on the log-likelihood is wanted, or where the data are so many that
     only a few passes over them are possible.  Posteriors from `RiemannianPursuit` are far closer
-    at the same size.  Two passes over the data, O(n_obs n_clusters) distances and memory for a
-    few numbers per row; with ``rows=...``, five readings and memory for a block of rows.
+    at the same size.  Three passes over the data, a sample of them, O(n_obs n_clusters) distances,
+    and memory for a block of rows.
 
     Parameters
     ----------
@@ -70,7 +62,7 @@ class Sensitivity:
     With ``z_n = y_n x_n``, ``y_n`` in {-1, 1}, and ``phi(s) = log(1 + exp(-s))``, the sensitivity
     of row n is ``sup U phi(z_n.theta) / sum_m u_m phi(z_m.theta)`` over the ball
     ``|theta - center| <= radius``; U is the sum of the base weights u.  Its bound
-    ``m_n`` is that of Lemma B.5 [1]_, see `bound_sensitivities`.  Rows are drawn with
+    ``m_n`` is that of Lemma B.5 [1]_, see `SensitivityBound`.  Rows are drawn with
     probabilities ``p_n`` proportional to ``u_n m_n``, ``K ~ Multinomial(M, p)``, and weigh
     ``w_n = u_n K_n / (p_n M)``: the weighted log-likelihood has the right mean at every theta.
 
@@ -129,27 +121,23 @@ class Sensitivity:
 
     def run(self, job: Job[Any]) -> Solution:
         """Bound the sensitivities of all rows, and draw in proportion to them."""
-        if job.loglikelihood.source is not job.loglikelihood.in_memory:
-            return self._run_over_chunks(job)
-        source: InMemoryRows = job.loglikelihood.in_memory
         with job.report.part("linear predictor"):
-            rows = _rows_of(job.loglikelihood)
+            seen = seen_rows_of(job.loglikelihood, find_linear_predictor)
         with job.report.part("sensitivities"):
-            scan, figures = self.choose(rows, source, job.size, rng=job.rng)
-        job.report.figures.update(figures)
-        return Solution.sampled(scan.rows, scan.weights)
+            found = self.choose(job.loglikelihood.source, seen, job.size, rng=job.rng)
+        job.report.figures.update(found[1])
+        return Solution.sampled(found[0].rows, found[0].weights)
 
     def choose(
-        self, rows: LogisticRows, source: InMemoryRows, size: int, *, rng: np.random.Generator
+        self, source: RowBlocks, seen: SeenRows, size: int, *, rng: np.random.Generator
     ) -> tuple[Scan, dict[str, Any]]:
         """Draw rows in proportion to their sensitivities.
 
         Parameters
         ----------
-        rows : LogisticRows
-            Of the logistic regression.
-        source : InMemoryRows
-            The same rows, with their base weights.
+        source : RowBlocks
+        seen : SeenRows
+            Of one predictor.
         size : int
             Number of draws, where there is no `epsilon`; otherwise the largest number of rows.
         rng : numpy.random.Generator
@@ -163,24 +151,29 @@ class Sensitivity:
         Raises
         ------
         InvalidOptionError
-            If `epsilon` asks for as many draws as there are rows.
+            If `epsilon` asks for as many draws as there are rows, or the center has another length
+            than the coefficients.
+        UnsupportedModelError
+            If the model is no logistic regression.
         """
-        base_weights = source.all.base_weights
-        centers = find_centers(rows, self.n_clusters, base_weights=base_weights, rng=rng)
-        found = bound_sensitivities(rows, centers, self, base_weights=base_weights)
-        n_draws = self._n_draws(found, rows.n_dims, size)
-        scan = sample_by_sensitivity(found.values, source, n_draws, key=random_key(rng))
-        return scan, self._figures(found, n_draws)
+        names = seen.found.names
+        if self.center is not None and len(self.center) != len(names):
+            raise InvalidOptionError(
+                f"center has {len(self.center)} numbers, but there are {len(names)} coefficients: "
+                f"{list(names)!r}"
+            )
 
-    def _run_over_chunks(self, job: Job[Any]) -> Solution:
-        with job.report.part("linear predictor"):
-            part = StreamedPredictor.of(job.loglikelihood)
-        with job.report.part("sensitivities"):
-            every = StreamedSensitivities(part, self, self.n_clusters, job.rng)
-            n_draws = self._n_draws(every.found, len(part.names), job.size)
-        job.report.figures.update(self._figures(every.found, n_draws))
-        scan = every.draw(n_draws, key=random_key(job.rng))
-        return Solution.sampled(scan.rows, scan.weights)
+        size_of_block = seen.block_rows(4 * self.n_clusters)
+        blocks = SignedBlocks(source, lambda r: signed_by_labels(seen.of(r)), size_of_block)
+        found = Sensitivities.of(blocks, self.bound, self.n_clusters, rng=rng)
+        n_draws = self._n_draws(found, len(names), size)
+        return found.draw(n_draws, key=random_key(rng)), self._figures(found, n_draws)
+
+    def bound(self, sums: ClusterSums) -> SensitivityBound:
+        """Return the bound in the ball, for rows of such clusters."""
+        center = None if self.center is None else np.asarray(self.center)
+        exact = self.uses_exact_centers
+        return SensitivityBound.of(sums, radius=self.radius, center=center, exact=exact)
 
     def _n_draws(self, found: Sensitivities, n_dims: int, size: int) -> int:
         if self.epsilon is None:
@@ -189,10 +182,10 @@ class Sensitivity:
         if n_draws >= size:
             raise InvalidOptionError(
                 f"epsilon={self.epsilon} with delta={self.delta} asks for {n_draws:,} draws at "
-                f"a mean sensitivity of {found.mean:.3g} in a ball of radius {found.radius:.3g}, "
-                f"but {size:,} rows are the most there can be: allow a larger epsilon, give a "
-                "smaller radius (and center=... for where the ball lies), or leave epsilon out and "
-                "give a size."
+                f"a mean sensitivity of {found.mean:.3g} in a ball of radius "
+                f"{found.bound.radius:.3g}, but {size:,} rows are the most there can be: allow a "
+                "larger epsilon, give a smaller radius (and center=... for where the ball lies), "
+                "or leave epsilon out and give a size."
             )
         return n_draws
 
@@ -200,27 +193,13 @@ class Sensitivity:
         """What the guarantee rests on."""
         figures: dict[str, Any] = {"n_draws": n_draws, "mean sensitivity": found.mean}
         figures |= {f"sensitivity {level}": value for level, value in found.quantiles.items()}
-        figures |= {"radius": found.radius, "center": 0.0 if self.center is None else found.center}
+        figures |= {
+            "radius": found.bound.radius,
+            "center": 0.0 if self.center is None else found.bound.center,
+        }
         if self.epsilon is not None:
             figures |= {"epsilon": self.epsilon, "delta": self.delta}
         return figures
-
-
-def _rows_of(loglik: LogLikelihood) -> LogisticRows:
-    """Return the logistic regression's rows, those that are equal once where they were merged."""
-    observations, source = loglik.observations, loglik.in_memory
-    rows = logistic_rows(find_linear_predictor(observations))
-    if source.n_rows == rows.n_obs:
-        return rows
-    which = source.all.positions
-    if observations.positions is not None:
-        which = np.searchsorted(observations.positions, which)
-    return replace(
-        rows,
-        design=rows.design[which],
-        labels=rows.labels[which],
-        offset=None if rows.offset is None else rows.offset[which],
-    )
 
 
 def _vector(name: str, value: Sequence[float]) -> tuple[float, ...]:
@@ -232,40 +211,3 @@ def _vector(name: str, value: Sequence[float]) -> tuple[float, ...]:
     if vector.ndim != 1 or not np.isfinite(vector).all():
         raise InvalidOptionError(f"{name}={value!r} must be a sequence of finite numbers.")
     return tuple(vector.tolist())
-
-
-def sample_by_sensitivity(
-    sensitivities: Vector, source: InMemoryRows, size: int, *, key: int
-) -> Scan:
-    """Draw rows in proportion to their base weights and sensitivities, with replacement.
-
-    Parameters
-    ----------
-    sensitivities : ndarray of shape (n_rows,)
-        m_n, positive where the base weights u_n are.
-    source : InMemoryRows
-        All rows.
-    size : int
-        Number of draws M; fewer rows result where some are drawn repeatedly.
-    key : int
-        Of the random numbers.
-
-    Returns
-    -------
-    Scan
-        Each weight has the mean u_n, but their sum varies.
-
-    Notes
-    -----
-    ``p_n = u_n m_n / sum(u m)``, ``K ~ Multinomial(M, p)``, ``w_n = u_n K_n / (p_n M)``, so that
-    ``E[w_n] = u_n`` and ``Var[sum_n w_n f_n] = (sum_n (u_n f_n)^2 / p_n - (sum_n u_n f_n)^2) / M``.
-
-    Examples
-    --------
-    >>> source = InMemoryRows([np.arange(2.0)], np.array([2.0, 0.0]))
-    >>> scan = sample_by_sensitivity(np.array([1.0, 3.0]), source, 5, key=1)
-    >>> scan.rows.positions, scan.weights
-    (array([0]), array([2.]))
-    """
-    which, masses = multinomial_sample(source.all.base_weights * sensitivities, size, key=key)
-    return Scan(rows=source.take(which), weights=masses / sensitivities[which])

@@ -60,14 +60,10 @@ def gaussian_posterior(
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials
     >>> from pymc_coresets.glm.polynomial.statistics import polynomial_statistics
     >>> y = np.array([1.0, 2.0, 3.0])
-    >>> rows = RowPolynomials(
-    ...     lambda eta, rows: -0.5 * (y[rows, None] - eta) ** 2,
-    ...     response=[y], offset=np.zeros(3), degree=2, radius=4.0,
-    ... )
-    >>> statistics = polynomial_statistics(np.ones((3, 1)), rows)
+    >>> polynomials = np.stack([-0.5 * y**2, y, np.full(3, -0.5)], axis=1)
+    >>> statistics = polynomial_statistics(np.ones((3, 1)), polynomials, 4.0)
     >>> mean, covariance = gaussian_posterior(statistics, slope=np.zeros(1), precision=np.eye(1))
     >>> mean.round(3), covariance.round(3)
     (array([1.5]), array([[0.25]]))

@@ -4,16 +4,16 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.linalg import LinAlgError
 from scipy.optimize import minimize
-from scipy.sparse.linalg import eigsh
 
 from pymc_coresets.glm.polynomial.multi_indices import Level, monomials
+from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.solving.problem import Matrix, Vector
 
 __all__ = ["can_be_positive", "is_negative_semidefinite"]
 
 _ROUNDING = 1e-9
-_LARGE = 3_000  # larger sparse matrices are not made dense to find their eigenvalues
 _MOST_STARTS = 60
 
 
@@ -29,15 +29,13 @@ def is_negative_semidefinite(matrix: Any) -> bool:  # noqa: ANN401
     if (diagonal > _ROUNDING * np.abs(diagonal).max(initial=0.0)).any():
         return False
     # Scaled to a unit diagonal, so that the units of the columns do not matter.
-    scale = 1 / np.sqrt(np.where(diagonal < 0, -diagonal, 1.0))
-    if sparse.issparse(matrix) and matrix.shape[0] > _LARGE:
-        scaled = sparse.diags_array(scale) @ matrix @ sparse.diags_array(scale)
-        start = np.ones(len(scale))
-        largest = eigsh(scaled, k=1, which="LA", v0=start, return_eigenvectors=False)[0]
-        return bool(largest <= _ROUNDING * len(scale))
-    dense = matrix.toarray() if sparse.issparse(matrix) else matrix
-    largest = np.linalg.eigvalsh(dense * np.outer(scale, scale))[-1]
-    return bool(largest <= _ROUNDING * len(scale))
+    scale = sparse.diags_array(1 / np.sqrt(np.where(diagonal < 0, -diagonal, 1.0)))
+    shift = _ROUNDING * len(diagonal) * sparse.eye_array(len(diagonal))
+    try:
+        Factor(shift - scale @ matrix @ scale)
+    except LinAlgError:
+        return False
+    return True
 
 
 def can_be_positive(moment: Any, levels: tuple[Level, ...]) -> bool:  # noqa: ANN401

@@ -39,11 +39,6 @@ class PolynomialCheck:
         is negative semidefinite.
     draws : Check
         Importance ratios of the full posterior over the approximate one, and convergence.
-    rank : int, optional
-        Largest rank of the second moment, where not all of it was summed.
-    kl_of_rank : float, default 0.0
-        Bound on the KL divergence that the rank causes, in nats.  The importance ratios measure
-        this error too.
 
     Notes
     -----
@@ -70,8 +65,6 @@ class PolynomialCheck:
     max_error: float
     bounded: bool
     draws: Check
-    rank: int | None = None
-    kl_of_rank: float = 0.0
 
     @property
     def reliable(self) -> bool:
@@ -128,11 +121,6 @@ class PolynomialCheck:
         )
 
     def _reason(self) -> str:
-        if self.kl_of_rank > KL_NEGLIGIBLE:
-            return (
-                f"What the rank {self.rank} leaves out may alone cost {self.kl_of_rank:.2g} nats: "
-                "use a larger one first."
-            )
         if self.outside < OUTSIDE_NOTICEABLE:
             return (
                 f"Few predictors leave the radius {self.radius:.3g}: polynomials of degree "
@@ -149,12 +137,10 @@ class PolynomialCheck:
     def _rows(self) -> dict[str, str]:
         draws = self.draws
         limit = khat_threshold(draws.n_draws)
-        rank = {f"error of rank {self.rank}": f"KL of {self.kl_of_rank:.2g} nats at most"}
         return {
             "predictors outside": f"{self.outside:.2%} beyond radius {self.radius:.3g}",
             "99.9 % of |eta| below": f"{self.reach:.3g}",
             "largest error of a row": f"{self.max_error:.2g} nats (degree {self.degree})",
-            **({} if self.rank is None else rank),
             "bounded above": "yes" if self.bounded else "no",
             "KL(approximate || full)": f"{draws.kl:.2g} ± {draws.kl_mcse:.1g} nats",
             "Pareto k-hat": f"{draws.pareto_khat:.2f} (reliable below {limit:.2g})",

@@ -4,27 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import pytensor
 
 from pymc_coresets.compat.pymc_api import gradient
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.glm.predictor.linear import LinearPredictor
-from pymc_coresets.glm.predictor.model_parts import coefficient_draws
-from pymc_coresets.potentials.remainder import remainder_density, remainder_graph
+from pymc_coresets.glm.predictor.several import Predictors, coefficient_draws
+from pymc_coresets.potentials.remainder import Remainder, remainder_graph
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 __all__ = [
     "GaussianPosterior",
     "GaussianPrior",
-    "continuous_space",
     "gaussian_prior",
-    "owners_of",
-    "prior_gradient",
     "require_prior_at",
 ]
 
@@ -104,7 +99,7 @@ class GaussianPrior:
         return GaussianPosterior(mean=mean, covariance=covariance, prior=self)
 
 
-def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
+def gaussian_prior(found: Predictors) -> GaussianPrior:
     """Read a Gaussian prior from its gradient, which is affine.
 
     Everything that is not summarised counts as the prior, including other observed variables and
@@ -112,7 +107,7 @@ def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
 
     Parameters
     ----------
-    found : LinearPredictor
+    found : Predictors
 
     Returns
     -------
@@ -134,16 +129,20 @@ def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
     >>> prior.slope, prior.precision
     (array([0.25]), array([[0.25]]))
     """
-    space = continuous_space(found, _REMEDY)
-    slope_at = prior_gradient(found, space)
-    slope, minus_precision, wrong = _affine(lambda x: slope_at(x)[None], space.n_dims, per_row=True)
+    model = found.observations.model
+    if model.discrete_value_vars:
+        names = [v.name for v in model.discrete_value_vars]
+        raise UnsupportedModelError(f"{names!r} are discrete, not Gaussian. {_REMEDY}")
+    space = Unconstrained(model)
+    slope, minus_precision, wrong = _affine(_gradients(found, space), space.n_dims)
     if wrong.any():
+        flags = space.point(wrong.astype(float))
+        owners = [rv.name for rv, v in model.rvs_to_values.items() if np.any(flags.get(v.name))]
         raise UnsupportedModelError(
-            f"There is no closed form: the prior of {owners_of(space, wrong)!r} is not Gaussian. "
-            f"{_REMEDY}"
+            f"There is no closed form: the prior of {owners!r} is not Gaussian. {_REMEDY}"
         )
     origin, linear, wrong = _affine(
-        lambda x: coefficient_draws(found, space.constrain(np.atleast_2d(x))), space.n_dims
+        lambda points: coefficient_draws(found, space.constrain(points)), space.n_dims
     )
     if wrong.any():
         names = [name for name, bad in zip(found.names, wrong, strict=True) if bad]
@@ -161,8 +160,7 @@ def gaussian_prior(found: LinearPredictor) -> GaussianPrior:
 
 
 def require_prior_at(
-    found: LinearPredictor,
-    space: Unconstrained,
+    found: Predictors,
     z: np.ndarray,
     log_density: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> None:
@@ -172,8 +170,7 @@ def require_prior_at(
 
     Parameters
     ----------
-    found : LinearPredictor
-    space : Unconstrained
+    found : Predictors
     z : ndarray of shape (n_points, n_dims)
         Where the posterior lies.
     log_density : callable
@@ -183,7 +180,7 @@ def require_prior_at(
     ------
     UnsupportedModelError
     """
-    values = remainder_density(found.observations, space)(z)
+    values = Remainder(found.observations).values(z)
     expected = log_density(z, z.mean(axis=0))
     size = np.abs(expected) + np.abs(expected).max() + np.abs(values)
     difference = values - expected
@@ -198,50 +195,26 @@ def require_prior_at(
         )
 
 
-def continuous_space(found: LinearPredictor, remedy: str) -> Unconstrained:
-    """Return the space of the free variables, none of which may be discrete."""
-    model = found.observations.model
-    if model.discrete_value_vars:
-        names = [v.name for v in model.discrete_value_vars]
-        raise UnsupportedModelError(f"{names!r} are discrete, not Gaussian. {remedy}")
-    return Unconstrained(model)
-
-
-def prior_gradient(
-    found: LinearPredictor, space: Unconstrained
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Compile the gradient of the log-density of everything that is not summarised."""
-    model = space.model
-    connected = sum(0.0 * v.sum() for v in model.value_vars)  # flat priors depend on nothing
-    logp = remainder_graph(found.observations) + connected
-    graph = gradient(logp, model.value_vars)
-    function = pytensor.function(model.value_vars, graph, mode=PLAIN_MODE, on_unused_input="ignore")
-
-    def at(x: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return np.asarray(function(*space.point(x).values()), dtype=float)
-
-    return at
+def _gradients(found: Predictors, space: Unconstrained) -> Callable[[np.ndarray], np.ndarray]:
+    """Compile the gradient, at points, of the log-density of everything not summarised."""
+    variables = space.model.value_vars
+    connected = sum(0.0 * v.sum() for v in variables)  # flat priors depend on nothing
+    graph = gradient(remainder_graph(found.observations) + connected, variables)
+    function = numpy_function(variables, [graph])
+    return lambda points: np.stack([function(*space.point(x).values())[0] for x in points])
 
 
 def _affine(
-    function: Callable[[np.ndarray], np.ndarray], n_dims: int, *, per_row: bool = False
+    function: Callable[[np.ndarray], np.ndarray], n_dims: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return origin (k,), matrix (k, n_dims), and which entries of a function are not affine."""
     pattern = 2.0 * evenly_spread(n_dims) - 1.0
     probes = np.stack([pattern, -3.0 * pattern, 2.0 * pattern[::-1]])
     points = np.concatenate([np.zeros((1, n_dims)), np.eye(n_dims), probes])
-    values = np.concatenate([function(x) for x in points]) if per_row else function(points)
+    values = function(points)
     origin, matrix = values[0], (values[1 : n_dims + 1] - values[0]).T
     predicted = origin + probes @ matrix.T
     size = np.abs(origin) + np.abs(probes) @ np.abs(matrix.T)
     with np.errstate(invalid="ignore"):
         close = np.abs(values[n_dims + 1 :] - predicted) <= _TOLERANCE * (size + 1e-300)
     return origin, matrix, ~close.all(axis=0)
-
-
-def owners_of(space: Unconstrained, wrong: np.ndarray) -> list[str]:
-    """Return the names of the free variables that some entries of the vector belong to."""
-    flags = space.point(wrong.astype(float))
-    owners = {v.name: rv.name for rv, v in space.model.rvs_to_values.items()}
-    return [owners[name] for name, flag in flags.items() if np.any(flag)]

@@ -2,29 +2,29 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial, reduce
-from operator import add
-from typing import TYPE_CHECKING
+from functools import cached_property, partial
 
 import numpy as np
 
 from pymc_coresets.exceptions import UnsupportedModelError, warn_user
+from pymc_coresets.glm.polynomial.chebyshev import MIN_NODES, shifted
 from pymc_coresets.glm.polynomial.closed_form import gaussian_posterior
-from pymc_coresets.glm.polynomial.frequent_directions import FrequentDirections
-from pymc_coresets.glm.polynomial.independent import IndependentPrior, independent_prior
+from pymc_coresets.glm.polynomial.multi_indices import n_monomials
 from pymc_coresets.glm.polynomial.prior import GaussianPrior, gaussian_prior
-from pymc_coresets.glm.polynomial.reach import SpreadRows
-from pymc_coresets.glm.polynomial.replacement import polynomials_on_device, row_polynomials
-from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics, PolynomialSums
-from pymc_coresets.glm.predictor.model_parts import PredictorBlock, coefficient_draws
-from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows
+from pymc_coresets.glm.polynomial.reach import PredictorSample, Reach, reach_pass
+from pymc_coresets.glm.polynomial.statistics import (
+    PolynomialStatistics,
+    polynomial_statistics,
+    polynomials_of,
+)
+from pymc_coresets.glm.predictor.seen_rows import BlockSums, PredictorRows, SeenRows
+from pymc_coresets.glm.predictor.several import coefficient_draws
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.problem import Matrix
 
-if TYPE_CHECKING:
-    from pymc_coresets.glm.device_polynomials import DeviceSums
-
-__all__ = ["Passes"]
+__all__ = ["Passes", "polynomial_pass"]
 
 _log = logging.getLogger(__name__)
 
@@ -37,42 +37,88 @@ _ROUNDS = 20
 _DRAWS = 50
 
 
+def polynomial_pass(
+    seen: SeenRows, degree: int, radius: float, *, on_device: bool = False
+) -> BlockSums[PolynomialStatistics]:
+    """Return what adds up the statistics of all rows.
+
+    Parameters
+    ----------
+    seen : SeenRows
+        Of one predictor.
+    degree : int
+    radius : float
+    on_device : bool, default False
+        Whether JAX multiplies the monomials, on its default device.
+    """
+    width = n_monomials(len(seen.found.names), -(-degree // 2)) if degree > 2 else 1
+    size = seen.block_rows(max(width, MIN_NODES))
+    return BlockSums(size, partial(_statistics, seen, degree, radius, on_device=on_device))
+
+
+def _statistics(
+    seen: SeenRows, degree: int, radius: float, some: Rows, *, on_device: bool
+) -> PolynomialStatistics:
+    rows = seen.of(some)
+    [line] = rows.lines
+    coefficients = shifted(polynomials_of(rows, degree, radius), line.offset)
+    if (rows.base_weights != 1.0).any():
+        coefficients = coefficients * rows.base_weights[:, None]
+    n_obs = float(rows.base_weights.sum())
+    return polynomial_statistics(line.design, coefficients, radius, n_obs, on_device=on_device)
+
+
 @dataclass(frozen=True, eq=False)
 class Passes:
     """Sums polynomials of the log-likelihoods of all rows, as often as it is asked.
 
     Parameters
     ----------
-    part : LinearPredictor or StreamedPredictor
-    rank : int, optional
-        Of the second moment; the full matrix by default.
+    part : PredictorRows
 
     Examples
     --------
     >>> import pymc as pm
     >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.glm.predictor.seen_rows import SeenRows
+    >>> from pymc_coresets.potentials.evaluation import LogLikelihood
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
-    >>> passes = Passes(find_linear_predictor(find_observations(model)))
+    >>> loglik = LogLikelihood(find_observations(model))
+    >>> seen = SeenRows(find_linear_predictor(loglik.observations))
+    >>> passes = Passes(PredictorRows(seen, loglik))
     >>> passes.statistics(2, 4.0).moments[2].round(3)
     array([[-0.245]])
+    >>> passes.reach(2, 4.0, np.array([[5.0]])).far
+    5.0
     """
 
     part: PredictorRows
-    rank: int | None = None
 
     def statistics(
         self, degree: int, radius: float, show: Callable[[int], None] | None = None
     ) -> PolynomialStatistics:
-        """Sum the statistics of all rows: one pass over them.
+        """Sum the statistics of all rows: one pass, after which `show` is told of how many."""
+        seen, loglik = self.part.seen, self.part.loglikelihood
+        # The processor adds up products of sparse rows.
+        on_device = loglik.backend is not None and isinstance(
+            seen.found.lines[0].design, np.ndarray
+        )
+        work = polynomial_pass(seen, degree, radius, on_device=on_device)
+        found = loglik.source.reduce(work).finished()
+        if show is not None:
+            show(loglik.n_rows)
+        return found
 
-        `show` is called with the number of rows of each block, or of each task of rows elsewhere.
+    def reach(self, degree: int, radius: float, coefficients: Matrix) -> Reach:
+        """Compare the polynomials of all rows with their log-likelihoods at some draws.
+
+        One pass over the rows, and a reading of some.
         """
-        work = partial(_summed, self._sums(degree, radius))
-        weights, parts = zip(*self.part.of_parts(work, show), strict=True)
-        total: PolynomialStatistics = reduce(add, parts)
-        return replace(total, n_obs=round(sum(weights)))
+        work = reach_pass(self.part.seen, degree, radius, coefficients)
+        found = self.part.loglikelihood.source.reduce(work)
+        return replace(found, far=self._sample.quantile(coefficients, _NEARLY_ALL))
 
     def settled_radius(
         self, degree: int, *, rng: np.random.Generator, show: Callable[[int], None]
@@ -85,18 +131,17 @@ class Passes:
             If it had not settled after 20 rounds.
         """
         radius, low, high = _FIRST_RADIUS, 0.0, math.inf
-        spread = SpreadRows.of(self.part)
         for _ in range(_ROUNDS):
             statistics, bulk = self.statistics(2, radius, show), math.inf
             if statistics.is_proper:
                 theta = self._draws(statistics, rng)
-                bulk = spread.quantile(theta, _BULK)
+                bulk = self._sample.quantile(theta, _BULK)
             _log.info("radius %.3g: %.1f %% of |eta| below %.3g", radius, 100 * _BULK, bulk)
             too_small = max(_LEAST_RADIUS, (1 + _SETTLED) * low)
             if abs(bulk / radius - 1) <= _SETTLED or bulk <= radius <= too_small:
                 if degree == 2:
                     return radius
-                return max(_MARGIN * spread.quantile(theta, _NEARLY_ALL), _LEAST_RADIUS)
+                return max(_MARGIN * self._sample.quantile(theta, _NEARLY_ALL), _LEAST_RADIUS)
             low, high = (radius, high) if bulk > radius else (low, radius)
             # Without a posterior the radius is too small: the responses lie outside it.
             radius = max(bulk if bulk < math.inf else 2 * radius, _LEAST_RADIUS)
@@ -108,25 +153,12 @@ class Passes:
         )
         return radius
 
-    def _sums(self, degree: int, radius: float) -> "Callable[[], PolynomialSums | DeviceSums]":
-        """Return what makes sums of no rows yet, on a device where that can have them."""
-        if self.rank is not None:
-            scales = self._independent_prior.scales
-            sketch = partial(FrequentDirections, rank=self.rank, scales=scales)
-            return partial(PolynomialSums, degree, radius, sketch=sketch)
-        on_device = polynomials_on_device(self.part.held, degree)
-        if on_device is not None:
-            return partial(on_device.sums, radius)
-        return partial(PolynomialSums, degree, radius)
+    @cached_property
+    def _sample(self) -> PredictorSample:
+        return PredictorSample.of(self.part)
 
     @cached_property
-    def _independent_prior(self) -> IndependentPrior:
-        return independent_prior(self.part.held)
-
-    @cached_property
-    def _prior(self) -> GaussianPrior | IndependentPrior | None:
-        if self.rank is not None:
-            return self._independent_prior
+    def _prior(self) -> GaussianPrior | None:
         try:
             return gaussian_prior(self.part.held)
         except UnsupportedModelError:
@@ -144,15 +176,3 @@ class Passes:
         z = rng.standard_normal((_DRAWS, len(mean)))
         draws: np.ndarray = mean + z @ np.linalg.cholesky(covariance).T
         return draws
-
-
-def _summed(
-    begin: "Callable[[], PolynomialSums | DeviceSums]",
-    blocks: Iterator[PredictorBlock],
-    show: Callable[[int], None] | None,
-) -> tuple[float, PolynomialStatistics]:
-    sums = begin()
-    for block in blocks:
-        rows = row_polynomials(block.found, sums.degree, sums.radius)
-        sums.add(block.found.design, rows, weights=block.weights, on_block=show)
-    return sums.total_weight, sums.finished()

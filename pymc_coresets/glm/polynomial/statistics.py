@@ -1,7 +1,7 @@
 """Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,32 +9,26 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.glm.polynomial.chebyshev import RowPolynomials
+from pymc_coresets.glm.polynomial.chebyshev import row_polynomials
 from pymc_coresets.glm.polynomial.definiteness import can_be_positive
-from pymc_coresets.glm.polynomial.frequent_directions import FrequentDirections
-from pymc_coresets.glm.polynomial.moments import (
-    EQUAL,
-    add_amounts,
-    add_moments,
-    empty_moments,
-    finished_moment,
-)
 from pymc_coresets.glm.polynomial.multi_indices import monomial_levels, monomials, n_monomials
-from pymc_coresets.solving.problem import Vector
+from pymc_coresets.glm.predictor.grams import weighted_gram, weighted_product
+from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
+from pymc_coresets.solving.problem import Matrix, Vector
 
 __all__ = [
     "MAX_MONOMIALS",
     "PolynomialStatistics",
-    "PolynomialSums",
     "check_size",
     "polynomial_statistics",
+    "polynomials_of",
     "weighted_monomials",
 ]
 
 #: Most monomials of half the degree: the largest moment matrix has at most 2 000 x 2 000 entries.
 MAX_MONOMIALS = 2_000
-_BLOCK_ENTRIES = 2**19  # of float64: a block and its scaled copy stay in the cache
-_BLOCK_ROWS = (512, 2**15)  # at least and at most
+_EQUAL = 64 * np.finfo(float).eps  # sums that differ by less are equal but for rounding
+_DENSE = 1 / 8  # from this share of entries on, a dense matrix is faster
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,12 +44,13 @@ class PolynomialStatistics:
         Degree K of the polynomials in the linear predictor.
     radius : float
         They approximate the log-likelihood of a row where |eta_n| <= radius.
-    n_obs : int
-        Number of rows summed over, each as often as its base weight says.
-    moments : tuple of ndarray, csr_array or LowRankMoment
+    n_obs : float
+        Number of rows summed over, each as often as its base weight says; a whole number once
+        they are `finished`.
+    moments : tuple of (ndarray or csr_array)
         ``M_m = sum_n b_nm phi_a(x_n) phi_c(x_n)^T`` for m = 0 ... K, with a = m // 2, c = m - a and
         phi_a(x) the monomials of degree a.  For K = 2: a scalar, a row vector and the matrix
-        X^T diag(b_2) X; sparse where the design is, or of low rank where that was asked for.
+        X^T diag(b_2) X; sparse where the design is.
     rising, falling : ndarray of shape (degree + 1,)
         ``sum_n max(b_nm, 0) R^m`` and ``sum_n max(-b_nm, 0) R^m``: how much each degree m
         contributes with either sign.
@@ -75,18 +70,17 @@ class PolynomialStatistics:
     --------
     >>> import numpy as np
     >>> x, y = np.array([[1.0, 0.0], [1.0, 2.0]]), np.array([0.5, 3.0])
-    >>> rows = RowPolynomials(
-    ...     lambda eta, rows: -0.5 * (y[rows, None] - eta) ** 2,
-    ...     response=[y], offset=np.zeros(2), degree=2, radius=4.0,
+    >>> polynomials = row_polynomials(
+    ...     lambda eta, rows: -0.5 * (y[rows, None] - eta) ** 2, [y], degree=2, radius=4.0
     ... )
-    >>> statistics = polynomial_statistics(x, rows)
+    >>> statistics = polynomial_statistics(x, polynomials, 4.0)
     >>> float(statistics.loglik(np.array([1.0, 0.5])).round(3))  # exact: a Gaussian is quadratic
     -0.625
     """
 
     degree: int
     radius: float
-    n_obs: int
+    n_obs: float
     moments: tuple[Any, ...]
     rising: Vector
     falling: Vector
@@ -114,9 +108,9 @@ class PolynomialStatistics:
         if leading % 2:
             return False
         rises, falls = self.rising[leading], self.falling[leading]
-        if leading == 0 or rises <= EQUAL * falls:
+        if leading == 0 or rises <= _EQUAL * falls:
             return True
-        if falls <= EQUAL * rises:
+        if falls <= _EQUAL * rises:
             return False
         levels = monomial_levels(self.n_coefficients, leading // 2)
         return not can_be_positive(self.moments[leading], levels)
@@ -131,12 +125,6 @@ class PolynomialStatistics:
                     f"Statistics add up only with the same {name}; here they are {own} and {its}. "
                     "Summarise all parts of the data with the same model, degree and radius."
                 )
-        ranks = [getattr(part.moments[-1], "rank", None) for part in (self, other)]
-        if ranks[0] != ranks[1]:
-            raise InvalidOptionError(
-                f"Statistics add up only with the same rank; here they are {ranks[0]} and "
-                f"{ranks[1]}. Summarise all parts of the data with the same one."
-            )
         return PolynomialStatistics(
             degree=self.degree,
             radius=self.radius,
@@ -145,6 +133,26 @@ class PolynomialStatistics:
             rising=self.rising + other.rising,
             falling=self.falling + other.falling,
         )
+
+    def finished(self) -> "PolynomialStatistics":
+        """Return those of all rows: of a whole number of them, in the faster layout.
+
+        Raises
+        ------
+        InvalidDataError
+            If one is not finite.
+        """
+        moments = []
+        for m, moment in enumerate(self.moments):
+            if sparse.issparse(moment) and moment.nnz >= _DENSE * np.prod(moment.shape):
+                moment = moment.toarray()  # noqa: PLW2901
+            if not np.isfinite(moment.data if sparse.issparse(moment) else moment).all():
+                raise InvalidDataError(
+                    f"The statistics of degree {m} are not finite: the design has NaN, infinite or "
+                    "too large values. Correct or scale its columns."
+                )
+            moments.append(moment)
+        return replace(self, n_obs=round(self.n_obs), moments=tuple(moments))
 
     def loglik(self, theta: Vector) -> Vector:
         """Evaluate the polynomial log-likelihood, in nats.
@@ -178,165 +186,101 @@ def weighted_monomials(theta: Any, levels: tuple[Any, ...]) -> list[Any]:  # noq
 # -- one pass over the rows ------------------------------------------------------------------------
 
 
-class PolynomialSums:
-    """Adds up the statistics of rows that come in parts, in the order in which they come.
-
-    Memory: blocks of 4 MB and the moments; nothing as large as a part is copied.
-
-    Parameters
-    ----------
-    degree : int
-    radius : float
-    sketch : callable, optional
-        For degree 2: makes what takes the place of the moment matrix, a `FrequentDirections`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x, y = np.array([[1.0], [2.0]]), np.array([1.0, -1.0])
-    >>> sums = PolynomialSums(2, 4.0)
-    >>> for i in range(2):
-    ...     sums.add(x[[i]], RowPolynomials(
-    ...         lambda eta, rows: -np.log1p(np.exp(-y[[i]][rows, None] * eta)),
-    ...         response=[y[[i]]], offset=np.zeros(1), degree=2, radius=4.0,
-    ...     ))
-    >>> sums.finished().moments[2].round(3)  # -0.0817 (1 + 4)
-    array([[-0.408]])
-    """
-
-    def __init__(
-        self, degree: int, radius: float, *, sketch: Callable[[], FrequentDirections] | None = None
-    ) -> None:
-        self.degree, self.radius, self._sketch = degree, radius, sketch
-        self.total_weight = 0.0
-        self._amounts = np.zeros((2, degree + 1))
-        self._moments: list[Any] = []
-        self._levels: tuple[Any, ...] = ()
-
-    def add(
-        self,
-        design: NDArray[Any] | sparse.csr_array,
-        rows: RowPolynomials,
-        *,
-        weights: Vector | None = None,
-        on_block: Callable[[int], None] | None = None,
-    ) -> None:
-        """Add the statistics of some rows.
-
-        Parameters
-        ----------
-        design : ndarray or csr_array, of shape (n_obs, n_coefficients)
-            X, without the offset.
-        rows : RowPolynomials
-            The polynomial of each row, of the degree and radius of these sums.
-        weights : ndarray of shape (n_obs,), optional
-            How many rows each row stands for; 1 by default.
-        on_block : callable, optional
-            Called with the number of rows of each block, once they are summed.
-
-        Raises
-        ------
-        InvalidOptionError
-            If there are more than 2 000 monomials of half the degree (degree above 2).
-        InvalidDataError
-            If the design does not have one row for each offset.
-        """
-        n_obs = design.shape[0]
-        if n_obs != rows.n_obs:
-            raise InvalidDataError(
-                f"The design has {n_obs} rows, but there are {rows.n_obs} observations."
-            )
-        if not self._moments:
-            self._start(design)
-        width = max(m.shape[1] for m in self._moments)
-        if isinstance(design, sparse.csr_array) and not self._levels:
-            width = 1 + design.nnz // n_obs
-        for block in _blocks(n_obs, width):
-            coefficients = rows.in_coefficients(block)
-            if weights is not None:
-                coefficients = coefficients * weights[block, None]
-            add_amounts(self._amounts, coefficients)
-            with np.errstate(over="ignore", invalid="ignore"):  # refused when it is finished
-                add_moments(self._moments, design[block], coefficients, self._levels)
-            if on_block is not None:
-                on_block(len(coefficients))
-        self.total_weight += n_obs if weights is None else weights.sum()
-
-    def _start(self, design: Any) -> None:  # noqa: ANN401
-        n_coefficients = design.shape[1]
-        check_size(self.degree, n_coefficients)
-        if self.degree > 2:
-            self._levels = monomial_levels(n_coefficients, -(-self.degree // 2))
-        if self._sketch is None:
-            self._moments = empty_moments(design, self.degree)
-        else:
-            self._moments = [*empty_moments(design, 1), self._sketch()]
-
-    def finished(self) -> "PolynomialStatistics":
-        """Return the statistics of all rows that were added.
-
-        Raises
-        ------
-        InvalidDataError
-            If a statistic is not finite.
-        """
-        powers = self.radius ** np.arange(self.degree + 1.0)
-        return PolynomialStatistics(
-            degree=self.degree,
-            radius=self.radius,
-            n_obs=round(self.total_weight),
-            moments=tuple(finished_moment(moment, m) for m, moment in enumerate(self._moments)),
-            rising=self._amounts[0] * powers,
-            falling=self._amounts[1] * powers,
-        )
-
-
 def polynomial_statistics(
-    design: NDArray[Any] | sparse.csr_array,
-    rows: RowPolynomials,
+    design: Any,  # noqa: ANN401 - dense or sparse
+    coefficients: Matrix,
+    radius: float,
+    n_obs: float | None = None,
     *,
-    on_block: Callable[[int], None] | None = None,
+    on_device: bool = False,
 ) -> PolynomialStatistics:
-    """Sum the statistics of all rows, in one pass over blocks of them.
-
-    For degree 2 the pass costs 1 to 2 times as much as ``design.T @ design`` if few responses are
-    distinct.  For degree K it costs as much as that product of all monomials of degree K / 2.
-    Memory: blocks of 4 MB and the moments; nothing as large as the design is copied.
+    """Sum the statistics of some rows.
 
     Parameters
     ----------
-    design : ndarray or csr_array, of shape (n_obs, n_coefficients)
+    design : ndarray or csr_array, of shape (n_rows, n_coefficients)
         X, without the offset.
-    rows : RowPolynomials
-        The polynomial of each row.
-    on_block : callable, optional
-        Called with the number of rows of each block, once they are summed.
+    coefficients : ndarray of shape (n_rows, degree + 1)
+        Of the powers of ``x_n . theta`` in the polynomial of each row, as often as it counts.
+    radius : float
+    n_obs : float, optional
+        How many rows these stand for; as many as they are by default.
+    on_device : bool, default False
+        See `weighted_gram`.
 
     Returns
     -------
     PolynomialStatistics
+        To be `finished`, once they are those of all rows.
 
     Raises
     ------
     InvalidOptionError
         If there are more than 2 000 monomials of half the degree (degree above 2).
-    InvalidDataError
-        If the design does not have one row for each offset, or a statistic is not finite.
 
     Examples
     --------
     >>> import numpy as np
-    >>> x, y = np.array([[1.0], [2.0]]), np.array([1.0, -1.0])
-    >>> rows = RowPolynomials(
-    ...     lambda eta, rows: -np.log1p(np.exp(-y[rows, None] * eta)),
-    ...     response=[y], offset=np.zeros(2), degree=2, radius=4.0,
-    ... )
-    >>> polynomial_statistics(x, rows).moments[2].round(3)  # -0.0817 (1 + 4)
-    array([[-0.408]])
+    >>> x, b = np.array([[1.0], [2.0]]), np.array([[0.0, 1.0, -0.5], [0.0, 2.0, -0.5]])
+    >>> polynomial_statistics(x, b, 4.0).moments[2]
+    array([[-2.5]])
     """
-    sums = PolynomialSums(rows.degree, rows.radius)
-    sums.add(design, rows, on_block=on_block)
-    return sums.finished()
+    degree = coefficients.shape[1] - 1
+    check_size(degree, design.shape[1])
+    powers = radius ** np.arange(degree + 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):  # refused when they are finished
+        moments = list(_moments(design, coefficients, on_device=on_device))
+    return PolynomialStatistics(
+        degree=degree,
+        radius=float(radius),
+        n_obs=len(coefficients) if n_obs is None else n_obs,
+        moments=tuple(moments),
+        rising=np.maximum(coefficients, 0).sum(axis=0) * powers,
+        falling=np.maximum(-coefficients, 0).sum(axis=0) * powers,
+    )
+
+
+def _moments(x: Any, coefficients: Matrix, *, on_device: bool) -> Iterator[Any]:  # noqa: ANN401
+    degree = coefficients.shape[1] - 1
+    yield coefficients[:, :1].sum(axis=0, keepdims=True)
+    yield (x.T @ coefficients[:, 1])[None]
+    if degree == 2:
+        yield weighted_gram(x, coefficients[:, 2], on_device=on_device)
+    elif degree > 2:
+        dense = x.toarray() if sparse.issparse(x) else np.asarray(x, dtype=float)
+        levels = monomial_levels(dense.shape[1], -(-degree // 2))
+        values = [np.ones((len(dense), 1)), *monomials(dense, levels)]
+        for m in range(2, degree + 1):
+            one, other, own = values[m // 2], values[m - m // 2], coefficients[:, m]
+            if m % 2:
+                yield weighted_product(one, own, other, on_device=on_device)
+            else:
+                yield weighted_gram(one, own, on_device=on_device)
+
+
+def polynomials_of(rows: RowsInMemory, degree: int, radius: float) -> Matrix:
+    """Return the polynomial of each row in its predictor, (n_rows, degree + 1).
+
+    Nothing is compiled if few responses are distinct.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("a"), observed=[0, 1, 1])
+    >>> found = find_linear_predictor(find_observations(model))
+    >>> polynomials_of(RowsInMemory(found, np.arange(2), np.ones(2)), 2, 4.0).round(3)
+    array([[-0.762, -0.5  , -0.082],
+           [-0.762,  0.5  , -0.082]])
+    """
+
+    def loglik(eta: Vector, some: slice | NDArray[np.int64]) -> Matrix:
+        # One row for each distinct response: too few to compile for.
+        return rows.take(some).density(eta[:, None], compiled=isinstance(some, slice)).T
+
+    return row_polynomials(loglik, rows.response, degree=degree, radius=radius, place=rows.where)
 
 
 def check_size(degree: int, n_coefficients: int) -> None:
@@ -353,10 +297,3 @@ def check_size(degree: int, n_coefficients: int) -> None:
             f"{n_monomials(n_coefficients, half):,} monomials of degree {half}, more than the "
             f"{MAX_MONOMIALS:,} that are allowed. Use a lower degree: degree=2 has no such limit."
         )
-
-
-def _blocks(n_obs: int, width: int) -> list[slice]:
-    """Divide rows so that no block border depends on how the rows came in parts of 2^k rows."""
-    most = max(1, _BLOCK_ENTRIES // width)
-    step = int(np.clip(2 ** (most.bit_length() - 1), *_BLOCK_ROWS))
-    return [slice(i, min(i + step, n_obs)) for i in range(0, n_obs, step)]

@@ -1,42 +1,47 @@
 """The result of PASS-GLM: polynomial statistics, the model made of them, and its checks."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.judging import Check
+from pymc_coresets.display.facts import facts_text
+from pymc_coresets.display.page import facts_html
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.glm.polynomial.frequent_directions import LowRankMoment
-from pymc_coresets.glm.polynomial.independent import LowRankPosterior, independent_prior
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
 from pymc_coresets.glm.polynomial.prior import (
     GaussianPosterior,
     gaussian_prior,
     require_prior_at,
 )
-from pymc_coresets.glm.polynomial.reach import Reach, reach_of
+from pymc_coresets.glm.polynomial.reach import Reach
 from pymc_coresets.glm.polynomial.replacement import polynomial_model
+from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
-from pymc_coresets.glm.predictor.model_parts import coefficient_draws
-from pymc_coresets.glm.predictor.streamed_predictor import PredictorRows, StreamedPredictor
+from pymc_coresets.glm.predictor.seen_rows import PredictorRows
+from pymc_coresets.glm.predictor.several import coefficient_draws
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.predictive import all_rows, stand_ins
+from pymc_coresets.predictive.stand_ins import StandIn
+from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.template.held_model import PUT_BACK
-from pymc_coresets.sampling.stand_in import StandIn
+from pymc_coresets.sampling import stand_in as shared
 
 __all__ = ["PolynomialSummary"]
 
 _CHAINS, _CLOSED_FORM_DRAWS = 4, 500
 _PRIOR_DRAWS, _PRIOR_ENTRIES = 400, 2**19  # at which the prior is compared with what was read
 _REACH_DRAWS = 64  # at which the predictors of all rows are computed
+_IMPOSSIBLE = (
+    "the support of the likelihood depends on the predictor, and polynomials do not know that. "
+    "Use another link, or build_coreset."
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PolynomialSummary(StandIn[PolynomialCheck]):
+class PolynomialSummary:
     """Polynomial approximate sufficient statistics of a generalised linear model (PASS-GLM).
 
     Made by `build_pass_glm`.  Summaries of disjoint data add up: ``summary + other`` is the summary
@@ -47,7 +52,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
     ----------
     statistics : PolynomialStatistics
         Sums over all rows: for degree 2 a number, a vector and a matrix of the coefficients.
-    parts : tuple of LinearPredictor or StreamedPredictor
+    parts : tuple of PredictorRows
         Coefficients, design matrix, offset and log-likelihood of each part of the data that was
         summarised; or where its rows are read from.
 
@@ -93,23 +98,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
     @property
     def n_observations(self) -> int:
         """Number of rows that were summarised, each counted as often as its base weight says."""
-        return self.statistics.n_obs
-
-    @property
-    def rank(self) -> int | None:
-        """Largest rank of the second moment; None where all of it was summed."""
-        moment = self.statistics.moments[-1]
-        return moment.rank if isinstance(moment, LowRankMoment) else None
-
-    @property
-    def kl_of_rank(self) -> float:
-        """Bound on the KL divergence that `rank` causes, in nats; 0 without one.
-
-        It compares with the posterior of the same polynomials and the full second moment.
-        """
-        if self.rank is None or not isinstance(self._gaussian, LowRankPosterior):
-            return 0.0
-        return self._gaussian.kl_bound
+        return int(self.statistics.n_obs)
 
     @property
     def coefficients(self) -> tuple[str, ...]:
@@ -119,7 +108,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
     @property
     def full_model(self) -> pm.Model:
         """The user's model (of the first part, where summaries were added)."""
-        if isinstance(self.parts[0], StreamedPredictor):
+        if self.parts[0].seen.elsewhere:
             raise CoresetError("Your model holds a template of rows: pm.set_data puts others in.")
         return self.parts[0].observations.held.unchanged(PUT_BACK)
 
@@ -139,9 +128,8 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         Returns
         -------
         xarray.Dataset
-            ``mean`` (coefficient), ``sd`` (coefficient) and, unless the second moment is of low
-            rank, ``covariance`` (coefficient, other_coefficient), labelled by the names of the
-            coefficients.
+            ``mean`` (coefficient), ``sd`` (coefficient) and ``covariance`` (coefficient,
+            other_coefficient), labelled by the names of the coefficients.
 
         Raises
         ------
@@ -169,10 +157,6 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         1.5
         """
         dims, names = ("coefficient", "other_coefficient"), list(self.coefficients)
-        if isinstance(self._gaussian, LowRankPosterior):
-            mean, sd = self._gaussian.coefficients()
-            columns = {"mean": (dims[0], mean), "sd": (dims[0], sd)}
-            return xr.Dataset(columns, coords={dims[0]: names})
         mean, covariance = self._gaussian.coefficients()
         sd = np.sqrt(np.diag(covariance))
         return xr.Dataset(
@@ -189,7 +173,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         """Draw from the approximate posterior where it is Gaussian, without MCMC.
 
         The draws are independent.  Takes O(p^3) time once and O(p^2) for each draw, for p
-        coefficients; O(p rank^2) and O(p rank) where the second moment is of low rank.
+        coefficients.
 
         Parameters
         ----------
@@ -230,30 +214,46 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         )
 
     @cached_property
-    def _gaussian(self) -> GaussianPosterior | LowRankPosterior:
+    def _gaussian(self) -> GaussianPosterior:
         if self.degree != 2:
             raise InvalidOptionError(
                 f"A polynomial of degree {self.degree} has no posterior in closed form: build the "
                 "summary with degree=2, or use sample()."
             )
-        read = gaussian_prior if self.rank is None else independent_prior
         held = self.parts[0].held
-        found = read(held).posterior(self.statistics)
+        found = gaussian_prior(held).posterior(self.statistics)
         n_draws = min(_PRIOR_DRAWS, max(2, _PRIOR_ENTRIES // found.prior.space.n_dims))
         some = found.free(n_draws, rng=np.random.default_rng(0))
-        require_prior_at(held, found.prior.space, some, found.prior.log_density)
+        require_prior_at(held, some, found.prior.log_density)
         return found
 
+    # -- what can be done with it: functions of the rooms below, which say what they do ------------
+
+    sample = shared.sample
+    reweight = shared.reweight
+    with_log_densities = shared.with_log_densities
+    log_ratios = stand_ins.log_ratios
+    verify = all_rows.verify
+    loo = all_rows.loo
+    predict = all_rows.predict
+
+    @cached_property
+    def stand_in(self) -> StandIn:
+        """What stands for all rows in `model`.
+
+        :meta private:
+        """
+        return StandIn(
+            parts=[part.loglikelihood for part in self.parts],
+            loglik=self._loglik,
+            impossible=_IMPOSSIBLE,
+            remedy="check() says why.",
+        )
+
+    def _loglik(self, draws: DrawsLike) -> np.ndarray:
+        return self.statistics.loglik(coefficient_draws(self.parts[0].held, draws))
+
     # -- judging -------------------------------------------------------------------------------
-
-    _impossible = (
-        "the support of the likelihood depends on the predictor, and polynomials do not know that. "
-        "Use another link, or build_coreset."
-    )
-    _remedy = "check() says why."
-
-    def _own_loglik(self, idata: xr.DataTree) -> np.ndarray:
-        return self.statistics.loglik(coefficient_draws(self.parts[0].held, idata))
 
     def check(
         self,
@@ -279,8 +279,8 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         Returns
         -------
         PolynomialCheck
-            Share of predictors outside the radius, error of the polynomials there and that of a
-            second moment of low rank, Pareto k-hat, KL divergence, and a verdict in words.
+            Share of predictors outside the radius, error of the polynomials there, Pareto k-hat,
+            KL divergence, and a verdict in words.
 
         Raises
         ------
@@ -302,9 +302,7 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
         """
         if idata is None:
             idata = self._closed_form_draws(random_seed)
-        return super().check(idata, draws=draws)
-
-    def _judged(self, idata: xr.DataTree, check: Check) -> PolynomialCheck:
+        check = shared.check(self, idata, draws=draws)
         theta = coefficient_draws(self.parts[0].held, idata)
         reach = self._reach(theta[:: -(-len(theta) // _REACH_DRAWS)])
         return PolynomialCheck(
@@ -315,16 +313,10 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
             max_error=reach.max_error,
             bounded=self.statistics.is_proper,
             draws=check,
-            rank=self.rank,
-            kl_of_rank=self.kl_of_rank,
         )
 
-    @cached_property
-    def _logliks(self) -> Sequence[LogLikelihood]:
-        return [part.loglikelihood for part in self.parts]
-
     def _reach(self, theta: np.ndarray) -> Reach:
-        reaches = [reach_of(part, self.degree, self.radius, theta) for part in self.parts]
+        reaches = [Passes(part).reach(self.degree, self.radius, theta) for part in self.parts]
         return sum(reaches[1:], start=reaches[0])
 
     def _closed_form_draws(self, random_seed: int | np.random.Generator | None) -> xr.DataTree:
@@ -354,7 +346,16 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
             statistics=self.statistics + other.statistics, parts=(*self.parts, *other.parts)
         )
 
-    # -- display -------------------------------------------------------------------------------
+    # -- display and copies --------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        return facts_text(type(self).__name__, self._facts())
+
+    def _repr_html_(self) -> str:
+        return facts_html(type(self).__name__, self._facts(), plain=repr(self))
+
+    __reduce__ = shared.pickled
+    __copy__ = replace
 
     def _facts(self) -> dict[str, str]:
         facts = {
@@ -363,8 +364,4 @@ class PolynomialSummary(StandIn[PolynomialCheck]):
             "degree": str(self.degree),
             "radius": f"{self.radius:.4g}",
         }
-        moment = self.statistics.moments[-1]
-        if isinstance(moment, LowRankMoment):
-            facts["rank"] = f"{moment.rank:,}, which holds {moment.captured:.2%} of the squares"
-            facts["error of rank"] = f"KL of {self.kl_of_rank:.2g} nats at most"
         return facts | ({"parts": str(len(self.parts))} if len(self.parts) > 1 else {})

@@ -4,11 +4,9 @@ Each Op has one rule, which combines the affine maps of its inputs.  An Op witho
 refused by name.
 """
 
-# ruff: noqa: ARG001 (the rules of all Ops have one signature)
-
 import math
-from collections.abc import Sequence
-from functools import reduce, singledispatch
+from collections.abc import Collection, Sequence
+from functools import reduce
 
 import numpy as np
 import pytensor.scalar as ps
@@ -24,7 +22,6 @@ from pymc_coresets.compat.pytensor_api import (
     Dot,
     Elemwise,
     Join,
-    Op,
     SparseDot,
     StructuredDot,
     Variable,
@@ -77,7 +74,7 @@ def affine_map(variable: Variable, graph: RowGraph) -> Affine:
     for node in io_toposort(nodes, [variable]):
         if any(graph.depends(i) for i in node.inputs):
             inputs = [maps[i] if graph.depends(i) else graph.values(i) for i in node.inputs]
-            maps[node.outputs[0]] = _rule(node.op, node, inputs, graph)
+            maps[node.outputs[0]] = _mapped(node, inputs, graph)
     found = maps[variable]
     blocks = {v: found.blocks[v] for v in [*nodes, *found.blocks] if v in found.blocks}
     return Affine(found.shape, blocks, found.offset)
@@ -111,8 +108,46 @@ def _of_node(variable: Variable, shape: tuple[int, ...]) -> Affine:
 # -- one rule for each Op --------------------------------------------------------------------------
 
 
-@singledispatch
-def _rule(op: Op, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+def _mapped(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    match node.op:
+        case op if isinstance(op, MOVES):
+            return _moved(node, inputs, graph)
+        case Join():
+            return _joined(node.op.axis, inputs)
+        case CAReduce(scalar_op=ps.Add()):
+            [x] = inputs
+            assert isinstance(x, Affine)  # for it depends on coefficients
+            return _summed(x, range(len(x.shape)) if node.op.axis is None else node.op.axis)
+        case Dot() | Blockwise(core_op=Dot()):
+            return _product(node, inputs, graph)
+        case SparseDot() | StructuredDot():
+            a, b = inputs
+            if isinstance(b, Affine) and not isinstance(a, Affine) and b.shape[1:] == (1,):
+                return b.mapped(sparse.csr_array(a), (a.shape[0], 1))
+        case Elemwise():
+            return _elementwise(node, inputs, graph)
+    raise _not_affine(node, graph)
+
+
+def _elementwise(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    first, last = inputs[0], inputs[-1]
+    match node.op.scalar_op:
+        case ps.Add():
+            return _added(inputs)
+        case ps.Sub():
+            return _added([first, _scaled(last, -1.0)])
+        case ps.Neg():
+            return _multiplied(node, [*inputs, np.array(-1.0)], graph)
+        case ps.Mul():
+            return _multiplied(node, inputs, graph)
+        case ps.TrueDiv():
+            return _divided(node, first, last, graph)
+        case ps.Identity() | ps.Cast() if node.outputs[0].type.dtype.startswith("float"):
+            return _added(inputs)
+        case ps.Second():
+            return _added([last, Affine(first.shape, {})])
+        case ps.Switch() if not isinstance(first, Affine):
+            return _chosen(first, *inputs[1:])
     raise _not_affine(node, graph)
 
 
@@ -128,27 +163,20 @@ def _not_affine(node: Apply, graph: RowGraph) -> UnsupportedModelError:
     )
 
 
-def _moved(op: Op, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
-    x, *options = inputs
-    if not isinstance(x, Affine):
+def _moved(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+    op, (x, *options) = node.op, inputs
+    if not isinstance(x, Affine) or any(isinstance(o, Affine) for o in options):
         raise _not_affine(node, graph)
     if isinstance(op, DimShuffle) and list(op.shuffle) == sorted(op.shuffle):
         return x.reshaped(tuple(1 if i == "x" else x.shape[i] for i in op.new_order))
     positions = pt.constant(np.arange(x.size).reshape(x.shape))
-    constants = [
-        _constant(v, o, node, graph) for v, o in zip(node.inputs[1:], options, strict=True)
-    ]
+    constants = [_constant(v, o) for v, o in zip(node.inputs[1:], options, strict=True)]
     [moved] = evaluate([op.make_node(positions, *constants).outputs[0]])
     return x.take(moved)
 
 
-for _op in MOVES:
-    _rule.register(_op, _moved)
-
-
-def _constant(variable: Variable, values: Operand, node: Apply, graph: RowGraph) -> Variable:
-    if isinstance(values, Affine):
-        raise _not_affine(node, graph)
+def _constant(variable: Variable, values: Operand) -> Variable:
+    assert not isinstance(values, Affine)
     if isinstance(variable, Constant):
         return variable
     if isinstance(variable.type, ps.ScalarType):
@@ -156,8 +184,7 @@ def _constant(variable: Variable, values: Operand, node: Apply, graph: RowGraph)
     return pt.constant(values, dtype=variable.type.dtype)
 
 
-@_rule.register
-def _(op: Join, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+def _joined(axis: int, inputs: Sequence[Operand]) -> Affine:
     parts = [
         i if isinstance(i, Affine) else Affine(i.shape, {}, np.asarray(i, dtype=float).ravel())
         for i in inputs
@@ -169,19 +196,10 @@ def _(op: Join, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affi
         p.mapped(sparse.eye_array(total, p.size, k=-s, format="csr"), (total,))
         for s, p in zip(starts, parts, strict=False)
     ]
-    return reduce(Affine.plus, placed).take(np.concatenate(numbered, axis=op.axis))
+    return reduce(Affine.plus, placed).take(np.concatenate(numbered, axis=axis))
 
 
-@_rule.register
-def _(op: CAReduce, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
-    [x] = inputs
-    if not isinstance(op.scalar_op, ps.Add) or not isinstance(x, Affine):
-        raise _not_affine(node, graph)
-    axes = range(len(x.shape)) if op.axis is None else op.axis
-    return _summed(x, tuple(axes))
-
-
-def _summed(x: Affine, axes: tuple[int, ...]) -> Affine:
+def _summed(x: Affine, axes: Collection[int]) -> Affine:
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     n_out = math.prod(kept)
     target = np.broadcast_to(np.arange(n_out).reshape(kept), x.shape).ravel()
@@ -190,30 +208,7 @@ def _summed(x: Affine, axes: tuple[int, ...]) -> Affine:
     return x.mapped(total, tuple(n for i, n in enumerate(x.shape) if i not in axes))
 
 
-@_rule.register
-def _(op: Dot, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
-    return _matmul(node, inputs, graph)
-
-
-@_rule.register
-def _(op: Blockwise, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
-    if not isinstance(op.core_op, Dot):
-        raise _not_affine(node, graph)
-    return _matmul(node, inputs, graph)
-
-
-@_rule.register(SparseDot)
-@_rule.register(StructuredDot)
-def _sparse_dot(
-    op: SparseDot | StructuredDot, node: Apply, inputs: Sequence[Operand], graph: RowGraph
-) -> Affine:
-    a, b = inputs
-    if isinstance(a, Affine) or not isinstance(b, Affine) or b.shape[1:] != (1,):
-        raise _not_affine(node, graph)
-    return b.mapped(sparse.csr_array(a), (a.shape[0], 1))
-
-
-def _matmul(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
+def _product(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
     a, b = inputs
     shape = (*a.shape[:-1], b.shape[-1])
     if isinstance(a, np.ndarray) and isinstance(b, Affine) and (a.ndim, shape[-1]) == (2, 1):
@@ -222,7 +217,7 @@ def _matmul(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
         return a.mapped(b.T, shape)
     left, right = _reshaped(a, (*a.shape, 1)), _reshaped(b, (*b.shape[:-2], 1, *b.shape[-2:]))
     products = _multiplied(node, [left, right], graph)
-    return _summed(products, (len(products.shape) - 2,))
+    return _summed(products, [len(products.shape) - 2])
 
 
 def _reshaped(x: Operand, shape: tuple[int, ...]) -> Operand:
@@ -232,79 +227,23 @@ def _reshaped(x: Operand, shape: tuple[int, ...]) -> Operand:
 # -- elementwise -----------------------------------------------------------------------------------
 
 
-@_rule.register
-def _(op: Elemwise, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
-    return _elementwise(op.scalar_op, node, inputs, graph)
-
-
-@singledispatch
-def _elementwise(
-    op: ps.ScalarOp, node: Apply, inputs: Sequence[Operand], graph: RowGraph
-) -> Affine:
-    raise _not_affine(node, graph)
-
-
-@_elementwise.register
-def _(op: ps.Add, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
-    return _added(inputs)
-
-
-@_elementwise.register
-def _(op: ps.Sub, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
-    a, b = inputs
-    return _added([a, b.scaled(np.array(-1.0)) if isinstance(b, Affine) else -np.asarray(b, float)])
-
-
 def _added(terms: Sequence[Operand]) -> Affine:
-    [total, *others] = [t for t in terms if isinstance(t, Affine)]
-    for affine in others:
-        total = total.plus(affine)
-    for data in terms:
-        total = total if isinstance(data, Affine) else total.plus(data)
-    return total
+    total = reduce(Affine.plus, [t for t in terms if isinstance(t, Affine)])
+    return reduce(Affine.plus, [t for t in terms if not isinstance(t, Affine)], total)
 
 
-@_elementwise.register
-def _(op: ps.Neg, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
-    return _multiplied(node, [*inputs, np.array(-1.0)], graph)
+def _scaled(x: Operand, factor: float) -> Operand:
+    return x.scaled(np.array(factor)) if isinstance(x, Affine) else factor * np.asarray(x, float)
 
 
-@_elementwise.register
-def _(op: ps.Mul, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
-    return _multiplied(node, inputs, graph)
-
-
-@_elementwise.register
-def _(op: ps.TrueDiv, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
-    a, b = inputs
+def _divided(node: Apply, a: Operand, b: Operand, graph: RowGraph) -> Affine:
     if not isinstance(b, Affine):
         return _multiplied(node, [a, 1.0 / np.asarray(b, dtype=float)], graph)
     inverse = graph.reciprocal(_single(node, b, graph))
     return _multiplied(node, [a, _of_node(inverse, b.shape)], graph)
 
 
-@_elementwise.register(ps.Identity)
-@_elementwise.register(ps.Cast)
-def _same(
-    op: ps.Identity | ps.Cast, node: Apply, inputs: Sequence[Operand], graph: RowGraph
-) -> Affine:
-    [x] = inputs
-    if not isinstance(x, Affine) or not node.outputs[0].type.dtype.startswith("float"):
-        raise _not_affine(node, graph)
-    return x
-
-
-@_elementwise.register
-def _(op: ps.Second, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
-    a, b = inputs
-    return _added([b, Affine(a.shape, {})])
-
-
-@_elementwise.register
-def _(op: ps.Switch, node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
-    condition, a, b = inputs
-    if isinstance(condition, Affine):
-        raise _not_affine(node, graph)
+def _chosen(condition: np.ndarray, a: Operand, b: Operand) -> Affine:
     shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
     holds = np.broadcast_to(condition.astype(bool), shape).ravel()
     return _added([_where(holds, a, shape), _where(~holds, b, shape)])

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -11,14 +12,42 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from pymc_coresets.compat.pytensor_api import Variable, ancestors, io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine_rules import affine_map
-from pymc_coresets.glm.predictor.node import is_one_per_row
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 
-__all__ = ["Cut", "smallest_cut"]
+__all__ = ["Costs", "Cut", "contains", "smallest_cut"]
 
-MOST_NUMBERS = 4  # of a row
-_ANY = 10**6
-_PREDICTOR, _WITH_RESPONSE, _SHARED = 1_000, 1_001, 1_002  # what each number costs
+_ANY = 10**6  # costs as much as no cut at all
+_ABOUT = 1_000
+
+
+class Costs(NamedTuple):
+    """What each number of a row costs, about a thousand, and what is allowed.
+
+    Attributes
+    ----------
+    predictor : int
+        A predictor that is not computed from observed values.
+    with_response : int
+        Another one.
+    free : int
+        A number of a free variable that all rows see.
+    common : int
+        A single number that is computed from free variables, and that all rows see.
+    only_affine : bool
+        Whether predictors must be affine in what rows share.
+    most : int
+        Most numbers of a row.
+    """
+
+    predictor: int = 1_000
+    with_response: int = 1_001
+    free: int = 1_002
+    common: int = _ANY
+    only_affine: bool = True
+    most: int = 4
+
+
+FEWEST = Costs()
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +66,12 @@ class Cut:
     shared: tuple[Variable, ...]
 
 
-def smallest_cut(loglik: Variable, graph: RowGraph, observed: Collection[Variable]) -> Cut:
+def smallest_cut(
+    loglik: Variable,
+    graph: RowGraph,
+    observed: Collection[Variable],
+    costs: Costs = FEWEST,
+) -> Cut:
     """Find the fewest affine predictors and shared numbers that separate the free variables.
 
     By a maximum flow, whose smallest cut lies as near to the free variables as possible.
@@ -51,6 +85,7 @@ def smallest_cut(loglik: Variable, graph: RowGraph, observed: Collection[Variabl
         Of a few rows: predictors are tried on all of them.
     observed : collection of Variable
         Placeholders of arrays that are computed from the observed values.
+    costs : Costs, optional
 
     Raises
     ------
@@ -68,20 +103,20 @@ def smallest_cut(loglik: Variable, graph: RowGraph, observed: Collection[Variabl
     (['Mul'], (sigma,))
     """
     order = [*graph.parameters, *_above(loglik, graph)]
-    costs = _costs(order, graph, observed)
+    capacity = _capacities(order, graph, observed, costs)
     number = {v: i for i, v in enumerate(order)}
     # Each variable is an edge from 2 i to 2 i + 1, whose capacity is its cost.
     source, sink = 2 * len(order), 2 * number[loglik] + 1
-    edges = {(2 * i, 2 * i + 1): costs[v] for v, i in number.items()}
+    edges = {(2 * i, 2 * i + 1): capacity[v] for v, i in number.items()}
     edges |= {(source, 2 * number[p]): _ANY for p in graph.parameters}
     for v in order[len(graph.parameters) :]:
         below = [i for i in v.owner.inputs if i in number]
         edges |= {(2 * number[i] + 1, 2 * number[v]): _ANY for i in below}
     flow = _matrix(edges, source + 1)
     through = maximum_flow(flow, source, sink)
-    if through.flow_value > MOST_NUMBERS * _SHARED:
+    if through.flow_value >= min(_ABOUT * (costs.most + 1), _ANY):
         raise UnsupportedModelError(
-            f"Each row sees more than {MOST_NUMBERS} numbers of the free variables, or some that "
+            f"Each row sees more than {costs.most} numbers of the free variables, or some that "
             "are not affine in them."
         )
     left = sparse.csr_array(flow - through.flow)
@@ -90,6 +125,19 @@ def smallest_cut(loglik: Variable, graph: RowGraph, observed: Collection[Variabl
     cut = [v for v, i in number.items() if 2 * i in reached and 2 * i + 1 not in reached]
     predictors = tuple(v for v in cut if graph.by_row(v))
     return Cut(predictors, tuple(v for v in cut if not graph.by_row(v)))
+
+
+def contains(variable: Variable, data: Collection[Variable]) -> bool:
+    """Whether a variable is computed from any of the data.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x, y = pt.vectors("xy")
+    >>> contains(2 * x, [x]), contains(2 * x, [y])
+    (True, False)
+    """
+    return any(v in data for v in ancestors([variable]))
 
 
 def _above(loglik: Variable, graph: RowGraph) -> Iterator[Variable]:
@@ -103,21 +151,23 @@ def _matrix(edges: Mapping[tuple[int, int], int], size: int) -> sparse.csr_array
     return sparse.csr_array((values, (pairs[:, 0], pairs[:, 1])), shape=(size, size))
 
 
-def _costs(
-    order: Sequence[Variable], graph: RowGraph, observed: Collection[Variable]
+def _capacities(
+    order: Sequence[Variable], graph: RowGraph, observed: Collection[Variable], costs: Costs
 ) -> dict[Variable, int]:
-    costs = dict.fromkeys(order, _ANY)
+    found = dict.fromkeys(order, _ANY)
     affine = {v: not graph.by_row(v) for v in order}
     for v in order:
         if v in graph.parameters:
             if np.dtype(v.type.dtype).kind == "f" and None not in v.type.shape:
-                costs[v] = min(_ANY, _SHARED * max(1, prod(v.type.shape)))
-        elif not affine[v] and all(affine[i] for i in v.owner.inputs if i in affine):
-            affine[v] = _is_affine(v, graph)
-            if affine[v] and is_one_per_row(v, graph):
-                has_response = any(i in observed for i in ancestors([v]))
-                costs[v] = _WITH_RESPONSE if has_response else _PREDICTOR
-    return costs
+                found[v] = min(_ANY, costs.free * max(1, prod(v.type.shape)))
+        elif affine[v]:
+            found[v] = costs.common if set(v.type.shape) <= {1} else _ANY
+        elif all(affine[i] for i in v.owner.inputs if i in affine):
+            affine[v] = not costs.only_affine or _is_affine(v, graph)
+            if affine[v] and sum(n != 1 for n in v.type.shape) == 1:
+                has_response = contains(v, observed)
+                found[v] = costs.with_response if has_response else costs.predictor
+    return found
 
 
 def _is_affine(variable: Variable, graph: RowGraph) -> bool:

@@ -1,43 +1,47 @@
 """Read a generalised linear model from a graph: design matrix, coefficients, offset, link."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from collections import defaultdict
+from collections.abc import Collection
 
 import numpy as np
-import pytensor
-import pytensor.tensor as pt
+import pytensor.scalar as ps
 
-from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, graph_inputs
-from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.glm.given import fix_variables
-from pymc_coresets.glm.golden import evenly_spread, spread_rows
-from pymc_coresets.glm.predictor.affine import Matrix, joined
-from pymc_coresets.glm.predictor.affine_rules import affine_map
-from pymc_coresets.glm.predictor.labels import coefficient_names
-from pymc_coresets.glm.predictor.link import Link
-from pymc_coresets.glm.predictor.model_parts import LinearPredictor, refuse_not_finite
-from pymc_coresets.glm.predictor.node import observed_rows, possible_predictors, why_not_one
+from pymc_coresets.compat.pytensor_api import (
+    Constant,
+    DimShuffle,
+    Elemwise,
+    Reshape,
+    SpecifyShape,
+    TypeCastingOp,
+    Variable,
+    ancestors,
+    io_toposort,
+)
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.glm.golden import spread_rows
+from pymc_coresets.glm.predictor.cut import Costs, contains, smallest_cut
+from pymc_coresets.glm.predictor.designs import (
+    design_of,
+    few_rows_of,
+    observed_rows,
+    row_graph_of,
+)
+from pymc_coresets.glm.predictor.row_density import RowDensity
 from pymc_coresets.glm.predictor.row_graph import RowGraph
-from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.glm.predictor.several import Predictors, predictors_of
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = [
-    "LinearPredictor",
-    "compare",
-    "design_of",
-    "find_linear_predictor",
-    "fix_variables",
-    "points_to_compare",
-    "row_graph_of",
-]
+__all__ = ["find_linear_predictor"]
 
 _MAX_ROWS = 200  # on which the derivation is checked
-_JITTERS = (0.0, 0.1, 0.5)  # on the unconstrained scale, as `verify` has them
 _PROBES = np.array([-1e9, -1.0, -0.5, 0.0, 0.5, 1.0, 1e9])
+_ERROR_FUNCTIONS = (ps.erf, ps.erfc, ps.erfcx)
+# One number for each row, or else for all of them; those with observed values come last.
+_OF_ROWS = Costs(predictor=1_000, free=1_001, common=1_001, with_response=1_002, most=1)
+_OF_ALL = Costs(free=1_000, common=1_000, predictor=1_001, with_response=1_002, most=1)
 
 
-def find_linear_predictor(observations: Observations) -> LinearPredictor:
+def find_linear_predictor(observations: Observations) -> Predictors:
     """Find the linear predictor of a generalised linear model, however the user wrote it.
 
     For models whose likelihood depends on the free variables through one number per row that is
@@ -53,8 +57,9 @@ def find_linear_predictor(observations: Observations) -> LinearPredictor:
 
     Returns
     -------
-    LinearPredictor
-        Its log-likelihood was compared with the model's own, for some rows at three points.
+    Predictors
+        One line, and no shared numbers.  Its log-likelihood was compared with the model's own, for
+        some rows at three points.
 
     Raises
     ------
@@ -82,90 +87,64 @@ def find_linear_predictor(observations: Observations) -> LinearPredictor:
     >>> found = find_linear_predictor(find_observations(model))
     >>> found.names
     ('a', 'b')
-    >>> found.design
+    >>> found.lines[0].design
     array([[1., 0.],
            [1., 1.],
            [1., 2.]])
-    >>> found.offset.round(3)
+    >>> found.lines[0].offset.round(3)
     array([0.   , 0.693, 1.386])
-    >>> found.loglik(np.array([0.0])).round(3)
-    array([[-1.   ],
-           [-1.   ],
-           [-5.787]])
     """
-    found = _first_real(observations, row_graph_of(observations))
-    _verify(found)
-    return found
-
-
-def row_graph_of(observations: Observations) -> RowGraph:
-    """Return what the parts of the log-likelihood depend on, for the rows that the model holds."""
-    used = set(graph_inputs([observations.loglik]))
-    rows: dict[Variable, np.ndarray] = {}
-    rows |= {r.placeholder: r.values for r in observations.rows if r.placeholder in used}
-    rows[observations.n_rows] = np.asarray(observations.n_obs)
-    return RowGraph([v for v in observations.parameters.values() if v in used], rows)
-
-
-def _first_real(observations: Observations, graph: RowGraph) -> LinearPredictor:
-    """Take the first node whose log-density is finite on both sides of zero, or else the first."""
-    observed = observed_rows(observations)
-    refused, found = [], []
-    for node in possible_predictors(observations.loglik, graph, observed):
-        try:
-            predictor = _derive(node, graph, observations)
-        except UnsupportedModelError as error:
-            refused.append(error)
+    graph = row_graph_of(observations)
+    few, observed = few_rows_of(graph, observations), observed_rows(observations)
+    chosen = None
+    for costs in (_OF_ROWS, _OF_ALL):
+        node = _predictor(observations.loglik, few, observed, costs)
+        if node is None:
             continue
-        values = _probe(predictor)
+        found = _derived(node, graph, observations)
+        values = _probe(found)
         if _is_linear(values):
             continue  # the whole log-likelihood, as in exponential families without covariates
-        found.append(predictor)
-        if np.isfinite(values[1:-1]).all():
-            return predictor
-    if found:
-        return found[0]
-    reason = why_not_one(observations.loglik, graph, observed)
-    raise refused[0] if refused and reason is None else UnsupportedModelError(reason)
+        chosen = chosen or found
+        if np.isfinite(values[1:-1]).all():  # on both sides of zero
+            chosen = found
+            break
+    if chosen is None:
+        raise UnsupportedModelError(_why_none(observations, graph, few, observed))
+    chosen.verify()
+    return chosen
 
 
-def _derive(node: Variable, graph: RowGraph, observations: Observations) -> LinearPredictor:
-    blocks, offset = design_of(node, graph, observations.n_obs)
-    _refuse_all_rows(blocks, observations.n_obs)
-    shapes = {v: graph.shape(v) for v in blocks}
-    nodes = tuple(cast(TensorVariable, v) for v in blocks)
-    raveled = [pt.cast(v.ravel(), "float64") for v in nodes]
-    found = LinearPredictor(
-        observations=observations,
-        names=tuple(coefficient_names(shapes, observations.parameters, observations.model)),
-        coefficients=pt.concatenate(raveled) if len(raveled) > 1 else raveled[0],
-        nodes=nodes,
-        design=joined(list(blocks.values())),
-        offset=offset,
-        link=Link.above(node, observations, shared=not graph.by_row(node)),
-        node=node,
+def _predictor(
+    loglik: Variable, few: RowGraph, observed: Collection[Variable], costs: Costs
+) -> Variable | None:
+    """Return the node that all paths from the free variables lead through, if there is one."""
+    try:
+        cut = smallest_cut(loglik, few, observed, costs)
+    except UnsupportedModelError:
+        return None
+    [node] = [*cut.predictors, *cut.shared]
+    if cut.shared or contains(node, observed):
+        return node
+    return _completed(node, loglik, few, observed)
+
+
+def _derived(node: Variable, graph: RowGraph, observations: Observations) -> Predictors:
+    of_rows = graph.by_row(node)
+    density = (
+        RowDensity.above([node], {}, observations)
+        if of_rows
+        else RowDensity.of_one(node, observations)
     )
-    refuse_not_finite(found.design, found.offset, found.names, found.place)
+    found = predictors_of([node], graph, observations, density)
+    if len(found.names) >= observations.n_obs:
+        _refuse_all_rows(node, graph, observations.n_obs)
     return found
 
 
-def design_of(
-    node: Variable, graph: RowGraph, n_obs: int
-) -> tuple[Mapping[Variable, Matrix], np.ndarray]:
-    """Derive the columns of each coefficient node and the offset (n_obs,), for a graph's rows."""
-    affine = affine_map(node, graph)
-    if not graph.by_row(node):
-        affine = affine.take(np.zeros(n_obs, dtype=int))
-    if affine.size != n_obs:
-        raise UnsupportedModelError(
-            f"The predictor has {affine.size} entries for {n_obs} observations."
-        )
-    return affine.blocks, np.zeros(n_obs) if affine.offset is None else affine.offset
-
-
-def _refuse_all_rows(blocks: Mapping[Variable, Matrix], n_obs: int) -> None:
+def _refuse_all_rows(node: Variable, graph: RowGraph, n_obs: int) -> None:
     """Refuse expressions that an operation without a rule computes for all rows at once."""
-    for variable, matrix in blocks.items():
+    for variable, matrix in design_of(node, graph, n_obs)[0].items():
         if variable.owner is None or isinstance(matrix, np.ndarray) or matrix.nnz != n_obs:
             continue
         if len(np.unique(matrix.indices)) == n_obs:
@@ -177,12 +156,9 @@ def _refuse_all_rows(blocks: Mapping[Variable, Matrix], n_obs: int) -> None:
             )
 
 
-# -- checks ----------------------------------------------------------------------------------------
-
-
-def _probe(found: LinearPredictor) -> np.ndarray:
+def _probe(found: Predictors) -> np.ndarray:
     rows = spread_rows(found.observations.n_obs, _MAX_ROWS)
-    return found.link.evaluate(_PROBES[:, None], rows, len(rows), compiled=False)
+    return found.density.at_one(_PROBES[:, None], rows, len(rows), compiled=False)
 
 
 def _is_linear(values: np.ndarray) -> bool:
@@ -192,57 +168,108 @@ def _is_linear(values: np.ndarray) -> bool:
     return bool(np.allclose(slopes, slopes[0], rtol=1e-6, atol=1e-9))
 
 
-def _verify(found: LinearPredictor) -> None:
-    """Compare the log-density by the predictor with the model's own, at some rows and points."""
-    rows = spread_rows(found.observations.n_obs, _MAX_ROWS)
-    at, expected = points_to_compare(found.observations, found.coefficients, rows)
-    eta = at @ found.design[rows].T + found.offset[rows]
-    compare(found.link.evaluate(eta, rows, len(rows), compiled=False), expected, rows)
+# -- what belongs to the predictor -----------------------------------------------------------------
 
 
-def compare(values: np.ndarray, expected: np.ndarray, rows: np.ndarray) -> None:
-    """Refuse a predictor by which the log-likelihoods of some rows are others than the model's.
+def _completed(
+    node: Variable, loglik: Variable, graph: RowGraph, observed: Collection[Variable]
+) -> Variable:
+    """Climb from a node while covariates, but no observed values, are added or multiplied."""
+    uses = defaultdict[Variable, list[Variable]](list)
+    for apply in io_toposort([], [loglik]):
+        for v in apply.inputs:
+            uses[v].extend(apply.outputs)
+    with_offset = scaled = node
+    while len(uses[node]) == 1 and uses[node] != [loglik]:
+        [upper] = uses[node]
+        others = [v for v in upper.owner.inputs if v is not node]
+        if any(graph.depends(v) or contains(v, observed) for v in others):
+            break
+        by_row = any(graph.by_row(v) for v in others)
+        step = _step(upper, node, by_row=by_row, known=bool(observed))
+        if step is None:
+            # The sqrt(2) of the error function belongs to the link.
+            return with_offset if _scalar_op(upper) in _ERROR_FUNCTIONS else scaled
+        node = upper
+        scaled = scaled if step == "view" else upper
+        with_offset = upper if step == "data" else with_offset
+    return scaled
 
-    Parameters
-    ----------
-    values, expected : ndarray of shape (n_points, n_rows)
-        By the predictor, and from `points_to_compare`.
-    rows : ndarray of int, of shape (n_rows,)
+
+def _step(upper: Variable, node: Variable, *, by_row: bool, known: bool) -> str | None:
+    """Say what one step does to the predictor, or None where the predictor ends.
+
+    A view or a change of sign belongs to the predictor only if something else follows it.  Where
+    the observed values are not known, as in potentials, data that are combined with the predictor
+    count as a response, unless they are added to it.
     """
-    if not np.isfinite(expected).any():
-        raise InvalidDataError(
-            "The log-likelihood is not finite at the model's initial point and near it. Give a "
-            "better one (initval=...), scale the covariates, or correct the values of given={...}."
-        )
-    wrong = ~np.isclose(values, expected, rtol=1e-6, atol=1e-8, equal_nan=True)
-    if wrong.any():
-        s, n = np.argwhere(wrong)[0]
-        raise UnsupportedModelError(
-            f"The log-likelihood of observation {rows[n]} is {values[s, n]} by the linear "
-            f"predictor, but {expected[s, n]} by the model: its structure is not understood. "
-            "Please report the model, and use a method for general models."
-        )
+    op, first = upper.owner.op, upper.owner.inputs[0] is node
+    if isinstance(op, DimShuffle | Reshape | SpecifyShape | TypeCastingOp):
+        return "view"
+    maybe_response = by_row and not known
+    scaling = "data" if by_row else "view" if _is_sign(upper, node) else "scale"
+    match _scalar_op(upper):
+        case ps.Add():
+            return "data"
+        case ps.Sub() if not maybe_response:  # y - eta, perhaps
+            return "data" if by_row or first else "view"
+        case ps.Mul() if not maybe_response:
+            return scaling
+        case ps.TrueDiv() if first and not maybe_response:
+            return scaling
+        case ps.Neg() | ps.Identity():
+            return "view"
+    return None
 
 
-def points_to_compare(
-    obs: Observations, coefficients: TensorVariable, rows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Evaluate coefficients (n_points, p) and the potentials of some rows (n_points, n_rows)."""
-    space = Unconstrained(obs.model)
-    spread = 2.0 * evenly_spread(space.n_dims) - 1.0
-    draws = space.constrain(space.start + np.array(_JITTERS)[:, None] * spread)
-    used = set(graph_inputs([obs.loglik]))
-    arrays = [r for r in obs.rows if r.placeholder in used]
-    inputs = [*obs.parameters.values(), obs.n_rows, *(r.placeholder for r in arrays)]
-    outputs = [coefficients, pt.broadcast_to(obs.loglik, (obs.n_rows,))]
-    function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
-        inputs, outputs, mode=PLAIN_MODE, on_unused_input="ignore"
+def _is_sign(upper: Variable, node: Variable) -> bool:
+    others = [v for v in upper.owner.inputs if v is not node]
+    return all(isinstance(v, Constant) and np.all(np.abs(v.data) == 1.0) for v in others)
+
+
+def _scalar_op(variable: Variable) -> ps.ScalarOp | None:
+    op = variable.owner.op
+    return op.scalar_op if isinstance(op, Elemwise) else None
+
+
+# -- why there is none -----------------------------------------------------------------------------
+
+
+def _why_none(
+    observations: Observations, graph: RowGraph, few: RowGraph, observed: Collection[Variable]
+) -> str:
+    """Explain what else enters the log-likelihood; raise where the predictor is not linear."""
+    costs = Costs(with_response=10**6, only_affine=not observed, most=1_000)
+    try:
+        cut = smallest_cut(observations.loglik, few, observed, costs)
+    except UnsupportedModelError:
+        cut = None
+    parts = [] if cut is None else [*cut.predictors, *cut.shared]
+    if cut is not None and len(cut.predictors) == 1 and not cut.shared:
+        design_of(cut.predictors[0], graph, observations.n_obs)  # says what is not linear
+    if len(parts) < 2:
+        return (
+            "The free variables enter the log-likelihood of a row by several numbers, not by one "
+            "linear predictor: several outcomes or categories, or a variable with several roles. "
+            "Use a method for general models."
+        )
+    others = sorted(parts, key=lambda v: (graph.by_row(v), _n_below(v, graph)))[:-1]
+    outside = [p for p in graph.parameters if _contains_any(p, others)]
+    inside = [str(p.name) for p in graph.parameters if p not in outside]
+    names, fixed = [str(p.name) for p in outside], ", ".join(f"{p.name!r}: ..." for p in outside)
+    second = cut is not None and len(cut.predictors) > 1
+    what = "another linear predictor" if second else "a scale or dispersion"
+    return (
+        f"The free variables {names!r} enter the likelihood besides the linear predictor of "
+        f"{inside!r}, as {what}. Fix them (given={{{fixed}}}), or use a method for general models."
     )
-    data = [np.asarray(len(rows)), *(r.take(rows) for r in arrays)]
-    points = [
-        [np.asarray(draws.values[n][s], v.type.dtype) for n, v in obs.parameters.items()]
-        for s in range(draws.n_draws)
-    ]
-    with np.errstate(all="ignore"):
-        results = [function(*point, *data) for point in points]
-    return np.stack([r[0] for r in results]), np.stack([r[1] for r in results])
+
+
+def _contains_any(parameter: Variable, nodes: Collection[Variable]) -> bool:
+    return any(parameter in ancestors([v]) for v in nodes)
+
+
+def _n_below(variable: Variable, graph: RowGraph) -> int:
+    below = set(ancestors([variable]))
+    sizes = [np.prod(p.type.shape, dtype=int) for p in graph.parameters if p in below]
+    return int(sum(sizes))

@@ -1,8 +1,8 @@
-"""What the parts of a graph for selected rows depend on, and where its paths meet."""
+"""What the parts of a graph for selected rows depend on, and the values of its data."""
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -29,7 +29,7 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.reading.folding import evaluate
 
-__all__ = ["MOVES", "RowGraph", "meeting_points"]
+__all__ = ["MOVES", "RowGraph"]
 
 #: Ops that only rearrange the entries of their first input.
 MOVES = (
@@ -166,34 +166,3 @@ def _known(known: dict[Variable, bool], variable: Variable) -> bool:
             found = any(known.setdefault(i, False) for i in node.inputs)
             known.update(dict.fromkeys(node.outputs, found))
     return known[variable]
-
-
-def meeting_points(output: Variable, sources: Iterable[Variable]) -> list[Variable]:
-    """Find the variables that lie on every path from any of the sources to the output.
-
-    Returns
-    -------
-    list of Variable
-        In the order in which the paths meet them, the output last.
-
-    Examples
-    --------
-    >>> a, b = pt.scalars("ab")
-    >>> total = a + b
-    >>> meeting_points(pt.exp(total) - total, [a, b])[0] is total
-    True
-    """
-    sources = set(sources)
-    nodes = list(io_toposort([], [output]))
-    into: dict[Variable, int] = dict.fromkeys(sources, 1)
-    for node in nodes:
-        n_paths = sum(into.get(i, 0) for i in node.inputs)
-        into |= {v: n_paths for v in node.outputs if v not in sources}
-    onward = {output: 1}
-    for node in reversed(nodes):
-        n_paths = sum(onward.get(v, 0) for v in node.outputs)
-        for i in node.inputs:
-            onward[i] = onward.get(i, 0) + n_paths
-    total = sum(onward.get(v, 0) for v in sources)
-    order = [*sources, *(v for node in nodes for v in node.outputs)]
-    return [v for v in order if total and into[v] * onward.get(v, 0) == total]

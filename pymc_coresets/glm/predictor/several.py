@@ -1,40 +1,36 @@
-"""The log-density of a row as a function of a few predictors and of scalars that rows share."""
+"""The few numbers through which each row of a model sees the free variables."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from scipy import sparse
 
-from pymc_coresets.compat.pytensor_api import (
-    Constant,
-    TensorVariable,
-    Variable,
-    clone_replace,
-    graph_inputs,
-    vectorize_graph,
-)
-from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.compat.pytensor_api import Constant, TensorVariable, Variable, graph_inputs
 from pymc_coresets.glm.golden import spread_rows
 from pymc_coresets.glm.predictor.affine import Matrix, joined
 from pymc_coresets.glm.predictor.cut import smallest_cut
+from pymc_coresets.glm.predictor.designs import (
+    compare,
+    design_of,
+    few_rows_of,
+    observed_rows,
+    points_to_compare,
+    refuse_not_finite,
+    row_graph_of,
+)
 from pymc_coresets.glm.predictor.labels import coefficient_names
-from pymc_coresets.glm.predictor.linear import compare, design_of, points_to_compare, row_graph_of
-from pymc_coresets.glm.predictor.model_parts import refuse_not_finite
-from pymc_coresets.glm.predictor.node import observed_rows
+from pymc_coresets.glm.predictor.row_density import RowDensity
 from pymc_coresets.glm.predictor.row_graph import RowGraph
-from pymc_coresets.potentials.kernel import Kernel
-from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.row_arrays import RowArray
+from pymc_coresets.reading.rewriting.quadratic import interface_at
 
-__all__ = ["Line", "Predictors", "RowDensity", "find_predictors"]
+__all__ = ["Line", "Predictors", "coefficient_draws", "find_predictors", "predictors_of"]
 
-_TRIED = 60  # rows on which predictors are tried, not all of them
 _COMPARED = 200
 _DENSE_UP_TO = 1_000  # coefficients
 
@@ -59,104 +55,9 @@ class Line:
         """Return that of some rows."""
         return Line(self.columns, self.design[rows], self.offset[rows])
 
-    def among(self, p: int) -> sparse.csr_array:
-        """Return the design, which is sparse, with a column for each of all p coefficients."""
-        own = sparse.csr_array(self.design)
-        parts = (own.data, self.columns[own.indices], own.indptr)
-        return sparse.csr_array(parts, shape=(own.shape[0], p))
-
     def at(self, coefficients: np.ndarray) -> np.ndarray:
         """Compute the predictor without its offset at (n_draws, p), as (n_draws, n_rows)."""
         return np.asarray((self.design @ coefficients[:, self.columns].T).T)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RowDensity:
-    """log p(y_n | shared, eta_1n, ..., eta_rn), in nats, for any rows.
-
-    Attributes
-    ----------
-    graph : TensorVariable
-        Of shape (n_rows,), for the rows in the placeholders.
-    shared : tuple of TensorVariable
-        Inputs, on the unconstrained scale, in the shapes of the variables.
-    etas : tuple of TensorVariable
-        Inputs: each predictor, of shape (n_rows,).
-    n_rows : TensorVariable
-        Input: the number of rows.
-    rows : tuple of RowArray
-        The arrays that `graph` depends on besides.
-
-    Notes
-    -----
-    A pickle holds the graph, which is compiled once in each process, see `Kernel`.
-    """
-
-    graph: TensorVariable
-    shared: tuple[TensorVariable, ...]
-    etas: tuple[TensorVariable, ...]
-    n_rows: TensorVariable
-    rows: tuple[RowArray, ...]
-    _kernels: list[Kernel] = field(default_factory=list)  # one, of these rows and of others
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_kernels": [self._kernel]}
-
-    def of_rows(self, arrays: Mapping[Variable, np.ndarray]) -> "RowDensity":
-        """Return the density of other rows, from arrays by their placeholders."""
-        rows = tuple(replace(r, values=arrays[r.placeholder]) for r in self.rows)
-        return replace(self, rows=rows)
-
-    def __call__(
-        self,
-        shared: np.ndarray,
-        etas: Sequence[np.ndarray],
-        rows: np.ndarray | slice,
-        n_rows: int,
-        *,
-        compiled: bool = True,
-    ) -> np.ndarray:
-        """Evaluate at shared numbers (K, m) and predictors (K, n_rows); as (K, n_rows)."""
-        values, start = list[np.ndarray](), 0
-        for v in self.shared:
-            size = int(np.prod(v.type.shape, dtype=int))
-            part = shared[:, start : start + size].reshape(-1, *v.type.shape)
-            values.append(np.ascontiguousarray(part, dtype=v.type.dtype))
-            start += size
-        grids = [
-            np.ascontiguousarray(eta, dtype=v.type.dtype)
-            for v, eta in zip(self.etas, etas, strict=True)
-        ]
-        arrays = [np.ascontiguousarray(r.take(rows)) for r in self.rows]
-        function = self._kernel.program if compiled else self._plain
-        with np.errstate(all="ignore"):  # outside a link's domain
-            [found] = function(*values, *grids, np.asarray(n_rows), *arrays)
-        return np.broadcast_to(found, (len(shared), n_rows))
-
-    @property
-    def _kernel(self) -> Kernel:
-        if not self._kernels:
-            inputs, graph = self._at_draws
-            self._kernels.append(Kernel([], inputs, [graph], {}))
-        return self._kernels[0]
-
-    @property
-    def _plain(self) -> Callable[..., Sequence[np.ndarray]]:
-        inputs, graph = self._at_draws
-        function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
-            inputs, [graph], mode=PLAIN_MODE, on_unused_input="ignore"
-        )
-        return function
-
-    @property
-    def _at_draws(self) -> tuple[list[Variable], Variable]:
-        """The inputs and the graph for any number of draws."""
-        several: dict[Variable, Variable] = {
-            v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape))
-            for v in (*self.shared, *self.etas)
-        }
-        graph = vectorize_graph(self.graph, several)
-        return [*several.values(), self.n_rows, *(r.placeholder for r in self.rows)], graph
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -210,6 +111,21 @@ class Predictors:
             names = tuple(self.names[k] for k in line.columns)
             refuse_not_finite(line.design, line.offset, names, place)
 
+    def verify(self) -> None:
+        """Compare the density with the model's own, for some rows at three points.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If they differ.
+        """
+        rows = spread_rows(self.observations.n_obs, _COMPARED)
+        at, expected = points_to_compare(self.observations, self.coefficients, rows)
+        etas = [line.of(rows).at(at) + line.offset[rows] for line in self.lines]
+        shared = at[:, : self.n_shared]
+        values = self.density(shared, etas, rows, len(rows), compiled=False)
+        compare(values, expected, lambda n: self.observations.place(int(rows[n])))
+
 
 def find_predictors(observations: Observations) -> Predictors:
     """Find the fewest numbers through which a row sees the free variables: four at most.
@@ -243,31 +159,55 @@ def find_predictors(observations: Observations) -> Predictors:
            [1., 2.]])
     """
     graph = row_graph_of(observations)
-    some = spread_rows(observations.n_obs, _TRIED)
-    few: dict[Variable, np.ndarray] = {observations.n_rows: np.asarray(len(some))}
-    few |= {r.placeholder: r.take(some) for r in observations.rows if r.placeholder in graph.rows}
-    observed = observed_rows(observations)
-    cut = smallest_cut(observations.loglik, graph.of_rows(few), observed)
+    few, observed = few_rows_of(graph, observations), observed_rows(observations)
+    cut = smallest_cut(observations.loglik, few, observed)
     coordinates = [_Coordinate.of(v, observations) for v in cut.shared]
-    lines, nodes = _lines(cut.predictors, graph, observations.n_obs)
+    shared = {c.variable: (c.value, c.backward) for c in coordinates}
+    density = RowDensity.above(cut.predictors, shared, observations)
+    found = predictors_of(cut.predictors, graph, observations, density, coordinates)
+    found.verify()
+    return found
+
+
+def predictors_of(
+    nodes: Sequence[Variable],
+    graph: RowGraph,
+    observations: Observations,
+    density: RowDensity,
+    coordinates: "Sequence[_Coordinate]" = (),
+) -> Predictors:
+    """Derive predictors, and the coefficients that they are affine in.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If one is not affine.
+    InvalidDataError
+        If a design matrix or an offset is not finite.
+    """
+    derived = [design_of(v, graph, observations.n_obs) for v in nodes]
+    below = list(dict.fromkeys(v for blocks, _ in derived for v in blocks))
     m = sum(c.size for c in coordinates)
-    shapes: dict[Variable, tuple[int, ...]] = {v: graph.shape(v) for v in nodes}
+    shapes: dict[Variable, tuple[int, ...]] = {v: graph.shape(v) for v in below}
+    sizes = [int(np.prod(shape, dtype=int)) for shape in shapes.values()]
+    ends = m + np.cumsum(sizes, dtype=int)
+    place = {v: np.arange(e - n, e) for v, n, e in zip(below, sizes, ends, strict=True)}
     names = coefficient_names(shapes, observations.parameters, observations.model)
-    parts = [pt.cast(v.ravel(), "float64") for v in [*(c.forward for c in coordinates), *nodes]]
+    graphs = [*(c.forward for c in coordinates), *(cast(TensorVariable, v) for v in below)]
+    parts = [pt.cast(v.ravel(), "float64") for v in graphs]
     found = Predictors(
         observations=observations,
         names=(*(name for c in coordinates for name in c.names), *names),
         coefficients=pt.concatenate(parts) if len(parts) > 1 else parts[0],
         n_shared=m,
-        lines=tuple(Line(line.columns + m, line.design, line.offset) for line in lines),
-        nodes=cut.predictors,
-        density=_density(cut.predictors, coordinates, observations),
+        lines=tuple(
+            Line(np.concatenate([place[v] for v in blocks]), joined(list(blocks.values())), offset)
+            for blocks, offset in derived
+        ),
+        nodes=tuple(nodes),
+        density=density,
     )
     found.refuse_not_finite(observations.place)
-    rows = spread_rows(observations.n_obs, _COMPARED)
-    at, expected = points_to_compare(observations, found.coefficients, rows)
-    etas = [line.of(rows).at(at) + line.offset[rows] for line in found.lines]
-    compare(found.density(at[:, :m], etas, rows, len(rows), compiled=False), expected, rows)
     return found
 
 
@@ -309,36 +249,19 @@ class _Coordinate:
         return tuple(f"{self.name}[{k}]" for k in range(self.size))
 
 
-def _lines(
-    predictors: Sequence[Variable], graph: RowGraph, n_obs: int
-) -> tuple[list[Line], list[TensorVariable]]:
-    """Derive every predictor, and the coefficient nodes that they are affine in."""
-    derived = [design_of(v, graph, n_obs) for v in predictors]
-    nodes = dict.fromkeys(v for blocks, _ in derived for v in blocks)
-    ends = np.cumsum([int(np.prod(graph.shape(v), dtype=int)) for v in nodes])
-    place = {v: np.arange(s, e) for v, s, e in zip(nodes, [0, *ends[:-1]], ends, strict=True)}
-    lines = [
-        Line(np.concatenate([place[v] for v in blocks]), joined(list(blocks.values())), offset)
-        for blocks, offset in derived
-    ]
-    return lines, [cast(TensorVariable, v) for v in nodes]
+def coefficient_draws(found: Predictors, draws: DrawsLike) -> np.ndarray:
+    """Compute the coefficients (n_draws, n_coefficients) at draws of the free variables.
 
-
-def _density(
-    predictors: Sequence[Variable], coordinates: Sequence[_Coordinate], observations: Observations
-) -> RowDensity:
-    etas = tuple(pt.vector("eta", dtype=v.type.dtype) for v in predictors)
-    cut: dict[Variable, Variable] = {c.variable: c.backward for c in coordinates}
-    for node, eta in zip(predictors, etas, strict=True):
-        cut[node] = eta.dimshuffle(["x" if n == 1 else 0 for n in node.type.shape])
-    [graph] = clone_replace([observations.loglik], cut, rebuild_strict=False)
-    inputs = set(graph_inputs([graph]))
-    if inputs & set(observations.parameters.values()):
-        raise UnsupportedModelError("The rows see free variables besides their predictors.")
-    return RowDensity(
-        graph=pt.broadcast_to(graph, (observations.n_rows,)),
-        shared=tuple(c.value for c in coordinates),
-        etas=etas,
-        n_rows=observations.n_rows,
-        rows=tuple(r for r in observations.rows if r.placeholder in inputs),
-    )
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     eta = pm.Normal("a") * np.arange(3.0)
+    ...     y = pm.Bernoulli("y", logit_p=eta, observed=[0, 1, 1])
+    >>> found = find_predictors(find_observations(model))
+    >>> coefficient_draws(found, {"a": [1.0, 2.0]})
+    array([[1.],
+           [2.]])
+    """
+    return interface_at(found.coefficients, found.observations, draws)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.fixed_draws import LOOSEST

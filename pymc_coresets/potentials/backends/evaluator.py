@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.source import CandidateRule, LookPart
+from pymc_coresets.rows.passes import CandidateRule, LookPart
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["AtDraws", "Evaluator", "NumbaEvaluator", "SlopesOfRows"]

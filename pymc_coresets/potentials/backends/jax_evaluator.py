@@ -10,7 +10,7 @@ from pymc_coresets.compat.jax_api import in_double, jnp
 from pymc_coresets.potentials.backends.device_rows import DeviceRows, entries_together, padded
 from pymc_coresets.potentials.backends.jax_kernel import JaxKernel
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.source import CandidateRule, LookPart
+from pymc_coresets.rows.passes import CandidateRule, LookPart
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["JaxEvaluator"]

@@ -65,7 +65,7 @@ def dependence_between(
     rng = np.random.default_rng(1)  # any points do: the answer is the same
     rows = _some_rows(parting, rng)
     levels = block_of(rows)
-    space = Unconstrained(parting.observations.model)
+    space = parting.observations.space
     evaluate = _evaluation(parting, rows, space)
     own = np.concatenate(columns)
     points = _two_points(space, own, evaluate, rng)

@@ -68,6 +68,11 @@ class Quadratic:
         values: np.ndarray = away @ self.slope + curved / 2
         return values
 
+    def slopes_at(self, coefficients: np.ndarray) -> np.ndarray:
+        """Return the derivatives at coefficients (n_draws, p), in the same shape."""
+        slopes: np.ndarray = self.slope + (self.curvature @ (coefficients - self.center).T).T
+        return slopes
+
     def at_draws(self, observations: Observations, draws: DrawsLike) -> np.ndarray:
         """Evaluate at draws of the free variables; the result is (n_draws,), in nats."""
         return self.at(interface_at(self.graph, observations, draws))
@@ -131,22 +136,6 @@ class Quadratic:
         shape = (len(names), len(names))
         curvature = sparse.csr_array(shape) if is_sparse else np.zeros(shape)
         return cls(names=names, center=zeros, slope=zeros, curvature=curvature, interface=interface)
-
-    def tangent(self, at: np.ndarray) -> "Quadratic":
-        """Return the linear function that touches it at coefficients (p,), up to a constant.
-
-        Examples
-        --------
-        >>> q = Quadratic(
-        ...     names=("a",), center=np.zeros(1), slope=np.zeros(1), curvature=-np.eye(1)
-        ... )
-        >>> q.tangent(np.array([2.0])).at(np.array([[2.0], [3.0]]))
-        array([ 0., -2.])
-        """
-        curvature = 0.0 * self.curvature
-        if not isinstance(curvature, np.ndarray):
-            curvature.eliminate_zeros()
-        return replace(self.about(at), curvature=curvature)
 
     @property
     def uncorrelated(self) -> "Quadratic":

@@ -1,7 +1,9 @@
 """The workers of a Dask cluster as an engine."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +18,10 @@ from pymc_coresets.compat.dask_api import (
     submitted,
 )
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, warn_user
-from pymc_coresets.rows.engines.calls import (
+from pymc_coresets.rows.engines.executors import (
     LOOK_SECONDS,
-    Call,
-    Failure,
     Portions,
+    Task,
     in_order,
     packed,
     perform,
@@ -32,41 +33,70 @@ __all__ = ["Cluster", "cluster_of"]
 _SILENCE, _PATIENCE = 10.0, 1_800.0  # seconds without any worker: until a warning, and an error
 
 
+class _Killed(Exception):  # noqa: N818 - nobody sees it
+    """A task, or another one beside it, kills workers."""
+
+    def __init__(self, task: Task, error: CoresetError) -> None:
+        super().__init__()
+        self.task, self.error = task, error
+
+
 @dataclass(frozen=True)
 class Cluster:
     """The workers that a client of `dask.distributed` reaches.
 
     A worker that dies is replaced, and its tasks are done again, because they are pure functions.
     There are no more tasks at a time than the workers have threads: Dask counts a death against
-    all tasks that a worker has been given, and gives up those that saw four.  Where there is no
-    worker for ten seconds there is a warning; work goes on when some come.  After half an hour, or
-    Dask's own ``distributed.scheduler.no-workers-timeout``, there is an error.
+    all tasks that a worker has been given, and gives up those that saw four.  The chunks of such a
+    task are then worked on one by one, with nothing beside them, to name the one that kills; then
+    the task itself is, too.
+
+    Where there is no worker for ten seconds there is a warning; work goes on when some come.  After
+    half an hour, or Dask's own ``distributed.scheduler.no-workers-timeout``, there is an error.
     """
 
     client: Any
 
     def map[R: Portions, T](
-        self, function: Callable[..., T], rows: R, calls: Sequence[Call]
+        self, function: Callable[..., T], rows: R, tasks: Sequence[Task]
     ) -> Iterator[T]:
         """See `Engine.map`."""
         self._require_open()
         work = packed(function)
         name = getattr(function, "func", function).__name__.strip("_")
 
-        def submit(call: Call) -> Any:  # noqa: ANN401
-            lacking = rows.collections(call.chunks)
-            portion, found = (rows.portion(call.chunks), None) if lacking is None else lacking
-            task = packed((portion, call.chunks, call.arguments))
-            tables = None if found is None else self._computed(found)
-            return submitted(self.client, name, _performed, versions(), work, task, tables)
+        def submit(task: Task) -> Any:  # noqa: ANN401
+            portion, found = rows.portion(task.chunks, to_dask=True)
+            sent = packed((portion, task))
+            tables = None if found is None else [list(map(self._computed, some)) for some in found]
+            return submitted(self.client, name, _performed, versions(), work, sent, tables)
 
-        return in_order(
-            calls,
-            submit,
-            self._finished,
-            lambda: max(self._n_threads(), 1),
-            lambda call: self.await_workers(call.where),
-        )
+        def results(some: Sequence[Task]) -> Generator[T]:
+            return in_order(
+                some,
+                submit,
+                self._finished,
+                lambda: 1 if suspects else max(self._n_threads(), 1),
+                lambda task: self.await_workers(task.where),
+            )
+
+        left, suspects = deque(tasks), set[int]()
+        while left:
+            try:
+                with closing(results(list(left))) as found:
+                    for result in found:
+                        suspects.discard(id(left.popleft()))
+                        yield result
+            except _Killed as killed:
+                task = killed.task
+                if id(task) in suspects or len(left) == len(task.chunks) == 1:
+                    raise killed.error from None
+                suspects.add(id(task))  # with which nothing works beside what comes next
+                try:
+                    for part in task.parts:
+                        list(results([part]))
+                except _Killed as again:
+                    raise again.error from None
 
     def await_workers(self, where: str) -> None:
         """Wait until there are workers.
@@ -109,33 +139,28 @@ class Cluster:
                 f"The scheduler of the Dask cluster cannot be reached: {_sentence(error)}"
             ) from error
 
-    def _computed(self, found: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    def _computed(self, value: Any) -> Any:  # noqa: ANN401
         """Put futures in the place of collections: these are computed where their data lie."""
+        if isinstance(value, Mapping):
+            return dict(zip(value, self.client.compute(list(value.values())), strict=True))
+        return self.client.compute(value)
 
-        def future_of(value: Any) -> Any:  # noqa: ANN401
-            if isinstance(value, Mapping):
-                return dict(zip(value, self.client.compute(list(value.values())), strict=True))
-            return self.client.compute(value)
-
-        return [list(map(future_of, some)) for some in found]
-
-    def _finished(self, future: Any, call: Call) -> Any:  # noqa: ANN401
+    def _finished(self, future: Any, task: Task) -> Any:  # noqa: ANN401
         try:
             return future.result()
         except KilledWorker as error:
-            n_deaths = error.allowed_failures + 1
             killed = CoresetError(
-                f"{n_deaths} workers died, one after the other, while they read or evaluated "
-                f"{call.where}: probably for want of memory. Give each worker more memory, or "
-                "fewer threads; their logs say more."
+                f"{error.allowed_failures + 1} workers died, one after the other, while they read "
+                f"or evaluated {task.where}: probably for want of memory. Give each worker more "
+                "memory, or fewer threads; their logs say more."
             )
-            return Failure(killed, suspect=True)
+            raise _Killed(task, killed) from error
         except UNMANNED as error:
-            raise _unmanned(call.where, "for as long as the scheduler waits") from error
+            raise _unmanned(task.where, "for as long as the scheduler waits") from error
         except LOST as error:
             self._require_open()
             raise CoresetError(
-                f"The cluster gave up its work on {call.where}: {_sentence(error)} Data that were "
+                f"The cluster gave up its work on {task.where}: {_sentence(error)} Data that were "
                 "scattered, or persisted from what is gone, are lost with the worker that held "
                 "them. Open the files themselves with open_rows."
             ) from error

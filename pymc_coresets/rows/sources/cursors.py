@@ -3,12 +3,11 @@
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from threading import Lock
-from typing import Any
+from typing import Self
 
-__all__ = ["Cursor", "Cursors"]
+__all__ = ["Cursor", "Recent"]
 
-_N_OPEN = 8  # streams that are read at the same time
-_N_AHEAD = 8  # blocks of one of them that wait for their thread
+_N_AHEAD = 8  # blocks that wait for their thread
 
 _NOTHING = object()
 
@@ -23,16 +22,16 @@ class Cursor[T]:
     ----------
     start : callable
         Returns a new iterator over all items.
-    n_kept : int
+    n_kept : int, default 8
         Most items that are kept.
-    once : bool
+    once : bool, default True
         Whether an item is asked for only once, so that it need not be kept after that.
     n_items : int, optional
         After this many, the stream is closed.
 
     Examples
     --------
-    >>> cursor = Cursor(lambda: iter("abc"), n_kept=2, once=True)
+    >>> cursor = Cursor(lambda: iter("abc"))
     >>> cursor.item(1), cursor.item(0), cursor.item(2), cursor.item(3)
     ('b', 'a', 'c', None)
     """
@@ -41,8 +40,8 @@ class Cursor[T]:
         self,
         start: Callable[[], Iterator[T]],
         *,
-        n_kept: int,
-        once: bool,
+        n_kept: int = _N_AHEAD,
+        once: bool = True,
         n_items: int | None = None,
     ) -> None:
         self._start, self._n_kept, self._once = start, n_kept, once
@@ -81,32 +80,33 @@ class Cursor[T]:
         return True
 
 
-class Cursors:
-    """The cursors of a source's large pieces, each shared by all threads; a pickle holds none.
+class Recent[K: Hashable, V]:
+    """What was made for some keys, of which those used last are kept; a pickle holds none.
+
+    Parameters
+    ----------
+    size : int
+        Most keys.
 
     Examples
     --------
-    >>> cursors = Cursors()
-    >>> cursors.get("piece 3", lambda: iter("abc"), n_items=3).item(0)
-    'a'
+    >>> recent = Recent(1)
+    >>> [recent.get(key, lambda: [key])[0] for key in (1, 2, 2)]
+    [1, 2, 2]
     """
 
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._open: OrderedDict[Hashable, Cursor[Any]] = OrderedDict()
+    def __init__(self, size: int) -> None:
+        self._size, self._lock = size, Lock()
+        self._held: OrderedDict[K, V] = OrderedDict()
 
-    def __reduce__(self) -> tuple[type["Cursors"], tuple[()]]:
-        return Cursors, ()
+    def __reduce__(self) -> tuple[type[Self], tuple[int]]:
+        return type(self), (self._size,)
 
-    def get(
-        self, key: Hashable, start: Callable[[], Iterator[Any]], *, n_items: int
-    ) -> Cursor[Any]:
-        """Return the cursor of a key; those that were used least recently are given up."""
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """Return what belongs to a key; it is made where it is not held."""
         with self._lock:
-            cursor = self._open.pop(key, None) or Cursor(
-                start, n_kept=_N_AHEAD, once=True, n_items=n_items
-            )
-            self._open[key] = cursor
-            while len(self._open) > _N_OPEN:
-                self._open.popitem(last=False)
-        return cursor
+            value = self._held.pop(key) if key in self._held else make()
+            self._held[key] = value
+            while len(self._held) > self._size:
+                self._held.popitem(last=False)
+        return value

@@ -1,21 +1,41 @@
 """Arrays of the model from columns of the source: labels to codes, nulls, stacked columns."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.chunks import Column
-from pymc_coresets.rows.sources.tabular import Field, Table, Values
+from pymc_coresets.rows.sources.columns import Field, Values
+from pymc_coresets.rows.sources.tables import Table
 
-__all__ = ["Fault", "Recipe", "decode", "not_finite"]
+__all__ = ["ColumnType", "Fault", "Recipe", "decode", "not_finite"]
 
 _STACKED_ROWS = 2048  # a block of stacked columns stays in a core's own cache
 _MISSING, _UNSEEN = "missing value", "unseen label"
 _VALUES_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """What an array of a source looks like, apart from its number of rows.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of one row; ``()`` for a single number.
+    dtype : numpy.dtype
+        int64 where labels were turned into codes.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{''.join(f'[{size}]' for size in self.shape)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,35 +68,32 @@ class Recipe:
     ----------
     name : str
         In the model.
-    parts : tuple of str
-        Columns of the source.
+    fields : mapping from str to Field
+        Its parts, which are columns of the source, and what these hold in the first piece.
+    column : ColumnType
+        What the array will look like.
     stacked : bool
         Whether the parts become a trailing axis; otherwise there is one part.
-    fields : mapping from str to Field
-        What the parts hold, in the first piece of the source.
-    column : Column
-        What the array will look like.
     labels : tuple, optional
         Values whose positions in this tuple are the codes.
     """
 
     name: str
-    parts: tuple[str, ...]
-    stacked: bool
     fields: Mapping[str, Field]
-    column: Column
+    column: ColumnType
+    stacked: bool = False
     labels: tuple[Hashable, ...] | None = None
 
 
 def decode(
-    recipe: Recipe, tables: Sequence[tuple[Table, slice]], where: Callable[[int], str]
+    recipe: Recipe, tables: Sequence[Table], where: Callable[[int], str]
 ) -> tuple[NDArray[Any], list[Fault]]:
     """Make an array of the model from the rows of some tables, one after the other.
 
     Parameters
     ----------
     recipe : Recipe
-    tables : sequence of (Table, slice)
+    tables : sequence of Table
     where : callable
         Says, for messages, where the table lies that begins with a row.
 
@@ -94,12 +111,12 @@ def decode(
     """
     faults: list[Fault] = []
     columns = []
-    for part in recipe.parts:
+    for part, field in recipe.fields.items():
         pieces, offset = [], 0
-        for table, rows in tables:
-            _require_same_field(recipe.fields[part], table.fields.get(part), part, where(offset))
-            array, found = _part(recipe, part, table.values(part, rows))
-            faults += [Fault(f.column, f.kind, f.rows + offset, f.value) for f in found]
+        for table in tables:
+            _require_same_field(field, table.fields.get(part), part, where(offset))
+            array, found = _part(recipe, part, table.values(part))
+            faults += [replace(fault, rows=fault.rows + offset) for fault in found]
             offset += len(array)
             pieces.append(array)
         columns.append(pieces[0] if len(pieces) == 1 else np.concatenate(pieces))
@@ -112,7 +129,7 @@ def decode(
 def not_finite(recipe: Recipe, array: NDArray[Any]) -> list[Fault]:
     """Find NaN and infinite values; nulls among them are faults already."""
     faults = []
-    for j, part in enumerate(recipe.parts):
+    for j, part in enumerate(recipe.fields):
         values = array[:, j] if recipe.stacked else array
         for kind, wrong in (("NaN", np.isnan(values)), ("infinite", np.isinf(values))):
             rows = np.flatnonzero(wrong.reshape(len(wrong), -1).any(axis=1))
@@ -150,41 +167,22 @@ def _codes(
     part: str, values: Values, labels: tuple[Hashable, ...]
 ) -> tuple[NDArray[np.int64], list[Fault]]:
     """Turn values into their positions among the labels."""
-    if values.categories is None:
-        codes = _codes_of_numbers(values.data, labels)
-    else:
-        positions = {label: code for code, label in enumerate(labels)}
-        table = [positions.get(category, -1) for category in values.categories]
-        codes = np.array([*table, -1])[values.data]  # -1, a missing value, takes the last
+    codes, categories = values.data, values.categories
+    if categories is None:
+        codes, found = pd.factorize(values.data)
+        categories = found.tolist()
+    positions = {label: code for code, label in enumerate(labels)}
+    table = [positions.get(category, -1) for category in categories]
+    coded = np.array([*table, -1])[codes]  # -1, a missing value, takes the last
     missing = np.zeros(len(codes), bool) if values.missing is None else values.missing
-    codes[missing] = -1
-    absent, unseen = np.flatnonzero(missing), np.flatnonzero((codes < 0) & ~missing)
+    coded[missing] = -1
+    absent, unseen = np.flatnonzero(missing), np.flatnonzero((coded < 0) & ~missing)
     faults = [Fault(part, _MISSING, absent)] if absent.size else []
     if unseen.size:
-        faults.append(Fault(part, _UNSEEN, unseen, _some_of(values, unseen)))
-    return codes, faults
-
-
-def _codes_of_numbers(data: NDArray[Any], labels: tuple[Hashable, ...]) -> NDArray[np.int64]:
-    whole = all(isinstance(label, int | np.integer) and label >= 0 for label in labels)
-    # Beyond 2**63 NumPy would take them for floating-point numbers.
-    numbers = np.array(labels, np.uint64 if whole and data.dtype.kind == "u" else None)
-    if numbers.dtype.kind not in "iub":
-        return np.full(len(data), -1)
-    order = np.argsort(numbers, kind="stable")
-    place = np.minimum(np.searchsorted(numbers[order], data), len(numbers) - 1)
-    return np.where(numbers[order][place] == data, order[place], -1)
-
-
-def _some_of(values: Values, rows: NDArray[np.int64]) -> str:
-    found = values.data[rows]
-    _, first = np.unique(found, return_index=True)
-    distinct = found[np.sort(first)]
-    named = [
-        repr(distinct[i].item() if values.categories is None else values.categories[distinct[i]])
-        for i in range(min(len(distinct), _VALUES_SHOWN))
-    ]
-    return ", ".join(named) + (", ..." if len(distinct) > _VALUES_SHOWN else "")
+        distinct = [repr(categories[code]) for code in pd.unique(codes[unseen])]
+        more = ["..."] if len(distinct) > _VALUES_SHOWN else []
+        faults.append(Fault(part, _UNSEEN, unseen, ", ".join(distinct[:_VALUES_SHOWN] + more)))
+    return coded, faults
 
 
 def _stacked(columns: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:

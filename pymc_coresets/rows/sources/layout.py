@@ -1,19 +1,19 @@
 """How the pieces of a source become chunks: small ones are joined, large ones are divided."""
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
-from pymc_coresets.rows.chunks import Chunk
-from pymc_coresets.rows.first_reading import spaced
+from pymc_coresets.rows.fingerprints import spaced
 
-__all__ = ["BLOCK_ROWS", "Piece", "Segment", "chunks_of", "cuts_of", "segment_at"]
+__all__ = ["BLOCK_ROWS", "Chunk", "Piece", "Segment", "chunks_of", "cuts_of", "segment_at"]
 
 BLOCK_ROWS = 2**17
 _JOINED_BYTES = 2**27  # of small pieces that are read together
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Piece:
     """Rows that the source stores together: a row group, a partition, a whole array.
 
@@ -26,12 +26,15 @@ class Piece:
     n_rows : int
     origin : int
         Number of the first row in messages: rows are counted from the start of what `where` names.
+    held : object
+        What the reader needs to find the rows.
     """
 
     where: str
     file: str
     n_rows: int
     origin: int = 0
+    held: Any = None
 
 
 @dataclass(frozen=True)
@@ -40,18 +43,42 @@ class Segment:
 
     Parameters
     ----------
-    piece : int
-        Number of the piece.
+    piece : Piece
     start, stop : int
         First row, and the one after the last.
     part : int
         Number of the segment among those of the piece.
     """
 
-    piece: int
+    piece: Piece
     start: int
     stop: int
     part: int = 0
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """Consecutive rows that are read together; depends on the layout of the source only.
+
+    Parameters
+    ----------
+    start : int
+        Position of the first row among all rows of the source.
+    n_rows : int
+        At least 1.
+    where : str
+        For messages: ``"flights/part-0057.parquet, row group 3"``.
+    segments : tuple of Segment
+        Where the source finds the rows.
+    """
+
+    start: int
+    n_rows: int
+    where: str
+    segments: tuple[Segment, ...] = field(repr=False)
 
 
 def cuts_of(n_rows: int, most: int) -> list[int]:
@@ -69,13 +96,13 @@ def cuts_of(n_rows: int, most: int) -> list[int]:
 
 
 def chunks_of(
-    pieces: Sequence[Piece], *, most: int = BLOCK_ROWS, divide: bool = True, row_bytes: int = 0
+    pieces: Iterable[Piece], *, most: int = BLOCK_ROWS, divide: bool = True, row_bytes: int = 0
 ) -> tuple[Chunk, ...]:
-    """Join and divide pieces into chunks of at most `most` rows; the key is a tuple of segments.
+    """Join and divide pieces into chunks of at most `most` rows.
 
     Parameters
     ----------
-    pieces : sequence of Piece
+    pieces : iterable of Piece
         All of them, in order; empty ones are left out.
     most : int
         Number of rows.
@@ -92,61 +119,59 @@ def chunks_of(
     >>> [chunk.where for chunk in chunks_of(pieces, row_bytes=2**26)]  # two rows of 64 MB
     ['a', 'c', 'd']
     """
+    joined = min(most, _JOINED_BYTES // max(row_bytes, 1))
     chunks: list[Chunk] = []
     start = 0
-    joined = min(most, _JOINED_BYTES // max(row_bytes, 1))
     for segments in _joined(_segments(pieces, most, divide=divide), joined):
-        n_rows = sum(segment.stop - segment.start for segment in segments)
-        where = _name(pieces, segments)
-        chunks.append(Chunk(start=start, n_rows=n_rows, where=where, key=segments))
+        n_rows = sum(map(len, segments))
+        where = _name(segments[0], segments[-1])
+        chunks.append(Chunk(start=start, n_rows=n_rows, where=where, segments=segments))
         start += n_rows
     return tuple(chunks)
 
 
-def segment_at(segments: Sequence[Segment], row: int) -> tuple[int, int]:
+def segment_at(segments: Sequence[Segment], row: int) -> tuple[Piece, int]:
     """Return the piece of a row of a chunk, and the row's number within it.
 
     Examples
     --------
-    >>> segment_at([Segment(0, 0, 3), Segment(2, 4, 9)], 5)
-    (2, 6)
+    >>> a, b = Piece("a", "a", 3), Piece("b", "b", 9)
+    >>> piece, number = segment_at([Segment(a, 0, 3), Segment(b, 4, 9)], 5)
+    >>> piece.where, number
+    ('b', 6)
     """
-    starts = [0]
     for segment in segments:
-        starts.append(starts[-1] + segment.stop - segment.start)
-    which = bisect_right(starts, row) - 1
-    return segments[which].piece, segments[which].start + row - starts[which]
+        if row < len(segment):
+            break
+        row -= len(segment)
+    return segment.piece, segment.start + row
 
 
-def _segments(pieces: Sequence[Piece], most: int, *, divide: bool) -> Iterator[Segment]:
-    for number, piece in enumerate(pieces):
-        cuts = cuts_of(piece.n_rows, most) if divide and piece.n_rows else [0, piece.n_rows]
-        for part in range(len(cuts) - 1):
-            if cuts[part + 1] > cuts[part]:
-                yield Segment(number, cuts[part], cuts[part + 1], part)
+def _segments(pieces: Iterable[Piece], most: int, *, divide: bool) -> Iterator[Segment]:
+    for piece in pieces:
+        if piece.n_rows:
+            cuts = cuts_of(piece.n_rows, most) if divide else [0, piece.n_rows]
+            for part, (start, stop) in enumerate(pairwise(cuts)):
+                yield Segment(piece, start, stop, part)
 
 
 def _joined(segments: Iterator[Segment], most: int) -> Iterator[tuple[Segment, ...]]:
     group: list[Segment] = []
-    n_rows = 0
     for segment in segments:
-        size = segment.stop - segment.start
-        if group and n_rows + size > most:
+        if group and sum(map(len, group)) + len(segment) > most:
             yield tuple(group)
-            group, n_rows = [], 0
+            group = []
         group.append(segment)
-        n_rows += size
     if group:
         yield tuple(group)
 
 
-def _name(pieces: Sequence[Piece], segments: Sequence[Segment]) -> str:
-    first, last = segments[0], segments[-1]
-    piece, where = pieces[first.piece], pieces[first.piece].where
-    if where and len(segments) > 1:
-        return f"{where} to {pieces[last.piece].where}"
-    if where and first.stop - first.start == piece.n_rows:
+def _name(first: Segment, last: Segment) -> str:
+    where = first.piece.where
+    if where and first is not last:
+        return f"{where} to {last.piece.where}"
+    if where and len(first) == first.piece.n_rows:
         return where
-    stop = last.stop + pieces[last.piece].origin
-    rows = f"rows {spaced(first.start + piece.origin)} to {spaced(stop - 1)}"
+    start, stop = first.start + first.piece.origin, last.stop + last.piece.origin
+    rows = f"rows {spaced(start)} to {spaced(stop - 1)}"
     return f"{where}, {rows}" if where else rows

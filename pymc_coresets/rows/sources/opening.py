@@ -1,22 +1,23 @@
 """`open_rows`: finds out what kind of source it is given."""
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.rows.chunks import RowSource
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.rows.fingerprints import spaced
 from pymc_coresets.rows.sources.failures import reading_errors
-from pymc_coresets.rows.sources.kinds.conversion import library_of, table_of
-from pymc_coresets.rows.sources.kinds.iterables import IterableReader
-from pymc_coresets.rows.sources.kinds.lazy_arrays import LazyArrays, dataset_arrays, is_lazy
-from pymc_coresets.rows.sources.kinds.named_files import NamedFiles
-from pymc_coresets.rows.sources.reader import Reader, TableReader
+from pymc_coresets.rows.sources.kinds.iterables import open_iterable
+from pymc_coresets.rows.sources.kinds.lazy_arrays import dataset_arrays, is_lazy, open_arrays
+from pymc_coresets.rows.sources.kinds.named_files import NamedFiles, is_address
+from pymc_coresets.rows.sources.layout import chunks_of
 from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
-from pymc_coresets.rows.sources.row_table import RowTable
+from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.rows.sources.tables import Opened, library_of, open_table, table_of
 
-__all__ = ["open_rows"]
+__all__ = ["open_rows", "required_source"]
 
 _GRIDS = {".zarr", ".nc", ".nc4", ".h5netcdf"}
 _REMEDIES = {
@@ -50,7 +51,7 @@ def open_rows(
           or Arrow IPC files; a `pyarrow.dataset.Dataset`, filtered or not;
         - a mapping from names to arrays: NumPy's, memory-mapped ones too, or those of Dask, Zarr,
           h5py or xarray, which are read by slices;
-        - a frame of pandas, polars or Dask, or an Arrow table;
+        - a frame of pandas, Dask or, where pyarrow is installed, polars; or an Arrow table;
         - an `xarray.Dataset`, or the path of a Zarr or NetCDF store;
         - an iterable that can be read repeatedly (a data loader of pymc-extras, for instance), or a
           function without arguments that returns an iterator.  Each item is a chunk: a
@@ -89,7 +90,7 @@ def open_rows(
     for in order.  Rows are numbered in the order of the source; files of a folder are in
     the order of their names.
 
-    Values that cannot be used are found by `RowSource.scan`, which reads all rows.
+    Values that cannot be used are found by `RowSource.check`, which reads all rows.
 
     Examples
     --------
@@ -102,92 +103,99 @@ def open_rows(
     >>> rows.head(2)
     {'hour': array([5., 9.]), 'carrier': array([1, 0])}
     """
-    reader = _reader_of(source, dim)
-    return RowTable(
-        reader,
-        recipes_of(reader.fields, columns, labels, weight),
-        weight_recipe(reader.fields, weight),
-        files=_files_of(source) if reader.noun == "file" else None,
-    )
+    reader, pieces = _opened(source, dim)
+    recipes = recipes_of(reader.fields, columns, labels, weight)
+    types = [recipe.column for recipe in recipes.values()]
+    row_bytes = sum(math.prod(type_.shape) * type_.dtype.itemsize for type_ in types)
+    chunks = chunks_of(pieces, divide=reader.divisible, row_bytes=row_bytes)
+    if not chunks:
+        raise InvalidDataError("The source has no rows.")
+    n_files = len({piece.file for piece in pieces} - {""})
+    if n_files:
+        reader.kind += f", {spaced(n_files)} {reader.noun}{'s' * (n_files != 1)}"
+    here = _are_paths(source) and not is_address(source)
+    files = NamedFiles(source) if here and reader.noun == "file" else None
+    return RowSource(reader, recipes, weight_recipe(reader.fields, weight), chunks, files)
 
 
-def _reader_of(source: Any, dim: str | None) -> Reader:  # noqa: ANN401
-    library = library_of(source)
+def required_source(rows: Any) -> RowSource:  # noqa: ANN401
+    """Return what the user gave as ``rows=...``, if it is a source of rows.
+
+    Raises
+    ------
+    InvalidOptionError
+        If it is not.
+
+    Examples
+    --------
+    >>> required_source({"x": [0.5, 1.5]})
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: rows is a dict, but must be what open_rows(...)
+    returns. (docs: troubleshooting#arguments)
+    """
+    if not isinstance(rows, RowSource):
+        raise InvalidOptionError(
+            f"rows is a {type(rows).__name__}, but must be what open_rows(...) returns."
+        )
+    return rows
+
+
+def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
     if isinstance(source, str | Path) and Path(source).suffix in _GRIDS:
-        source, library = _opened_by_xarray(str(source)), "xarray"
+        source = _opened_by_xarray(str(source))
+    library, kind = library_of(source), type(source).__name__
     if library == "xarray":
-        return _of_xarray(source, dim)
+        return open_arrays(dataset_arrays(source, dim), "xarray.Dataset")
     if dim is not None:
         raise InvalidOptionError(
             f"dim={dim!r} belongs to an xarray.Dataset; the rows of other sources are along the "
             "first axis."
         )
-    if isinstance(source, str | Path) or _are_paths(source):
-        return _with_library("parquet", lambda: _of_paths(source))
-    if library == "pyarrow" and _is_dataset(source):
-        return _of_dataset(source)
+    if _are_paths(source) or (library == "pyarrow" and hasattr(source, "get_fragments")):
+        return _opened_by_arrow(source)
     if library == "dask" and hasattr(source, "partitions") and hasattr(source, "columns"):
-        from pymc_coresets.rows.sources.kinds.dask_frames import DaskFrameReader  # noqa: PLC0415
+        from pymc_coresets.rows.sources.kinds.dask_frames import open_frame  # noqa: PLC0415
 
-        return DaskFrameReader(source)
+        return open_frame(source)
     if isinstance(source, Mapping) and any(map(is_lazy, source.values())):
-        return LazyArrays({str(n): a for n, a in source.items()}, "arrays read by slices")
+        return open_arrays({str(n): a for n, a in source.items()}, "arrays read by slices")
     if (table := table_of(source)) is not None:
-        return TableReader(table, type(source).__name__)
-    return _of_chunks(source)
+        return open_table(table, kind)
+    _require_chunks(source, kind)
+    return open_iterable(source)
 
 
 def _opened_by_xarray(path: str) -> Any:  # noqa: ANN401
     import xarray as xr  # noqa: PLC0415
 
-    if not Path(path).exists() and "://" not in path:
+    if not Path(path).exists() and not is_address(path):
         raise InvalidOptionError(f"There is nothing at {path}.")
     with reading_errors(path):
         return xr.open_zarr(path, chunks=None) if ".zarr" in path else xr.open_dataset(path)
 
 
-def _of_xarray(source: Any, dim: str | None) -> Reader:  # noqa: ANN401
-    if not hasattr(source, "data_vars"):
-        raise InvalidOptionError(
-            "An xarray.DataArray has no columns: pass {'name': array}, or an xarray.Dataset."
-        )
-    return LazyArrays(dataset_arrays(source, dim), "xarray.Dataset")
-
-
 def _are_paths(source: Any) -> bool:  # noqa: ANN401
-    if not isinstance(source, list | tuple):
-        return False
-    return all(isinstance(item, str | Path) for item in source)
+    items = source if isinstance(source, list | tuple) else [source]
+    return all(isinstance(item, str | Path) for item in items)
 
 
-def _of_paths(source: str | Path | Sequence[str | Path]) -> Reader:
-    from pymc_coresets.rows.sources.kinds.arrow_datasets import (  # noqa: PLC0415
-        dataset_at,
-        dataset_reader,
-    )
+def _opened_by_arrow(source: Any) -> Opened:  # noqa: ANN401
+    try:
+        from pymc_coresets.rows.sources.kinds.arrow_datasets import (  # noqa: PLC0415
+            open_dataset,
+            open_paths,
+        )
 
-    return dataset_reader(dataset_at(source))
-
-
-def _files_of(source: Any) -> NamedFiles | None:  # noqa: ANN401
-    """Return the files of paths; None where they are not given by paths of this machine."""
-    if isinstance(source, str) and "://" in source:
-        return None
-    return NamedFiles(source) if isinstance(source, str | Path) or _are_paths(source) else None
-
-
-def _is_dataset(source: Any) -> bool:  # noqa: ANN401
-    return hasattr(source, "get_fragments")
+        return open_paths(source) if _are_paths(source) else open_dataset(source)
+    except ModuleNotFoundError as error:
+        raise InvalidOptionError(
+            f"This source needs {error.name}, which is not installed: "
+            'pip install "pymc-coresets[parquet]".'
+        ) from error
 
 
-def _of_dataset(source: Any) -> Reader:  # noqa: ANN401
-    from pymc_coresets.rows.sources.kinds.arrow_datasets import dataset_reader  # noqa: PLC0415
-
-    return dataset_reader(source)
-
-
-def _of_chunks(source: Any) -> Reader:  # noqa: ANN401
-    kind = type(source).__name__
+def _require_chunks(source: Any, kind: str) -> None:  # noqa: ANN401
+    """Refuse what yields no chunks, or only once."""
     if isinstance(source, Iterator):
         raise InvalidOptionError(
             f"A {kind} can be read only once, and the rows are read at least twice: pass a "
@@ -207,7 +215,6 @@ def _of_chunks(source: Any) -> Reader:  # noqa: ANN401
             f"open_rows calls {getattr(source, '__name__', kind)} without arguments, but it needs "
             "some: pass a function that needs none, such as lambda: chunks_of(path)."
         )
-    return IterableReader(source)
 
 
 def _needs_nothing(function: Callable[..., Any]) -> bool:
@@ -218,14 +225,3 @@ def _needs_nothing(function: Callable[..., Any]) -> bool:
     except ValueError:  # written in C, and silent about its arguments
         return True
     return True
-
-
-def _with_library(extra: str, read: Callable[[], Reader]) -> Reader:
-    """Name the extra of a library that is not installed."""
-    try:
-        return read()
-    except ModuleNotFoundError as error:
-        raise InvalidOptionError(
-            f"This source needs {error.name}, which is not installed: "
-            f'pip install "pymc-coresets[{extra}]".'
-        ) from error

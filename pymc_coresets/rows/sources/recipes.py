@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.chunks import Column
-from pymc_coresets.rows.sources.decoding import Recipe
-from pymc_coresets.rows.sources.tabular import Field
+from pymc_coresets.rows.sources.columns import Field
+from pymc_coresets.rows.sources.decoding import ColumnType, Recipe
 
 __all__ = ["recipes_of", "weight_recipe"]
 
@@ -38,7 +37,7 @@ def recipes_of(
     --------
     >>> fields = {"a": Field(np.dtype(float)), "b": Field(np.dtype("f4"))}
     >>> recipes_of(fields, {"X": ["b", "a"]}, None, None)["X"].column
-    Column(shape=(2,), dtype=dtype('float64'))
+    ColumnType(shape=(2,), dtype=dtype('float64'))
     """
     wanted = _wanted(fields, columns, weight)
     coded = _labels_by_name(labels, wanted)
@@ -57,17 +56,12 @@ def weight_recipe(fields: Mapping[str, Field], weight: Any) -> Recipe | None:  #
         return None
     (part,) = _parts("weight", weight, fields, stack=False)
     field = fields[part]
-    if field.refused or field.dtype is None or field.shape:
+    if field.refused or field.is_text or field.shape:
         raise InvalidOptionError(
             f"weight={weight!r} must name a column of numbers, but it holds {field}."
         )
-    return Recipe(
-        name="(weight)",
-        parts=(part,),
-        stacked=False,
-        fields={part: field},
-        column=Column((), np.dtype(float)),
-    )
+    column = ColumnType((), np.dtype(float))
+    return Recipe(name="(weight)", fields={part: field}, column=column)
 
 
 def _wanted(
@@ -174,14 +168,10 @@ def _recipe(
             f"{name!r}: columns {', '.join(names)} cannot be stacked, because not all of them "
             "hold single numbers. Give each an array of its own."
         )
-    dtypes = [np.dtype(np.int64) if labels else f.dtype for f in used.values()]
-    column = Column(
-        (len(names),) if stacked else next(iter(shapes)),
-        np.result_type(*(dtype for dtype in dtypes if dtype is not None)),
-    )
-    return Recipe(
-        name=name, parts=names, stacked=stacked, fields=used, column=column, labels=labels
-    )
+    dtypes = [np.dtype(np.int64) if labels else field.dtype for field in used.values()]
+    shape = (len(names),) if stacked else next(iter(shapes))
+    column = ColumnType(shape, np.result_type(*dtypes))
+    return Recipe(name=name, fields=used, column=column, stacked=stacked, labels=labels)
 
 
 def _require_usable(
@@ -192,15 +182,13 @@ def _require_usable(
         raise InvalidDataError(
             f"Column {part!r} holds {field.refused}, which no array of a model can: {remedy}."
         )
-    if labels is None and field.dtype is None:
+    if labels is None and field.is_text:
         raise InvalidOptionError(
             f"Column {part!r} holds text or categories: say which labels there are, in the order "
             f"of their codes, as in labels={{{name!r}: ['a', 'b']}}, or leave it out by columns=. "
             "Numbers that are stored as Python objects become numbers by astype(float)."
         )
-    if labels is not None and (
-        (field.dtype is not None and field.dtype.kind == "f") or field.shape
-    ):
+    if labels is not None and (field.dtype.kind == "f" or field.shape):
         raise InvalidOptionError(
             f"labels: column {part!r} holds {field}. Labels are found by value among text, "
             "categories, whole numbers or truth values: turn the column into whole numbers."

@@ -14,9 +14,9 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import MANY_ROWS, ROWS_FOR_CURVATURE, rows_to_begin_with
-from pymc_coresets.rows.source import Scan
+from pymc_coresets.rows.passes import Scan
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.density import FullDensity
+from pymc_coresets.sampling.density import PosteriorDensity
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.modes.beginnings import image_points, starting_points, starts_at_images
 from pymc_coresets.sampling.modes.mixtures import Mixture
@@ -46,13 +46,13 @@ class Posteriors(Protocol):
         """Number of free dimensions D."""
 
     @property
-    def full_density(self) -> FullDensity:
+    def full_density(self) -> PosteriorDensity:
         """The log-density of the model with all rows."""
 
     def posterior_of_some(self, size: int, key: int) -> Unconstrained:
         """Return the space of the model, with the density of a sample of the rows."""
 
-    def density_of_some(self, size: int, key: int) -> FullDensity:
+    def density_of_some(self, size: int, key: int) -> PosteriorDensity:
         """Return the density of a sample of the rows, for many points at once."""
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
@@ -220,7 +220,7 @@ def _polished(
     found: Sequence[LocalMode],
     start_size: int,
     key: int,
-    full: FullDensity,
+    full: PosteriorDensity,
 ) -> Iterator[_Weighed]:
     """Follow the modes of a sample to those of all rows; at least one, or none is there."""
     refused, n_polished = None, 0
@@ -242,7 +242,7 @@ def _on_all_rows(
     start: LaplaceApproximation,
     start_size: int,
     key: int,
-    full: FullDensity,
+    full: PosteriorDensity,
 ) -> HeavyTailed:
     """Find the mode of the posterior of all rows near that of a sample, and the curvature there."""
     n_rows, n_dims = posteriors.n_rows, posteriors.n_dims

@@ -19,7 +19,7 @@ from pymc_coresets.compat.pymc_api import (
     State,
 )
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature

@@ -12,7 +12,7 @@ from scipy.special import logsumexp, softmax
 
 from pymc_coresets.compat.pymc_api import BlockedStep, StepMethodState
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
-from pymc_coresets.diagnostics.proposed import Proposal
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -96,6 +96,7 @@ def around_draws(points: np.ndarray) -> HeavyTailed | None:
 
 
 def without_nuts(
+    model: pm.Model,
     known: Proposal[Draws],
     density: Callable[[], tuple[Unconstrained, LogDensity]],
     n_products: int,
@@ -105,6 +106,7 @@ def without_nuts(
 
     Parameters
     ----------
+    model : pm.Model
     known : Proposal
         Near the posterior, in the model's unconstrained space.
     density : callable
@@ -133,7 +135,7 @@ def without_nuts(
     proposals = IndependentProposals(space, around, log_density).tried(most, rng)
     if proposals is None:
         return None
-    with space.model as model:
+    with model:
         step = IndependenceMetropolis(model.value_vars, proposals)
     return {"tune": 0, **options, "cores": 1, "step": step}
 
@@ -160,7 +162,9 @@ class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are no
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 3.0, 1.0)
     ...     space, around = Unconstrained(model), HeavyTailed(np.array([3.2]), np.eye(1))
-    ...     proposals = IndependentProposals(space, around, space.log_density_without([]))
+    ...     proposals = IndependentProposals(
+    ...         space, around, lambda x: -((x[:, 0] - 3.0) ** 2) / 2
+    ...     )
     ...     step = IndependenceMetropolis(model.value_vars, proposals)
     ...     idata = pm.sample(
     ...         1_000, tune=0, chains=2, cores=1, step=step, random_seed=1, progressbar=False

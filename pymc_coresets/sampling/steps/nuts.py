@@ -1,6 +1,6 @@
 """NUTS for one density whose data change: compiled once, and started where it ended before."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -18,7 +18,7 @@ from pymc_coresets.compat.pymc_api import (
     PyMCSamplingError,
     QuadPotentialDiagAdapt,
 )
-from pymc_coresets.compat.pytensor_api import SharedVariable
+from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.reading.draws import Draws
@@ -224,8 +224,8 @@ class PyMCNuts:
     ----------
     space : Unconstrained
         The unconstrained space of the model.
-    shared : mapping of str to SharedVariable
-        Those whose values change.
+    names : collection of str
+        Of the shared variables whose values change.
 
     Attributes
     ----------
@@ -233,8 +233,11 @@ class PyMCNuts:
         Of a precision close to that of the posterior: only the step size is left to tune then.
     """
 
-    def __init__(self, space: Unconstrained, shared: Mapping[str, SharedVariable]) -> None:
-        self._space, self._shared = space, shared
+    def __init__(self, space: Unconstrained, names: Collection[str]) -> None:
+        self._space = space
+        inputs = graph_inputs([space.model.logp()])
+        shared = {v.name: v for v in inputs if isinstance(v, SharedVariable)}
+        self._shared = {name: shared[name] for name in names if name in shared}
         self.metric: Factor | None = None
 
     def run(

@@ -4,23 +4,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 
 from pymc_coresets.compat.pyarrow_api import filter_of, unfiltered
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.rows.sources.arrow_columns import arrow_field, named_columns, schema_fields
+from pymc_coresets.rows.sources.columns import Field
 from pymc_coresets.rows.sources.failures import reading_errors
-from pymc_coresets.rows.sources.kinds.arrow_scans import ScanReader
-from pymc_coresets.rows.sources.kinds.arrow_tables import ArrowTable
-from pymc_coresets.rows.sources.kinds.named_files import files_at, paths_of
-from pymc_coresets.rows.sources.kinds.parquet_files import (
-    ParquetFile,
-    ParquetReader,
-    fields_of,
-)
-from pymc_coresets.rows.sources.reader import Reader, TableReader
-from pymc_coresets.rows.sources.tabular import Field
+from pymc_coresets.rows.sources.kinds.arrow_files import ParquetFile, ParquetReader, open_scan
+from pymc_coresets.rows.sources.kinds.named_files import files_at, is_address, paths_of
+from pymc_coresets.rows.sources.layout import Piece
+from pymc_coresets.rows.sources.tables import Opened, Table, open_table
 
-__all__ = ["dataset_at", "dataset_reader"]
+__all__ = ["open_dataset", "open_paths"]
 
 _FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc",
@@ -33,17 +30,17 @@ _REMEDIES = {
 }  # fmt: skip
 
 
-def dataset_at(source: str | Path | Sequence[str | Path]) -> Any:  # noqa: ANN401
-    """Return the Arrow dataset of a path, a pattern, a list of paths, or an address with ``://``.
+def open_paths(source: str | Path | Sequence[str | Path]) -> Opened:
+    """Return the reader of a path, a pattern, a list of paths, or an address with ``://``.
 
     Raises
     ------
     InvalidOptionError
         If there is no such file, or the files are of a kind that this cannot read.
     """
-    if isinstance(source, str) and "://" in source:
-        with reading_errors(source):
-            return ds.dataset(source, format="parquet", partitioning="hive")
+    if is_address(source):
+        with reading_errors(str(source)):
+            return open_dataset(ds.dataset(source, format="parquet", partitioning="hive"))
     try:
         paths = paths_of(source)
     except RuntimeError as error:
@@ -63,11 +60,14 @@ def dataset_at(source: str | Path | Sequence[str | Path]) -> Any:  # noqa: ANN40
             f"NetCDF; one kind at a time). {_remedy(other)}"
         )
     with reading_errors(files[0]):
-        return ds.dataset(files, format=formats.pop(), partitioning="hive", partition_base_dir=root)
+        dataset = ds.dataset(
+            files, format=formats.pop(), partitioning="hive", partition_base_dir=root
+        )
+    return open_dataset(dataset)
 
 
-def dataset_reader(dataset: Any) -> Reader:  # noqa: ANN401
-    """Return the reader of an Arrow dataset.
+def open_dataset(dataset: Any) -> Opened:  # noqa: ANN401
+    """Return the reader of an Arrow dataset, and where its rows lie.
 
     Raises
     ------
@@ -77,43 +77,43 @@ def dataset_reader(dataset: Any) -> Reader:  # noqa: ANN401
         If the files differ in their columns, or one cannot be read.
     """
     if isinstance(dataset, ds.InMemoryDataset):
-        return TableReader(ArrowTable(dataset.to_table()), "Arrow dataset")
+        return open_table(Table.of(named_columns(dataset.to_table())), "Arrow dataset")
     chosen = filter_of(dataset)
     fragments = list(unfiltered(dataset).get_fragments())
     if not fragments:
         raise InvalidOptionError("The dataset has no files.")
     if chosen is None and all(isinstance(f, ds.ParquetFileFragment) and f.path for f in fragments):
-        return _parquet_reader(fragments)
-    return ScanReader(fragments, dataset.schema, chosen)
+        return _open_parquet(fragments)
+    return open_scan(fragments, dataset.schema, chosen)
 
 
-def _parquet_reader(fragments: Sequence[Any]) -> ParquetReader:
+def _open_parquet(fragments: Sequence[Any]) -> Opened:
     filesystem = fragments[0].filesystem
     infos = filesystem.get_file_info([fragment.path for fragment in fragments])
-    files: list[ParquetFile] = []
+    pieces: list[Piece] = []
     fields: dict[str, Field] = {}
     first = ""
     for fragment, info in zip(fragments, infos, strict=True):
-        with reading_errors(fragment.path):
-            groups = fragment.row_groups
+        path = fragment.path
+        with reading_errors(path):
             keys = ds.get_partition_keys(fragment.partition_expression)
-            found = fields_of(fragment.physical_schema, keys)
-        files.append(
-            ParquetFile(
-                path=fragment.path,
-                groups=tuple(group.id for group in groups),
-                n_rows=tuple(group.num_rows for group in groups),
-                keys=keys,
-                size=info.size,
-                modified=info.mtime_ns,
-            )
-        )
-        if not sum(files[-1].n_rows):
+            found = schema_fields(fragment.physical_schema) | {
+                name: arrow_field(pa.scalar(value).type) for name, value in keys.items()
+            }
+            file = ParquetFile(path=path, keys=keys, size=info.size, modified=info.mtime_ns)
+            pieces += [
+                Piece(f"{path}, row group {group.id}", path, group.num_rows, held=(file, group.id))
+                for group in fragment.row_groups
+            ]
+            n_rows = sum(group.num_rows for group in fragment.row_groups)
+        if not n_rows:
             continue  # an empty file may know no types
         if not fields:
-            fields, first = found, fragment.path
-        _require_same_fields(fields, found, first, fragment.path)
-    return ParquetReader(files, filesystem, fields or found)
+            fields, first = found, path
+        _require_same_fields(fields, found, first, path)
+    reader = ParquetReader(filesystem, fields or found)
+    reader.kind, reader.n_bytes = "Parquet", sum(info.size for info in infos)
+    return reader, pieces
 
 
 def _remedy(path: str) -> str:

@@ -1,7 +1,7 @@
 """Dask frames, one partition at a time."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dask
@@ -9,61 +9,55 @@ import dask.base
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.rows.sources.failures import reading_errors
-from pymc_coresets.rows.sources.kinds.conversion import table_of
-from pymc_coresets.rows.sources.kinds.pandas_tables import PandasTable
-from pymc_coresets.rows.sources.layout import Piece, Segment
-from pymc_coresets.rows.sources.reader import Key, Lies, Reader, SentRows
-from pymc_coresets.rows.sources.tabular import Field, Table
+from pymc_coresets.rows.sources.layout import Chunk, Piece
+from pymc_coresets.rows.sources.tables import Location, Opened, Reader, Table, table_of
 
-__all__ = ["DaskFrameReader", "computed"]
+__all__ = ["computed", "open_frame"]
 
 _OF_A_CLUSTER = "dask.distributed"  # the name of the scheduler of a Client
 _REMEDY = "Try to compute it without open_rows."
 
 
-class DaskFrameReader:
+class DaskFrameReader(Reader):
     """A Dask frame, whose partitions are computed by the scheduler that is set up, or right here.
 
     Parameters
     ----------
     frame : dask.dataframe.DataFrame
-        Its partitions are computed once to count their rows.
     """
 
-    kind, noun, divisible, lies = "Dask", "partition", False, Lies.WITH_DASK
-    n_bytes: int | None = None
+    kind, noun, divisible, location = "Dask", "partition", False, Location.WITH_DASK
 
     def __init__(self, frame: Any) -> None:  # noqa: ANN401
         self._names = {str(name): name for name in frame.columns}
         if len(self._names) < len(frame.columns):
             raise InvalidOptionError("Two columns of the frame have the same name: rename one.")
         self._frame = frame
-        self.fields: Mapping[str, Field] = PandasTable(frame._meta_nonempty).fields  # noqa: SLF001
-        with reading_errors("A partition of the Dask frame", _REMEDY):
-            sizes = computed(frame.map_partitions(len))
-        self.pieces = tuple(
-            Piece(f"partition {i}", f"partition {i}", int(n)) for i, n in enumerate(sizes)
-        )
+        table = table_of(frame._meta_nonempty)  # noqa: SLF001
+        assert table is not None
+        self.fields = table.fields
 
-    def tables(
-        self, segments: Sequence[Segment], names: Sequence[str]
-    ) -> Iterator[tuple[Table, slice]]:
+    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
         """Compute some columns of partitions, see `Reader.tables`."""
-        frame = self._frame[[self._names[name] for name in names]]
-        for segment in segments:
-            with reading_errors(self.pieces[segment.piece].where, _REMEDY):
-                table = table_of(computed(frame.partitions[segment.piece]))
+        for segment, partition in zip(chunk.segments, self.collections(chunk, names), strict=True):
+            with reading_errors(segment.piece.where, _REMEDY):
+                table = table_of(computed(partition))
             assert table is not None
-            yield table, slice(0, table.n_rows)
+            yield table
 
-    def collections(self, key: Key, names: Sequence[str]) -> list[Any]:
-        """Return partitions, see `DaskReader.collections`."""
+    def collections(self, chunk: Chunk, names: Sequence[str]) -> list[Any]:
+        """Return partitions, see `Reader.collections`."""
         frame = self._frame[[self._names[name] for name in names]]
-        return [frame.partitions[segment.piece] for segment in key]
+        return [frame.partitions[segment.piece.held] for segment in chunk.segments]
 
-    def portion(self, keys: Sequence[Key], names: Sequence[str]) -> Reader:
-        """Return what some chunks hold, see `Reader.portion`."""
-        return SentRows.of(self, keys, names)
+
+def open_frame(frame: Any) -> Opened:  # noqa: ANN401
+    """Return the reader of a Dask frame, whose partitions are computed once to count their rows."""
+    reader = DaskFrameReader(frame)
+    with reading_errors("A partition of the Dask frame", _REMEDY):
+        sizes = list(computed(frame.map_partitions(len)))
+    names = [f"partition {i}" for i in range(len(sizes))]
+    return reader, [Piece(n, n, int(sizes[i]), held=i) for i, n in enumerate(names)]
 
 
 def computed(collection: Any) -> Any:  # noqa: ANN401

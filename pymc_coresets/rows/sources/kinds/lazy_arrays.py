@@ -1,7 +1,7 @@
 """Arrays that are read by slices: of Dask, Zarr, HDF5, and the variables of an xarray dataset."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from itertools import pairwise
 from typing import Any
 
@@ -9,13 +9,12 @@ import numpy as np
 
 from pymc_coresets.compat.xarray_api import lies_in_memory
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.rows.sources.columns import array_field
 from pymc_coresets.rows.sources.failures import reading_errors
-from pymc_coresets.rows.sources.kinds.conversion import library_of
-from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, Segment
-from pymc_coresets.rows.sources.reader import Key, Lies, Pieces, Reader, SentRows
-from pymc_coresets.rows.sources.tabular import ArrayTable, Field, Table, array_field
+from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Chunk, Piece
+from pymc_coresets.rows.sources.tables import Location, Opened, Reader, Table, library_of
 
-__all__ = ["LazyArrays", "dataset_arrays", "is_lazy"]
+__all__ = ["dataset_arrays", "is_lazy", "open_arrays"]
 
 _REMEDY = "Try to load these rows without open_rows."
 
@@ -31,14 +30,14 @@ def is_lazy(value: Any) -> bool:  # noqa: ANN401
     return library_of(value) in {"dask", "zarr", "h5py", "xarray", "netCDF4"}
 
 
-class LazyArrays:
+class LazyArrays(Reader):
     """Arrays that are read by slices along their first axis.
 
     Parameters
     ----------
     arrays : mapping from str to array-like
     kind : str
-        For `repr`.
+        See `Reader`.
 
     Raises
     ------
@@ -48,18 +47,15 @@ class LazyArrays:
         If Dask does not know the sizes of the blocks of an array.
     """
 
-    noun, divisible = "", False
+    divisible = False
 
     def __init__(self, arrays: Mapping[str, Any], kind: str) -> None:
-        self._arrays = {
-            name: _rows_first(array, array.dims[0]) if library_of(array) == "xarray" else array
-            for name, array in arrays.items()
-        }
-        self.kind = kind
-        dask = all(library_of(array) == "dask" for array in self._arrays.values())
-        stored = all(map(_is_stored, self._arrays.values()))
-        self.lies = Lies.WITH_DASK if dask else Lies.IN_FILES if stored else Lies.HERE
-        lengths = {name: a.shape[0] if a.shape else None for name, a in self._arrays.items()}
+        self.kind, self._arrays = kind, arrays
+        if all(library_of(array) == "dask" for array in arrays.values()):
+            self.location = Location.WITH_DASK
+        elif all(map(_is_stored, arrays.values())):
+            self.location = Location.IN_FILES
+        lengths = {name: a.shape[0] if a.shape else None for name, a in arrays.items()}
         if any(n is None or np.isnan(n) for n in lengths.values()):
             raise InvalidOptionError(
                 f"The numbers of rows of the arrays are {lengths}: call compute_chunk_sizes() of "
@@ -67,46 +63,36 @@ class LazyArrays:
             )
         if len(set(lengths.values())) > 1:
             raise InvalidDataError(f"The arrays differ in their numbers of rows: {lengths}.")
-        self.fields: Mapping[str, Field] = {
-            name: array_field(np.empty((0, *array.shape[1:]), array.dtype))
-            for name, array in self._arrays.items()
-        }
-        n_rows = int(next(iter(lengths.values())) or 0)
-        self.n_bytes: int | None = sum(
-            int(np.prod(a.shape)) * np.dtype(a.dtype).itemsize for a in self._arrays.values()
-        )
-        cuts = np.cumsum([0, *_blocks_of_rows(list(self._arrays.values()), n_rows)])
-        self.pieces: Pieces = tuple(
-            Piece("", "", int(stop - start), int(start)) for start, stop in pairwise(cuts)
-        )
+        self.fields = {n: array_field(np.dtype(a.dtype), a.shape[1:]) for n, a in arrays.items()}
+        sizes = (math.prod(a.shape) * np.dtype(a.dtype).itemsize for a in arrays.values())
+        self.n_bytes = sum(sizes)
 
-    def tables(
-        self, segments: Sequence[Segment], names: Sequence[str]
-    ) -> Iterator[tuple[Table, slice]]:
+    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
         """Read slices, see `Reader.tables`."""
-        rows = self._rows(segments)
+        rows = _rows_of(chunk)
         with reading_errors(f"rows {rows.start} to {rows.stop - 1}", _REMEDY):
-            table = ArrayTable(_loaded({name: self._arrays[name][rows] for name in names}))
-        yield table, slice(0, table.n_rows)
+            arrays = _loaded({name: self._arrays[name][rows] for name in names})
+        yield Table.of(arrays.items())
 
-    def collections(self, key: Key, names: Sequence[str]) -> list[Any]:
-        """Return slices of Dask arrays, see `DaskReader.collections`."""
-        return [{name: self._arrays[name][self._rows(key)] for name in names}]
+    def collections(self, chunk: Chunk, names: Sequence[str]) -> list[Any]:
+        """Return slices of Dask arrays, see `Reader.collections`."""
+        return [{name: self._arrays[name][_rows_of(chunk)] for name in names}]
 
-    def portion(self, keys: Sequence[Key], names: Sequence[str]) -> Reader:
-        """Return the arrays that lie in files; what some chunks hold of others."""
-        if self.lies is not Lies.IN_FILES:
-            return SentRows.of(self, keys, names)
-        portion = copy(self)
-        vars(portion).update(
-            _arrays={name: self._arrays[name] for name in names},
-            pieces={s.piece: self.pieces[s.piece] for key in keys for s in key},
-        )
-        return portion
 
-    def _rows(self, segments: Sequence[Segment]) -> slice:
-        first, last = self.pieces[segments[0].piece], self.pieces[segments[-1].piece]
-        return slice(first.origin + segments[0].start, last.origin + segments[-1].stop)
+def open_arrays(arrays: Mapping[str, Any], kind: str) -> Opened:
+    """Return the reader of arrays, some of which are read by slices, and how these are divided."""
+    arrays = {
+        name: _rows_first(array, array.dims[0]) if library_of(array) == "xarray" else array
+        for name, array in arrays.items()
+    }
+    reader = LazyArrays(arrays, kind)
+    cuts = np.cumsum([0, *_blocks_of_rows(list(arrays.values()))])
+    return reader, [Piece("", "", int(b - a), int(a)) for a, b in pairwise(cuts)]
+
+
+def _rows_of(chunk: Chunk) -> slice:
+    first, last = chunk.segments[0], chunk.segments[-1]
+    return slice(first.piece.origin + first.start, last.piece.origin + last.stop)
 
 
 def dataset_arrays(dataset: Any, dim: str | None) -> dict[str, Any]:  # noqa: ANN401
@@ -124,6 +110,10 @@ def dataset_arrays(dataset: Any, dim: str | None) -> dict[str, Any]:  # noqa: AN
     >>> list(dataset_arrays(dataset, "row"))
     ['y']
     """
+    if not hasattr(dataset, "data_vars"):
+        raise InvalidOptionError(
+            "An xarray.DataArray has no columns: pass {'name': array}, or an xarray.Dataset."
+        )
     dims = [str(d) for d in dataset.dims]
     if dim is None and len(dims) == 1:
         dim = dims[0]
@@ -179,8 +169,9 @@ def _loaded(arrays: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
     return {name: np.asarray(array) for name, array in computed(dict(arrays)).items()}
 
 
-def _blocks_of_rows(arrays: Sequence[Any], n_rows: int) -> list[int]:
+def _blocks_of_rows(arrays: Sequence[Any]) -> list[int]:
     """Return numbers of rows that are stored together, as far as the arrays tell."""
+    n_rows = arrays[0].shape[0]
     for array in arrays:
         if library_of(array) == "dask":
             return list(array.chunks[0])

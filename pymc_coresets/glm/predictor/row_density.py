@@ -1,0 +1,201 @@
+"""The log-density of a row as a function of a few predictors and of scalars that rows share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Any, cast
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from pymc_coresets.compat.pytensor_api import (
+    TensorVariable,
+    Variable,
+    clone_replace,
+    graph_inputs,
+    vectorize_graph,
+)
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.potentials.kernel import Kernel
+from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.row_arrays import RowArray
+
+__all__ = ["RowDensity"]
+
+_ONE_AT_A_TIME = Lock()  # for what keeps its results until the next call
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RowDensity:
+    """log p(y_n | shared, eta_1n, ..., eta_rn), in nats, for any rows.
+
+    Attributes
+    ----------
+    graph : TensorVariable
+        Of shape (n_rows,), for the rows in the placeholders.
+    shared : tuple of TensorVariable
+        Inputs, on the unconstrained scale, in the shapes of the variables.
+    etas : tuple of TensorVariable
+        Inputs: each predictor, of shape (n_rows,).
+    n_rows : TensorVariable
+        Input: the number of rows.
+    rows : tuple of RowArray
+        The arrays that `graph` depends on besides.
+
+    Notes
+    -----
+    A pickle holds the graph, which is compiled once in each process, see `Kernel`.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(2.0))
+    >>> observations = find_observations(model)
+    >>> density = RowDensity.of_one(observations.parameters["mu"], observations)
+    >>> density.at_one(np.zeros((1, 1)), slice(0, 2), 2, compiled=False).round(3)
+    array([[-0.919, -1.419]])
+    """
+
+    graph: TensorVariable
+    shared: tuple[TensorVariable, ...]
+    etas: tuple[TensorVariable, ...]
+    n_rows: TensorVariable
+    rows: tuple[RowArray, ...]
+    _made: dict[Any, Any] = field(default_factory=dict)  # for these rows and for others
+
+    @classmethod
+    def above(
+        cls,
+        predictors: Sequence[Variable],
+        shared: Mapping[Variable, tuple[TensorVariable, Variable]],
+        observations: Observations,
+    ) -> "RowDensity":
+        """Cut the graph of the log-likelihood.
+
+        Parameters
+        ----------
+        predictors : sequence of Variable
+            With one number for each row.
+        shared : mapping of Variable to tuple of TensorVariable and Variable
+            For each free variable that all rows see: an input, and what takes its place.
+        observations : Observations
+        """
+        etas = tuple(pt.vector("eta", dtype=v.type.dtype) for v in predictors)
+        cut: dict[Variable, Variable] = {v: place for v, (_, place) in shared.items()}
+        for node, eta in zip(predictors, etas, strict=True):
+            cut[node] = eta.dimshuffle(["x" if n == 1 else 0 for n in node.type.shape])
+        [graph] = clone_replace([observations.loglik], cut, rebuild_strict=False)
+        return cls._of(graph, tuple(value for value, _ in shared.values()), etas, observations)
+
+    @classmethod
+    def of_one(cls, node: Variable, observations: Observations) -> "RowDensity":
+        """Cut it at a single number that all rows share; each row then has its own value of it."""
+        one: dict[Variable, Variable] = {
+            observations.n_rows: pt.constant(1, dtype=observations.n_rows.type.dtype)
+        }
+        [graph, single] = clone_replace([observations.loglik, node], one, rebuild_strict=False)
+        eta = pt.vector("eta", dtype=node.type.dtype)
+        batched: dict[Variable, Variable] = {single: eta.dimshuffle(0, *["x"] * node.type.ndim)}
+        inputs = set(graph_inputs([graph]))
+        for row in observations.rows:
+            if row.placeholder in inputs:
+                axes = range(row.values.ndim)
+                order = [row.axis, *("x" if i == row.axis else i for i in axes)]
+                batched[row.placeholder] = row.placeholder.dimshuffle(order)
+        by_row = cast(TensorVariable, vectorize_graph(graph, batched))
+        return cls._of(by_row[:, 0], (), (eta,), observations)
+
+    @classmethod
+    def _of(
+        cls,
+        graph: Variable,
+        shared: tuple[TensorVariable, ...],
+        etas: tuple[TensorVariable, ...],
+        observations: Observations,
+    ) -> "RowDensity":
+        inputs = set(graph_inputs([graph]))
+        if inputs & set(observations.parameters.values()):
+            raise UnsupportedModelError("The rows see free variables besides their predictors.")
+        return cls(
+            graph=pt.broadcast_to(graph, (observations.n_rows,)),
+            shared=shared,
+            etas=etas,
+            n_rows=observations.n_rows,
+            rows=tuple(r for r in observations.rows if r.placeholder in inputs),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_made": {"kernel": self._kernel}}
+
+    def of_rows(self, arrays: Mapping[Variable, np.ndarray]) -> "RowDensity":
+        """Return the density of other rows, from arrays by their placeholders."""
+        rows = tuple(replace(r, values=arrays[r.placeholder]) for r in self.rows)
+        return replace(self, rows=rows)
+
+    def __call__(
+        self,
+        shared: np.ndarray,
+        etas: Sequence[np.ndarray],
+        rows: np.ndarray | slice,
+        n_rows: int,
+        *,
+        compiled: bool = True,
+    ) -> np.ndarray:
+        """Evaluate at shared numbers (K, m) and predictors (K, n_rows); as (K, n_rows)."""
+        values, start = list[np.ndarray](), 0
+        for v in self.shared:
+            size = int(np.prod(v.type.shape, dtype=int))
+            part = shared[:, start : start + size].reshape(-1, *v.type.shape)
+            values.append(np.ascontiguousarray(part, dtype=v.type.dtype))
+            start += size
+        grids = [
+            np.ascontiguousarray(eta, dtype=v.type.dtype)
+            for v, eta in zip(self.etas, etas, strict=True)
+        ]
+        given = *values, *grids, np.asarray(n_rows)
+        arrays = [np.ascontiguousarray(r.take(rows)) for r in self.rows]
+        with np.errstate(all="ignore"):  # outside a link's domain
+            if compiled:
+                [found] = self._kernel.program(*given, *arrays)
+            else:
+                with _ONE_AT_A_TIME:
+                    [found] = self.made("plain", self._plain)(*given, *arrays)
+        return np.broadcast_to(found, (len(shared), n_rows))
+
+    def at_one(
+        self, eta: np.ndarray, rows: np.ndarray | slice, n_rows: int, *, compiled: bool = True
+    ) -> np.ndarray:
+        """Evaluate where there is one predictor and nothing shared, at (K, n_rows) or (K, 1)."""
+        grid, shared = np.broadcast_to(eta, (len(eta), n_rows)), np.empty((len(eta), 0))
+        return self(shared, [grid], rows, n_rows, compiled=compiled)
+
+    def made[T](self, key: Any, make: Callable[[], T]) -> T:  # noqa: ANN401
+        """Return what is made of the density, once for these rows and for others."""
+        if key not in self._made:
+            self._made[key] = make()
+        found: T = self._made[key]
+        return found
+
+    @property
+    def _kernel(self) -> Kernel:
+        return self.made("kernel", lambda: Kernel([], *self._at_draws, {}))
+
+    def _plain(self) -> Callable[..., Sequence[np.ndarray]]:
+        function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
+            *self._at_draws, mode=PLAIN_MODE, on_unused_input="ignore"
+        )
+        return function
+
+    @property
+    def _at_draws(self) -> tuple[list[Variable], list[Variable]]:
+        """The inputs and the graph for any number of draws."""
+        several: dict[Variable, Variable] = {
+            v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape))
+            for v in (*self.shared, *self.etas)
+        }
+        graph = vectorize_graph(self.graph, several)
+        return [*several.values(), self.n_rows, *(r.placeholder for r in self.rows)], [graph]

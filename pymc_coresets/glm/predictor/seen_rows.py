@@ -1,0 +1,347 @@
+"""What rows see of the free variables: rows that the model holds, and rows that are read."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from itertools import combinations_with_replacement
+from operator import add
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from pymc_coresets.compat.pytensor_api import Variable
+from pymc_coresets.glm.golden import evenly_spread
+from pymc_coresets.glm.predictor.affine import Matrix, joined
+from pymc_coresets.glm.predictor.affine_rules import affine_map
+from pymc_coresets.glm.predictor.designs import compare, design_of, row_graph_of
+from pymc_coresets.glm.predictor.grams import weighted_gram, weighted_product
+from pymc_coresets.glm.predictor.row_graph import RowGraph
+from pymc_coresets.glm.predictor.several import Line, Predictors, coefficient_draws
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.rewriting.quadratic import Curvature
+from pymc_coresets.rows.values import Rows
+
+__all__ = ["BlockSums", "PredictorRows", "RowsInMemory", "SeenRows", "seen_rows_of"]
+
+_ONE_AT_A_TIME = Lock()
+_BLOCK_ENTRIES = 2**22  # of float64
+_BLOCK_ROWS = (64, 2**17)  # at least and at most
+_JITTERS = (0.0, 0.3)  # on the unconstrained scale
+_N_COMPARED = 100  # of the first and of the last rows
+
+
+@dataclass(frozen=True, eq=False)
+class RowsInMemory:
+    """Distinct rows of a model, with how many rows each of them stands for.
+
+    Parameters
+    ----------
+    found : Predictors
+    which : ndarray of int
+        Numbers of the rows in ``found``, ascending.
+    base_weights : ndarray of float64
+    where : callable, optional
+        Says where one of them lies, for messages.
+    """
+
+    found: Predictors
+    which: np.ndarray
+    base_weights: np.ndarray
+    where: Callable[[int], str] = "row {}".format
+
+    def __len__(self) -> int:
+        return len(self.base_weights)
+
+    def take(self, some: slice | np.ndarray) -> "RowsInMemory":
+        """Return some of the rows."""
+        return replace(self, which=self.which[some], base_weights=self.base_weights[some])
+
+    @property
+    def place(self) -> slice | np.ndarray:
+        """Where they lie: a slice where they are consecutive, since that copies nothing."""
+        first, last = self.which[[0, -1]] if len(self) else (0, -1)
+        return slice(first, last + 1) if last - first + 1 == len(self) else self.which
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """The predictors of these rows."""
+        return tuple(line.of(self.place) for line in self.found.lines)
+
+    def gram(self, weights: np.ndarray) -> Curvature:
+        """Sum ``X_n' weights[:, :, n] X_n`` over the rows, as (p, p), for weights (k, k, n).
+
+        Sparse where the designs are, and p is large.
+        """
+        p, k = len(self.found.names), range(len(weights))
+        is_sparse = self.found.is_sparse
+        total: Curvature = sparse.csr_array((p, p)) if is_sparse else np.zeros((p, p))
+        for i, j in combinations_with_replacement(k, 2):
+            (one, x), (other, z) = self._columns(i), self._columns(j)
+            own = weights[i, j]
+            part = weighted_gram(x, own) if i == j else weighted_product(x, own, z)
+            if isinstance(total, np.ndarray):
+                part = part if isinstance(part, np.ndarray) else part.toarray()
+                total[np.ix_(one, other)] += part
+                if i != j:
+                    total[np.ix_(other, one)] += part.T
+                continue
+            entries = sparse.coo_array(part)
+            at = one[entries.row], other[entries.col]
+            placed = sparse.csr_array((entries.data, at), shape=(p, p))
+            total = total + (placed if i == j else placed + placed.T)
+        return total
+
+    def _columns(self, i: int) -> tuple[np.ndarray, Matrix]:
+        """Return the coefficients that number i of each row sees, and the design matrix."""
+        m = self.found.n_shared
+        if i >= m:
+            return self.lines[i - m].columns, self.lines[i - m].design
+        ones = np.ones((len(self), 1))
+        return np.array([i]), sparse.csr_array(ones) if self.found.is_sparse else ones
+
+    def seen(self, away: np.ndarray) -> np.ndarray:
+        """Return how far the numbers that rows see move by (S, p) coefficients, as (k, S, n)."""
+        m, shape = self.found.n_shared, (len(away), len(self))
+        shared = [np.broadcast_to(e[:, None], shape) for e in away[:, :m].T]
+        return np.stack([*shared, *(line.at(away) for line in self.lines)])
+
+    def slope(self, weights: np.ndarray) -> np.ndarray:
+        """Sum ``X_n' weights[:, n]`` over the rows, as (p,), for weights (k, n)."""
+        total = np.zeros(len(self.found.names))
+        for i, own in enumerate(weights):
+            columns, design = self._columns(i)
+            total[columns] += np.asarray(design.T @ own).ravel()
+        return total
+
+    @property
+    def response(self) -> list[np.ndarray]:
+        """All that their log-density depends on besides what they see; the rows come first."""
+        arrays = [np.moveaxis(r.take(self.place), r.axis, 0) for r in self.found.density.rows]
+        return arrays or [np.zeros(len(self))]
+
+    def density(self, eta: np.ndarray, *, compiled: bool = True) -> np.ndarray:
+        """Evaluate the log-density at one predictor, (K, n) or (K, 1), as (K, n)."""
+        return self.found.density.at_one(eta, self.place, len(self), compiled=compiled)
+
+
+@dataclass(frozen=True, eq=False)
+class SeenRows:
+    """What any rows of some data see of the free variables.
+
+    Parameters
+    ----------
+    found : Predictors
+        What those rows see that the model holds.
+    elsewhere : bool, default False
+        Whether the rows are read, and their designs computed from their data by the same rules
+        whenever they are needed; without compilation for each block.
+    where : callable, optional
+        Says where a row lies, for messages; other processes know its number only.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> from pymc_coresets.glm.predictor.linear import find_linear_predictor
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     x = pm.Data("x", np.arange(3.0))
+    ...     y = pm.Bernoulli("y", logit_p=pm.Normal("b") * x, observed=[0, 1, 1])
+    >>> observations = find_observations(model)
+    >>> some = LogLikelihood(observations).in_memory.take(np.array([2]))
+    >>> seen = SeenRows(find_linear_predictor(observations), elsewhere=True)
+    >>> seen.of(some).lines[0].design
+    array([[2.]])
+    """
+
+    found: Predictors
+    elsewhere: bool = False
+    where: Callable[[int], str] = "row {:,}".format
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"found": self.found, "elsewhere": self.elsewhere}  # nothing compiled, and no rows
+
+    def block_rows(self, width: int) -> int:
+        """Return how many rows a block has, for which so many numbers are computed for each row.
+
+        They stay in the cache where rows are cut from memory, which copies nothing; where rows are
+        read, their designs may take 32 MB.
+        """
+        least, most = _BLOCK_ROWS
+        if self.elsewhere:
+            width = max(self.found.entries_a_row, width)
+        else:
+            most = max(least, most // 4)
+        return int(np.clip(2 ** max(0, (_BLOCK_ENTRIES // width).bit_length() - 1), least, most))
+
+    def of(self, rows: Rows) -> RowsInMemory:
+        """Return what some rows see.
+
+        Raises
+        ------
+        InvalidDataError
+            If a design matrix or an offset is not finite.
+        """
+
+        def where(number: int) -> str:
+            return self.where(int(rows.positions[number]))
+
+        if not self.elsewhere:
+            among, which = self.found.observations.positions, rows.positions
+            which = which if among is None else np.searchsorted(among, which)
+            return RowsInMemory(self.found, which, rows.base_weights, where)
+        arrays = _placed(rows, self.found.observations)
+        here = replace(
+            self.found,
+            lines=tuple(self._lines(arrays, len(rows))),
+            density=self.found.density.of_rows(arrays),
+        )
+        here.refuse_not_finite(where)
+        return RowsInMemory(here, np.arange(len(rows)), rows.base_weights, where)
+
+    def _lines(self, arrays: dict[Variable, np.ndarray], n_rows: int) -> Iterator[Line]:
+        with _ONE_AT_A_TIME:  # what is compiled keeps its results until the next call
+            graph, nodes, compute = self._graph
+            computed = compute(n_rows, *arrays.values())
+        values: dict[Variable, np.ndarray] = {
+            self.found.observations.n_rows: np.asarray(n_rows),
+            **arrays,
+            **dict(zip(graph.computed, computed, strict=True)),
+        }
+        here = graph.of_rows(values)
+        for predictor, own, line in zip(self.found.nodes, nodes, self.found.lines, strict=True):
+            columns, offset = design_of(predictor, here, n_rows)
+            design = joined([columns[node] for node in own])
+            yield Line(line.columns, _like(line.design, design), offset)
+
+    @cached_property
+    def _graph(self) -> tuple[RowGraph, list[list[Variable]], Callable[..., list[np.ndarray]]]:
+        """The graph of the held rows, the coefficients of each predictor, and what it computes."""
+        observations = self.found.observations
+        graph = row_graph_of(observations)
+        nodes = [list(affine_map(v, graph).blocks) for v in self.found.nodes]
+        graph.computed = list(dict.fromkeys(graph.computed))
+        placeholders = [row.placeholder for row in observations.rows]
+        compute = numpy_function([observations.n_rows, *placeholders], graph.computed)
+        return graph, nodes, compute
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSums[T]:
+    """Adds up what a function makes of blocks of rows, see `Pass`.
+
+    Parameters
+    ----------
+    size : int
+        Number of rows of a block.
+    work : callable
+        From rows to what adds up.
+
+    Examples
+    --------
+    >>> sums = BlockSums(2, lambda rows: rows.base_weights.sum())
+    >>> float(sums.joined(map(sums.begin(), Rows(np.arange(3), np.ones(3)).blocks(2))))
+    3.0
+    """
+
+    size: int
+    work: Callable[[Rows], T]
+
+    def begin(self) -> Callable[[Rows], T]:
+        """Return the function of a block."""
+        return self.work
+
+    def joined(self, parts: Iterable[T]) -> T:
+        """Add up blocks, in their order."""
+        return reduce(add, parts)
+
+
+def _placed(rows: Rows, observations: Observations) -> dict[Variable, np.ndarray]:
+    """Return the arrays of rows by their placeholders, with the rows along the axes of these."""
+    return {
+        row.placeholder: np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
+        for row, array in zip(observations.rows, rows.arrays, strict=True)
+    }
+
+
+def _like(held: Matrix, design: Matrix) -> Matrix:
+    """Keep all blocks dense, or all sparse: as many entries are 0 in one as in another."""
+    if isinstance(held, np.ndarray):
+        return design if isinstance(design, np.ndarray) else design.toarray()
+    return type(held)(design)
+
+
+def seen_rows_of(loglik: LogLikelihood, find: Callable[[Observations], Predictors]) -> SeenRows:
+    """Find what the rows see of the free variables.
+
+    For rows elsewhere the template tells it, and some of them are compared with the model.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+    find : callable
+        `find_predictors` or `find_linear_predictor`.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it does not find what it looks for, or rows elsewhere differ.
+    InvalidDataError
+        If a design matrix or an offset is not finite.
+    """
+    found = find(loglik.observations)
+    if loglik.source is loglik.in_memory:
+        return SeenRows(found)
+    seen = SeenRows(found, elsewhere=True, where=loglik.source.place)
+    _compare_elsewhere(loglik, seen)
+    return seen
+
+
+def _compare_elsewhere(loglik: LogLikelihood, seen: SeenRows) -> None:
+    """Compare the log-density by predictors with the model's own, at rows of either end."""
+    n = loglik.n_rows
+    some = np.union1d(np.arange(n)[:_N_COMPARED], np.arange(max(0, n - _N_COMPARED), n))
+    rows = loglik.source.at(some)
+    space = loglik.observations.space
+    jitter = (2.0 * evenly_spread(space.n_dims) - 1.0) * np.array(_JITTERS)[:, None]
+    draws = space.constrain(space.start + jitter)
+    at, here, m = coefficient_draws(seen.found, draws), seen.of(rows), seen.found.n_shared
+    etas = [line.at(at) + line.offset for line in here.lines]
+    values = here.found.density(at[:, :m], etas, here.place, len(rows), compiled=False)
+    expected = loglik.matrix(draws, rows, finite=False).T
+    values = np.where(np.isfinite(expected), values, expected)  # where rows may be impossible
+    compare(values, expected, here.where, loglik.slack)
+
+
+@dataclass(frozen=True, eq=False)
+class PredictorRows:
+    """A generalised linear model of all rows of some data, wherever they lie.
+
+    Parameters
+    ----------
+    seen : SeenRows
+        Of one predictor.
+    loglikelihood : LogLikelihood
+        The model's own log-likelihood of all rows.
+    """
+
+    seen: SeenRows
+    loglikelihood: LogLikelihood
+
+    @property
+    def held(self) -> Predictors:
+        """The predictor of the rows that the model holds."""
+        return self.seen.found
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """A label for each coefficient."""
+        return self.held.names
+
+    @property
+    def observations(self) -> Observations:
+        """The observations that the model holds."""
+        return self.held.observations

@@ -1,0 +1,156 @@
+"""What stands for all rows in a posterior that is cheap to sample: one form for all kinds of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, enough_draws
+from pymc_coresets.diagnostics.importance import Floats
+from pymc_coresets.diagnostics.known_modes import Modes
+from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree, ratios_by_chain
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.draws import Draws, DrawsLike
+from pymc_coresets.reading.rewriting.quadratic import Quadratic
+
+__all__ = ["HasStandIn", "StandIn", "log_ratios"]
+
+_CHEAP = 10**9  # log-likelihoods, which take seconds
+
+
+def _no() -> bool:
+    return False
+
+
+def _nothing() -> None:
+    """Refuse nothing."""
+
+
+def _as_given(options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:  # noqa: ARG001
+    return options
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StandIn:
+    """What stands for all rows in an approximate posterior, and where all rows are.
+
+    Its log-density is the prior's plus `loglik`: a quadratic and weighted rows, or polynomials.
+
+    Parameters
+    ----------
+    parts : sequence of LogLikelihood
+        The log-likelihoods of all rows, in one or several parts.
+    loglik : callable
+        Value at draws of what stands for them, (n_draws,), in nats.
+    impossible : str
+        What it means where a draw is impossible under the full data, and what to do.
+    remedy : str
+        What to do where the importance weights are not to be relied on.
+    earlier : Quadratic, optional
+        What stands for rows that are gone: it counts as theirs.
+    has_all_rows : callable
+        Whether the approximate posterior is the full one.
+    require_all_rows : callable
+        Refuses where some rows are gone.
+    groups : mapping of str to Dataset
+        What `sample` adds to its draws.
+    modes : Modes, optional
+        Those of the full posterior, where they were looked for.
+    known_start : callable
+        Adds to the options of `pm.sample` what is known of the posterior beforehand.
+    """
+
+    parts: Sequence[LogLikelihood]
+    loglik: Callable[[DrawsLike], Floats]
+    impossible: str
+    remedy: str
+    earlier: Quadratic | None = None
+    has_all_rows: Callable[[], bool] = _no
+    require_all_rows: Callable[[], None] = _nothing
+    groups: Mapping[str, xr.Dataset] = field(default_factory=dict)
+    modes: Modes | None = None
+    known_start: Callable[..., dict[str, Any]] = _as_given
+
+    @property
+    def free(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the free variables."""
+        return self.parts[0].observations.shapes
+
+    @property
+    def n_in_memory(self) -> int:
+        """Number of rows, where the user's model holds all of them; 0 elsewhere."""
+        if len(self.parts) > 1 or self.parts[0].source is not self.parts[0].in_memory:
+            return 0
+        return self.parts[0].observations.n_obs
+
+    def log_densities(self, idata: xr.DataTree) -> tuple[Floats, Floats]:
+        """Log-likelihood of all rows, and what stands for it, both (n_chains, n_draws)."""
+        with np.errstate(over="ignore", invalid="ignore"):  # such draws are refused below
+            full: Floats = np.sum([part.look(idata).total for part in self.parts], axis=0)
+            own = self.loglik(idata)
+            ratios = ratios_by_chain(idata, full - own, impossible=self.impossible)
+        if self.earlier is not None:
+            full = full + self.earlier.at_draws(self.parts[0].observations, idata)
+        return full.reshape(ratios.shape), own.reshape(ratios.shape)
+
+    def evaluated(self, idata: xr.DataTree, ess: float) -> EvaluatedDraws:
+        """Evaluate all rows at as many draws as are worth `ess` independent ones, or are cheap."""
+        cheap = _CHEAP / sum(part.n_rows for part in self.parts)
+        return enough_draws(idata, self.log_densities, ess=ess, at_least=cheap, free=self.free)
+
+
+class HasStandIn(Protocol):
+    """A result that can be sampled: a coreset, or a summary."""
+
+    @property
+    def model(self) -> pm.Model:
+        """A plain PyMC model of the approximate posterior."""
+
+    @property
+    def stand_in(self) -> StandIn:
+        """What stands for all rows in it."""
+
+
+def log_ratios(result: HasStandIn, idata: xr.DataTree) -> np.ndarray:
+    """Log of the full over the approximate posterior density at draws, up to a constant.
+
+    Costs one pass over the data for all draws, and none where the coreset has all rows; memory
+    O(n_draws).
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        Draws of the approximate posterior, in the group ``posterior``.
+
+    Returns
+    -------
+    ndarray of shape (n_chains, n_draws)
+        In nats: the log-likelihood of all rows, less what stands for it.
+
+    Raises
+    ------
+    InvalidDataError
+        If the draws lack a variable, or are impossible under the full data.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> x = np.random.default_rng(1).normal(size=500)
+    >>> with pm.Model():
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+    ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
+    >>> idata = coreset.sample(draws=50, tune=50, chains=2, random_seed=1, progressbar=False)
+    >>> coreset.log_ratios(idata).shape
+    (2, 50)
+    """
+    idata, found = draws_tree(idata), result.stand_in
+    if found.has_all_rows():
+        Draws.of(idata, found.free)  # which names what the draws lack
+        return np.zeros([idata["posterior"].sizes[dim] for dim in SAMPLE_DIMS])
+    full, own = found.log_densities(idata)
+    ratios: np.ndarray = full - own
+    return ratios

@@ -1,0 +1,153 @@
+"""Plots of a coreset: its weights, and its construction."""
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.weighted_rows import WeightedRows
+
+__all__ = ["plot_history", "plot_weights"]
+
+_GREY, _BLUE, _ORANGE = "#5c6169", "#0b6e99", "#d1602f"
+_CURVES: dict[str, Any] = {
+    "objective": {"label": "on the draws that chose the weights", "color": _BLUE, "marker": "o"},
+    "heldout_objective": {"label": "on held-out draws", "color": _ORANGE, "marker": "s"},
+}
+
+
+def plot_weights(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
+    """Plot the weights of a coreset, the largest first.
+
+    A curve that falls steeply says that a few rows carry most of the weight. The dashed line is the
+    weight that each of as many uniformly chosen rows would have.
+
+    Parameters
+    ----------
+    coreset : Coreset
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidOptionError
+        If `coreset` or `ax` is none.
+    InvalidDataError
+        If there are no weights.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> with pm.Model():
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(500.0) / 500)
+    ...     coreset = build_coreset(size=5, method="uniform", random_seed=1, progressbar=False)
+    >>> plot_weights(coreset).get_ylabel()
+    'weight'
+    """
+    _require_coreset_and_axes(coreset, ax)
+    weights = np.sort(coreset.weights)[::-1]
+    if not weights.size:
+        raise InvalidDataError("the coreset has no weights to plot: build one with size >= 1.")
+    ax = _new_axes() if ax is None else ax
+    edges = np.arange(weights.size + 1) + 0.5
+    ax.stairs(weights, edges, fill=True, color=_BLUE, alpha=0.25)
+    ax.stairs(weights, edges, baseline=None, color=_BLUE, lw=1.5)
+    uniform = coreset.n_observations / weights.size
+    ax.axhline(uniform, color=_GREY, ls="--", lw=1.2)
+    ax.annotate(
+        f"uniform: {uniform:,.4g}", (1, uniform), xycoords=("axes fraction", "data"),
+        xytext=(-4, 4), textcoords="offset points", ha="right", color=_GREY,
+    )  # fmt: skip
+    ax.set(
+        xlim=(edges[0], edges[-1]),
+        ylim=(0, 1.08 * max(weights[0], uniform)),
+        xlabel="rows of the coreset, largest weight first",
+        ylabel="weight",
+        title=f"{weights.size:,} of {coreset.n_observations:,} rows ({coreset.method}), "
+        f"weights sum to {weights.sum():,.6g}",
+    )
+    return _tidied(ax)
+
+
+def plot_history(coreset: WeightedRows, *, ax: Axes | None = None) -> Axes:
+    """Plot the objective of the construction against the size of the coreset.
+
+    The objective is on a logarithmic scale. Methods whose size does not grow from step to step are
+    shown round by round. Where the held-out curve rises above the other one, the weights fit the
+    draws that chose them rather than the posterior: more draws are needed, not more rows.
+
+    Parameters
+    ----------
+    coreset : Coreset
+        Steps at which an objective is not positive, or was not measured, are left out.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    InvalidOptionError
+        If `coreset` or `ax` is none.
+    InvalidDataError
+        If no positive objective was recorded.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> with pm.Model():
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(500.0) / 500)
+    ...     coreset = build_coreset(size=5, method="giga", random_seed=1, progressbar=False)
+    >>> plot_history(coreset).get_yscale()
+    'log'
+    """
+    _require_coreset_and_axes(coreset, ax)
+    x, label_of_x = coreset.history["size"].to_numpy(), "size of the coreset (rows)"
+    if (np.diff(x) < 0).any():
+        x, label_of_x = np.arange(len(x)), "round"
+    curves = {name: coreset.history[name].to_numpy() for name in _CURVES}
+    if not any((values > 0).any() for values in curves.values()):
+        raise InvalidDataError(
+            "The coreset's history has no positive objective to plot: its method measures none."
+        )
+    ax = _new_axes() if ax is None else ax
+    for name, values in curves.items():
+        shown = values > 0
+        if shown.any():
+            ax.plot(x[shown], values[shown], ms=3.5, lw=1.5, **_CURVES[name])
+    ax.set(yscale="log", xlabel=label_of_x, ylabel="objective (nats)")
+    ax.set_title("Symmetrised KL divergence, as estimated while building")
+    ax.legend(frameon=False)
+    return _tidied(ax)
+
+
+def _require_coreset_and_axes(coreset: object, ax: object) -> None:
+    if not isinstance(coreset, WeightedRows):
+        raise InvalidOptionError(
+            f"coreset is a {type(coreset).__name__}, but must be what build_coreset returned."
+        )
+    if ax is not None and not isinstance(ax, Axes):
+        raise InvalidOptionError(f"ax is a {type(ax).__name__}, but must be Matplotlib's Axes.")
+
+
+def _new_axes() -> Axes:
+    return plt.subplots(figsize=(7.2, 4.2), layout="constrained")[1]
+
+
+def _tidied(ax: Axes) -> Axes:
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, steps=[1, 2, 5, 10]))
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="y", color=_GREY, alpha=0.25, lw=0.6)
+    ax.set_axisbelow(True)
+    return ax

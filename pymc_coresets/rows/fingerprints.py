@@ -1,0 +1,305 @@
+"""What the first reading of all rows notes: ranges, values that cannot be used, fingerprints."""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_coresets.exceptions import InvalidDataError
+
+__all__ = ["BadValues", "ChunkNotes", "FirstReading", "extremes", "fingerprint", "spaced"]
+
+_LANES = 1021  # prime: rows at usual distances from each other fall into different lanes
+_WORD = 8  # bytes
+_SHOWN = 5  # problems in a message
+_REMEDY = (
+    "Before open_rows, remove such rows or fill in their values; add labels that are missing to "
+    "labels=."
+)
+
+
+def spaced(number: int) -> str:
+    """Write a whole number with its thousands apart.
+
+    Examples
+    --------
+    >>> spaced(41207)
+    '41 207'
+    """
+    return f"{number:,}".replace(",", " ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BadValues:
+    """Values of one column that cannot be used.
+
+    Parameters
+    ----------
+    column : str
+        Its name in the source.
+    kind : str
+        What is wrong: ``"NaN"``, ``"infinite"``, ``"missing value"``, ``"unseen label"``,
+        ``"negative weight"``.
+    position : int
+        Of the first of these rows, among all rows.
+    first : str
+        Where this row is.
+    value : str
+        What stands there, as text.
+    n_rows : int
+        In how many rows there are such values.
+    files : frozenset of str
+        The files (partitions, chunks) that hold these rows; empty where the rows lie in memory.
+    noun : str
+        What these are: ``"file"``.
+
+    Examples
+    --------
+    >>> print(BadValues(column="wind", kind="NaN", position=7, first="a.parquet, row 7",
+    ...                 value="NaN", n_rows=12, files=frozenset({"a.parquet"}), noun="file"))
+    a.parquet, row 7, column 'wind': NaN; 12 rows in 1 file in all
+    """
+
+    column: str
+    kind: str
+    position: int
+    first: str
+    value: str
+    n_rows: int
+    files: frozenset[str]
+    noun: str
+
+    def __str__(self) -> str:
+        rows = f"{spaced(self.n_rows)} row{'s' * (self.n_rows != 1)}"
+        n = len(self.files)
+        files = f" in {spaced(n)} {self.noun}{'s' * (n != 1)}" if n else ""
+        return f"{self._found}; {rows}{files} in all"
+
+    @property
+    def refusal(self) -> str:
+        """The message where only one chunk has been read."""
+        return f"{self._found}. The source's check() counts all such rows. {_REMEDY}"
+
+    @property
+    def _found(self) -> str:
+        what = self.kind if self.value in {"", self.kind} else f"{self.kind} {self.value}"
+        return f"{self.first}, column {self.column!r}: {what}"
+
+    def with_later(self, later: "BadValues") -> "BadValues":
+        """Return this problem with the rows of a later part added."""
+        return replace(self, n_rows=self.n_rows + later.n_rows, files=self.files | later.files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkNotes:
+    """What the first reading notes of one chunk: at most 1 kB, whatever the number of rows.
+
+    Parameters
+    ----------
+    start : int
+        Position of the chunk's first row.
+    n_rows : int
+    where : str
+        For messages.
+    ranges : mapping from str to (int, int)
+        Smallest and largest value of each array of whole numbers, without unseen labels.
+    problems : tuple of BadValues
+    prints : mapping from str to bytes
+        A `fingerprint` of each array.
+    total_weight : float
+        Sum of the base weights.
+    """
+
+    start: int
+    n_rows: int
+    where: str
+    ranges: Mapping[str, tuple[int, int]]
+    problems: tuple[BadValues, ...]
+    prints: Mapping[str, bytes]
+    total_weight: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstReading:
+    """What the first reading notes of all rows.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows N.
+    total_weight : float
+        Sum of the base weights; N if there are none.
+    ranges : mapping from str to (int, int)
+        Smallest and largest value of each array of whole numbers, without unseen labels: compare
+        codes with the number of groups.
+    problems : tuple of BadValues
+        Values that cannot be used, one entry for each column and kind, in the order of the rows.
+    chunks : mapping from int to ChunkNotes
+        Notes of each chunk, by the position of its first row.
+
+    Examples
+    --------
+    >>> from pymc_coresets import open_rows
+    >>> scan = open_rows({"group": np.array([0, 2, 1]), "y": np.array([0.5, 1.5, 0.5])}).check()
+    >>> scan.n_rows, scan.ranges, scan.problems
+    (3, {'group': (0, 2)}, ())
+    """
+
+    n_rows: int
+    total_weight: float
+    ranges: Mapping[str, tuple[int, int]]
+    problems: tuple[BadValues, ...]
+    chunks: Mapping[int, ChunkNotes]
+
+    @classmethod
+    def joined(cls, parts: Sequence[ChunkNotes]) -> Self:
+        """Join the notes of all chunks, whatever their order."""
+        parts = sorted(parts, key=lambda part: part.start)
+        ranges: dict[str, tuple[int, int]] = {}
+        problems: dict[tuple[str, str], BadValues] = {}
+        for part in parts:
+            for name, (low, high) in part.ranges.items():
+                least, most = ranges.get(name, (low, high))
+                ranges[name] = (min(least, low), max(most, high))
+            for problem in part.problems:
+                which = (problem.column, problem.kind)
+                earlier = problems.get(which)
+                problems[which] = earlier.with_later(problem) if earlier else problem
+        return cls(
+            n_rows=sum(part.n_rows for part in parts),
+            total_weight=math.fsum(part.total_weight for part in parts),
+            ranges=ranges,
+            problems=tuple(sorted(problems.values(), key=lambda p: p.position)),
+            chunks={part.start: part for part in parts},
+        )
+
+    def of(self, starts: Iterable[int]) -> Self:
+        """Return the notes of the chunks that start there, for whoever verifies these alone."""
+        return replace(self, problems=(), chunks={start: self.chunks[start] for start in starts})
+
+    def require_usable(self) -> None:
+        """Refuse rows with values that cannot be used.
+
+        Raises
+        ------
+        InvalidDataError
+            If there are `problems`, or the base weights are all 0.
+
+        Examples
+        --------
+        >>> from pymc_coresets import open_rows
+        >>> open_rows({"y": np.array([0.5, np.nan])}).check().require_usable()
+        Traceback (most recent call last):
+        pymc_coresets.exceptions.InvalidDataError: row 1, column 'y': NaN; 1 row in all.
+        Before open_rows, remove such rows or fill in their values; add labels that are missing to
+        labels=. (docs: troubleshooting#rows-and-files)
+        """
+        if self.problems:
+            listed = "\n".join(map(str, self.problems[:_SHOWN]))
+            more = len(self.problems) - _SHOWN
+            rest = f"\nand {more} more such entries" if more > 0 else ""
+            raise InvalidDataError(f"{listed}{rest}. {_REMEDY}")
+        if not 0 < self.total_weight < math.inf:
+            raise InvalidDataError(
+                f"The base weights sum to {self.total_weight:g}: they must be finite and not all 0."
+            )
+
+    def verify(self, start: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Refuse rows that differ from those of the first reading.
+
+        Parameters
+        ----------
+        start : int
+            Position of the chunk's first row.
+        arrays : mapping from str to ndarray
+            What was read now, all arrays of the chunk or some of them.
+
+        Raises
+        ------
+        InvalidDataError
+            If a fingerprint differs.
+
+        Examples
+        --------
+        >>> from pymc_coresets import open_rows
+        >>> scan = open_rows({"y": np.array([0.5, 1.5])}).check()
+        >>> scan.verify(0, {"y": np.array([0.5, 1.5])})
+        >>> scan.verify(0, {"y": np.array([1.5, 0.5])})
+        Traceback (most recent call last):
+        pymc_coresets.exceptions.InvalidDataError: rows 0 to 1: 'y' is not what it was in the first
+        reading. The data must stay as they are while they are used: open them again with open_rows.
+        (docs: troubleshooting#rows-and-files)
+        """
+        first = self.chunks[start]
+        for name, array in arrays.items():
+            if fingerprint(array)[0] != first.prints[name]:
+                raise InvalidDataError(
+                    f"{first.where}: {name!r} is not what it was in the first reading. The data "
+                    "must stay as they are while they are used: open them again with open_rows."
+                )
+
+
+def extremes(array: NDArray[Any]) -> tuple[int, int] | None:
+    """Return the smallest and the largest of whole numbers or truth values; None for others.
+
+    Examples
+    --------
+    >>> extremes(np.array([3, 1, 2])), extremes(np.array([0.5]))
+    ((1, 3), None)
+    """
+    if array.dtype.kind not in "iub" or not array.size:
+        return None
+    return int(array.min()), int(array.max())
+
+
+def fingerprint(array: NDArray[Any]) -> tuple[bytes, bool]:
+    """Return 8 bytes that tell data apart, and whether all floating-point numbers are finite.
+
+    One pass over the data, which are summed in 1021 lanes.  The fingerprint changes with the
+    values, the order of the rows, the dtype or the shape.  It finds data that changed by accident,
+    not by intent: values that stand a multiple of 1021 apart may change places without notice,
+    and float64 numbers may change by less than the rounding error of their sum.
+
+    Parameters
+    ----------
+    array : ndarray
+        Contiguous in C order.
+
+    Examples
+    --------
+    >>> fingerprint(np.arange(3)) == fingerprint(np.array([0, 2, 1]))
+    False
+    >>> fingerprint(np.array([0.5, np.inf]))[1]
+    False
+    """
+    flat = np.ascontiguousarray(array).reshape(-1)
+    digest = hashlib.blake2b(f"{array.shape}{array.dtype.str}".encode(), digest_size=8)
+    if array.dtype == np.float64:
+        finite = _add_lanes(flat, digest)
+    else:
+        _add_lanes(_words(flat), digest)
+        digest.update(flat.view(np.uint8)[flat.nbytes // _WORD * _WORD :].tobytes())
+        finite = flat.dtype.kind != "f" or bool(np.isfinite(flat).all())
+    return digest.digest(), finite
+
+
+def _words(flat: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return the bytes as whole numbers, apart from the last few."""
+    return flat.view(np.uint8)[: flat.nbytes // _WORD * _WORD].view(np.uint64)
+
+
+def _add_lanes(values: NDArray[Any], digest: "hashlib.blake2b") -> bool:
+    """Feed the sums of the lanes to a digest, and say whether all values are finite."""
+    n_summed = len(values) // _LANES * _LANES
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = values[:n_summed].reshape(-1, _LANES).sum(axis=0, dtype=values.dtype)
+    rest = values[n_summed:]
+    digest.update(sums.tobytes())
+    digest.update(rest.tobytes())
+    if values.dtype.kind != "f" or (np.isfinite(sums).all() and np.isfinite(rest).all()):
+        return True
+    return bool(np.isfinite(values).all())  # a sum may overflow

@@ -1,0 +1,366 @@
+"""The one source of rows: a reader of some kind, and how its columns become arrays."""
+
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Never, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
+from pymc_coresets.options import generator, whole_number
+from pymc_coresets.rows.fingerprints import (
+    BadValues,
+    ChunkNotes,
+    FirstReading,
+    extremes,
+    fingerprint,
+    spaced,
+)
+from pymc_coresets.rows.sources.decoding import Fault, Recipe, decode, not_finite
+from pymc_coresets.rows.sources.kinds.named_files import NamedFiles
+from pymc_coresets.rows.sources.layout import Chunk, segment_at
+from pymc_coresets.rows.sources.tables import Location, Reader, SentRows, table_of
+from pymc_coresets.rows.threads import TASK_ROWS
+
+__all__ = ["RowSource"]
+
+type Arrays = dict[str, NDArray[Any]]
+type Weights = NDArray[np.float64] | None
+type Seed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+class RowSource:
+    """A table of rows that is read in chunks, as often as needed; see :func:`open_rows`.
+
+    Several threads may read different chunks at the same time.  A source can be pickled; where the
+    data lie in files, the pickle holds their paths and layout, not the data.
+
+    Attributes
+    ----------
+    columns : mapping from str to ColumnType
+        Shape of a row and dtype of each array, by its name in the model.
+    n_rows : int
+        Number of rows N; ``len(rows)`` is the same.
+    chunks : sequence of Chunk
+        All rows, in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_coresets import RowSource, open_rows
+    >>> rows = open_rows({"x": np.arange(4.0), "late": np.array([0, 1, 1, 0])})
+    >>> isinstance(rows, RowSource), len(rows)
+    (True, 4)
+    >>> rows.head(2)
+    {'x': array([0., 1.]), 'late': array([0, 1])}
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        recipes: Mapping[str, Recipe],
+        weight: Recipe | None,
+        chunks: Sequence[Chunk],
+        files: NamedFiles | None = None,
+    ) -> None:
+        """Read some columns by a reader; `files` are its own, where others may be added."""
+        self._reader, self._recipes, self._weight = reader, dict(recipes), weight
+        self.columns = {name: recipe.column for name, recipe in recipes.items()}
+        self.chunks, self._files = chunks, files
+        self.n_rows = chunks[-1].start + chunks[-1].n_rows
+        self._starts = [chunk.start for chunk in chunks]
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def read(self, chunk: Chunk, names: Collection[str] | None = None) -> Arrays:
+        """Return the rows of a chunk.
+
+        Parameters
+        ----------
+        chunk : Chunk
+            One of `chunks`.
+        names : collection of str, optional
+            Which arrays to return; all by default.
+
+        Returns
+        -------
+        dict from str to ndarray of shape (chunk.n_rows, ...)
+            Contiguous in C order, with the dtype of `columns`.  Labels are int64 codes.  A null
+            among floating-point numbers is NaN.
+
+        Raises
+        ------
+        InvalidDataError
+            If a label is unseen, a value that is no floating-point number is missing, or the data
+            cannot be read; the message names file, row group, row and column.
+        """
+        return self._read(chunk, self._recipes_of(names), None)[0]
+
+    def weights(self, chunk: Chunk) -> Weights:
+        """Return the base weights of the rows of a chunk, finite and >= 0; None if there are none.
+
+        Raises
+        ------
+        InvalidDataError
+            If a weight is missing, negative or not finite.
+        """
+        return self._read(chunk, [], self._weight)[1]
+
+    def weighted(self, chunk: Chunk, names: Collection[str]) -> tuple[Arrays, Weights]:
+        """Return some arrays of a chunk and its base weights, in one reading."""
+        return self._read(chunk, self._recipes_of(names), self._weight)
+
+    def head(self, n: int) -> Arrays:
+        """Return the first `n` rows, or all where there are fewer: data for the template model."""
+        n = whole_number("n", n, least=1)
+        return self.take(np.arange(min(n, self.n_rows)))
+
+    def sample(self, n: int, random_seed: Seed | None = None) -> Arrays:
+        """Return `n` rows drawn uniformly without replacement, in the order of their positions."""
+        n = min(whole_number("n", n, least=1), self.n_rows)
+        rng = generator(random_seed)
+        return self.take(np.sort(rng.choice(self.n_rows, n, replace=False, shuffle=False)))
+
+    def take(self, positions: NDArray[np.int64]) -> Arrays:
+        """Return the rows at the given positions, in the order of `positions`."""
+        positions = np.asarray(positions, np.int64)
+        for position in positions[(positions < 0) | (positions >= self.n_rows)][:1]:
+            self._refuse_position(position)
+        taken = {
+            name: np.empty((len(positions), *column.shape), column.dtype)
+            for name, column in self.columns.items()
+        }
+        chunk_of = np.searchsorted(self._starts, positions, side="right") - 1
+        for number in np.unique(chunk_of):
+            chunk, here = self.chunks[number], np.flatnonzero(chunk_of == number)
+            for name, array in self.read(chunk).items():
+                taken[name][here] = array[positions[here] - chunk.start]
+        return taken
+
+    def locate(self, position: int) -> str:
+        """Say where a row lies: ``"flights/part-0057.parquet, row group 3, row 41 207"``.
+
+        Rows are counted from 0, within the last part that is named.
+        """
+        if not 0 <= position < self.n_rows:
+            self._refuse_position(position)
+        chunk = self.chunks[bisect_right(self._starts, position) - 1]
+        return _place(chunk, position - chunk.start)
+
+    # -- the first reading ---------------------------------------------------------------------
+
+    def examine(self, chunk: Chunk) -> tuple[Arrays, ChunkNotes]:
+        """Return all arrays of a chunk, and what the first reading notes of them.
+
+        Unlike `read`, this raises nothing for values that are missing or unseen (their codes are
+        -1): they are listed in the `ChunkNotes`.
+        """
+        decoded, weights, faults = self._decoded(chunk, list(self._recipes.values()), self._weight)
+        with np.errstate(over="ignore", invalid="ignore"):
+            total_weight = float(chunk.n_rows if weights is None else weights.sum())
+        ranges, prints = {}, {}
+        for name, (array, found) in decoded.items():
+            recipe = self._recipes[name]
+            prints[name], finite = fingerprint(array)
+            faults += found if finite else _without_nulls(not_finite(recipe, array), found)
+            seen = array[array >= 0] if recipe.labels and found else array
+            if (range_ := extremes(seen)) is not None:
+                ranges[name] = range_
+        return {name: array for name, (array, _) in decoded.items()}, ChunkNotes(
+            start=chunk.start,
+            n_rows=chunk.n_rows,
+            where=chunk.where,
+            ranges=ranges,
+            problems=tuple(self._problem(chunk, fault) for fault in faults),
+            prints=prints,
+            total_weight=total_weight,
+        )
+
+    def check(self) -> FirstReading:
+        """Read all rows once: ranges, problems and fingerprints.
+
+        Costs one reading of the data.  To spread it over threads, map `examine` over `chunks` and
+        join the second values by `FirstReading.joined`.
+        """
+        self.notice_new_files()
+        return FirstReading.joined([self.examine(chunk)[1] for chunk in self.chunks])
+
+    def notice_new_files(self) -> None:
+        """Warn, once, of files that lie beside those of the source now, but are not among them."""
+        added = self._files.added() if self._files else []
+        if added:
+            more = f" and {spaced(len(added) - 1)} more" if len(added) > 1 else ""
+            warn_user(
+                f"{added[0]}{more} came after the files had been opened: what came later is not "
+                "among the rows. Open them again with open_rows, or by a list of those you mean."
+            )
+
+    # -- what is sent to other processes -------------------------------------------------------
+
+    @property
+    def task_rows(self) -> int:
+        """Number of rows that are worth a task: those that are not in files are sent by chunks."""
+        return TASK_ROWS if self._reader.location is Location.IN_FILES else 1
+
+    def may_begin(self, chunk: Chunk) -> bool:
+        """Whether a task may begin with a chunk: a row group is decoded from its start."""
+        return self._reader.location is not Location.IN_FILES or chunk.segments[0].part == 0
+
+    def portion(
+        self, chunks: Sequence[Chunk], names: Collection[str], *, to_dask: bool = False
+    ) -> tuple[Self, list[list[Any]] | None]:
+        """Return a source of some chunks and arrays, and of the base weights.
+
+        Its pickle holds the paths and the layout that these need; the rows themselves where they
+        lie in this process.  Rows that lie with Dask are left out if they go `to_dask`: then the
+        collections come with the portion of which each chunk is made, see `with_tables`.
+        """
+        recipes = {recipe.name: recipe for recipe in self._recipes_of(names)}
+        parts = _parts_of([*recipes.values(), *([self._weight] if self._weight else [])])
+        reader, read = self._reader, chunks if parts else []  # nothing, where nothing is needed
+        waiting = None
+        if to_dask and reader.location is Location.WITH_DASK:
+            waiting = [reader.collections(chunk, parts) for chunk in read]
+            reader = SentRows(reader.noun, {})
+        elif reader.location is not Location.IN_FILES:
+            found = {c.start: [t.read(parts) for t in reader.tables(c, parts)] for c in read}
+            reader = SentRows(reader.noun, found)
+        return type(self)(reader, recipes, self._weight, chunks), waiting
+
+    def with_tables(self, found: Sequence[Sequence[Any]]) -> Self:
+        """Add the rows that a portion lacks: what the collections have become."""
+        pairs = zip(self.chunks, found, strict=False)
+        tables = {c.start: [t for v in some if (t := table_of(v))] for c, some in pairs}
+        reader = SentRows(self._reader.noun, tables)
+        return type(self)(reader, self._recipes, self._weight, self.chunks)
+
+    def __repr__(self) -> str:
+        size = self._reader.n_bytes
+        bytes_ = "" if size is None else f", {_size(size)}"
+        columns = ", ".join(f"{name} {column}" for name, column in self.columns.items())
+        weight = f", weighted by {next(iter(self._weight.fields))}" if self._weight else ""
+        return (
+            f"<RowSource: {self._reader.kind}, {spaced(self.n_rows)} rows{bytes_}{weight}; "
+            f"{columns}>"
+        )
+
+    # -- parts ---------------------------------------------------------------------------------
+
+    def _recipes_of(self, names: Collection[str] | None) -> list[Recipe]:
+        wanted = list(self._recipes if names is None else names)
+        for name in wanted:
+            if name not in self._recipes:
+                raise InvalidOptionError(
+                    f"The rows have no array {name!r}. They have {', '.join(self._recipes)}."
+                )
+        return [self._recipes[name] for name in wanted]
+
+    def _read(
+        self, chunk: Chunk, recipes: Sequence[Recipe], weight: Recipe | None
+    ) -> tuple[Arrays, Weights]:
+        decoded, weights, wrong = self._decoded(chunk, recipes, weight)
+        for recipe in recipes:
+            nulls = recipe.column.dtype.kind == "f"  # which are NaN there
+            found = decoded[recipe.name][1]
+            wrong += [fault for fault in found if not (nulls and fault.kind == "missing value")]
+        for fault in wrong:
+            raise InvalidDataError(self._problem(chunk, fault).refusal)
+        return {name: array for name, (array, _) in decoded.items()}, weights
+
+    def _decoded(
+        self, chunk: Chunk, recipes: Sequence[Recipe], weight: Recipe | None
+    ) -> tuple[dict[str, tuple[NDArray[Any], list[Fault]]], Weights, list[Fault]]:
+        """Return the arrays of a chunk and the faults of each; the weights, and their faults."""
+        every = [*recipes, *([] if weight is None else [weight])]
+        tables = list(self._reader.tables(chunk, _parts_of(every))) if every else []
+        where = partial(_piece, chunk)
+        decoded = {recipe.name: decode(recipe, tables, where) for recipe in every}
+        for array, _ in decoded.values():
+            if len(array) != chunk.n_rows:
+                raise InvalidDataError(
+                    f"{chunk.where} has {spaced(len(array))} rows now, but had "
+                    f"{spaced(chunk.n_rows)} when it was opened. The data must stay as they are "
+                    "while they are used: open them again with open_rows."
+                )
+        if weight is None:
+            return decoded, None, []
+        weights, faults = decoded.pop(weight.name)
+        return decoded, weights, faults or _wrong_weights(weight, weights)
+
+    def _problem(self, chunk: Chunk, fault: Fault) -> BadValues:
+        pieces = {segment_at(chunk.segments, row)[0] for row in _edges(chunk, fault.rows)}
+        row = int(fault.rows[0])
+        return BadValues(
+            column=fault.column,
+            kind=fault.kind,
+            position=chunk.start + row,
+            first=_place(chunk, row),
+            value=fault.value,
+            n_rows=len(fault.rows),
+            files=frozenset(piece.file for piece in pieces) - {""},
+            noun=self._reader.noun,
+        )
+
+    def _refuse_position(self, position: int) -> Never:
+        raise InvalidOptionError(
+            f"There is no row {spaced(int(position))}: the source has {spaced(self.n_rows)} rows."
+        )
+
+
+def _parts_of(recipes: Sequence[Recipe]) -> list[str]:
+    return list(dict.fromkeys(part for recipe in recipes for part in recipe.fields))
+
+
+def _piece(chunk: Chunk, row: int) -> str:
+    return segment_at(chunk.segments, min(row, chunk.n_rows - 1))[0].where or chunk.where
+
+
+def _place(chunk: Chunk, row: int) -> str:
+    piece, number = segment_at(chunk.segments, row)
+    where = f"row {spaced(number + piece.origin)}"
+    return f"{piece.where}, {where}" if piece.where else where
+
+
+def _edges(chunk: Chunk, rows: NDArray[np.int64]) -> list[int]:
+    """Return one of the rows for each segment that holds any of them."""
+    stops = np.cumsum([len(segment) for segment in chunk.segments])
+    _, first = np.unique(np.searchsorted(stops, rows, side="right"), return_index=True)
+    return [int(row) for row in rows[first]]
+
+
+def _wrong_weights(recipe: Recipe, weights: NDArray[np.float64]) -> list[Fault]:
+    faults = [] if np.isfinite(weights).all() else not_finite(recipe, weights)
+    negative = np.flatnonzero(weights < 0)
+    if negative.size:
+        value = f"{weights[negative[0]]:g}"
+        faults.append(Fault(next(iter(recipe.fields)), "negative weight", negative, value))
+    return faults
+
+
+def _without_nulls(faults: list[Fault], nulls: list[Fault]) -> list[Fault]:
+    """Do not list as NaN what is missing: `nulls`, which come first in the result."""
+    kept = list(nulls)
+    missing = {fault.column: fault.rows for fault in nulls if fault.kind == "missing value"}
+    for fault in faults:
+        rows = fault.rows
+        if fault.kind == "NaN" and fault.column in missing:
+            rows = np.setdiff1d(rows, missing[fault.column])
+        if rows.size:
+            kept.append(replace(fault, rows=rows))
+    return kept
+
+
+def _size(n_bytes: float) -> str:
+    for unit in _UNITS[:-1]:
+        if n_bytes < 999.5:  # what is above would be rounded to 1e+03
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} {_UNITS[-1]}"

@@ -1,0 +1,78 @@
+"""The fields of a coreset, which all that is done with one goes by."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.judging import Certificate
+from pymc_coresets.diagnostics.known_modes import Modes
+from pymc_coresets.exceptions import CoresetError
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.from_rows import Settings
+from pymc_coresets.potentials.identity import Fingerprints
+from pymc_coresets.potentials.kept_rows import rows_of_dataset
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.rows.values import Rows
+
+__all__ = ["WeightedRows", "chosen_rows", "required_likelihood"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class WeightedRows:
+    """Weighted rows, with what is known of them: the fields of a `Coreset`, which explains them.
+
+    Rooms below the coreset's own go by these.
+    """
+
+    indices: np.ndarray
+    weights: np.ndarray
+    n_observations: int
+    n_distinct: int
+    method: str
+    weighting: str
+    status: str
+    objective: float
+    random_seed: int | None
+    history: xr.Dataset
+    settings: Settings
+    loglikelihood: LogLikelihood | None
+    built_from: Fingerprints | None = None
+    proposal: Proposal[Draws] | None = None
+    certificate: Certificate | None = None
+    modes: Modes | None = None
+    quadratic: Quadratic | None = None
+    earlier: Quadratic | None = None
+    data: xr.Dataset | None = None
+
+
+def required_likelihood(coreset: WeightedRows) -> LogLikelihood:
+    """Return the potentials of the rows that a coreset was chosen from.
+
+    Raises
+    ------
+    CoresetError
+        If it was read without its model.
+    """
+    if coreset.loglikelihood is None:
+        raise CoresetError(
+            "This coreset was read without its model: read it again with "
+            "Coreset.from_netcdf(path, model=...)."
+        )
+    return coreset.loglikelihood
+
+
+def chosen_rows(coreset: WeightedRows) -> Rows:
+    """Return the rows of a coreset with their data.
+
+    Raises
+    ------
+    CoresetError
+        If it was read without its model.
+    """
+    loglik = required_likelihood(coreset)
+    if coreset.data is not None:
+        return rows_of_dataset(loglik.observations, coreset.data)
+    return loglik.collapsed(collapse=False).source.at(coreset.indices)

@@ -24,7 +24,7 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-full demo-big test test-all test-accelerator test-processors test-lowest mutants coverage lint types format bench docs docs-test docs-tools figures gallery tables dist wheel clean
+.PHONY: help setup demo demo-full demo-big test test-all test-accelerator test-processors test-lowest mutants coverage lint types format bench docs docs-test docs-tools figures gallery prose tables dist wheel clean
 
 help: ## show this list
 	@echo "Targets (each sets up .venv first where it needs it):"
@@ -102,11 +102,15 @@ docs-test: docs docs-tools ## the site in a browser: links, errors, widths, ligh
 docs-tools: $(DOCS_READY) ## what docs-test needs besides Python: Chromium (by apt) and axe-core (by npm)
 	@sh scripts/setup_browser.sh $(DOCS_VENV)/node
 
-tables: ## put the tables that the benchmarks wrote (docs/tables) into the pages
+tables: ## bring the figures that the documentation quotes up to date with docs/tables
 	@python3 scripts/fill_tables.py
 
-figures: $(DOCS_READY) ## draw the pictures of "How it works"
+prose: ## look for phrases that readers of the documentation stumbled over
+	@python3 scripts/prose.py
+
+figures: $(DOCS_READY) ## draw the pictures of "How it works" and of the comparison with other ways
 	@MPLBACKEND=Agg OMP_NUM_THREADS=$(THREADS) $(DOCS_VENV)/bin/python docs/figures/how_it_works.py
+	@MPLBACKEND=Agg OMP_NUM_THREADS=$(THREADS) $(DOCS_VENV)/bin/python docs/figures/opponents.py
 
 gallery: $(DOCS_READY) ## run the scripts of examples/gallery that have changed, and build the site with what they draw
 	@GALLERY=run $(SPHINX)

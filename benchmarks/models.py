@@ -2,7 +2,7 @@
 
 Every model of ``examples/`` is fitted twice: by `build_coreset()` without options and NUTS on the
 coreset, and by NUTS on all rows with the same settings. ``mixture_two_noises_improper`` is there
-because coresets fail for it: see docs/limits.md. All but the flights take half an hour;
+because coresets fail for it: see docs/choosing.md. All but the flights take half an hour;
 ``--flights`` adds the flights, whose full run takes an hour on one core. ``--cache DIR`` saves the
 full runs with their times and uses them again (empty it when a model changes); ``--coresets-only``
 leaves the full runs out. ``--json FILE`` saves the results, and ``--load FILE ...`` prints saved

@@ -14,6 +14,9 @@ author = "The pymc_coresets developers"
 project_copyright = author
 version = release = pymc_coresets.__version__
 
+# Where the sources are published, as "owner/name" on GitHub. Empty: pages have no links to them.
+REPOSITORY = ""
+
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -24,6 +27,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "citations",
     "mathml",
+    "measured",
     "outside_links",
     "pictures",
     "unbroken",
@@ -31,7 +35,7 @@ extensions = [
 exclude_patterns = ["_build", "tables", "gallery/*.ipynb", "gallery/*.py", "gallery/*.md5"]
 templates_path = ["_templates"]
 
-# Pages in Markdown, which GitHub shows too: headings have the anchors that it gives them.
+# Headings have the anchors that GitHub gives them.
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 
@@ -82,6 +86,11 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system is
+if REPOSITORY:
+    owner, _, name = REPOSITORY.partition("/")
+    html_context |= {
+        "github_user": owner, "github_repo": name, "github_version": "main", "doc_path": "docs",
+    }  # fmt: skip
 html_copy_source = False
 html_theme_options = {
     "logo": {"text": "pymc_coresets", "alt_text": "pymc_coresets: to the home page"},
@@ -89,13 +98,20 @@ html_theme_options = {
     "navbar_align": "left",
     "show_prev_next": True,
     "show_toc_level": 2,
-    "secondary_sidebar_items": ["page-toc"],
+    "secondary_sidebar_items": [
+        "page-toc",
+        *(["edit-this-page", "sourcelink"] if REPOSITORY else []),
+    ],
+    "use_edit_page_button": bool(REPOSITORY),
     "footer_start": ["copyright"],
-    "footer_end": ["theme-version"],
+    "footer_end": ["version"],
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
     "back_to_top_button": False,
 }
 # Pages without pages below or beside them have no sidebar.
-_ALONE = ("index", "get-started", "choosing", "how-it-works", "troubleshooting")
+_ALONE = (
+    "index", "get-started", "choosing", "how-it-works", "troubleshooting", "glossary", "changelog",
+    "citing",
+)  # fmt: skip
 html_sidebars: dict[str, list[str]] = {page: [] for page in _ALONE}

@@ -1,4 +1,4 @@
-"""What a release states in several places: its version, dependencies, Pythons, papers, figures."""
+"""What a release states in several places: its version, dependencies, Pythons and papers."""
 
 import json
 import re
@@ -18,6 +18,7 @@ RECIPE = yaml.safe_load((ROOT / "conda/recipe.yaml").read_text())
 CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 PAPER = (ROOT / "paper.md").read_text()
 DATE = CITATION["date-released"].isoformat()
+BIBTEX = dict(re.findall(r"(\w+) += \{(.*)\}", (ROOT / "docs/citing.md").read_text()))
 
 
 def bounds(requirement):
@@ -31,8 +32,8 @@ def bounds(requirement):
 
 @pytest.mark.parametrize(
     "stated",
-    [CITATION["version"], ZENODO["version"], RECIPE["context"]["version"]],
-    ids=["CITATION.cff", ".zenodo.json", "recipe"],
+    [CITATION["version"], ZENODO["version"], RECIPE["context"]["version"], BIBTEX["version"]],
+    ids=["CITATION.cff", ".zenodo.json", "recipe", "docs/citing.md"],
 )
 def test_version_is_the_package_s(stated):
     assert stated == PROJECT["version"]
@@ -96,7 +97,7 @@ def test_workflows_run_every_supported_python(workflow):
     assert [matrix["python"] for matrix in matrices if "python" in matrix] == [claimed]
 
 
-# -- the paper, and figures ------------------------------------------------------------------------
+# -- the paper -------------------------------------------------------------------------------------
 
 
 def test_paper_cites_what_its_bibliography_has():
@@ -109,30 +110,6 @@ def test_paper_cites_what_its_bibliography_has():
 def test_paper_has_the_length_of_a_paper():
     words = PAPER.split("---", 2)[2].split()
     assert 900 <= len(words) <= 1_300
-
-
-def figures(text):
-    """Return the numbers of a text: decimals, and those of three digits or more."""
-    prose = re.sub(r"```.*?```|\(docs/[^)]*\)|@\w+", "", text, flags=re.DOTALL)
-    prose = re.sub(r"(?<=\d),(?=\d{3})", " ", prose)  # of tables that were printed
-    return set(re.findall(r"(?<![\w.])(?:\d+\.\d+|\d{1,3}(?: \d{3})+|\d{3,})(?![\w.]\d)", prose))
-
-
-def test_figures_of_the_readme_stand_in_the_documentation():
-    pages = (page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
-    stated = figures("\n".join(page.read_text() for page in pages).replace("&nbsp;", " "))
-    found = figures((ROOT / "README.md").read_text())
-    assert len(found) > 10
-    assert found <= stated
-
-
-def test_figures_of_the_paper_stand_in_tables_or_the_pages_of_benchmarks():
-    pages = [ROOT / f"docs/{name}.md" for name in ("benchmarks", "opponents")]
-    pages += (ROOT / "docs/tables").glob("*.md")
-    stated = figures("\n".join(page.read_text() for page in pages))
-    found = figures(PAPER.split("---", 2)[2])
-    assert len(found) > 20
-    assert found - stated <= {"0.7"}  # the limit of k-hat, which is not a measurement
 
 
 def test_tables_that_the_paper_names_are_there():

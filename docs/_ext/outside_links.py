@@ -18,7 +18,8 @@ def on_the_site(link: re.Match[str], source: Path, page: Path, docs: Path) -> st
     """Return what stands on a page for a link of a source; all paths are folders."""
     text, part = link["text"], link["part"]
     target = (source / link["path"]).resolve()
-    if not target.is_relative_to(docs) or target.suffix != ".md":
+    # The changelog names pages of its time, some of which have been merged since.
+    if not target.is_relative_to(docs) or target.suffix != ".md" or not target.exists():
         return text if text.startswith("`") else f"`{target.relative_to(docs.parent)}`"
     anchor = f"#{part}" if part else ""
     if text.endswith(target.name):  # the name of a file: the page's title stands there instead

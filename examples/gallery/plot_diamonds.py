@@ -161,4 +161,4 @@ print_costs(idata, {"coreset": coreset.model, "all rows": make_model(robust=True
 # covariance in advance. NUTS that has to adapt to it would need more. Still, with 54 000 rows it is
 # affordable: a coreset pays where a model is changed, sampled and compared again and again.
 #
-# To read next: :doc:`/compare` for what the comparison of models rests on.
+# To read next: :doc:`/predict` for what the comparison of models rests on.

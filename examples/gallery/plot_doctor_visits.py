@@ -144,9 +144,9 @@ plt.show()
 #
 # With 20 000 rows, a coreset saves little where a gradient is cheap: NUTS on all rows of the
 # Poisson model takes as long as building its coreset. It pays for the negative binomial models,
-# whose log-likelihood needs gamma functions; :doc:`/models` has both, on a data set of the same
-# size: 27 times as long in wall time, 8 times in processor time. For one posterior that is as close
-# to normal as these are, the importance draws that come with each coreset would do:
+# whose log-likelihood needs gamma functions; :doc:`/appendix` has both, on a data set of the same
+# size. For one posterior that is as close to normal as these are, the importance draws that come
+# with each coreset would do:
 
 for kind, coreset in coresets.items():
     weighted = coreset.importance_draws(random_seed=3)["posterior"].attrs
@@ -156,4 +156,4 @@ for kind, coreset in coresets.items():
     )
 
 # %%
-# To read next: :doc:`/compare` says what the comparison rests on, and when not to trust it.
+# To read next: :doc:`/predict` says what the comparison rests on, and when not to trust it.

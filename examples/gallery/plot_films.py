@@ -128,4 +128,4 @@ print_costs(idata, {"coreset": coreset.model, "all rows": model})
 # and for draws of all variables. An uncertain year of release, or effects of the films themselves,
 # would be a second factor, crossed with the users, for which a coreset does not serve.
 #
-# To read next: :doc:`/groups` for how rows are chosen group by group, and what it costs.
+# To read next: :doc:`/hierarchical` for how rows are chosen group by group, and what it costs.

@@ -152,8 +152,7 @@ print(
 print_costs(idata, {"coreset": coreset.model, "all rows": model})
 
 # %%
-# The importance draws are the cheaper answer to this one question. :doc:`/benchmarks` has more ways
-# for a similar model of the same flights: variational inference was 6 to 40 nats away, and said so
-# by its k-hat; NUTS on distinct rows did not end within five minutes.
+# The importance draws are the cheaper answer to this one question. :doc:`/opponents` compares them
+# with variational inference and NUTS, for a similar model of the same flights.
 #
 # To read next: :doc:`plot_flights_in_files`, where the flights lie in files.

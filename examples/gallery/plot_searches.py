@@ -141,9 +141,9 @@ for name, spent in seconds.items():
 
 # %%
 # Each prior by a Laplace approximation of all rows with importance weights is cheaper for one
-# prior, and dearer for twenty (:doc:`/benchmarks` has twenty priors on three data sets: 10, 40 and
-# 32 seconds by Laplace, 18, 29 and 77 by one coreset). Reweighting the agnostic's draws by the
-# ratio of the priors costs nothing, and fails where the posterior moves by more than its width:
+# prior, and sometimes dearer for twenty (:doc:`/opponents` compares both). Reweighting the
+# agnostic's draws by the ratio of the priors costs nothing, and fails where the posterior moves by
+# more than its width:
 
 agnostic = draws["agnostic"]["posterior"]["by_race"].stack(sample=("chain", "draw"))
 for name, prior_sd in {"sceptic": 0.1, "hard-headed": 0.05}.items():

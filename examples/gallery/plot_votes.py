@@ -155,5 +155,5 @@ print_costs(idata, {"coreset": coreset.model, "all rows": model})
 # covariance in advance. NUTS that has to adapt to it would need more. For a single run with this
 # many rows, that is still about as cheap as building the coreset.
 #
-# To read next: :doc:`/groups` for hundreds or thousands of groups, and :doc:`/predict` for what the
-# model says of each voter.
+# To read next: :doc:`/hierarchical` for hundreds or thousands of groups, and :doc:`/predict` for
+# what the model says of each voter.

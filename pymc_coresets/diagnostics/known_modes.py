@@ -174,7 +174,7 @@ class Modes:
         Parameters
         ----------
         draws : mapping of str to ndarray
-            Of free variables, (n_draws, *shape) each.
+            Of free variables, ``(n_draws, *shape)`` each.
         """
         centre, sd = self._flat(draws)
         flat = np.hstack([values.reshape(len(values), -1) for values in draws.values()])

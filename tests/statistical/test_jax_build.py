@@ -108,7 +108,7 @@ def test_streams_by_jax_have_the_sums_of_numba():
     stream = CoresetStream(template, pilot=pilot, size=20, random_seed=1, backend="jax")
     stream.update(chunk)
     state = stream._state
-    whole = LogLikelihood(find_observations(poisson(data))).look(state.epoch.draws)
+    whole = LogLikelihood(find_observations(poisson(data))).look(state.draws)
     assert_allclose(state.seen.total, whole.total, rtol=1e-9, atol=1e-7)
     restored = CoresetStream.restore(template, stream.state(), backend="jax")
     backwards = {name: column[::-1] for name, column in chunk.items()}

@@ -173,7 +173,6 @@ def test_base_weights_count():
         ({"method": "sparse_vi"}, "evaluates them hundreds of times"),
         ({"collapse": True}, "Group them beforehand"),
         ({"allow_local": True}, "allow_local"),
-        ({"method": "pursuit", "weighting": "laplace"}, "holds a template"),
         ({"dim": ("obs", "level")}, "one row for each cell"),
         ({"rows": COLUMNS}, "open_rows"),
     ],
@@ -182,6 +181,13 @@ def test_what_needs_all_rows_in_memory_is_refused(options, words):
     options = {"rows": open_rows(COLUMNS)} | options
     with pytest.raises((InvalidOptionError, CoresetError), match=words):
         build_coreset(regression(COLUMNS, 50), **options, **SETTINGS)
+
+
+def test_laplace_of_all_rows_reads_them_for_each_gradient():
+    options = {"method": "pursuit", "weighting": "laplace", "size": 20} | SETTINGS
+    found = build_coreset(regression(COLUMNS, 50), rows=open_rows(COLUMNS), **options)
+    in_memory = build_coreset(regression(COLUMNS, N), **options)
+    assert set(found.indices) == set(in_memory.indices)
 
 
 def test_ctrl_c_leaves_the_best_coreset_and_nothing_running(monkeypatch):

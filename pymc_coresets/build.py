@@ -136,7 +136,7 @@ def build_coreset(  # noqa: PLR0913
         Who evaluates all rows: loops that Numba compiles, or JAX on its default device, which pays
         where that is a GPU; ``Jax(dtype="float32")`` has options.  ``"jax"`` goes without
         `executor`, and refuses models that PyTensor cannot translate.  The coreset's own
-        posteriors on the way, and the choice of rows, are computed by the processor all the same.
+        posteriors during the build, and the choice of rows, are computed by the processor.
     collapse : bool or "auto", default "auto"
         First merge rows that are identical in all their data, which is exact: later steps see each
         kind once, with its count as base weight.  ``"auto"`` does where a sample of 20 000 rows
@@ -147,8 +147,8 @@ def build_coreset(  # noqa: PLR0913
         Seconds after which ``"auto"``, ``"control_variates"`` and ``"block_pursuit"`` begin no
         further round; the others refuse it.
     nuts_sampler : {"pymc", "nutpie"}, default "pymc"
-        Whose NUTS samples the posteriors of coresets on the way, where Laplace approximations do
-        not serve: PyMC's compiles in a second; nutpie's takes ten or more, and runs faster.
+        Whose NUTS samples posteriors during the build, where Laplace approximations do not
+        serve: PyMC's compiles in a second; nutpie's takes ten or more, and runs faster.
     random_seed : int or Generator, optional
         The result is reproducible from it.
     progressbar : bool, default True
@@ -294,7 +294,7 @@ def _has_groups(samplers: Samplers, report: Reporter) -> bool:
     try:
         with report.part("groups"):
             groups = samplers.by_groups()
-            # The search for the mode of what they share is not in vain: the method needs it, too.
+            # The method uses the mode of what they share again.
             return groups.n_shared <= MOST_SHARED and groups.approximation is not None
     except (UnsupportedModelError, SamplingError):
         return False

@@ -82,7 +82,7 @@ class Coreset(WeightedRows):
         Draws from around the mode of the full posterior, see `importance_draws`.
     certificate : Certificate, optional
         What the last pass over the data in the construction said of the coreset, at fresh draws
-        of its posterior that chose nothing; None for methods other than ``"auto"``.
+        of its posterior that were held out; None for methods other than ``"auto"``.
     modes : Modes, optional
         Those of the full posterior that a search found; None where they were not looked for.
     quadratic : Quadratic, optional
@@ -101,7 +101,7 @@ class Coreset(WeightedRows):
     ==================  =======================================================================
     size                rows with positive weight
     objective           nats: ``|L - L(w)|^2`` on the draws that chose the weights
-    heldout_objective   nats: the same on draws that chose nothing; nan where there are none
+    heldout_objective   nats: the same on held-out draws; nan where there are none
     seconds             wall time since the method's start
     pareto_khat         shape of the tail of the importance ratios, full posterior over coreset's
     kl                  nats: KL(coreset || full), by these ratios

@@ -73,7 +73,7 @@ def build_pass_glm(  # noqa: PLR0913
     One pass over the data replaces each row's log-likelihood, a function of the linear predictor
     eta_n = x_n . theta + offset, by a polynomial.  What remains is one function of the coefficients
     whose size does not depend on the number of rows.  Use it for regressions with many rows and
-    predictors within a moderate range: it is by far the fastest method here.  Where many predictors
+    predictors within a moderate range: it is the fastest method here.  Where many predictors
     exceed the radius it is biased, and `PolynomialSummary.check` says so; use `build_coreset` then,
     and for models that are not generalised linear models.
 

@@ -74,7 +74,7 @@ _WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """How far a coreset's posterior is from the full one, by draws of it that chose nothing.
+    """How far a coreset's posterior is from the full one, by held-out draws of it.
 
     Parameters
     ----------

@@ -42,7 +42,7 @@ class Tangent:
     vectors : ndarray of shape (n_rows, n_draws)
         Centred potentials of some rows over ``sqrt(n_draws)``, in nats.
     residual : ndarray of shape (n_draws,)
-        The same of ``log r = sum_n (u_n - w_n) f_n``, what the coreset lacks.
+        The same of ``log r = sum_n (u_n - w_n) f_n``, by which the coreset's log-density is off.
 
     Notes
     -----
@@ -257,7 +257,7 @@ def solve_adaptively[S: AdaptiveState](
     Solution
         With at most ``size`` positive weights. Both objectives of its history are the variance of
         ``log r = sum_n (u_n - w_n) f_n`` over fresh draws of each step's own coreset posterior,
-        which chose nothing yet: a noisy estimate that may rise, and noisier with a subsample.
+        which are held out: a noisy estimate that may rise, and noisier with a subsample.
 
     Raises
     ------

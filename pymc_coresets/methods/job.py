@@ -257,7 +257,7 @@ def draws_around_mode(n_dims: int, n_rows: int) -> int:
 
 
 def draws_to_certify(n_rows: int) -> int:
-    """How many fresh draws of a coreset's posterior certify it: 400, or 200 of very many rows.
+    """How many fresh draws of a coreset's posterior certify it: 400, or 200 for large data.
 
     Of more than two million rows, 400 draws would cost more than the whole construction.
 

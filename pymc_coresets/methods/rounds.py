@@ -26,7 +26,7 @@ class Round:
     weights : ndarray of float64
         Their weights.
     objective : float
-        ``Var(log r)`` in nats over draws of its own posterior, which chose nothing.
+        ``Var(log r)`` in nats over held-out draws of its own posterior.
     log_ratios : ndarray of shape (n_draws,), optional
         ``log r`` at these draws, where it was measured and is finite.
     draws : object, optional

@@ -102,7 +102,7 @@ def loop_mode(n_given: int = 0) -> Mode:
 
 
 def density_mode() -> Mode | None:
-    """Return the mode for densities of few rows, which are evaluated very often.
+    """Return the mode for densities of few rows, which are evaluated thousands of times.
 
     PyTensor's Numba mode makes one function of the whole graph, the fastest to run, but takes many
     seconds to compile a product with BLAS.  For a product with one vector, or with a small matrix,

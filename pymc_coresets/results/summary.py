@@ -33,7 +33,7 @@ def summarise_rows(
     quantiles: Sequence[float] = _QUANTILES,
     random_seed: int | np.random.Generator | None = None,
 ) -> pd.DataFrame:
-    """Summarise the chosen rows: how they differ from all rows, and what the weights make good.
+    """Summarise the chosen rows: how they differ from all rows, and how the weights correct that.
 
     Each quantity is computed three times: for all rows, for the chosen rows without their
     weights, and with them.  The chosen rows alone often lie far out, where they say most about

@@ -194,7 +194,7 @@ class Look:
     ----------
     total : ndarray of shape (n_draws,)
         ``sum_n u_n (f_n(theta_s) - c_n)`` over all rows, in nats, where c_n is the mean of f_n
-        over the draws: centred sums keep their digits where there are very many rows.
+        over the draws: centred sums keep their digits where there are millions of rows.
     norm_total : float
         ``sum_n u_n |V_n|``, where ``|V_n|`` is the standard deviation of f_n over the draws; 0
         where no candidates are wanted.

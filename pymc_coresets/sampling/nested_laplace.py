@@ -181,8 +181,8 @@ def find_nested_laplace(
 ) -> NestedLaplace:
     """Find the mode of the shared variables' marginal density, and the curvature there.
 
-    The joint mode of a hierarchy is of no use: with an unknown scale of the groups it lies far from
-    where the posterior is, or at infinity.  With the groups' variables integrated out, by Laplace's
+    The joint mode of a hierarchy does not help: with an unknown scale of the groups it lies far
+    from the posterior, or at infinity.  With the groups' variables integrated out, by Laplace's
     approximation, what is left has few dimensions and is nearly normal.
 
     Parameters

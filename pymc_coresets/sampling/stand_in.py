@@ -281,7 +281,7 @@ def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:
     -----
     Power-scaling by alpha weighs the draws by ``exp((alpha - 1) L)``.  The error of L enters
     with the factor ``alpha - 1``, which is a hundredth in ArviZ.  For `arviz.loo` the group
-    is of no use, since it has no value for each row: call `loo`.
+    is not enough, since it has no value for each row: call `loo`.
 
     References
     ----------

@@ -156,7 +156,7 @@ class Selection:
     status : Status
         Why the method stopped.
     objective : float
-        Of these weights, in nats, on draws that chose nothing where there are such; nan where it
+        Of these weights, in nats, on held-out draws where there are such; nan where it
         was not measured.
 
     Examples

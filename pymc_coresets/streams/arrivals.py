@@ -49,7 +49,7 @@ def rows_given(chunk: Any, weights: ArrayLike | None = None) -> RowSource:  # no
 
 
 class ArrivedRows(InMemoryRows):
-    """Rows of a chunk that is at hand.
+    """Rows of a chunk that was passed.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ def merge(
 
     Use it where shards of the data were summarised apart and are out of reach, and for trees of
     coresets.  The union of the two is as good as they are, and their quadratics add up; each
-    reduction adds an error of its own, and log2(B) of them are on the way to B leaves.  Where all
+    reduction adds an error of its own, and there are log2(B) of them above B leaves.  Where all
     rows can be compared at the same draws, `CoresetStream` loses nothing of that kind, and costs
     less.
 

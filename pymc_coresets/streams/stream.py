@@ -276,7 +276,7 @@ class CoresetStream:
         Coreset
             With its rows as data, see `Coreset.rows`; positions are counted from the first row of
             the pilot.  `objective` is the squared distance from the sum over all rows at the
-            stream's draws that chose nothing, in nats; to it is added that of the coresets which
+            stream's held-out draws, in nats; to it is added that of the coresets which
             stand for the rows of earlier epochs, times the share that these are of all rows (the
             attribute ``inherited_objective``).  While the draws are wider than the posterior, this
             is no estimate of the divergence but, as a rule, an upper bound.  The attributes of

@@ -1,4 +1,4 @@
-"""Control variates: a quadratic for all rows, and weighted rows for what it leaves.
+"""Control variates: a quadratic for all rows, and weighted rows for what it misses.
 
 What belongs here: the quadratic of all rows, averaged over the posterior; the choice of rows for
 its residual; and the method that puts both together.

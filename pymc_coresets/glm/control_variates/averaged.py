@@ -1,4 +1,4 @@
-"""The quadratic of every row, averaged over the posterior, and what it leaves of the row."""
+"""The quadratic of every row, averaged over the posterior, and what it misses of the row."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ _ALMOST_ONE = 1e-4  # correlations between what a row sees end this far from it
 
 @dataclass(frozen=True, eq=False)
 class RowQuadratics:
-    """The quadratic of each row, and what it leaves of the row at draws.
+    """The quadratic of each row, and what it misses of the row at draws.
 
     With ``e_n = X_n (c - center)``, of k numbers, row n is approximated by ``slopes[:, n] . e_n +
     e_n' curvatures[:, :, n] e_n / 2``, up to a constant.
@@ -43,7 +43,7 @@ class RowQuadratics:
     left : ndarray of shape (n_draws, n_rows)
         In nats, centred.
     spread : ndarray of shape (n_rows,)
-        Standard deviation over the draws of what the quadratic leaves of a row, in nats, times the
+        Standard deviation over the draws of what the quadratic misses of a row, in nats, times the
         row's base weight; infinite where its log-density is not finite nearby.
     """
 

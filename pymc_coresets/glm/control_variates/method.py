@@ -1,4 +1,4 @@
-"""The method: a quadratic for all rows, rows for what it leaves, and rounds at its own draws."""
+"""The method: a quadratic for all rows, rows for what it misses, and rounds at its own draws."""
 
 import logging
 import math
@@ -63,7 +63,7 @@ _MARGIN = 0.7  # of the tolerance, for what is predicted
 
 @dataclass(frozen=True, kw_only=True)
 class ControlVariates:
-    """A quadratic in what the rows see for all of them, and weighted rows for what it leaves.
+    """A quadratic in what the rows see for all of them, and weighted rows for what it misses.
 
     Weighted rows alone must reproduce a quadratic of ``D(D + 3)/2`` numbers before they can be
     right.  But a quadratic needs no rows: its slope and curvature are sums over all of them.  What
@@ -92,7 +92,7 @@ class ControlVariates:
     polynomials), not by Taylor's at the mode.  Predictors are affine in coefficients, which may be
     any functions of the free variables: prior, scales and transforms stay exact.  In every round
     the average is taken over draws of the approximation of the round before.  Rows are then drawn
-    by priority sampling with probabilities in proportion to what the quadratic leaves of them, and
+    by priority sampling with probabilities in proportion to what the quadratic misses of them, and
     kept whole where that is one; ridge regression at the draws brings their weighted sum closer to
     that of all rows.  Weights shrink in directions where rows have more curvature than the
     posterior, so that the quadratic without the rows' part is concave, with the prior.
@@ -477,7 +477,7 @@ class _Run:
     def _try(
         self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray
     ) -> _Approximation:
-        """Draw from an approximation, and evaluate all rows at draws that chose nothing."""
+        """Draw from an approximation, and evaluate all rows at held-out draws."""
         sampler = self._sampler_of(quadratic, of_all)
         draws = sampler.draw(rows, weights, self.n_draws, rng=self.job.rng)
         own = weights @ self.sampler.loglik(draws, rows)

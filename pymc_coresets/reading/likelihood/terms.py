@@ -259,8 +259,8 @@ def refuse_local(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -
     """
     raise UnsupportedModelError(
         f"The free variables {list(local)!r} have one value per observation. A coreset cannot "
-        "leave them out: marginalise them (pm.Censored, pm.Mixture, an overdispersed "
-        "likelihood, pymc_extras.marginalize, ...), or keep them all with allow_local=True."
+        "leave them out: marginalise them (pm.Censored, pm.Mixture, an overdispersed likelihood, "
+        "quadrature, pymc_extras.marginalize, ...), or keep them all with allow_local=True."
         + _advice_on_cells(model, terms, local),
         topic="local-latent-variables",
     )

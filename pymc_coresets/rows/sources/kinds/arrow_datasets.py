@@ -44,7 +44,9 @@ def open_paths(source: str | Path | Sequence[str | Path]) -> Opened:
     try:
         paths = paths_of(source)
     except RuntimeError as error:
-        raise InvalidOptionError(f"{source!r} begins with a '~' of nobody's: {error}") from error
+        raise InvalidOptionError(
+            f"{source!r} begins with '~', but there is no such user: {error}"
+        ) from error
     root = paths[0] if len(paths) == 1 and Path(paths[0]).is_dir() else None
     files = [file for path in paths for file in files_at(path)]
     if not files:

@@ -11,7 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FILES = ("README.md", "CONTRIBUTING.md", "paper.md", "docs/*.md", "docs/methods/*.md")
+FILES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "paper.md",
+    "docs/*.md",
+    "docs/methods/*.md",
+    "pymc_coresets/**/*.py",
+)
 NOT_OURS = ("docs/architecture.md",)  # describes the code, and is edited with it
 
 # Each phrase, as a regular expression, and what to write instead.

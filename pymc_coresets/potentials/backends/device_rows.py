@@ -36,8 +36,8 @@ def entries_together(on_processor: int) -> int:
 def padded(n_rows: int, steps: int = 8) -> int:
     """Return the number of rows of the next larger block.
 
-    Few numbers occur, so that little is compiled: `steps` for each power of two.  With 8 of them, at
-    most an eighth of the computed rows is padding.
+    Few numbers occur, so that little is compiled: `steps` for each power of two.  With 8 of them,
+    at most an eighth of the computed rows is padding.
 
     Examples
     --------

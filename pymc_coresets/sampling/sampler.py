@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -326,12 +326,15 @@ class CoresetSampler:
     @property
     def full_density(self) -> PosteriorDensity:
         """The log-density of the model with all rows."""
-        return self._density(self.loglikelihood.source)
+        source = self.loglikelihood.source
+        return PosteriorDensity(partial(self._added_up, source, self._slopes_of_source))
 
     def posterior_of(self, rows: Rows, weights: np.ndarray) -> Unconstrained:
         """Return the space of the model with the density of weighted rows."""
-        weighted = replace(rows, base_weights=weights) if weights.any() else None
-        return self.space.with_density(self._density(weighted), self.curvature)
+        density = PosteriorDensity(self._unweighted)
+        if weights.any():
+            density = self._posterior_density(replace(rows, base_weights=weights))
+        return self.space.with_density(density, self.curvature)
 
     def posterior_of_some(self, size: int, key: int) -> Unconstrained:
         """Return the space of the model with the density of a sample of the rows."""
@@ -340,26 +343,25 @@ class CoresetSampler:
     def density_of_some(self, size: int, key: int) -> PosteriorDensity:
         """Return the density of a sample of the rows."""
         if size >= self.n_rows:
-            return self.full_density
+            return self._posterior_density(self.loglikelihood.all_rows)
         scan = self.scan(size, key=key, distinct=True)
-        return self._density(replace(scan.rows, base_weights=scan.weights))
+        return self._posterior_density(replace(scan.rows, base_weights=scan.weights))
 
-    def _density(self, rows: Rows | RowBlocks | None) -> PosteriorDensity:
-        if isinstance(rows, Rows):
-            rows = InMemoryRows(rows.arrays, rows.base_weights, rows.positions)
+    def _posterior_density(self, rows: Rows) -> PosteriorDensity:
+        source = InMemoryRows(rows.arrays, rows.base_weights, rows.positions)
+        return PosteriorDensity(partial(self._added_up, source, self._slopes))
 
-        def add_up(points: np.ndarray) -> Slopes:
-            rest = self._unweighted(points)
-            if rows is None:
-                return rest
-            return rows.reduce(GradientPass(self._slopes, points)).plus(rest)
-
-        return PosteriorDensity(add_up)
+    def _added_up(self, source: RowBlocks, slopes: SlopesOfRows, points: np.ndarray) -> Slopes:
+        return source.reduce(GradientPass(slopes, points)).plus(self._unweighted(points))
 
     @cached_property
-    def _slopes(self) -> SlopesOfRows:
-        loglik = self.loglikelihood
-        return loglik.slopes(self.space) or KernelSlopes.of(loglik.observations)
+    def _slopes(self) -> KernelSlopes:
+        return KernelSlopes.of(self.loglikelihood.observations)
+
+    @cached_property
+    def _slopes_of_source(self) -> SlopesOfRows:
+        # A device keeps the blocks of the source, and knows them by where they begin and end.
+        return self.loglikelihood.slopes(self.space) or self._slopes
 
     def _unweighted(self, points: np.ndarray) -> Slopes:
         """Return the log-density without rows, and its gradients."""

@@ -14,6 +14,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.sampler import CoresetSampler
 from tests.models.conftest import Specimen
 from tests.models.zoo import CASES
 
@@ -89,6 +90,21 @@ def test_gradients_of_all_rows_are_those_of_pymc(kind, on_jax):
         full, prior = (kind.reference.weighted(point, np.full(n_rows, w))[1] for w in (1.0, 0.0))
         expected = np.concatenate([np.ravel(full[n] - prior[n]) for n in names])
         assert_allclose(found, expected, rtol=1e-8, atol=1e-8 * np.abs(expected).max())
+
+
+def test_densities_of_chosen_rows_are_those_of_these_rows(kind, on_jax):
+    """The device keeps blocks of the source: others may begin and end with the same rows."""
+    if kind.model.discrete_value_vars or kind.case.n_obs < 4:
+        pytest.skip("no gradient, or too few rows")
+    ends = [0, kind.case.n_obs - 1]
+    for between in (1, 2):
+        rows = on_jax.in_memory.take(np.sort([*ends, between]))
+        weights = np.array([1.0, between, 2.0])
+        found, expected = (
+            CoresetSampler(each).posterior_of(rows, weights) for each in (on_jax, kind.loglik)
+        )
+        x = found.start + 0.1
+        assert_allclose(found.logp_and_gradient(x)[1], expected.logp_and_gradient(x)[1])
 
 
 @pytest.mark.slow

@@ -379,7 +379,7 @@ PLANTED = [
     ),
     *plant(
         "sampling/approximations.py",
-        (".total + rest", ".total"),
+        (".total + self._rest(points)", ".total"),
     ),
     *plant(
         "methods/rounds.py",
@@ -436,7 +436,7 @@ PLANTED = [
     *plant(
         "potentials/loops/plain_loops.py",
         ("place = j if axis == 0 else i", "place = i if axis == 0 else j"),
-        ("new > old or np.isnan(new)", "new > old"),
+        ("total[place] = new if new > old or np.isnan(new)", "total[place] = new if new > old"),
         ("-np.inf if is_max else 0.0", "0.0"),
         ("np.full((n.item(), m.item())", "np.full((m.item(), n.item())"),
     ),
@@ -517,7 +517,7 @@ PLANTED = [
     ),
     *plant(
         "sampling/steps/metric.py",
-        ("is_cov=True", "is_cov=False"),
+        ('"is_cov": True', '"is_cov": False'),
         ("_OTHER_STARTS & options.keys() or khat", "khat"),
         ("values[chain] for name", "values[0] for name"),
         ('return {"tune": _TUNE} | {', "return {"),

@@ -17,8 +17,6 @@ from pymc_coresets.reading.unconstrained import of_points
 
 __all__ = ["Remainder", "of_vector", "refuse_unweighted", "remainder_graph"]
 
-_ENTRIES_AT_ONCE = 2**20  # of points
-
 
 def remainder_graph(observations: Observations) -> Variable:
     """Return it as a function of the model's value variables, Jacobians included.
@@ -89,7 +87,7 @@ class Remainder:
         """Return the log-densities at points (n_points, D), without that function."""
         if "_with_slopes" in self.__dict__:
             return self.slopes(points)[0]
-        return np.concatenate([self._values(some)[0] for some in self._in_parts(points)])
+        return self._values(points)[0]
 
     def slopes(
         self, points: np.ndarray, pull: np.ndarray | None = None
@@ -102,24 +100,16 @@ class Remainder:
         pull : ndarray of shape (n_points, p), optional
             Derivatives of a function of the coefficients, whose own gradient is added.
         """
-        parts = self._in_parts(points)
-        if self._interface is None:
-            found = [self._with_slopes(some) for some in parts]
-        else:
+        pulls = []
+        if self._interface is not None:
             width = self._interface.type.shape[0]
-            pull = np.zeros((len(points), width)) if pull is None else pull
-            pulls = np.split(pull, np.cumsum([len(some) for some in parts])[:-1])
-            found = [self._with_slopes(*both) for both in zip(parts, pulls, strict=True)]
-        values, gradients = (np.concatenate(part) for part in zip(*found, strict=True))
+            pulls = [np.zeros((len(points), width)) if pull is None else pull]
+        values, gradients = self._with_slopes(points, *pulls)
         return values, gradients
 
     def coefficients(self, points: np.ndarray) -> np.ndarray:
         """Return the coefficients at points (n_points, D), of shape (n_points, p)."""
-        return np.concatenate([self._coefficients(some)[0] for some in self._in_parts(points)])
-
-    def _in_parts(self, points: np.ndarray) -> list[np.ndarray]:
-        step = max(_ENTRIES_AT_ONCE // points.shape[1], 1)
-        return [points[i : i + step] for i in range(0, max(len(points), 1), step)]
+        return self._coefficients(points)[0]
 
     @cached_property
     def _graphs(self) -> tuple[TensorVariable, list[TensorVariable]]:

@@ -181,10 +181,8 @@ class Unconstrained:
 
     def constrain(self, x: np.ndarray) -> Draws:
         """Map points (n_draws, D) to draws of the free variables on their own scale."""
-        parts = [self._backward(some) for some in self._in_parts(x)]
         names = [rv.name for rv in self.model.free_RVs]
-        values = (np.concatenate(part) for part in zip(*parts, strict=True))
-        return Draws(dict(zip(names, values, strict=True)))
+        return Draws(dict(zip(names, self._backward(x), strict=True)))
 
     def free(self, draws: Draws) -> np.ndarray:
         """Map draws of the free variables to points (n_draws, D): the inverse of `constrain`."""
@@ -225,10 +223,6 @@ class Unconstrained:
             for v in self.model.replace_rvs_by_values(variables)
         ]
 
-    def _in_parts(self, x: np.ndarray) -> list[np.ndarray]:
-        step = max(_ENTRIES_AT_ONCE // max(self.n_dims, 1), 1)
-        return [x[i : i + step] for i in range(0, max(len(x), 1), step)]
-
 
 def of_points(
     inputs: Sequence[TensorVariable], graphs: Sequence[TensorVariable], mode: Mode | None = None
@@ -238,7 +232,8 @@ def of_points(
     Parameters
     ----------
     inputs : sequence of TensorVariable
-        Vectors; the function takes a matrix in place of each, with a row for each point.
+        Vectors; the function takes a matrix in place of each, with a row for each point, and
+        evaluates at most 2^20 entries of the first one at once.
     graphs : sequence of TensorVariable
         The results have one axis more, the first one.
     mode : Mode, optional
@@ -259,7 +254,16 @@ def of_points(
         graph if graph.type.ndim > one.type.ndim else pt.repeat(graph[None], n_points, axis=0)
         for one, graph in zip(graphs, several, strict=True)
     ]
-    return numpy_function(list(points.values()), whole, mode)
+    function = numpy_function(list(points.values()), whole, mode)
+
+    def at(*values: np.ndarray) -> list[np.ndarray]:
+        step = max(_ENTRIES_AT_ONCE // max(values[0].shape[1], 1), 1)
+        starts = range(0, max(len(values[0]), 1), step)
+        parts = [function(*(v[i : i + step] for v in values)) for i in starts]
+        joined = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return list(joined) if len(parts) > 1 else parts[0]
+
+    return at
 
 
 def _uncompiled(

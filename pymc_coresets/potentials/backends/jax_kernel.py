@@ -143,11 +143,6 @@ class JaxKernel:
         with in_single():
             return jax.vmap(lambda draw: self._of_rows(draw, arrays, n_rows))(given)
 
-    def own_potentials(self, given: Sequence[Any], arrays: Sequence[Any]) -> Any:  # noqa: ANN401
-        """Return the potentials (n_draws, n_rows) at draws (n_draws, n_rows, ...) of each row."""
-        of_rows = jax.vmap(self._of_one)
-        return jax.vmap(lambda draw: of_rows(draw, list(arrays)))(list(given))
-
     def _of_one(self, given: Sequence[Any], row: Sequence[Any]) -> Any:  # noqa: ANN401
         """Potential of one row at one draw."""
         placed = [jnp.expand_dims(r, a) for r, a in zip(row, self._axes, strict=True)]

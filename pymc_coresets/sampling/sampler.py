@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import pymc as pm
@@ -26,7 +26,7 @@ from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import Look, RowBlocks, Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import GradientPass, KernelSlopes, PosteriorDensity, Slopes
-from pymc_coresets.sampling.modes.mixtures import LaplaceMixture
+from pymc_coresets.sampling.modes.mixtures import LaplaceMixture, resampled
 from pymc_coresets.sampling.modes.on_all_rows import around_modes
 from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.sampling.steps.nuts import (
@@ -47,8 +47,16 @@ type InnerNuts = Literal["pymc", "nutpie"]
 MOST_BY_LAPLACE = 1_500
 
 _POTENTIALS_AT_ONCE = 2**22
+_PROPOSALS = 2  # for each draw by importance sampling
 
 _log = logging.getLogger(__name__)
+
+
+class KnownDensity(Protocol):
+    """A distribution on the unconstrained scale that has draws with a density."""
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
 
 
 class CoresetSampler:
@@ -77,6 +85,8 @@ class CoresetSampler:
     ----------
     quadratic : Quadratic, or None
         May be replaced by others of the same interface: nothing is compiled anew.
+    near : KnownDensity, or None
+        Close to the posterior: draws are taken from it, and corrected, while that is sound.
     metric : Factor, or None
         Of a precision close to that of the posterior, if PyMC's NUTS shall use it.
     curvature : callable, or None
@@ -115,6 +125,7 @@ class CoresetSampler:
         self._corrects = kind == "auto" and loglik.n_dims <= MOST_BY_LAPLACE
         self._last: Run | None = None
         self._starts: list[np.ndarray] = []  # modes of the posterior of all rows, where known
+        self.near: KnownDensity | None = None
         self.metric: Factor | None = None
         self.curvature: Callable[[np.ndarray], np.ndarray] | None = None
         self.n_corrected = 0
@@ -224,6 +235,14 @@ class CoresetSampler:
         self._count(n_draws)
         if self._kind == "laplace":
             return self.laplace(rows, weights).draw(n_draws, rng=rng)
+        if self.near is not None:
+            x, logq = self.near.draw(_PROPOSALS * n_draws, rng=rng)
+            log_weights = self._density_of(rows, weights)(x) - logq
+            kept = resampled(x, log_weights, n_draws, rng=rng)
+            if kept is not None:
+                self.n_corrected += 1
+                return self.space.constrain(kept)
+            _log.info("The posterior is too far from what it should be near")
         if self._corrects:
             try:
                 approximation = self.laplace(rows, weights)

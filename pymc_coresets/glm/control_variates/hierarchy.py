@@ -1,0 +1,380 @@
+"""Posteriors of a quadratic under a hierarchical prior: a few scales, and normal given these."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import LinAlgError, cholesky, inv
+
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
+from pymc_coresets.sampling.expansion import Expansion, are_smooth, design
+from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.steps.metric import Factor, sparse_differences
+
+__all__ = ["Hierarchy", "NormalGivenScales", "find_hierarchy"]
+
+type Array = np.ndarray
+type OfPoints = Callable[[Array], Array]
+
+_MOST_SCALES = 16
+_AWAY = 0.5  # on the unconstrained scale
+_ROUNDING = 1e-6
+_FIRST_SPREAD, _MOST_STEPS = 0.1, 60
+_POINTS_AT_ONCE = 256
+_ENTRIES_AT_ONCE = 2**22  # of points
+_OPERATIONS = 2e10  # of all decompositions: some seconds
+_LEAST_SCALES = 64  # draws, where there are any
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Hierarchy:
+    """A prior that is normal in some coordinates given the others, which are called scales here.
+
+    Coefficients are affine in those given the scales, too.  So effects of unknown scale, centred
+    or not; without scales, independent normal coefficients.
+
+    Parameters
+    ----------
+    prior : callable
+        Returns its log-densities at points (n_points, n_dims), and their gradients.
+    coefficients : callable
+        Returns what a quadratic is a function of, (n_points, p).
+    reference : ndarray of shape (n_dims,)
+        Around which both are expanded.
+    is_scale : ndarray of bool, of shape (n_dims,)
+    pattern : csr_array of shape (n_normal, n_normal)
+        Has an entry wherever the prior's curvature may have one.
+    slopes : csr_array of shape (n_normal, p)
+        Derivatives of the coefficients; where `moves`, only their places count.
+    moves : bool
+        Whether those depend on the scales.
+    """
+
+    prior: Callable[[Array], tuple[Array, Array]]
+    coefficients: OfPoints
+    reference: Array
+    is_scale: Array
+    pattern: sparse.csr_array
+    slopes: sparse.csr_array
+    moves: bool
+
+    @cached_property
+    def colors(self) -> Array:
+        """Numbers of coordinates; those with the same have no entry in common, (n_normal,)."""
+        entries = abs(self.pattern)
+        if self.moves:
+            entries = sparse.csr_array(sparse.hstack([entries, abs(self.slopes)]))
+        meet = sparse.csr_array(entries @ entries.T)
+        colors = np.full(meet.shape[0], -1)
+        for i in range(len(colors)):
+            taken = set(colors[meet.indices[meet.indptr[i] : meet.indptr[i + 1]]])
+            colors[i] = next(color for color in range(len(colors)) if color not in taken)
+        return colors
+
+    def expanded(self, scales: Array) -> Iterator["_Expanded"]:
+        """Expand prior and coefficients at draws of the scales (n_draws, n_scales), each alone."""
+        probes = np.zeros((1 + self.colors.max(initial=-1) + 1, len(self.reference)))
+        probes[1 + self.colors, np.flatnonzero(~self.is_scale)] = 1.0
+        step = max(min(_POINTS_AT_ONCE, _ENTRIES_AT_ONCE // probes.size), 1)
+        for first in range(0, len(scales), step):
+            some = scales[first : first + step]
+            points = np.repeat((self.reference + probes)[None], len(some), axis=0)
+            points[:, :, self.is_scale] = some[:, None]
+            flat = points.reshape(-1, points.shape[2])
+            values, gradients = self.prior(flat)
+            known = flat if self.moves else points[:, 0]
+            coefficients = self.coefficients(known).reshape(len(some), -1, self.slopes.shape[1])
+            values = values.reshape(points.shape[:2])
+            gradients = gradients[:, ~self.is_scale].reshape(*points.shape[:2], -1)
+            for i in range(len(some)):
+                yield self._expanded(values[i, 0], gradients[i], coefficients[i])
+
+    def _expanded(self, value: float, gradients: Array, coefficients: Array) -> "_Expanded":
+        precision = self._differences(self.pattern, -gradients)
+        moves, slopes = self.moves, self.slopes
+        return _Expanded(
+            value=float(value),
+            gradient=gradients[0],
+            precision=sparse.csr_array((precision + precision.T) / 2),
+            coefficients=coefficients[0],
+            slopes=self._differences(slopes, coefficients) if moves else slopes,
+        )
+
+    def _differences(self, places: sparse.csr_array, values: Array) -> sparse.csr_array:
+        """Gather derivatives by coordinate from values at the probes, (1 + n_colors, n)."""
+        row = np.repeat(self.colors, np.diff(places.indptr))
+        entries = values[1 + row, places.indices] - values[0, places.indices]
+        return sparse.csr_array((entries, places.indices, places.indptr), shape=places.shape)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Expanded:
+    """Prior and coefficients at given scales: log-density, slopes and precision at a reference."""
+
+    value: float
+    gradient: Array
+    precision: sparse.csr_array
+    coefficients: Array
+    slopes: sparse.csr_array
+
+
+def find_hierarchy(
+    prior: Callable[[Array], tuple[Array, Array]],
+    coefficients: OfPoints,
+    start: Array,
+    columns: list[Array],
+) -> Hierarchy | None:
+    """Find the scales: the fewest variables given which all others are normal.
+
+    Parameters
+    ----------
+    prior, coefficients : callable
+        See `Hierarchy`.
+    start : ndarray of shape (n_dims,)
+    columns : list of ndarray of int
+        The coordinates of each variable.
+
+    Returns
+    -------
+    Hierarchy, or None
+        None where the prior is not normal in more than 16 coordinates.
+
+    Examples
+    --------
+    Three effects of a scale whose logarithm is standard normal:
+
+    >>> def prior(x):
+    ...     scale, effects = np.exp(x[:, :1]), x[:, 1:]
+    ...     z = effects / scale
+    ...     values = -(x[:, 0] ** 2 + np.square(z).sum(axis=1)) / 2 - 3 * x[:, 0]
+    ...     of_scale = -x[:, 0] + np.square(z).sum(axis=1) - 3
+    ...     return values, np.column_stack([of_scale, -z / scale])
+    >>> found = find_hierarchy(
+    ...     prior, lambda x: x[:, 1:], np.zeros(4), [np.array([0]), np.array([1, 2, 3])]
+    ... )
+    >>> found.is_scale, found.moves, found.colors
+    (array([ True, False, False, False]), False, array([0, 0, 0]))
+    """
+    rng = np.random.default_rng(0)
+    x = start + rng.uniform(-_AWAY, _AWAY, len(start))
+    ways = rng.uniform(-_AWAY, _AWAY, (2, len(start)))
+
+    def is_normal(free: Array) -> bool:
+        one, other = ways * free
+        points = x + np.stack([np.zeros_like(x), one, other, one + other])
+        with np.errstate(all="ignore"):
+            seen = np.hstack([prior(points)[1][:, free], coefficients(points)])
+        first, second = seen[1:3] - seen[0], seen[3] - seen[1] - seen[2] + seen[0]
+        return bool((np.abs(second) <= _ROUNDING * (1 + np.abs(first).max(axis=0))).all())
+
+    is_scale = np.zeros(len(start), bool)
+    by_size = sorted(columns, key=len)
+    for own in by_size:
+        if is_normal(~is_scale):
+            break
+        is_scale[own] = True
+    for own in by_size:  # those that came in on the way
+        if is_scale[own].all():
+            is_scale[own] = False
+            is_scale[own] = not is_normal(~is_scale)
+    if is_scale.sum() > _MOST_SCALES:
+        return None
+    return _hierarchy_of(prior, coefficients, x, ways[0], is_scale)
+
+
+def _hierarchy_of(
+    prior: Callable[[Array], tuple[Array, Array]],
+    coefficients: OfPoints,
+    x: Array,
+    way: Array,
+    is_scale: Array,
+) -> Hierarchy:
+    free, steps = ~is_scale, np.ones(len(x))
+
+    def derivatives(function: OfPoints, at: Array) -> sparse.csr_array:
+        return sparse.csr_array(sparse_differences(function, at, steps)[free])
+
+    of_prior = derivatives(lambda points: prior(points)[1][:, free], x)
+    here, there = (derivatives(coefficients, at) for at in (x, x + way * is_scale))
+    moves = abs(here - there).max() > _ROUNDING * abs(here).max()
+    return Hierarchy(
+        prior=prior,
+        coefficients=coefficients,
+        reference=x,
+        is_scale=is_scale,
+        pattern=sparse.csr_array(abs(of_prior) + abs(of_prior).T),
+        slopes=sparse.csr_array(abs(here) + abs(there)) if moves else here,
+        moves=bool(moves),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Normal:
+    """The normal coordinates given the scales, and the density of these without them."""
+
+    centre: Array
+    factor: Factor
+    log_marginal: float
+
+
+@dataclass(frozen=True, eq=False)
+class NormalGivenScales:
+    """The posterior of a quadratic under a hierarchical prior, with known density.
+
+    Exact but for the marginal of the scales, whose draws importance weights correct: they come
+    from a normal distribution around its mode, a little wider and skewed as it is.
+
+    Parameters
+    ----------
+    hierarchy : Hierarchy
+    quadratic : Quadratic
+        Of the same coefficients.
+    scales : HeavyTailed, or None
+        Near the marginal posterior of the scales, if there are any.
+
+    Examples
+    --------
+    >>> hierarchy = find_hierarchy(
+    ...     lambda x: (-np.square(x).sum(axis=1) / 2, -x), lambda x: x, np.zeros(2),
+    ...     [np.array([0, 1])],
+    ... )
+    >>> quadratic = Quadratic(
+    ...     names=("a", "b"), center=np.ones(2), slope=np.zeros(2), curvature=-3 * np.eye(2)
+    ... )
+    >>> found = NormalGivenScales.of(hierarchy, quadratic)
+    >>> found.mode
+    array([0.75, 0.75])
+    >>> found.draw(10_000, rng=np.random.default_rng(1))[0].var(axis=0).round(1)
+    array([0.2, 0.2])
+    """
+
+    hierarchy: Hierarchy
+    quadratic: Quadratic
+    scales: HeavyTailed | None
+
+    @classmethod
+    def of(
+        cls, hierarchy: Hierarchy, quadratic: Quadratic, start: Array | None = None
+    ) -> "NormalGivenScales":
+        """Find the mode of the marginal posterior of the scales, and the curvature there.
+
+        Parameters
+        ----------
+        hierarchy : Hierarchy
+        quadratic : Quadratic
+        start : ndarray of shape (n_dims,), optional
+            Its scales are where the search begins.
+
+        Raises
+        ------
+        SamplingError
+            If there is no mode.
+        """
+        found, is_scale = cls(hierarchy, quadratic, None), hierarchy.is_scale
+        if not is_scale.any():
+            return found
+        first = hierarchy.reference if start is None else start
+        scales = _near_mode(found.log_marginals, first[is_scale]).split(found.log_marginals)
+        return replace(found, scales=scales)
+
+    @property
+    def mode(self) -> Array:
+        """That of the scales, and of the rest given these: (n_dims,)."""
+        is_scale = self.hierarchy.is_scale
+        at = np.zeros((1, 0)) if self.scales is None else self.scales.location[None]
+        mode = np.empty(len(is_scale))
+        mode[is_scale] = at[0]
+        mode[~is_scale] = next(self._given(at)).centre
+        return mode
+
+    def log_marginals(self, scales: Array) -> Array:
+        """Return the log-densities of scales (n_points, n_scales), up to a constant, in nats."""
+        return np.array([normal.log_marginal for normal in self._given(scales)])
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return draws (n_draws, n_dims), and the log-density there up to a constant.
+
+        Where decompositions take long, several draws have the same scales.
+        """
+        is_scale, points = self.hierarchy.is_scale, np.empty((n_draws, len(self.reference)))
+        logq, n_scales = np.empty(n_draws), self._n_scales(n_draws)
+        at, of_scales = np.zeros((1, 0)), np.zeros(1)
+        if self.scales is not None:
+            at, of_scales = self.scales.draw(n_scales, rng=rng)
+        parts = np.array_split(rng.permutation(n_draws), n_scales)
+        for which, scales, logs, normal in zip(parts, at, of_scales, self._given(at), strict=True):
+            away = normal.factor.draw_inverse(len(which), rng=rng)
+            squares = np.einsum("ij,ij->i", (normal.factor.matrix @ away.T).T, away)
+            points[np.ix_(which, is_scale)] = scales
+            points[np.ix_(which, ~is_scale)] = normal.centre + away
+            logq[which] = logs + normal.factor.log_determinant / 2 - squares / 2
+        return points, logq
+
+    @property
+    def reference(self) -> Array:
+        """A point, (n_dims,)."""
+        return self.hierarchy.reference
+
+    def _n_scales(self, n_draws: int) -> int:
+        if self.scales is None:
+            return 1
+        factor = next(self._given(self.scales.location[None])).factor
+        affordable = math.ceil(_OPERATIONS / factor.n_operations)
+        return min(max(affordable, _LEAST_SCALES), n_draws)
+
+    def _given(self, scales: Array) -> Iterator[_Normal]:
+        slopes: Array | None = None
+        order: Array | None = None
+        for at in self.hierarchy.expanded(scales):
+            if slopes is None or not np.array_equal(slopes, at.slopes.data):
+                slopes = at.slopes.data
+                of_rows: Curvature = at.slopes @ -self.quadratic.curvature @ at.slopes.T
+            normal = self._normal(at, of_rows, order)
+            order = normal.factor.order
+            yield normal
+
+    def _normal(self, at: _Expanded, of_rows: Curvature, order: Array | None) -> _Normal:
+        """Complete the square: what is quadratic has its maximum a Newton step away."""
+        start = self.reference[~self.hierarchy.is_scale]
+        total = of_rows + at.precision
+        try:
+            is_dense = isinstance(total, np.ndarray)
+            factor = Factor(total if is_dense else sparse.csr_array(total), order)
+        except LinAlgError:
+            return _Normal(start, Factor(np.eye(len(start))), -np.inf)
+        pull = self.quadratic.slopes_at(at.coefficients[None])[0]
+        gradient = at.gradient + at.slopes @ pull
+        step = factor.solve(gradient)
+        highest = at.value + self.quadratic.at(at.coefficients[None])[0] + gradient @ step / 2
+        log_marginal = float(highest - factor.log_determinant / 2)
+        return _Normal(start + step, factor, log_marginal if np.isfinite(log_marginal) else -np.inf)
+
+
+def _near_mode(log_density: OfPoints, start: Array) -> HeavyTailed:
+    """Return a normal distribution with the mode of a function of few variables, and heavy tails.
+
+    Raises
+    ------
+    SamplingError
+    """
+    mode, spread = start, _FIRST_SPREAD * np.eye(len(start))
+    for _ in range(_MOST_STEPS):
+        values = log_density(mode + design(len(mode)) @ spread.T)
+        if not are_smooth(values):
+            break
+        found = Expansion.of(values)
+        if found.is_last:
+            mode, spread = mode + spread @ found.shift, spread @ found.turn
+            return HeavyTailed(mode, cholesky(inv(spread @ spread.T), lower=True))
+        tried = mode + found.steps @ spread.T
+        heights, spread = log_density(tried), spread @ found.turn
+        best = int(np.argmax(heights))
+        if heights[best] > found.height:
+            mode = tried[best]
+        elif found.goes_on:
+            break
+    raise SamplingError("The marginal posterior of the scales has no mode near the start.")

@@ -135,7 +135,8 @@ class Expansion:
     @property
     def _scales(self) -> Array:
         heights = np.abs(self.heights)
-        scales: Array = np.maximum(heights, 1e-8 * heights.max(initial=1e-8))
+        largest = max(heights.max(initial=1e-8), np.abs(self._slope).max(initial=0.0))
+        scales: Array = np.maximum(heights, 1e-8 * largest)
         return scales
 
     @property

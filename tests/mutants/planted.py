@@ -97,6 +97,12 @@ PLANTED = [
         ("newton.promised / 2 + negative_logdet(newton.root)", "newton.promised / 2"),
     ),
     *plant(
+        "glm/control_variates/hierarchy.py",
+        ("highest - factor.log_determinant / 2", "highest + factor.log_determinant / 2"),
+        ("logs + normal.factor.log_determinant / 2 - squares / 2", "logs - squares / 2"),
+        ("gradient @ step / 2", "gradient @ step"),
+    ),
+    *plant(
         "sampling/nested_laplace.py",
         ("proposed - ratios > -rng", "ratios - proposed > -rng"),
         ("[centre + offset, centre - offset]", "[centre + offset, centre + offset]"),

@@ -57,7 +57,6 @@ def sparsely(monkeypatch):
     """Treat a few dozens of coefficients as if they were thousands."""
     monkeypatch.setattr(several, "_DENSE_UP_TO", 10)
     monkeypatch.setattr(averaged, "_DENSE_FROM", 1.0)
-    monkeypatch.setattr(method, "MOST_BY_LAPLACE", 10)
     monkeypatch.setattr(sampler, "MOST_BY_LAPLACE", 10)
 
 
@@ -70,6 +69,11 @@ def test_a_factor_is_a_root(seed):
         root = np.column_stack([factor.root_times(z) for z in np.eye(60)])
         assert_allclose(root @ root.T, matrix.toarray(), atol=1e-10)
         assert_allclose(matrix @ factor.solve(np.eye(60)), np.eye(60), atol=1e-9)
+    again = Factor(3 * matrix, Factor(matrix).order)  # in an order that is known
+    root = np.column_stack([again.root_times(z) for z in np.eye(60)])
+    assert_allclose(root @ root.T, 3 * matrix.toarray(), atol=1e-10)
+    assert_allclose(matrix @ again.solve(np.eye(60)), np.eye(60) / 3, atol=1e-9)
+    assert_allclose(again.log_determinant, np.linalg.slogdet(3 * matrix.toarray())[1])
     draws = factor.draw_inverse(4_000, rng=rng)  # of which a variance is known to 2 %
     expected = np.linalg.inv(matrix.toarray()).diagonal()
     assert_allclose(draws.var(axis=0), expected, rtol=0.12)

@@ -141,7 +141,7 @@ def find_hierarchy(
     Returns
     -------
     Hierarchy, or None
-        None where the prior is not normal in more than 16 coordinates.
+        None where the prior is not normal in more than 16 coordinates, or in all.
 
     Examples
     --------
@@ -169,7 +169,7 @@ def find_hierarchy(
         with np.errstate(all="ignore"):
             seen = np.hstack([prior(points)[1][:, free], coefficients(points)])
         first, second = seen[1:3] - seen[0], seen[3] - seen[1] - seen[2] + seen[0]
-        return bool((np.abs(second) <= _ROUNDING * (1 + np.abs(first).max(axis=0))).all())
+        return bool((np.abs(second) <= _ROUNDING * (1 + np.abs(first).max(axis=0, initial=0.0))).all())
 
     is_scale = np.zeros(len(start), bool)
     by_size = sorted(columns, key=len)
@@ -181,7 +181,7 @@ def find_hierarchy(
         if is_scale[own].all():
             is_scale[own] = False
             is_scale[own] = not is_normal(~is_scale)
-    if is_scale.sum() > _MOST_SCALES:
+    if is_scale.all() or is_scale.sum() > _MOST_SCALES:
         return None
     return _hierarchy_of(prior, coefficients, x, ways[0], is_scale)
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import pymc as pm
@@ -28,6 +28,7 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import GradientPass, KernelSlopes, PosteriorDensity, Slopes
 from pymc_coresets.sampling.modes.mixtures import LaplaceMixture, resampled
 from pymc_coresets.sampling.modes.on_all_rows import around_modes
+from pymc_coresets.sampling.proposal import KnownDensity
 from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.sampling.steps.nuts import (
     N_CHAINS,
@@ -50,13 +51,6 @@ _POTENTIALS_AT_ONCE = 2**22
 _PROPOSALS = 2  # for each draw by importance sampling
 
 _log = logging.getLogger(__name__)
-
-
-class KnownDensity(Protocol):
-    """A distribution on the unconstrained scale that has draws with a density."""
-
-    def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
 
 
 class CoresetSampler:

@@ -201,9 +201,10 @@ def test_factors_of_many_levels():
     coreset = build_coreset(model, method="control_variates", random_seed=1, progressbar=False)
     assert sparse.issparse(coreset.quadratic.curvature)
     assert coreset.objective <= 0.01
-    assert isinstance(coreset.proposal.around, Factor)
+    assert isinstance(coreset.proposal.around.metric, Factor)
     assert [v.name for v in coreset.model.free_RVs] == [v.name for v in model.free_RVs]
-    idata = coreset.sample(draws=200, chains=2, cores=1, random_seed=2, progressbar=False)
+    options = {"draws": 200, "chains": 2, "cores": 1, "random_seed": 2, "progressbar": False}
+    idata = coreset.sample(nuts_sampler="pymc", **options)
     # Of 100 draws: with a standard error of 14 %.
     assert coreset.verify(idata, draws=100).by_pymc < 0.02
     assert idata.sample_stats["tree_depth"].mean() <= 4

@@ -1,6 +1,5 @@
 """Posteriors of a quadratic under a hierarchical prior: a few scales, and normal given these."""
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,7 +25,7 @@ _ROUNDING = 1e-6
 _FIRST_SPREAD, _MOST_STEPS = 0.1, 60
 _POINTS_AT_ONCE = 256
 _ENTRIES_AT_ONCE = 2**22  # of points
-_OPERATIONS = 2e10  # of all decompositions: some seconds
+_OPERATIONS, _FASTER = 2e10, 10  # of all decompositions: some seconds
 _LEAST_SCALES = 64  # draws, where there are any
 
 
@@ -169,7 +168,9 @@ def find_hierarchy(
         with np.errstate(all="ignore"):
             seen = np.hstack([prior(points)[1][:, free], coefficients(points)])
         first, second = seen[1:3] - seen[0], seen[3] - seen[1] - seen[2] + seen[0]
-        return bool((np.abs(second) <= _ROUNDING * (1 + np.abs(first).max(axis=0, initial=0.0))).all())
+        return bool(
+            (np.abs(second) <= _ROUNDING * (1 + np.abs(first).max(axis=0, initial=0.0))).all()
+        )
 
     is_scale = np.zeros(len(start), bool)
     by_size = sorted(columns, key=len)
@@ -235,6 +236,11 @@ class NormalGivenScales:
         Of the same coefficients.
     scales : HeavyTailed, or None
         Near the marginal posterior of the scales, if there are any.
+    n_operations : float
+        Several draws have the same scales where decompositions would take more multiplications than
+        that.
+    metric : Factor, optional
+        Of the precision in the midst of the posterior, for NUTS.
 
     Examples
     --------
@@ -255,6 +261,8 @@ class NormalGivenScales:
     hierarchy: Hierarchy
     quadratic: Quadratic
     scales: HeavyTailed | None
+    n_operations: float = _OPERATIONS
+    metric: Factor | None = None
 
     @classmethod
     def of(
@@ -319,12 +327,22 @@ class NormalGivenScales:
         """A point, (n_dims,)."""
         return self.hierarchy.reference
 
+    @property
+    def n_products(self) -> float:
+        """See `KnownDensity`; LAPACK's take a tenth of the time of others."""
+        return len(self.reference) ** 2 + self._each / _FASTER
+
+    @cached_property
+    def _each(self) -> float:
+        """Operations for a draw of the scales, if there are any."""
+        if self.scales is None:
+            return 0.0
+        return next(self._given(self.scales.location[None])).factor.n_operations
+
     def _n_scales(self, n_draws: int) -> int:
         if self.scales is None:
             return 1
-        factor = next(self._given(self.scales.location[None])).factor
-        affordable = math.ceil(_OPERATIONS / factor.n_operations)
-        return min(max(affordable, _LEAST_SCALES), n_draws)
+        return int(min(max(self.n_operations / self._each, _LEAST_SCALES), n_draws))
 
     def _given(self, scales: Array) -> Iterator[_Normal]:
         slopes: Array | None = None

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, cast
 from weakref import WeakKeyDictionary
 
@@ -539,7 +539,7 @@ class _Run:
         around = self._around(best)
         return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)
 
-    def _around(self, best: _Approximation) -> HeavyTailed | Factor:
+    def _around(self, best: _Approximation) -> HeavyTailed | NormalGivenScales | Factor:
         sampler = self._sampler_of(best.quadratic, best.of_all)
         near = self._normal_given_scales(best.of_all)
         if near is None and sampler.corrects:
@@ -551,6 +551,8 @@ class _Run:
                 return HeavyTailed(part.mode, part.factor)
         points = sampler.space.free(best.draws)
         precision = self._precision_near(points.mean(axis=0), best.of_all)
-        if near is not None and near.scales is None and isinstance(precision, np.ndarray):
+        if near is None:
+            return Factor.near(precision)
+        if near.scales is None and isinstance(precision, np.ndarray):
             return HeavyTailed(near.mode, cholesky(precision, lower=True))
-        return Factor.near(precision)
+        return replace(near, n_operations=math.inf, metric=Factor.near(precision))

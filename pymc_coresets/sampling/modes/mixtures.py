@@ -47,6 +47,11 @@ class Mixture:
     masses: np.ndarray
 
     @property
+    def n_products(self) -> float:
+        """See `KnownDensity`."""
+        return len(self.parts) * self.parts[0].n_products
+
+    @property
     def covariance(self) -> np.ndarray:
         """That around a mode, the mean over all modes, (n_dims, n_dims)."""
         covariances = np.stack([part.covariance for part in self.parts])

@@ -40,7 +40,6 @@ _AT_ONCE = 100  # points
 _SLOWER = 20  # SuperLU beside LAPACK, for each multiplication
 _MORE, _MOST = 1e-3, 1e3  # of the diagonal, added where a matrix is not definite
 _NOTHING = 1e-9  # of the largest difference in a row
-_DRAWS_PER_DIM = 5
 _OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_init"}
 
 
@@ -55,20 +54,6 @@ class Spread:
     """
 
     covariance: np.ndarray
-
-    @classmethod
-    def of(cls, points: np.ndarray) -> Self:
-        """Take the covariance of draws (n_draws, n_dims), shrunk to its diagonal.
-
-        The variances alone where there are less than five draws for each dimension.
-        """
-        n_draws, n_dims = points.shape
-        variances = points.var(axis=0)
-        if n_draws < _DRAWS_PER_DIM * n_dims:
-            return cls(variances)
-        # Of n draws, each correlation has an error of about n^-1/2.
-        own = n_draws / (n_draws + _DRAWS_PER_DIM * n_dims)
-        return cls(own * np.atleast_2d(np.cov(points.T)) + (1 - own) * np.diag(variances))
 
 
 class Factor:
@@ -353,6 +338,7 @@ def known_metric(
     if _OTHER_STARTS & options.keys() or khat >= KHAT_RELIABLE:
         return dict(options)
     rng, around = generator(options.get("random_seed")), known.around
+    around = getattr(around, "metric", around)
     # What is no parameter of its own, `pm.sample` hands on to the step method.
     of_nuts = options.keys() - _OWN
     stream = rng.spawn(1)[0]

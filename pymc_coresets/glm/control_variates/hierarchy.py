@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 from scipy import sparse
@@ -26,7 +27,7 @@ _FIRST_SPREAD, _MOST_STEPS = 0.1, 60
 _POINTS_AT_ONCE = 256
 _ENTRIES_AT_ONCE = 2**22  # of points
 _OPERATIONS, _FASTER = 2e10, 10  # of all decompositions: some seconds
-_LEAST_SCALES = 64  # draws, where there are any
+_LEAST_SCALES, _SHARED = 64, 3  # draws, and of so many one at least, however dear
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -234,13 +235,15 @@ class NormalGivenScales:
     hierarchy : Hierarchy
     quadratic : Quadratic
         Of the same coefficients.
-    scales : HeavyTailed, or None
-        Near the marginal posterior of the scales, if there are any.
+    scales : HeavyTailed
+        Near the marginal posterior of the scales.
     n_operations : float
         Several draws have the same scales where decompositions would take more multiplications than
         that.
     metric : Factor, optional
         Of the precision in the midst of the posterior, for NUTS.
+    order : ndarray of int, optional
+        See `Factor`.
 
     Examples
     --------
@@ -260,44 +263,52 @@ class NormalGivenScales:
 
     hierarchy: Hierarchy
     quadratic: Quadratic
-    scales: HeavyTailed | None
+    scales: HeavyTailed
     n_operations: float = _OPERATIONS
     metric: Factor | None = None
+    order: Array | None = None
 
     @classmethod
-    def of(
-        cls, hierarchy: Hierarchy, quadratic: Quadratic, start: Array | None = None
-    ) -> "NormalGivenScales":
+    def of(cls, hierarchy: Hierarchy, quadratic: Quadratic, like: Self | None = None) -> Self:
         """Find the mode of the marginal posterior of the scales, and the curvature there.
 
         Parameters
         ----------
         hierarchy : Hierarchy
         quadratic : Quadratic
-        start : ndarray of shape (n_dims,), optional
-            Its scales are where the search begins.
+        like : NormalGivenScales, optional
+            That of a similar quadratic: the search begins there.
 
         Raises
         ------
         SamplingError
             If there is no mode.
         """
-        found, is_scale = cls(hierarchy, quadratic, None), hierarchy.is_scale
-        if not is_scale.any():
+        first = hierarchy.reference[hierarchy.is_scale]
+        start = HeavyTailed(first, np.eye(len(first)) / _FIRST_SPREAD)
+        if like is not None and like.scales is not None:
+            start = like.scales
+        found = cls(hierarchy, quadratic, start, order=None if like is None else like.order)
+        found = replace(found, order=found._normal_at_mode.factor.order)
+        if not len(first):
             return found
-        first = hierarchy.reference if start is None else start
-        scales = _near_mode(found.log_marginals, first[is_scale]).split(found.log_marginals)
-        return replace(found, scales=scales)
+        found = replace(found, scales=_near_mode(found.log_marginals, start))
+        each = found._n_operations_each  # noqa: SLF001 (of its own class)
+        if found.scales.n_evaluations * each <= found.n_operations:
+            found = replace(found, scales=found.scales.split(found.log_marginals))
+        return found
 
     @property
     def mode(self) -> Array:
         """That of the scales, and of the rest given these: (n_dims,)."""
         is_scale = self.hierarchy.is_scale
-        at = np.zeros((1, 0)) if self.scales is None else self.scales.location[None]
         mode = np.empty(len(is_scale))
-        mode[is_scale] = at[0]
-        mode[~is_scale] = next(self._given(at)).centre
+        mode[is_scale], mode[~is_scale] = self.scales.location, self._normal_at_mode.centre
         return mode
+
+    @cached_property
+    def _normal_at_mode(self) -> _Normal:
+        return next(self._given(self.scales.location[None]))
 
     def log_marginals(self, scales: Array) -> Array:
         """Return the log-densities of scales (n_points, n_scales), up to a constant, in nats."""
@@ -310,9 +321,7 @@ class NormalGivenScales:
         """
         is_scale, points = self.hierarchy.is_scale, np.empty((n_draws, len(self.reference)))
         logq, n_scales = np.empty(n_draws), self._n_scales(n_draws)
-        at, of_scales = np.zeros((1, 0)), np.zeros(1)
-        if self.scales is not None:
-            at, of_scales = self.scales.draw(n_scales, rng=rng)
+        at, of_scales = self.scales.draw(n_scales, rng=rng)
         parts = np.array_split(rng.permutation(n_draws), n_scales)
         for which, scales, logs, normal in zip(parts, at, of_scales, self._given(at), strict=True):
             away = normal.factor.draw_inverse(len(which), rng=rng)
@@ -330,38 +339,34 @@ class NormalGivenScales:
     @property
     def n_products(self) -> float:
         """See `KnownDensity`; LAPACK's take a tenth of the time of others."""
-        return len(self.reference) ** 2 + self._each / _FASTER
+        return len(self.reference) ** 2 + self._n_operations_each / _FASTER
 
-    @cached_property
-    def _each(self) -> float:
+    @property
+    def _n_operations_each(self) -> float:
         """Operations for a draw of the scales, if there are any."""
-        if self.scales is None:
-            return 0.0
-        return next(self._given(self.scales.location[None])).factor.n_operations
+        return self._normal_at_mode.factor.n_operations if len(self.scales.location) else 0.0
 
     def _n_scales(self, n_draws: int) -> int:
-        if self.scales is None:
+        if not len(self.scales.location):
             return 1
-        return int(min(max(self.n_operations / self._each, _LEAST_SCALES), n_draws))
+        least = min(_LEAST_SCALES, n_draws // _SHARED)
+        return int(np.clip(self.n_operations / self._n_operations_each, least, n_draws))
 
     def _given(self, scales: Array) -> Iterator[_Normal]:
         slopes: Array | None = None
-        order: Array | None = None
         for at in self.hierarchy.expanded(scales):
             if slopes is None or not np.array_equal(slopes, at.slopes.data):
                 slopes = at.slopes.data
                 of_rows: Curvature = at.slopes @ -self.quadratic.curvature @ at.slopes.T
-            normal = self._normal(at, of_rows, order)
-            order = normal.factor.order
-            yield normal
+            yield self._normal(at, of_rows)
 
-    def _normal(self, at: _Expanded, of_rows: Curvature, order: Array | None) -> _Normal:
+    def _normal(self, at: _Expanded, of_rows: Curvature) -> _Normal:
         """Complete the square: what is quadratic has its maximum a Newton step away."""
         start = self.reference[~self.hierarchy.is_scale]
         total = of_rows + at.precision
         try:
             is_dense = isinstance(total, np.ndarray)
-            factor = Factor(total if is_dense else sparse.csr_array(total), order)
+            factor = Factor(total if is_dense else sparse.csr_array(total), self.order)
         except LinAlgError:
             return _Normal(start, Factor(np.eye(len(start))), -np.inf)
         pull = self.quadratic.slopes_at(at.coefficients[None])[0]
@@ -372,14 +377,14 @@ class NormalGivenScales:
         return _Normal(start + step, factor, log_marginal if np.isfinite(log_marginal) else -np.inf)
 
 
-def _near_mode(log_density: OfPoints, start: Array) -> HeavyTailed:
+def _near_mode(log_density: OfPoints, start: HeavyTailed) -> HeavyTailed:
     """Return a normal distribution with the mode of a function of few variables, and heavy tails.
 
     Raises
     ------
     SamplingError
     """
-    mode, spread = start, _FIRST_SPREAD * np.eye(len(start))
+    mode, spread = start.location, inv(start.factor).T
     for _ in range(_MOST_STEPS):
         values = log_density(mode + design(len(mode)) @ spread.T)
         if not are_smooth(values):

@@ -57,6 +57,7 @@ _HALVINGS = 10
 _ROUNDING = 1e-8  # of differences
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
+_MORE = 1.5  # rows, where those tried leave too much
 _MARGIN = 0.7  # of the tolerance, for what is predicted
 
 
@@ -258,6 +259,7 @@ class _Run:
             self.mode,
             [np.ravel(own) for own in self.sampler.space.columns.values()],
         )
+        self.near: NormalGivenScales | None = None  # the last one
         self.points: np.ndarray | None = None  # the last draws
         self.best: _Approximation | None = None
 
@@ -294,7 +296,7 @@ class _Run:
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
             chosen, left = self._chosen(averaged, quadratic, coefficients, size)
             while left > _MARGIN * self.options.tolerance and size < self.job.size:
-                size = min(2 * size, self.job.size)
+                size = min(math.ceil(_MORE * size), self.job.size)
                 chosen, left = self._chosen(averaged, quadratic, coefficients, size)
             tried = self._try(quadratic, *chosen)
             before = math.inf if self.best is None else self.best.objective
@@ -454,12 +456,12 @@ class _Run:
         if self.hierarchy is None:
             return None
         try:
-            found = NormalGivenScales.of(self.hierarchy, quadratic, self.mode)
+            self.near = NormalGivenScales.of(self.hierarchy, quadratic, self.near)
         except SamplingError as error:
             _log.info("%s", error)
             return None
-        self.mode = found.mode
-        return found
+        self.mode = self.near.mode
+        return self.near
 
     def _sampler_of(self, quadratic: Quadratic, of_all: Quadratic | None = None) -> CoresetSampler:
         """Return the sampler of a quadratic, or of rows and what is left of that of all rows.
@@ -553,6 +555,6 @@ class _Run:
         precision = self._precision_near(points.mean(axis=0), best.of_all)
         if near is None:
             return Factor.near(precision)
-        if near.scales is None and isinstance(precision, np.ndarray):
+        if not len(near.scales.location) and isinstance(precision, np.ndarray):
             return HeavyTailed(near.mode, cholesky(precision, lower=True))
         return replace(near, n_operations=math.inf, metric=Factor.near(precision))

@@ -19,6 +19,7 @@ __all__ = ["LaplaceMixture", "Mixture", "resampled"]
 
 _PROPOSALS = (2, 10)  # for each draw by importance sampling
 _PRODUCTS = 2**28  # of numbers, for all of them
+_NEARLY_ALL = 0.75  # of the draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +183,8 @@ def resampled(
     if not np.isfinite(log_weights).all():
         return None
     smoothed = pareto_smooth(log_weights[None])
-    if not smoothed.sound:
+    # Of weights that are nearly equal, or come in groups, the tail says nothing.
+    if not (smoothed.sound or smoothed.ess >= _NEARLY_ALL * len(x)):
         return None
     kept: np.ndarray = x[systematic_resample(smoothed.weights[0], n_draws, rng=rng)]
     return kept

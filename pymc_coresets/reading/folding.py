@@ -1,7 +1,7 @@
 """Find the parts of a graph that are known, and evaluate them with NumPy: nothing to compile."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import pytensor
@@ -23,12 +23,10 @@ from pymc_coresets.compat.pytensor_api import (
     Softplus,
     TensorVariable,
     Variable,
-    ancestors,
     clone_replace,
     dfs_rewriter,
     graph_inputs,
     inline_ofg_node,
-    io_toposort,
     node_rewriter,
     rewrite_graph,
     vectorize_graph,
@@ -37,10 +35,6 @@ from pymc_coresets.compat.pytensor_api import (
 __all__ = [
     "MOST_OPERANDS",
     "PLAIN_MODE",
-    "Known",
-    "Step",
-    "build_planned",
-    "describe",
     "evaluate",
     "inline_graphs",
     "known_length",
@@ -270,134 +264,3 @@ def known_length(variable: TensorVariable, axis: int) -> int | None:
         return None
     [lengths] = evaluate([shape])
     return int(lengths[axis])
-
-
-class Step[K](NamedTuple):
-    """How a part of a graph is made that a key stands for: first its `needs`, then `build`."""
-
-    needs: tuple[K, ...]
-    build: Callable[[list[TensorVariable]], TensorVariable]
-
-
-def build_planned[K](
-    wanted: K, plan: Callable[[K], Step[K]], built: dict[K, TensorVariable]
-) -> TensorVariable:
-    """Make a part of a graph after all that it needs, however deep that goes.
-
-    Parameters
-    ----------
-    wanted : hashable
-        Key of the part.
-    plan : callable
-        Returns the step of a key.
-    built : dict
-        What has been made so far, by key; what is made is added.
-
-    Returns
-    -------
-    TensorVariable
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> def plan(n):
-    ...     return Step((n - 1,), lambda parts: parts[0] + 1)
-    >>> float(build_planned(3, plan, {0: pt.constant(5.0)}).eval())
-    8.0
-    """
-    stack, steps = [wanted], dict[K, Step[K]]()
-    while stack:
-        key = stack[-1]
-        if key in built:
-            stack.pop()
-            continue
-        if key not in steps:
-            steps[key] = plan(key)
-        step = steps[key]
-        missing = [need for need in step.needs if need not in built]
-        if missing:
-            stack.extend(missing)
-        else:
-            built[key] = step.build([built[need] for need in step.needs])
-    return built[wanted]
-
-
-class Known:
-    """What is known of graphs whose only free inputs are some parameters.
-
-    Parameters
-    ----------
-    parameters : iterable of Variable
-        The free inputs of the graphs.  All their other inputs are data.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> b, x = pt.scalar("b"), pt.constant([1.0, 2.0])
-    >>> known = Known([b])
-    >>> known.depends(b * x), known.depends(2 * x), known.value(2 * x)
-    (True, False, array([2., 4.]))
-    """
-
-    def __init__(self, parameters: Iterable[Variable]) -> None:
-        self.parameters = frozenset(parameters)
-        self._dependent: dict[Variable, bool] = {}
-        self._values: dict[Variable, np.ndarray] = {}
-
-    def depends(self, variable: Variable) -> bool:
-        """Whether `variable` is computed from any parameter."""
-        if variable not in self._dependent:
-            if variable.owner is None:
-                self._dependent[variable] = variable in self.parameters
-            for node in io_toposort([], [variable]):
-                known = any(
-                    self._dependent.setdefault(i, i in self.parameters) for i in node.inputs
-                )
-                self._dependent |= dict.fromkeys(node.outputs, known)
-        return self._dependent[variable]
-
-    def value(self, variable: Variable) -> np.ndarray:
-        """Evaluate a variable that depends on no parameter, once."""
-        if variable not in self._values:
-            [self._values[variable]] = evaluate([variable])
-        return self._values[variable]
-
-    def shape(self, variable: Variable) -> tuple[int, ...]:
-        """Return the shape of a variable, if the values of parameters do not determine it."""
-        shape = tuple(getattr(variable.type, "shape", ()))
-        if None not in shape:
-            return shape
-        zeros: dict[Variable, Variable] = {
-            v: pt.zeros(v.type.shape, dtype=v.type.dtype)
-            for v in self.parameters
-            if None not in v.type.shape
-        }
-        [found] = evaluate(clone_replace([pt.shape(variable)], zeros, rebuild_strict=False))
-        return tuple(int(n) for n in found)
-
-    def broadcasts(self, variable: Variable, axis: int) -> bool:
-        """Whether a variable has length 1 along an axis, even if its type does not say so."""
-        length = variable.type.shape[axis]
-        if length is not None or self.depends(variable):
-            return bool(length == 1)
-        return bool(self.value(variable).shape[axis] == 1)
-
-    def holds(self, condition: Variable) -> bool:
-        """Whether a condition that depends on no parameter is true everywhere."""
-        return bool(np.all(self.value(condition)))
-
-
-def describe(variable: Variable) -> str:
-    """Name the operation that computes a variable, and the nearest variable with a name.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> mu = 2 * pt.vector("x")
-    >>> mu.name = "mu"
-    >>> describe(mu.exp())
-    "Exp (in 'mu')"
-    """
-    named = (v.name for v in ancestors([variable]) if v.name and v.owner is not None)
-    operation = variable.owner.op if variable.owner else "data"
-    return f"{operation} (in {variable.name or next(named, 'the log-likelihood')!r})"

@@ -39,7 +39,7 @@ from pymc_coresets.compat.pytensor_api import (
     inline_ofg_node,
     io_toposort,
 )
-from pymc_coresets.reading.folding import Known
+from pymc_coresets.reading.known import Known
 from pymc_coresets.reading.selection_rules import has_rule, input_axes
 
 __all__ = ["Dependence", "in_order", "performed"]

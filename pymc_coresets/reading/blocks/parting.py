@@ -22,8 +22,8 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.reading.blocks.dependence import Dependence
 from pymc_coresets.reading.blocks.factors import Part
 from pymc_coresets.reading.blocks.row_uses import RowUses
-from pymc_coresets.reading.folding import Known
 from pymc_coresets.reading.graphs import UnconstrainedGraphs
+from pymc_coresets.reading.known import Known
 from pymc_coresets.reading.observations import Observations
 
 __all__ = ["Linked", "Parting", "summands"]

@@ -18,7 +18,8 @@ from pymc_coresets.compat.pytensor_api import (
     unflatten_index_variables,
 )
 from pymc_coresets.reading.blocks.dependence import performed
-from pymc_coresets.reading.folding import Known, numpy_function
+from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.known import Known
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.rows.values import Rows
 

@@ -24,7 +24,8 @@ from pymc_coresets.compat.pytensor_api import (
     Variable,
     unflatten_index_variables,
 )
-from pymc_coresets.reading.folding import Step, build_planned, evaluate
+from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.known import Planned, Step
 
 __all__ = ["sum_of_members", "without_merged_axes"]
 
@@ -114,7 +115,7 @@ def sum_of_members(node: Apply, depends: Depends) -> TensorVariable | None:
 
     Examples
     --------
-    >>> from pymc_coresets.reading.folding import Known
+    >>> from pymc_coresets.reading.known import Known
     >>> b = pt.scalar("b")
     >>> total = pt.zeros(2)[np.array([0, 1, 0])].inc(pt.exp(b * np.array([1.0, 2.0, 3.0])))
     >>> sum_of_members(total.owner, Known([b]).depends).eval({b: 0.0})
@@ -157,7 +158,7 @@ def _split(
     key: _Key, lengths: Lengths, members: Members, depends: Depends
 ) -> TensorVariable | None:
     try:
-        return build_planned(key, lambda k: _plan(k, lengths, members, depends), {})
+        return Planned(lambda k: _plan(k, lengths, members, depends)).part(key)
     except _NoSplitError:
         return None
 

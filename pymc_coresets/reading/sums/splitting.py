@@ -20,8 +20,9 @@ from pymc_coresets.compat.pytensor_api import (
     io_toposort,
 )
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.folding import Known, evaluate
+from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.indexing import joints
+from pymc_coresets.reading.known import Known, reached
 from pymc_coresets.reading.likelihood.terms import Term, axis_of_rows
 from pymc_coresets.reading.selection_rules import input_axes
 from pymc_coresets.reading.sums.addends import Addend, Series, addends_of
@@ -189,18 +190,18 @@ def _without_joints(part: Addend, known: Known) -> list[Addend]:
 
 def _cuts(x: TensorVariable, axis: int, known: Known) -> set[int]:
     cuts: set[int] = set()
-    seen: set[tuple[Variable, int]] = set()
-    stack: list[tuple[Variable, int]] = [(x, axis)]
-    while stack:
-        place = stack.pop()
+
+    def below(place: tuple[Variable, int]) -> list[tuple[Variable, int]]:
         variable, axis = place
-        if place in seen or variable.owner is None or not known.depends(variable):
-            continue
-        seen.add(place)
         node = variable.owner
+        if node is None or not known.depends(variable):
+            return []
         cuts.update(start for start, _ in joints(node, axis))
         axes = [axis] if isinstance(node.op, CheckAndRaise) else input_axes(node.op, node, axis)
-        stack += [(v, a) for v, a in zip(node.inputs, axes or (), strict=False) if a is not None]
+        return [(v, a) for v, a in zip(node.inputs, axes or (), strict=False) if a is not None]
+
+    start: tuple[Variable, int] = (x, axis)
+    list(reached([start], below))
     return cuts
 
 

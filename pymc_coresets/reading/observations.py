@@ -12,12 +12,12 @@ import pytensor.tensor as pt
 
 from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.reading.cells.matrices import layout_of_cells
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.graphs import parameter_inputs, plain_graphs
 from pymc_coresets.reading.likelihood.layouts import (
     Layout,
     RowSet,
-    layout_of_cells,
     layout_of_rows,
     refuse_several,
     sum_over_events,

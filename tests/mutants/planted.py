@@ -445,9 +445,9 @@ PLANTED = [
         ("x + pt.where(mask, inner, 0)", "pt.where(mask, inner, 0)"),
         ("pt.where(mask, inner, 0)", "inner"),
         ("evaluate([index])[0] % n", "evaluate([index])[0]"),
-        ("if axis or others or isinstance(index, slice)", "if others or isinstance(index, slice)"),
-        ("tuple(i + more if i > kept else i for i in gone)", "tuple(gone)"),
-        ("pt.moveaxis(built[0] @ a.T, -1, 0)", "built[0] @ a.T"),
+        ("if axis or len(inputs) > 2 or 0 in needs:", "if len(inputs) > 2 or 0 in needs:"),
+        ("pt.moveaxis(split, [axis + i for i in new], new)", "split"),
+        ("{axis: last})", "{})"),
     ),
     *plant(
         "rows/collapsing.py",

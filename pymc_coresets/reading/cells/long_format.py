@@ -197,7 +197,8 @@ class LongFormat(Known):
 
     def _reached(self, key: _Key) -> set[Variable]:
         """Find where the cells of what a key stands for are taken."""
-        return {part.variable for part in self._ends.intersection(self._long.below(key))}
+        below = list(self._long.below(key))  # whose steps are planned now
+        return {part.variable for part in self._ends.intersection(below)}
 
     def _condition_key(self, condition: Variable, guarded: _Key) -> _Key:
         axes: list[int | None] = [None] * len(guarded.axes)

@@ -1,60 +1,30 @@
 """Terms of which each cell is an observation, such as ``y[dog, trial]``, as terms of rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.compat.pytensor_api import TensorVariable, Variable
+from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.cells.long_format import Cells, LongFormat, without_length_one
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import has_randomness
+from pymc_coresets.reading.likelihood.layouts import Layout, sum_over_events
 from pymc_coresets.reading.likelihood.missing import common_positions, dims_of_data
+from pymc_coresets.reading.likelihood.terms import Term, refuse_single
 
-__all__ = ["LongTerms", "long_terms"]
-
-
-@dataclass(frozen=True, eq=False)
-class LongTerms:
-    """A model's terms with one row for each cell.
-
-    Attributes
-    ----------
-    n_cells : int
-        Number of cells that are observed.
-    positions : ndarray of int or None
-        Position of each cell in C order, where some are missing; ``None`` otherwise.
-    terms : mapping of str to TensorVariable
-        The potentials of each term, with the cells along the first axis.
-    references : mapping of str to TensorVariable
-        The same, from PyMC's own graph of all cells.
-    views : mapping of str to TensorVariable
-        Deterministics of the cells, with these along the first axis.
-    unselected : tuple of str
-        Parts that can only be computed for all cells at once, by name.
-    local : frozenset of Variable
-        Free variables with one value for each cell.
-    """
-
-    n_cells: int
-    positions: np.ndarray | None
-    terms: Mapping[str, TensorVariable]
-    references: Mapping[str, TensorVariable]
-    views: Mapping[str, TensorVariable]
-    unselected: tuple[str, ...]
-    local: frozenset[Variable]
+__all__ = ["layout_of_cells"]
 
 
-def long_terms(
+def layout_of_cells(
     model: pm.Model,
     names: Sequence[str],
     dim: tuple[str, ...],
     graphs: Mapping[str, TensorVariable],
     parameters: Mapping[str, TensorVariable],
-) -> LongTerms:
+) -> Layout:
     """Write terms and deterministics with one row for each cell, in C order of the dims.
 
     Parameters
@@ -70,7 +40,7 @@ def long_terms(
 
     Returns
     -------
-    LongTerms
+    Layout
 
     Raises
     ------
@@ -85,7 +55,7 @@ def long_terms(
     ...     y = pm.Normal("y", a[:, None], 1.0, observed=np.ones((2, 3)), dims=("dog", "trial"))
     >>> inputs = parameter_inputs(model)
     >>> graphs = plain_graphs(model, ["y"], inputs)
-    >>> long_terms(model, ["y"], ("dog", "trial"), graphs, inputs).terms["y"].type.shape
+    >>> layout_of_cells(model, ["y"], ("dog", "trial"), graphs, inputs).graphs["y"].type.shape
     (6,)
     """
     positions = common_positions(model, names)
@@ -96,16 +66,19 @@ def long_terms(
     # What is left after the missing cells are taken out has one row for each cell already.
     of_terms = cells if positions is None else Cells.all_of((n_cells,))
     long = LongFormat(parameters.values())
-    terms = [long.of(graphs[name], axes[name], of_terms) for name in names]
+    by_cell = [long.of(graphs[name], axes[name], of_terms) for name in names]
     local, unselected = frozenset(long.local), tuple(dict.fromkeys(long.unselected))
     views = _views(model, dim, graphs, long, cells)
-    simple = without_length_one([*terms, *views.values()])
-    return LongTerms(
-        n_cells=n_cells,
+    simple = without_length_one([*by_cell, *views.values()])
+    terms = [Term(name, 0, n_cells) for name in names]
+    return Layout(
+        terms=terms,
+        dim=dim,
+        n_obs=refuse_single(terms, n_cells),
+        graphs=dict(zip(names, simple[: len(names)], strict=True)),
+        views={name: (view, 0) for name, view in zip(views, simple[len(names) :], strict=True)},
+        reference=sum_over_events([(_flat(graphs[name], axes[name]), 0) for name in names]),
         positions=positions,
-        terms=dict(zip(names, simple[: len(names)], strict=True)),
-        references={name: _flat(graphs[name], axes[name]) for name in names},
-        views=dict(zip(views, simple[len(names) :], strict=True)),
         unselected=unselected,
         local=local,
     )

@@ -11,7 +11,6 @@ import pytensor.tensor as pt
 
 from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, ancestors
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.cells.matrices import long_terms
 from pymc_coresets.reading.graphs import has_randomness
 from pymc_coresets.reading.likelihood.missing import positions_of_data
 from pymc_coresets.reading.likelihood.terms import Term, refuse_single, row_term
@@ -20,7 +19,6 @@ from pymc_coresets.reading.sums.splitting import SplitSum, split_sums, total_of,
 __all__ = [
     "Layout",
     "RowSet",
-    "layout_of_cells",
     "layout_of_rows",
     "refuse_several",
     "sum_over_events",
@@ -119,29 +117,6 @@ def layout_of_rows(
         total=total_of([graphs[name] for name in names]) if sums else None,
         sets=sets if several else (),
         left_out=tuple(name for some in views for name in some) if several else (),
-    )
-
-
-def layout_of_cells(
-    model: pm.Model,
-    names: Sequence[str],
-    dim: tuple[str, ...],
-    graphs: Mapping[str, TensorVariable],
-    parameters: Mapping[str, TensorVariable],
-) -> Layout:
-    """Write terms whose cells are the observations with one row for each of them."""
-    long = long_terms(model, names, dim, graphs, parameters)
-    terms = [Term(name, 0, long.n_cells) for name in names]
-    return Layout(
-        terms=terms,
-        dim=dim,
-        n_obs=refuse_single(terms, long.n_cells),
-        graphs=long.terms,
-        views={name: (graph, 0) for name, graph in long.views.items()},
-        reference=sum_over_events([(graph, 0) for graph in long.references.values()]),
-        positions=long.positions,
-        unselected=long.unselected,
-        local=long.local,
     )
 
 

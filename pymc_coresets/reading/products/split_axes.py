@@ -14,18 +14,16 @@ from pymc_coresets.compat.pytensor_api import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
     Apply,
-    Blockwise,
-    CAReduce,
-    DimShuffle,
-    Dot,
-    Elemwise,
     Reshape,
+    TensorType,
     TensorVariable,
     Variable,
     unflatten_index_variables,
+    vectorize_graph,
 )
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import Planned, Step
+from pymc_coresets.reading.selection_rules import input_axes, rebuild
 
 __all__ = ["sum_of_members", "without_merged_axes"]
 
@@ -48,9 +46,6 @@ class _Key(NamedTuple):
 
     x: TensorVariable
     axis: int
-
-
-type _Step = Step[_Key]
 
 
 def without_merged_axes(node: Apply, depends: Depends) -> TensorVariable | None:
@@ -157,10 +152,13 @@ def _members(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
 def _split(
     key: _Key, lengths: Lengths, members: Members, depends: Depends
 ) -> TensorVariable | None:
+    """Split an axis of x, down to data or to where it was merged."""
+    new = range(len(lengths) - 1)  # axes, which come first while they are brought up
     try:
-        return Planned(lambda k: _plan(k, lengths, members, depends)).part(key)
+        found = Planned(lambda k: _plan(k, lengths, members, depends)).part(key)
     except _NoSplitError:
         return None
+    return pt.moveaxis(found, new, [key.axis + i for i in new])
 
 
 def _split_shape(x: TensorVariable, axis: int, lengths: Lengths) -> tuple[int | None, ...]:
@@ -168,87 +166,42 @@ def _split_shape(x: TensorVariable, axis: int, lengths: Lengths) -> tuple[int | 
     return (*shape[:axis], *lengths, *shape[axis + 1 :])
 
 
-def _plan(key: _Key, lengths: Lengths, members: Members, depends: Depends) -> _Step:
-    """Split an axis of x, down to data or to where it was merged."""
+def _plan(key: _Key, lengths: Lengths, members: Members, depends: Depends) -> Step[_Key]:
     x, axis = key
-    node, shape = x.owner, _split_shape(x, axis, lengths)
-    if not depends(x):
-        taken = x.reshape(shape) if members is None else pt.take(x, members, axis=axis)
-        return Step((), lambda _: taken)
-    if node is not None and isinstance(node.op, Reshape):
-        merged = cast(TensorVariable, node.inputs[0])
-        if members is None and merged.type.shape == shape:
-            return Step((), lambda _: merged)
-    elif node is not None:
-        for operation, rule in _RULES.items():
-            if isinstance(node.op, operation):
-                return rule(node, axis, len(lengths) - 1)
-    raise _NoSplitError
-
-
-def _key(variable: Variable, axis: int) -> _Key:
-    return _Key(cast(TensorVariable, variable), axis)
-
-
-def _shuffled(node: Apply, axis: int, more: int) -> _Step:
-    order = node.op.new_order
-    if order[axis] == "x":
+    split, new = _split_here(key, lengths, members, depends), range(len(lengths) - 1)
+    if split is not None:
+        first = pt.moveaxis(split, [axis + i for i in new], new)
+        return Step((), lambda _: first)
+    node = x.owner
+    axes = None if node is None else input_axes(node.op, node, axis)
+    if axes is None or isinstance(node.op, Reshape):
         raise _NoSplitError
-    moved: list[int | str] = []
-    for source in order:
-        if source == order[axis]:
-            moved += range(source, source + more + 1)
-        else:
-            moved.append(source + more if source != "x" and source > order[axis] else source)
-    return Step((_key(node.inputs[0], order[axis]),), lambda built: built[0].dimshuffle(moved))
-
-
-def _elementwise(node: Apply, axis: int, more: int) -> _Step:
     inputs = cast(list[TensorVariable], node.inputs)
-    split = [i for i, v in enumerate(inputs) if not v.type.broadcastable[axis]]
+    needs = {i: _Key(inputs[i], a) for i, a in enumerate(axes) if a is not None}
+    if isinstance(node.op, AdvancedSubtensor):
+        if axis or len(inputs) > 2 or 0 in needs:
+            raise _NoSplitError
+        return Step((needs[1],), lambda built: cast(TensorVariable, inputs[0][built[0]]))
 
     def build(built: list[TensorVariable]) -> TensorVariable:
-        chosen = dict(zip(split, built, strict=True))
-        axes = [*range(axis), *["x"] * more, *range(axis, inputs[0].type.ndim)]
-        found = [chosen[i] if i in chosen else v.dimshuffle(axes) for i, v in enumerate(inputs)]
-        return cast(TensorVariable, node.op.make_node(*found).outputs[0])
+        parts = dict(zip(needs, built, strict=True))
+        of_one = {i: TensorType(v.type.dtype, v.type.shape[len(new) :])() for i, v in parts.items()}
+        arguments = [of_one.get(i, v) for i, v in enumerate(inputs)]
+        last = pt.constant(lengths[-1], dtype="int64")
+        one = rebuild(node.op, node, arguments, {axis: last})[node.outputs.index(x)]
+        return cast(TensorVariable, vectorize_graph(one, {v: parts[i] for i, v in of_one.items()}))
 
-    return Step(tuple(_Key(inputs[i], axis) for i in split), build)
-
-
-def _reduced(node: Apply, axis: int, more: int) -> _Step:
-    x = node.inputs[0]
-    gone = range(x.type.ndim) if node.op.axis is None else node.op.axis
-    kept = [i for i in range(x.type.ndim) if i not in gone][axis]
-    op = node.op.clone(axis=tuple(i + more if i > kept else i for i in gone))
-    return Step((_key(x, kept),), lambda built: cast(TensorVariable, op(built[0])))
+    return Step(tuple(needs.values()), build)
 
 
-def _looked_up(node: Apply, axis: int, more: int) -> _Step:  # noqa: ARG001 (as all rules)
-    """Split the one index array of a lookup, of which the axis is the first one of the result."""
-    x, *index_inputs = cast(list[TensorVariable], node.inputs)
-    [index, *others] = unflatten_index_variables(index_inputs, node.op.idx_list)
-    if axis or others or isinstance(index, slice) or index.type.dtype == "bool":
-        raise _NoSplitError
-    return Step((_key(index, 0),), lambda built: cast(TensorVariable, x[built[0]]))
-
-
-def _product(node: Apply, axis: int, more: int) -> _Step:  # noqa: ARG001 (as all rules)
-    is_dot = isinstance(getattr(node.op, "core_op", node.op), Dot)
-    if not is_dot or node.outputs[0].type.ndim != 2:
-        raise _NoSplitError
-    a, b = (cast(TensorVariable, v) for v in node.inputs)
-    if axis == 1:  # of the transposed product, the axis is the first one
-        turned = _Key(b.T, 0)
-        return Step((turned,), lambda built: pt.moveaxis(built[0] @ a.T, -1, 0))
-    return Step((_Key(a, 0),), lambda built: cast(TensorVariable, built[0] @ b))
-
-
-_RULES: dict[type, Callable[[Apply, int, int], _Step]] = {
-    DimShuffle: _shuffled,
-    Elemwise: _elementwise,
-    CAReduce: _reduced,
-    AdvancedSubtensor: _looked_up,
-    Dot: _product,
-    Blockwise: _product,
-}
+def _split_here(
+    key: _Key, lengths: Lengths, members: Members, depends: Depends
+) -> TensorVariable | None:
+    """Split an axis of data, or of what was merged."""
+    x, shape = key.x, _split_shape(key.x, key.axis, lengths)
+    if not depends(x):
+        return x.reshape(shape) if members is None else pt.take(x, members, axis=key.axis)
+    if x.owner is None or not isinstance(x.owner.op, Reshape) or members is not None:
+        return None
+    merged = x.owner.inputs[0]
+    return cast(TensorVariable, merged) if merged.type.shape == shape else None

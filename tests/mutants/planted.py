@@ -445,9 +445,9 @@ PLANTED = [
         ("x + pt.where(mask, inner, 0)", "pt.where(mask, inner, 0)"),
         ("pt.where(mask, inner, 0)", "inner"),
         ("evaluate([index])[0] % n", "evaluate([index])[0]"),
-        ("if axis or len(inputs) > 2 or 0 in needs:", "if len(inputs) > 2 or 0 in needs:"),
-        ("pt.moveaxis(split, [axis + i for i in new], new)", "split"),
-        ("{axis: last})", "{})"),
+        ("range(key.axis, key.axis + len(first))", "range(len(first))"),
+        ("pt.moveaxis(split, range(axis, axis + len(first)), range(len(first)))", "split"),
+        ("{axis: lengths[-1]}", "{}"),
     ),
     *plant(
         "rows/collapsing.py",

@@ -195,9 +195,15 @@ CASES = {
     "sums over unequal groups": (lambda: pt.zeros(3 * N)[[2] * 12].inc(x(12)), {0}),
     "long form, a parameter": (lambda: (vector * scale).reshape((2, 2)), {0, 1}),
     "long form, an index of two": (
-        lambda: matrix[np.arange(8) % 4, np.arange(8) % 3].reshape((2, 4)),
-        {0, 1},
+        lambda: matrix[np.arange(4 * N) % 4, np.arange(4 * N) % 3].reshape((N, 4)),
+        set(),
     ),
+    "long form, lookups in columns": (
+        lambda: matrix.T[:, np.arange(4 * N) % 4].reshape((3, N, 4)),
+        set(),
+    ),
+    "long form, filled": (lambda: (pt.full((4 * N,), scale) + x(1)).reshape((N, 4)), set()),
+    "long form, a softmax": (lambda: softmax(x(4 * N, 3), axis=1).reshape((N, 4, 3)), {2}),
     "reshape joins": (lambda: x(2, 3, 4, 5).reshape((6, 4, -1)), {0}),
     "reshape drops": (lambda: x(1, N, 1).reshape((N,)), set()),
     "reshape mixes": (lambda: x(2, 3, 4).reshape((3, 2, 4)), {0, 1}),

@@ -266,8 +266,7 @@ class LongFormat(Known):
             cells = dict(zip(needs, built, strict=True))
             cells |= {i: pt.constant(value[None]) for i, value in shared.items()}
             output = node.outputs.index(key.variable)
-            result = apply_to_cells(node, output, cells, list(key.selected.values()))
-            return result if cells else result.dimshuffle("x", *range(result.type.ndim))
+            return apply_to_cells(node, output, cells, dict.fromkeys(key.selected.values(), 1))
 
         return build
 

@@ -4,6 +4,7 @@ In data in long form, several rows belong to one observation: K rows each, which
 into a matrix (N, K); or any number of them, which a sum over each observation's rows puts together.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -12,18 +13,16 @@ import pytensor.tensor as pt
 
 from pymc_coresets.compat.pytensor_api import (
     AdvancedIncSubtensor,
-    AdvancedSubtensor,
     Apply,
     Reshape,
-    TensorType,
     TensorVariable,
     Variable,
     unflatten_index_variables,
-    vectorize_graph,
 )
+from pymc_coresets.reading.cells.batching import apply_to_cells
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import Planned, Step
-from pymc_coresets.reading.selection_rules import input_axes, rebuild
+from pymc_coresets.reading.selection_rules import input_axes
 
 __all__ = ["sum_of_members", "without_merged_axes"]
 
@@ -32,7 +31,7 @@ _SPARSE = 8  # times as many entries, most of which are none, as there were
 #: Whether a variable is computed from any parameter.
 type Depends = Callable[[Variable], bool]
 #: Of the axes that an axis is split into.
-type Lengths = tuple[int | None, ...]
+type Lengths = tuple[int, ...]
 #: Whence each entry of these axes comes, as an array of positions; None for those in C order.
 type Members = np.ndarray | None
 
@@ -153,43 +152,37 @@ def _split(
     key: _Key, lengths: Lengths, members: Members, depends: Depends
 ) -> TensorVariable | None:
     """Split an axis of x, down to data or to where it was merged."""
-    new = range(len(lengths) - 1)  # axes, which come first while they are brought up
     try:
-        found = Planned(lambda k: _plan(k, lengths, members, depends)).part(key)
+        cells = Planned(lambda k: _plan(k, lengths, members, depends)).part(key)
     except _NoSplitError:
         return None
-    return pt.moveaxis(found, new, [key.axis + i for i in new])
-
-
-def _split_shape(x: TensorVariable, axis: int, lengths: Lengths) -> tuple[int | None, ...]:
-    shape: tuple[int | None, ...] = x.type.shape
-    return (*shape[:axis], *lengths, *shape[axis + 1 :])
+    *first, _ = lengths
+    if cells.type.shape[0] == 1:  # all are alike
+        cells = pt.broadcast_to(cells, (math.prod(first), *cells.shape[1:]))
+    split = cells if len(first) == 1 else cells.reshape((*first, *cells.type.shape[1:]))
+    return pt.moveaxis(split, range(len(first)), range(key.axis, key.axis + len(first)))
 
 
 def _plan(key: _Key, lengths: Lengths, members: Members, depends: Depends) -> Step[_Key]:
+    """Bring up an axis of length n * K as n cells, which come first, of K entries each."""
     x, axis = key
-    split, new = _split_here(key, lengths, members, depends), range(len(lengths) - 1)
+    split = _split_here(key, lengths, members, depends)
     if split is not None:
-        first = pt.moveaxis(split, [axis + i for i in new], new)
-        return Step((), lambda _: first)
+        *first, _ = lengths
+        cells = pt.moveaxis(split, range(axis, axis + len(first)), range(len(first)))
+        if len(first) > 1:
+            cells = cells.reshape((math.prod(first), *cells.type.shape[len(first) :]))
+        return Step((), lambda _: cells)
     node = x.owner
     axes = None if node is None else input_axes(node.op, node, axis)
     if axes is None or isinstance(node.op, Reshape):
         raise _NoSplitError
     inputs = cast(list[TensorVariable], node.inputs)
     needs = {i: _Key(inputs[i], a) for i, a in enumerate(axes) if a is not None}
-    if isinstance(node.op, AdvancedSubtensor):
-        if axis or len(inputs) > 2 or 0 in needs:
-            raise _NoSplitError
-        return Step((needs[1],), lambda built: cast(TensorVariable, inputs[0][built[0]]))
 
     def build(built: list[TensorVariable]) -> TensorVariable:
         parts = dict(zip(needs, built, strict=True))
-        of_one = {i: TensorType(v.type.dtype, v.type.shape[len(new) :])() for i, v in parts.items()}
-        arguments = [of_one.get(i, v) for i, v in enumerate(inputs)]
-        last = pt.constant(lengths[-1], dtype="int64")
-        one = rebuild(node.op, node, arguments, {axis: last})[node.outputs.index(x)]
-        return cast(TensorVariable, vectorize_graph(one, {v: parts[i] for i, v in of_one.items()}))
+        return apply_to_cells(node, node.outputs.index(x), parts, {axis: lengths[-1]})
 
     return Step(tuple(needs.values()), build)
 
@@ -198,10 +191,17 @@ def _split_here(
     key: _Key, lengths: Lengths, members: Members, depends: Depends
 ) -> TensorVariable | None:
     """Split an axis of data, or of what was merged."""
-    x, shape = key.x, _split_shape(key.x, key.axis, lengths)
+    x, axis = key
+    shape = _split_shape(x, axis, lengths)
     if not depends(x):
-        return x.reshape(shape) if members is None else pt.take(x, members, axis=key.axis)
+        split = x.reshape(shape) if members is None else pt.take(x, members, axis=axis)
+        return cast(TensorVariable, split)
     if x.owner is None or not isinstance(x.owner.op, Reshape) or members is not None:
         return None
-    merged = x.owner.inputs[0]
-    return cast(TensorVariable, merged) if merged.type.shape == shape else None
+    merged: TensorVariable = x.owner.inputs[0]
+    return merged if merged.type.shape == shape else None
+
+
+def _split_shape(x: TensorVariable, axis: int, lengths: Lengths) -> tuple[int | None, ...]:
+    shape: tuple[int | None, ...] = x.type.shape
+    return (*shape[:axis], *lengths, *shape[axis + 1 :])

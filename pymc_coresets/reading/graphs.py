@@ -114,10 +114,7 @@ def plain_graphs(
     >>> plain_graphs(model, ["y"], inputs)["y"].eval({inputs["mu"]: 0.0}).round(3)
     array([-0.919, -1.419])
     """
-    # What was built on a variable has types that may know less than its input's: it is made anew.
-    stand_ins = {rv: TensorType(rv.type.dtype, shape=rv.type.shape)() for rv in model.free_RVs}
-    inputs: dict[Variable, Variable] = {v: parameters[rv.name] for rv, v in stand_ins.items()}
-    free = {rv: _like(rv, stand_in) for rv, stand_in in stand_ins.items()}
+    free, inputs = _stand_ins(model, parameters)
     values = {rv: free.get(rv, model.rvs_to_values[rv]) for rv in model.basic_RVs}
     terms = [model[name] for name in names]
     observed = [v for v in terms if v in values]
@@ -168,9 +165,7 @@ def given_parameters(
     >>> given_parameters(model, [mu * np.ones(2)], inputs)[0].eval({inputs["mu"]: 3.0})
     array([3., 3.])
     """
-    stand_ins = {rv: TensorType(rv.type.dtype, shape=rv.type.shape)() for rv in model.free_RVs}
-    inputs: dict[Variable, Variable] = {v: parameters[rv.name] for rv, v in stand_ins.items()}
-    values = {rv: _like(rv, stand_in) for rv, stand_in in stand_ins.items()}
+    values, inputs = _stand_ins(model, parameters)
     replaced = replace_rvs_by_values(list(graphs), rvs_to_values=values)
     plain = [as_plain_tensor(graph) for graph in replaced]
     return _with_constant_data(plain, inputs, row_inputs or {})
@@ -233,6 +228,18 @@ def unconstrained_graphs(model: pm.Model, summarised: Collection[str]) -> Uncons
         dict(zip(names, known, strict=False)),
         dict(zip([v.name for v in kept], known[len(names) :], strict=True)),
     )
+
+
+def _stand_ins(
+    model: pm.Model, parameters: Mapping[str, TensorVariable]
+) -> tuple[dict[Variable, Variable], dict[Variable, Variable]]:
+    """Return what takes the place of each free variable, and the parameter that follows it there.
+
+    What was built on a variable has types that may know less than the parameter's: it is made anew.
+    """
+    stand_ins = {rv: TensorType(rv.type.dtype, shape=rv.type.shape)() for rv in model.free_RVs}
+    free = {rv: _like(rv, stand_in) for rv, stand_in in stand_ins.items()}
+    return free, {stand_in: parameters[rv.name] for rv, stand_in in stand_ins.items()}
 
 
 def _like(rv: Variable, parameter: TensorVariable) -> Variable:

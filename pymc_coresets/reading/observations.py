@@ -20,10 +20,9 @@ from pymc_coresets.reading.likelihood.layouts import (
     RowSet,
     layout_of_rows,
     refuse_several,
-    sum_over_events,
 )
 from pymc_coresets.reading.likelihood.missing import imputed_names
-from pymc_coresets.reading.likelihood.term_choice import TermChoice, by_default, other_potentials
+from pymc_coresets.reading.likelihood.term_choice import by_default, other_potentials
 from pymc_coresets.reading.likelihood.terms import (
     Term,
     as_names,
@@ -35,8 +34,9 @@ from pymc_coresets.reading.likelihood.terms import (
 from pymc_coresets.reading.products.joined_columns import join_columns
 from pymc_coresets.reading.pushdown import Pushdown
 from pymc_coresets.reading.row_arrays import ALL_ROWS, RowArray, RowMap
+from pymc_coresets.reading.sums.addends import sum_over_events, total_of
 from pymc_coresets.reading.sums.recursions import refuse_recursion
-from pymc_coresets.reading.sums.splitting import refuse_elsewhere, refuse_entangled, total_of
+from pymc_coresets.reading.sums.splitting import refuse_elsewhere, refuse_entangled
 from pymc_coresets.reading.template.held_model import HeldModel
 from pymc_coresets.reading.template.inputs import ColumnLike, Template
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -235,10 +235,10 @@ def find_observations(
     graphs = plain_graphs(model, [*names, *others], parameters, given)
     refuse_constant(names, graphs, parameters)
     refuse_complex(graphs)
-    choice = TermChoice(tuple(names))
+    whole: tuple[str, ...] = ()
     if free_choice:
-        choice = by_default(model, names, graphs, parameters)
-    names, axis_dim = list(choice.names), dims[0] if dims else None
+        names, whole = by_default(model, names, graphs, parameters)
+    axis_dim = dims[0] if dims else None
     if template is not None:
         refuse_elsewhere(model, names, axis_dim, graphs)
     if len(dims) > 1:
@@ -250,7 +250,7 @@ def find_observations(
     found = _select(model, layout, parameters, template, allow_local=allow_local)
     if template is not None:
         template.refuse_other_uses(model, {*names, *found.views})
-    return replace(found, whole=choice.whole)
+    return replace(found, whole=whole)
 
 
 # -- selection -------------------------------------------------------------------------------------

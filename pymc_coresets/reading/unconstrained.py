@@ -200,7 +200,7 @@ class Unconstrained:
             graph = free[rv] if transform is None else transform.forward(free[rv], *rv.owner.inputs)
             transformed.append(pt.as_tensor(graph, allow_xtensor_conversion=True))
         graphs = clone_replace(transformed, free)
-        return _uncompiled(list(free.values()), graphs)
+        return numpy_function(list(free.values()), graphs, plain_mode("minimum_compile"))
 
     @cached_property
     def _backward(self) -> Callable[..., Sequence[np.ndarray]]:
@@ -232,8 +232,8 @@ def of_points(
     Parameters
     ----------
     inputs : sequence of TensorVariable
-        Vectors; the function takes a matrix in place of each, with a row for each point, and
-        evaluates at most 2^20 entries of the first one at once.
+        The function takes arrays of one axis more in their place, the first one, and evaluates at
+        most 2^20 entries of the first array at once.
     graphs : sequence of TensorVariable
         The results have one axis more, the first one.
     mode : Mode, optional
@@ -246,7 +246,7 @@ def of_points(
     [array([3., 7.])]
     """
     points: dict[Variable, TensorVariable] = {
-        v: pt.matrix(v.name, dtype=v.type.dtype) for v in inputs
+        v: pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in inputs
     }
     several = cast(list[TensorVariable], vectorize_graph(list(graphs), points))
     n_points = points[inputs[0]].shape[0]
@@ -257,20 +257,10 @@ def of_points(
     function = numpy_function(list(points.values()), whole, mode)
 
     def at(*values: np.ndarray) -> list[np.ndarray]:
-        step = max(_ENTRIES_AT_ONCE // max(values[0].shape[1], 1), 1)
+        step = max(_ENTRIES_AT_ONCE // max(values[0][:1].size, 1), 1)
         starts = range(0, max(len(values[0]), 1), step)
         parts = [function(*(v[i : i + step] for v in values)) for i in starts]
         joined = (np.concatenate(part) for part in zip(*parts, strict=True))
         return list(joined) if len(parts) > 1 else parts[0]
 
     return at
-
-
-def _uncompiled(
-    inputs: Sequence[Variable], outputs: Sequence[Variable]
-) -> Callable[..., Sequence[np.ndarray]]:
-    """Make a function of a few small operations for each draw: not worth compiling."""
-    function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
-        inputs, outputs, mode=plain_mode("minimum_compile"), on_unused_input="ignore"
-    )
-    return function

@@ -42,7 +42,7 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.reading.known import Known
 from pymc_coresets.reading.selection_rules import has_rule, input_axes
 
-__all__ = ["Dependence", "in_order", "performed"]
+__all__ = ["Dependence", "connected", "performed"]
 
 _RESHAPES = (JoinDims, Reshape, SplitDims)
 _MOVES = (AdvancedSubtensor, Repeat, Split, Subtensor)  # of entries of the first input
@@ -125,10 +125,7 @@ class Dependence:
 
     def components(self) -> Labels:
         """Return the component of each coordinate, numbered in the order of the coordinates."""
-        one, other = np.concatenate([np.zeros((2, 0), dtype=np.int64), *self._links], axis=1)
-        n = self.n_coordinates
-        graph = sparse.coo_array((np.ones(len(one), dtype=bool), (one, other)), shape=(n, n))
-        return in_order(connected_components(graph, directed=False)[1])
+        return connected(self._links, self.n_coordinates)
 
     def _link(self, one: Labels, other: Labels) -> None:
         differ = (one >= 0) & (other >= 0) & (one != other)
@@ -223,13 +220,20 @@ def performed(node: Apply, values: Sequence[NDArray[Any]]) -> list[NDArray[Any]]
     return [np.asarray(cell[0]) for cell in storage]
 
 
-def in_order(labels: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Number labels anew, in the order in which they appear.
+def connected(links: Sequence[Labels], n: int) -> Labels:
+    """Number the components of n things in their order, given pairs of these, of shape (2, k).
 
     Examples
     --------
-    >>> in_order(np.array([7, 7, 2, 5, 2]))
-    array([0, 0, 1, 2, 1])
+    >>> connected([np.array([[0, 2], [3, 4]])], 5)
+    array([0, 1, 2, 0, 2])
     """
+    one, other = np.concatenate([np.zeros((2, 0), dtype=np.int64), *links], axis=1)
+    graph = sparse.coo_array((np.ones(len(one), dtype=bool), (one, other)), shape=(n, n))
+    return _in_order(connected_components(graph, directed=False)[1])
+
+
+def _in_order(labels: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Number labels anew, in the order in which they appear."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse]

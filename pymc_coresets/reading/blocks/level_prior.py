@@ -88,12 +88,8 @@ class LevelPrior:
 
         In nats, up to a constant.
         """
-        inputs = self.inputs.values()
-        sizes = [int(np.prod(v.type.shape, dtype=int)) for v in inputs]
-        values = [
-            own.reshape(v.type.shape).astype(v.type.dtype)
-            for own, v in zip(np.split(x, np.cumsum(sizes)[:-1]), inputs, strict=True)
-        ]
+        columns = self.parting.observations.space.columns
+        values = [x[columns[name]].astype(v.type.dtype) for name, v in self.inputs.items()]
         totals = np.zeros(self.chosen.n_blocks + 1)
         for values_of, term in zip(self._function(*values), self.terms, strict=True):
             totals += np.bincount(term.levels + 1, values_of.ravel(), len(totals))

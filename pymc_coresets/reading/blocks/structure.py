@@ -226,10 +226,7 @@ def _blocks(chosen: Factoring, parting: Parting) -> Blocks:
 
 def _columns(parting: Parting) -> dict[str, NDArray[np.int64]]:
     """Return the positions of each free variable in the unconstrained vector."""
-    inputs = parting.graphs.inputs
-    sizes = [int(np.prod(v.type.shape, dtype=int)) for v in inputs.values()]
-    starts = np.cumsum([0, *sizes])
-    return {n: np.arange(a, b) for n, (a, b) in zip(inputs, pairwise(starts), strict=True)}
+    return {name: own.ravel() for name, own in parting.observations.space.columns.items()}
 
 
 def _axis(part: Part, blocks: NDArray[np.int64], parting: Parting) -> int | None:

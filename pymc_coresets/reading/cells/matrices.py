@@ -11,9 +11,10 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.cells.long_format import Cells, LongFormat, without_length_one
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import has_randomness
-from pymc_coresets.reading.likelihood.layouts import Layout, sum_over_events
+from pymc_coresets.reading.likelihood.layouts import Layout
 from pymc_coresets.reading.likelihood.missing import common_positions, dims_of_data
 from pymc_coresets.reading.likelihood.terms import Term, refuse_single
+from pymc_coresets.reading.sums.addends import sum_over_events
 
 __all__ = ["layout_of_cells"]
 

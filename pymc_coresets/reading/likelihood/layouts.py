@@ -14,14 +14,14 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.graphs import has_randomness
 from pymc_coresets.reading.likelihood.missing import positions_of_data
 from pymc_coresets.reading.likelihood.terms import Term, refuse_single, row_term
-from pymc_coresets.reading.sums.splitting import SplitSum, split_sums, total_of, views_of_series
+from pymc_coresets.reading.sums.addends import sum_over_events, total_of
+from pymc_coresets.reading.sums.splitting import SplitSum, split_sums, views_of_series
 
 __all__ = [
     "Layout",
     "RowSet",
     "layout_of_rows",
     "refuse_several",
-    "sum_over_events",
 ]
 
 
@@ -118,26 +118,6 @@ def layout_of_rows(
         sets=sets if several else (),
         left_out=tuple(name for some in views for name in some) if several else (),
     )
-
-
-def sum_over_events(graphs: Sequence[tuple[TensorVariable, int]]) -> TensorVariable:
-    """Add up the terms, and within them the events, of each observation.
-
-    Examples
-    --------
-    >>> sum_over_events([(pt.ones((2, 3)), 0), (pt.ones(2), 0)]).eval()
-    array([4., 4.])
-    """
-    per_row = [
-        graph.sum(axis=[i for i in range(graph.type.ndim) if i != axis])
-        if graph.type.ndim > 1
-        else graph
-        for graph, axis in graphs
-    ]
-    total = per_row[0]
-    for other in per_row[1:]:
-        total = total + other
-    return total
 
 
 def _row_sets(

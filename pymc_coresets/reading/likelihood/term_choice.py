@@ -1,7 +1,6 @@
 """Which likelihood terms are summarised where the user names none, and which stay whole."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pymc as pm
@@ -20,24 +19,9 @@ from pymc_coresets.reading.likelihood.terms import Term, row_term
 from pymc_coresets.reading.pushdown import Pushdown
 from pymc_coresets.reading.sums.splitting import SplitSum, observed_length, split_sums
 
-__all__ = ["TermChoice", "by_default", "other_potentials"]
+__all__ = ["by_default", "other_potentials"]
 
 _FEW = 500  # terms that cost NUTS next to nothing, and stay exact where they are
-
-
-@dataclass(frozen=True)
-class TermChoice:
-    """The terms to summarise, and others with many data that stay in the coreset's model.
-
-    Attributes
-    ----------
-    names : tuple of str
-    whole : tuple of str
-        In words, with their lengths.
-    """
-
-    names: tuple[str, ...]
-    whole: tuple[str, ...] = ()
 
 
 def other_potentials(model: pm.Model, names: Sequence[str]) -> list[str]:
@@ -58,7 +42,7 @@ def by_default(
     names: Sequence[str],
     graphs: Mapping[str, TensorVariable],
     parameters: Mapping[str, TensorVariable],
-) -> TermChoice:
+) -> tuple[list[str], tuple[str, ...]]:
     """Choose the terms: the longest ones, and others of many rows that can be taken apart.
 
     A potential is a part of the likelihood if it is a sum, or has one value, over many rows of
@@ -73,6 +57,13 @@ def by_default(
         Of these terms, and of `other_potentials`.
     parameters : mapping of str to TensorVariable
 
+    Returns
+    -------
+    names : list of str
+        Of the terms to summarise.
+    whole : tuple of str
+        Others with many data, which stay in the coreset's model: in words, with their lengths.
+
     Examples
     --------
     >>> from pymc_coresets.reading.graphs import parameter_inputs, plain_graphs
@@ -82,8 +73,8 @@ def by_default(
     ...     censored = pm.Potential("censored", -(rate * t).sum())
     >>> inputs = parameter_inputs(model)
     >>> graphs = plain_graphs(model, ["seen", "censored"], inputs)
-    >>> by_default(model, ["seen"], graphs, inputs).names
-    ('seen', 'censored')
+    >>> by_default(model, ["seen"], graphs, inputs)[0]
+    ['seen', 'censored']
     """
     every = [*names, *other_potentials(model, names)]
     sums = split_sums(model, every, None, graphs, parameters)
@@ -92,7 +83,7 @@ def by_default(
     longest = max((t.length for name in observed if (t := terms[name])), default=0)
     no_rows = [observed_length(model, name, 0) for name in observed if terms[name] is None]
     if max((n or 1 for n in no_rows), default=0) > longest:
-        return TermChoice(tuple(names))  # what is no sum of rows is the likelihood, and refused
+        return list(names), ()  # what is no sum of rows is the likelihood, and refused
     outcomes = [n for n in names if (t := terms[n]) is not None and t.length == longest]
     covariates = set(ancestors([model[n] for n in outcomes])) - {model[n] for n in outcomes}
     chosen, whole = [], []
@@ -105,7 +96,7 @@ def by_default(
             chosen.append(name)
         elif (length := _length_of_data(graph)) >= _FEW:
             whole.append(f"{name!r} (computed from {length:,} rows)")
-    return TermChoice(tuple(chosen), tuple(whole))
+    return chosen, tuple(whole)
 
 
 def _term(

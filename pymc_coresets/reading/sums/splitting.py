@@ -25,7 +25,7 @@ from pymc_coresets.reading.indexing import joints
 from pymc_coresets.reading.known import Known, reached
 from pymc_coresets.reading.likelihood.terms import Term, axis_of_rows
 from pymc_coresets.reading.selection_rules import input_axes
-from pymc_coresets.reading.sums.addends import Addend, Series, addends_of
+from pymc_coresets.reading.sums.addends import Addend, Series, addends_of, sum_over_events, total_of
 
 __all__ = [
     "SplitSum",
@@ -33,7 +33,6 @@ __all__ = [
     "refuse_elsewhere",
     "refuse_entangled",
     "split_sums",
-    "total_of",
     "views_of_series",
 ]
 
@@ -117,9 +116,8 @@ def split_sums(
     for name in names:
         axis = axis_of_rows(model, name, dim)
         if axis >= graphs[name].type.ndim:
-            split = _split(
-                name, graphs[name], Series(axis, observed_length(model, name, axis)), known
-            )
+            series = Series(axis, observed_length(model, name, axis))
+            split = _split(name, graphs[name], series, known)
             if split is not None:
                 found[name] = split
     return found
@@ -154,7 +152,7 @@ def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> Sp
     others = f"the sum of {n_others} terms in {name!r} that are no rows"
     return SplitSum(
         name=name,
-        rows=_sum_of([_summed_over_others(part) for part in rows]),
+        rows=sum_over_events(rows),
         first=0 if series.length is None else series.length - n_rows,
         rest=_with_known_parts(total_of([p.variable for p in rest]), known) if rest else None,
         grows=others if n_others > _FEW else "",
@@ -163,15 +161,6 @@ def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> Sp
 
 def _n_terms(part: Addend) -> int:
     return 0 if part.axis is None else part.variable.type.shape[part.axis] or 0
-
-
-def _summed_over_others(part: Addend) -> TensorVariable:
-    others = [i for i in range(part.variable.type.ndim) if i != part.axis]
-    return cast(TensorVariable, part.variable.sum(axis=others)) if others else part.variable
-
-
-def _sum_of(graphs: Sequence[TensorVariable]) -> TensorVariable:
-    return cast(TensorVariable, pt.add(*graphs)) if len(graphs) > 1 else graphs[0]
 
 
 def _without_joints(part: Addend, known: Known) -> list[Addend]:
@@ -252,17 +241,6 @@ def views_of_series(
         )
         for name, (graph, axis) in views.items()
     }
-
-
-def total_of(graphs: Sequence[TensorVariable]) -> TensorVariable:
-    """Return the sum of all entries of some graphs.
-
-    Examples
-    --------
-    >>> float(total_of([pt.constant([1.0, 2.0]), pt.constant(3.0)]).eval())
-    6.0
-    """
-    return _sum_of([graph.sum() for graph in graphs])
 
 
 def refuse_entangled(split: SplitSum, stopped: Sequence[str]) -> None:

@@ -78,8 +78,7 @@ PLANTED = [
     ),
     *plant(
         "reading/blocks/level_prior.py",
-        ("graph = part * pt.constant(weight)", "graph = part"),
-        ("np.bincount(term.levels + 1,", "np.bincount(term.levels % len(totals),"),
+        ("part * pt.constant(weight)", "part"),
     ),
     *plant(
         "sampling/grouped_density.py",

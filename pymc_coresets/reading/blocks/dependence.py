@@ -39,7 +39,7 @@ from pymc_coresets.compat.pytensor_api import (
     inline_ofg_node,
     io_toposort,
 )
-from pymc_coresets.reading.known import Known
+from pymc_coresets.reading.known import Known, reached
 from pymc_coresets.reading.selection_rules import has_rule, input_axes
 
 __all__ = ["Dependence", "connected", "performed"]
@@ -195,15 +195,12 @@ def _without_conditions(outputs: Iterable[Variable]) -> set[Apply]:
 
     A condition says where the density is not zero; it has to hold for each level.
     """
-    found: set[Apply] = set()
-    stack = [v.owner for v in outputs]
-    while stack:
-        node = stack.pop()
-        if node is not None and node not in found:
-            found.add(node)
-            inputs = node.inputs[:1] if isinstance(node.op, CheckAndRaise) else node.inputs
-            stack.extend(v.owner for v in inputs)
-    return found
+
+    def below(node: Apply) -> list[Apply]:
+        inputs = node.inputs[:1] if isinstance(node.op, CheckAndRaise) else node.inputs
+        return [v.owner for v in inputs if v.owner is not None]
+
+    return set(reached([v.owner for v in outputs if v.owner is not None], below))
 
 
 def performed(node: Apply, values: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:

@@ -82,6 +82,20 @@ class Factoring:
     seen: NDArray[np.bool_]
     sizes: Labels
 
+    def blocks_of(self, labels: Sequence[Labels]) -> Labels:
+        """Return the block of each entry of an array, or -1; of length 1 if none depends on one.
+
+        Parameters
+        ----------
+        labels : sequence of ndarray
+            For each part the component that each entry depends on, or -1; empty if none does.
+        """
+        found = np.full(1, -1)
+        for own, blocks in zip(labels, self.block_of, strict=True):
+            if own.size:
+                found = np.maximum(found, np.append(blocks, -1)[own])
+        return found
+
     def divides(self) -> bool:
         """Whether the rows fall into several blocks, none of them larger than all others."""
         own = self.sizes[self.seen]

@@ -12,10 +12,10 @@ import pytensor.tensor as pt
 from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, ancestors
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.graphs import has_randomness
-from pymc_coresets.reading.likelihood.missing import positions_of_data
+from pymc_coresets.reading.likelihood.missing import positions_of_data, same_positions
 from pymc_coresets.reading.likelihood.terms import Term, refuse_single, row_term
 from pymc_coresets.reading.sums.addends import sum_over_events, total_of
-from pymc_coresets.reading.sums.splitting import SplitSum, split_sums, views_of_series
+from pymc_coresets.reading.sums.splitting import SplitSum, split_sums
 
 __all__ = [
     "Layout",
@@ -152,9 +152,7 @@ def _together(one: RowSet, other: RowSet) -> bool:
         return False
     if None not in (one.dim, other.dim) and one.dim != other.dim:
         return False
-    if one.positions is None or other.positions is None:
-        return one.positions is other.positions
-    return np.array_equal(one.positions, other.positions)
+    return same_positions(one.positions, other.positions)
 
 
 def refuse_several(sets: Sequence[RowSet]) -> None:
@@ -186,7 +184,7 @@ def _views(
     """Find the deterministics that have the observation axis, and where."""
     views = {}
     used = set(ancestors([model[t.name] for t in rows.terms]))
-    n_obs = rows.terms[0].length
+    n_obs, first = rows.terms[0].length, _first(rows.terms[0], sums)
     for deterministic in model.deterministics:
         name, graph = deterministic.name, graphs[deterministic.name]
         dims = model.named_vars_to_dims.get(name)
@@ -196,6 +194,7 @@ def _views(
             rows.dim in dims if dims else graph.type.shape[:1] == (n_obs,) and deterministic in used
         )
         if has_axis and not has_randomness(graph):
+            if first and graph.type.shape[axis] == first + n_obs:  # as long as the whole series
+                graph = graph[(slice(None),) * axis + (slice(first, None),)]
             views[name] = (graph, axis)
-    first = _first(rows.terms[0], sums)
-    return views_of_series(views, np.arange(first, first + n_obs) if first else None)
+    return views

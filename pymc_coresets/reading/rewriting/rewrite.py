@@ -42,7 +42,6 @@ __all__ = [
     "WEIGHTS",
     "coreset_model",
     "replace_terms",
-    "row_name",
     "row_values",
 ]
 
@@ -126,17 +125,6 @@ def coreset_model(
     return rewrite.lean_model() if lean else rewrite.model()
 
 
-def row_name(number: int) -> str:
-    """Return the name of a shared variable with an array of the selected rows.
-
-    Examples
-    --------
-    >>> row_name(0)
-    'coreset_row_0'
-    """
-    return f"{_ROW}{number}"
-
-
 def row_values(
     observations: Observations, rows: Rows, weights: np.ndarray
 ) -> dict[str, np.ndarray]:
@@ -155,7 +143,7 @@ def row_values(
     """
     values = {WEIGHTS: np.asarray(weights, dtype=float)}
     for i, (row, array) in enumerate(zip(observations.rows, rows.arrays, strict=True)):
-        values[row_name(i)] = np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
+        values[f"{_ROW}{i}"] = np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
     return values
 
 
@@ -361,7 +349,7 @@ class _Rewrite:
                 shared = selected_data.get(linked.get(i, ""))
                 shape = row.placeholder.type.shape
                 new[row.placeholder] = (
-                    _shared_rows(self._data(i), shape, row_name(i)) if shared is None else shared
+                    _shared_rows(self._data(i), shape, f"{_ROW}{i}") if shared is None else shared
                 )
         return {old: variable for old, variable in new.items() if old in used}
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import cast
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
@@ -33,7 +32,6 @@ __all__ = [
     "refuse_elsewhere",
     "refuse_entangled",
     "split_sums",
-    "views_of_series",
 ]
 
 _FEW = 100  # terms beside the rows that cost next to nothing
@@ -206,41 +204,6 @@ def _with_known_parts(graph: TensorVariable, known: Known) -> TensorVariable:
     }
     [folded] = clone_replace([graph], ready, rebuild_strict=False)
     return cast(TensorVariable, folded)
-
-
-# -- what all the sums of a model have in common ---------------------------------------------------
-
-
-def views_of_series(
-    views: Mapping[str, tuple[TensorVariable, int]], positions: np.ndarray | None
-) -> dict[str, tuple[TensorVariable, int]]:
-    """Leave the first entries, which are no rows, out of variables that are as long as the series.
-
-    Parameters
-    ----------
-    views : mapping of str to (TensorVariable, int)
-        Variables, and their axes that have the observations.
-    positions : ndarray or None
-        Of the rows in the user's series, where its first entries are none.
-
-    Examples
-    --------
-    >>> x = pt.vector("x", shape=(5,))
-    >>> views_of_series({"x": (x, 0)}, np.array([2, 3, 4]))["x"][0].type.shape
-    (3,)
-    """
-    if positions is None:
-        return dict(views)
-    length, first = positions[-1] + 1, positions[0]
-    return {
-        name: (
-            graph[(slice(None),) * axis + (slice(first, None),)]
-            if graph.type.shape[axis] == length
-            else graph,
-            axis,
-        )
-        for name, (graph, axis) in views.items()
-    }
 
 
 def refuse_entangled(split: SplitSum, stopped: Sequence[str]) -> None:

@@ -103,7 +103,7 @@ def split_sums(
     >>> from pymc_coresets.reading.graphs import parameter_inputs, plain_graphs
     >>> with pm.Model() as model:
     ...     rho, start = pm.Normal("rho", shape=2), pm.Normal.dist(0.0, 1.0)
-    ...     y = pm.AR("y", rho, sigma=1.0, init_dist=start, observed=np.arange(6.0))
+    ...     y = pm.AR("y", rho, sigma=1.0, init_dist=start, observed=[0.0, 1, 2, 3, 4, 5])
     >>> inputs = parameter_inputs(model)
     >>> found = split_sums(model, ["y"], None, plain_graphs(model, ["y"], inputs), inputs)["y"]
     >>> found.rows.type.shape, found.first
@@ -127,7 +127,7 @@ def observed_length(model: pm.Model, name: str, axis: int) -> int | None:
     Examples
     --------
     >>> with pm.Model() as model:
-    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=[0.0, 1.0, 2.0])
     >>> observed_length(model, "y", 0)
     3
     """

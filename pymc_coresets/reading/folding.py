@@ -20,9 +20,13 @@ from pymc_coresets.compat.pytensor_api import (
     Mul,
     OpFromGraph,
     RewriteDatabaseQuery,
+    Shape,
+    Shape_i,
     Softplus,
+    SymbolicOp,
     TensorVariable,
     Variable,
+    ancestors,
     clone_replace,
     dfs_rewriter,
     graph_inputs,
@@ -31,6 +35,7 @@ from pymc_coresets.compat.pytensor_api import (
     rewrite_graph,
     vectorize_graph,
 )
+from pymc_coresets.reading.selection_rules import rebuild
 
 __all__ = [
     "MOST_OPERANDS",
@@ -42,7 +47,10 @@ __all__ = [
     "plain_mode",
     "simplified",
     "vectorised_loop",
+    "with_constant_shapes",
 ]
+
+_FEW = 10  # entries: more than an array has dimensions
 
 #: Of an elementwise operation, its result included, that NumPy evaluates.
 MOST_OPERANDS = 32
@@ -264,3 +272,51 @@ def known_length(variable: TensorVariable, axis: int) -> int | None:
         return None
     [lengths] = evaluate([shape])
     return int(lengths[axis])
+
+
+def with_constant_shapes(graphs: Sequence[Variable]) -> list[Variable]:
+    """Fold shapes, and the lengths and positions computed from them, whatever the values are.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.vector("x", shape=(3,))
+    >>> with_constant_shapes([pt.zeros(2 * x.shape[0])])[0].type.shape
+    (6,)
+    """
+    while known := _known_shapes(graphs):
+        # Other shapes become known with these: each node is made anew.
+        graphs = clone_replace(list(graphs), known, rebuild_strict=False)
+    return list(graphs)
+
+
+def _known_shapes(graphs: Sequence[Variable]) -> dict[Variable, Variable]:
+    known: dict[Variable, Variable] = {}
+    for variable in ancestors(graphs):
+        node = variable.owner
+        if node is None:
+            continue
+        shape = node.inputs[0].type.shape if isinstance(node.op, Shape | Shape_i) else ()
+        if isinstance(node.op, Shape_i) and shape[node.op.i] is not None:
+            known[variable] = pt.constant(shape[node.op.i], dtype="int64")
+        elif isinstance(node.op, Shape) and None not in shape:
+            known[variable] = pt.constant(np.array(shape, dtype="int64"))
+        elif _is_length(node):
+            [value] = evaluate([variable])
+            known[variable] = variable.type.constant_type(variable.type, value)
+        elif isinstance(node.op, SymbolicOp) and None in variable.type.shape:
+            fresh = rebuild(node.op, node, node.inputs, {})[node.outputs.index(variable)]
+            if fresh.type.shape != variable.type.shape:
+                known[variable] = fresh
+    return known
+
+
+def _is_length(node: Apply) -> bool:
+    """Whether a node computes one integer from constants too short to be data."""
+    [output, *others] = node.outputs
+    return (
+        not others
+        and getattr(output.type, "dtype", None) == "int64"
+        and output.type.ndim == 0
+        and all(isinstance(i, Constant) and np.size(i.data) < _FEW for i in node.inputs)
+    )

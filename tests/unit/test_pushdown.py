@@ -16,8 +16,7 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.special import log_softmax, softmax
 
 from pymc_coresets.compat.pytensor_api import dfs_rewriter
-from pymc_coresets.reading.folding import evaluate, inline_graphs
-from pymc_coresets.reading.graphs import _with_constant_shapes
+from pymc_coresets.reading.folding import evaluate, inline_graphs, with_constant_shapes
 from pymc_coresets.reading.pushdown import Pushdown
 from pymc_coresets.reading.row_arrays import RowArray
 
@@ -257,7 +256,7 @@ AXES = [
 
 @pytest.mark.parametrize(("build", "axis", "stops"), AXES)
 def test_rows_are_those_of_the_whole(build, axis, stops):
-    [graph] = _with_constant_shapes([build()])
+    [graph] = with_constant_shapes([build()])
     whole = call(graph, PARAMETERS)
     n_obs = whole.shape[axis]
     rows = np.array([1, 0, n_obs - 1, 1])

@@ -69,9 +69,9 @@ def without_merged_axes(node: Apply, depends: Depends) -> TensorVariable | None:
 
     Examples
     --------
-    >>> from pymc_coresets.reading.graphs import _with_constant_shapes
+    >>> from pymc_coresets.reading.folding import with_constant_shapes
     >>> x, b = pt.tensor("x", shape=(5, 4, 2)), pt.vector("b", shape=(2,))
-    >>> [product] = _with_constant_shapes([pt.dot(x, b)])
+    >>> [product] = with_constant_shapes([pt.dot(x, b)])
     >>> product.owner.op, without_merged_axes(product.owner, lambda v: True).owner.op
     (Reshape(ndim=2), DimShuffle(input_ndim=3,new_order=(0, 1)))
     """

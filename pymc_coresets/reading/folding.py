@@ -46,7 +46,6 @@ __all__ = [
     "numpy_function",
     "plain_mode",
     "simplified",
-    "vectorised_loop",
     "with_constant_shapes",
 ]
 
@@ -96,37 +95,6 @@ def inline_graphs(
         inner.outputs, dict(zip(inner.inputs, node.inputs, strict=True))
     )
     return outputs
-
-
-def vectorised_loop(node: Apply) -> list[Variable] | None:
-    """Write a loop whose steps do not depend on each other without one; None where they do.
-
-    PyMC's log-density of a distribution that is written as a loop (``pytensor.scan``) is such a
-    loop: each step takes the values of the steps before from the data.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> x, b = pt.vector("x"), pt.scalar("b")
-    >>> y = pytensor.scan(lambda now, b: b * now, [x], non_sequences=[b], return_updates=False)
-    >>> [vectorised] = vectorised_loop(y.owner)
-    >>> vectorised.eval({x: [1.0, 2.0], b: 3.0})
-    array([3., 6.])
-    """
-    op, info = node.op, node.op.info
-    inner = op.fgraph.unfreeze()
-    n_alone = info.n_seqs + info.n_non_seqs
-    if info.as_while or (len(inner.inputs), len(inner.outputs)) != (n_alone, info.n_nit_sot):
-        return None
-    n_steps, *_ = node.inputs
-    steps = [x[:n_steps] for x in op.outer_seqs(node.inputs)]
-    given = dict(zip(inner.inputs, [*steps, *op.outer_non_seqs(node.inputs)], strict=True))
-    outputs: list[Variable] = vectorize_graph(inner.outputs, given)
-    has_steps = all(
-        found.type.ndim == output.type.ndim
-        for found, output in zip(outputs, node.outputs, strict=True)
-    )
-    return outputs if has_steps else None
 
 
 def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:

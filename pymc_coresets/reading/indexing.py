@@ -10,7 +10,6 @@ from pymc_coresets.compat.pytensor_api import (
     AdvancedSubtensor,
     Apply,
     Join,
-    Repeat,
     Subtensor,
     TensorVariable,
     Variable,
@@ -84,13 +83,11 @@ def indexed_axis(node: Apply, axis: int, depends: Depends) -> IndexedAxis | None
     >>> indexed_axis(x[1:4].owner, 0, lambda v: v is x).positions
     array([1, 2, 3])
     """
-    if not isinstance(node.op, AdvancedSubtensor | Subtensor | Repeat):
+    if not isinstance(node.op, AdvancedSubtensor | Subtensor):
         return None
     x, index_inputs = cast(TensorVariable, node.inputs[0]), node.inputs[1:]
     if any(depends(i) for i in index_inputs):
         return None
-    if isinstance(node.op, Repeat):
-        return _repeated_axis(x, index_inputs[0], axis) if node.op.axis == axis else None
     entries, arrays = index_of(node)
     if isinstance(node.op, Subtensor):
         return _sliced_axis(x, entries, axis)
@@ -103,14 +100,6 @@ def indexed_axis(node: Apply, axis: int, depends: Depends) -> IndexedAxis | None
     if positions.dtype == bool:
         return IndexedAxis(x, at, np.flatnonzero(positions), by_label=False)
     return IndexedAxis(x, at, positions, by_label=True)
-
-
-def _repeated_axis(x: TensorVariable, repeats: Variable, axis: int) -> IndexedAxis | None:
-    length = x.type.shape[axis]
-    if length is None:
-        return None
-    [counts] = evaluate([repeats])
-    return IndexedAxis(x, axis, np.repeat(np.arange(length), counts), by_label=True)
 
 
 def _sliced_axis(

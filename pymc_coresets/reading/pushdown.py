@@ -22,27 +22,21 @@ import pytensor.tensor as pt
 
 from pymc_coresets.compat.pymc_api import CheckParameterValue
 from pymc_coresets.compat.pytensor_api import (
-    AdvancedSubtensor,
     Apply,
     CheckAndRaise,
     Constant,
-    OpFromGraph,
-    Scan,
     TensorConstant,
     TensorVariable,
     Variable,
     ancestors,
-    inline_ofg_node,
 )
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading import checks
-from pymc_coresets.reading.folding import vectorised_loop
 from pymc_coresets.reading.indexing import axes_of_inputs, indexed_axis, joined_piece
 from pymc_coresets.reading.known import Known, Planned, Step, describe
-from pymc_coresets.reading.products.convolutions import lagged_product
-from pymc_coresets.reading.products.split_axes import sum_of_members, without_merged_axes
+from pymc_coresets.reading.products.other_forms import written_otherwise
 from pymc_coresets.reading.row_arrays import ALL_ROWS, UNNAMED, RowArray, RowMap
-from pymc_coresets.reading.selection_rules import has_rule, rebuild
+from pymc_coresets.reading.selection_rules import rebuild
 from pymc_coresets.reading.sums.recursions import Stop
 from pymc_coresets.reading.template.refusals import constant_of_rows, not_by_row, taken_over_rows
 
@@ -163,7 +157,7 @@ class Pushdown(Known):
         )
         if step is not None:
             return step
-        other = self._written_otherwise(node)
+        other = written_otherwise(node, self.depends)
         if other is not None:
             inner = _key(other[node.outputs.index(variable)], axis, rows)
             return Step((inner,), lambda built: built[0])
@@ -229,17 +223,11 @@ class Pushdown(Known):
         index = indexed_axis(node, key.axis, self.depends)
         if index is None:
             return None
-        x = index.x
-        if not index.by_label or not (
-            index.repeats or self._parameters_below(_Key(x, index.axis, key.rows))
-        ):
-            # The index only leaves rows out: the selection can pass through it.
-            inner = _Key(x, index.axis, key.rows.compose(index.positions))
-            return Step((inner,), lambda built: built[0])
-        if isinstance(node.op, AdvancedSubtensor):
+        inner = _Key(index.x, index.axis, key.rows.compose(index.positions))
+        if index.by_label and (index.repeats or self._parameters_below(inner)):
             return None  # a lookup: its index is a row array
-        positions = _Key(pt.constant(index.positions), 0, key.rows)
-        return Step((positions,), lambda built: _take(self._whole(x), built[0], index.axis))
+        # The index only leaves rows out: the selection can pass through it.
+        return Step((inner,), lambda built: built[0])
 
     def _plan_joined(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow a part of ``concatenate([a, b])`` that is a part of ``a`` or of ``b`` alone."""
@@ -256,19 +244,6 @@ class Pushdown(Known):
     def _parameters_below(self, key: _Key) -> frozenset[Variable]:
         """Find the parameters that a selection of rows reaches."""
         return self._free.intersection(part.variable for part in self._selected.below(key))
-
-    def _written_otherwise(self, node: Apply) -> list[Variable] | None:
-        """Write an operation without a rule by others that have one."""
-        if isinstance(node.op, Scan):
-            return vectorised_loop(node)
-        if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
-            inlined: list[Variable] = inline_ofg_node(node)
-            return inlined
-        for rule in (without_merged_axes, sum_of_members):
-            other = rule(node, self.depends)
-            if other is not None:
-                return [other]
-        return lagged_product(node, self.depends)
 
     def _take_here(self, key: _Key) -> Step[_Key]:
         """Select the rows where no rule leads further; that costs as much as all rows."""

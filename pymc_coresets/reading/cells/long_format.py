@@ -23,18 +23,16 @@ from pymc_coresets.compat.pytensor_api import (
     CheckAndRaise,
     FunctionGraph,
     MergeOptimizer,
-    OpFromGraph,
     TensorVariable,
     Variable,
     dfs_rewriter,
-    inline_ofg_node,
     local_dimshuffle_lift,
 )
 from pymc_coresets.reading import checks
 from pymc_coresets.reading.cells.batching import apply_to_cells
 from pymc_coresets.reading.indexing import axes_of_inputs, indexed_cells
 from pymc_coresets.reading.known import Known, Planned, Step, describe
-from pymc_coresets.reading.selection_rules import has_rule
+from pymc_coresets.reading.products.other_forms import written_otherwise
 
 __all__ = ["Cells", "LongFormat", "without_length_one"]
 
@@ -174,9 +172,10 @@ class LongFormat(Known):
         step = self._plan_cells(key, node) or self._plan_descent(key, node)
         if step is not None:
             return step
-        if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
-            inlined = self._key(inline_ofg_node(node)[node.outputs.index(variable)], axes, cells)
-            return Step((inlined,), lambda built: built[0])
+        other = written_otherwise(node, self.depends)
+        if other is not None:
+            inner = self._key(other[node.outputs.index(variable)], axes, cells)
+            return Step((inner,), lambda built: built[0])
         return self._gather_here(key)
 
     def _plan_check(self, key: _Key, node: Apply) -> Step[_Key]:

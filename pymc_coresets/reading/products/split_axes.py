@@ -47,7 +47,7 @@ class _Key(NamedTuple):
     axis: int
 
 
-def without_merged_axes(node: Apply, depends: Depends) -> TensorVariable | None:
+def without_merged_axes(node: Apply, depends: Depends) -> list[Variable] | None:
     """Write a reshape that splits an axis as the same operations on data with split axes.
 
     ``pt.dot(x, b)`` of an array (N, K, P) merges its first axes, multiplies matrices, and splits
@@ -63,8 +63,8 @@ def without_merged_axes(node: Apply, depends: Depends) -> TensorVariable | None:
 
     Returns
     -------
-    TensorVariable or None
-        Another graph for the output; None if the node is no such reshape, where lengths are not
+    list of Variable, or None
+        Of the one output; None if the node is no such reshape, where lengths are not
         known, or where a parameter itself or an operation without a rule is split.
 
     Examples
@@ -72,7 +72,8 @@ def without_merged_axes(node: Apply, depends: Depends) -> TensorVariable | None:
     >>> from pymc_coresets.reading.folding import with_constant_shapes
     >>> x, b = pt.tensor("x", shape=(5, 4, 2)), pt.vector("b", shape=(2,))
     >>> [product] = with_constant_shapes([pt.dot(x, b)])
-    >>> product.owner.op, without_merged_axes(product.owner, lambda v: True).owner.op
+    >>> [found] = without_merged_axes(product.owner, lambda v: True)
+    >>> product.owner.op, found.owner.op
     (Reshape(ndim=2), DimShuffle(input_ndim=3,new_order=(0, 1)))
     """
     if not isinstance(node.op, Reshape):
@@ -84,11 +85,12 @@ def without_merged_axes(node: Apply, depends: Depends) -> TensorVariable | None:
     for axis in range(x.type.ndim):
         lengths = shape[axis : axis + n_new]
         if _split_shape(x, axis, lengths) == shape and x.type.shape[axis] == np.prod(lengths):
-            return _split(_Key(x, axis), lengths, None, depends)
+            split = _split(_Key(x, axis), lengths, None, depends)
+            return None if split is None else [split]
     return None
 
 
-def sum_of_members(node: Apply, depends: Depends) -> TensorVariable | None:
+def sum_of_members(node: Apply, depends: Depends) -> list[Variable] | None:
     """Write ``x[index].inc(y)``, of an index that is data, as sums over an axis of data.
 
     So a sum over the rows of each choice set, in long form, is one over an axis (N, K): K is the
@@ -103,8 +105,8 @@ def sum_of_members(node: Apply, depends: Depends) -> TensorVariable | None:
 
     Returns
     -------
-    TensorVariable or None
-        Another graph for the output; None if the node is no such sum, where lengths are not known
+    list of Variable, or None
+        Of the one output; None if the node is no such sum, where lengths are not known
         or too different, or where a parameter itself or an operation without a rule is split.
 
     Examples
@@ -112,7 +114,7 @@ def sum_of_members(node: Apply, depends: Depends) -> TensorVariable | None:
     >>> from pymc_coresets.reading.known import Known
     >>> b = pt.scalar("b")
     >>> total = pt.zeros(2)[np.array([0, 1, 0])].inc(pt.exp(b * np.array([1.0, 2.0, 3.0])))
-    >>> sum_of_members(total.owner, Known([b]).depends).eval({b: 0.0})
+    >>> sum_of_members(total.owner, Known([b]).depends)[0].eval({b: 0.0})
     array([2., 1.])
     """
     if not isinstance(node.op, AdvancedIncSubtensor) or node.op.set_instead_of_inc:
@@ -133,7 +135,7 @@ def sum_of_members(node: Apply, depends: Depends) -> TensorVariable | None:
     if inner is None:
         return None
     mask = is_member.reshape((*is_member.shape, *[1] * (y.type.ndim - 1)))
-    return cast(TensorVariable, x + pt.where(mask, inner, 0).sum(axis=1, dtype=x.type.dtype))
+    return [x + pt.where(mask, inner, 0).sum(axis=1, dtype=x.type.dtype)]
 
 
 def _members(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -44,8 +44,8 @@ from pymc_coresets.reading.selection_rules import has_rule, input_axes
 
 __all__ = ["Dependence", "connected", "performed"]
 
-_RESHAPES = (JoinDims, Reshape, SplitDims)
-_MOVES = (AdvancedSubtensor, Repeat, Split, Subtensor)  # of entries of the first input
+#: Of entries of the first input.
+_MOVES = (AdvancedSubtensor, JoinDims, Repeat, Reshape, Split, SplitDims, Subtensor)
 _REPLACEMENTS = (AdvancedIncSubtensor, IncSubtensor)
 
 type Labels = NDArray[np.int64]
@@ -141,21 +141,22 @@ class Dependence:
             return labels[:1]
         if isinstance(op, Shape | Shape_i):
             return [None]
-        if isinstance(op, Join | MakeVector):
-            parts = [self._or_none(v) for v in node.inputs]
-            return [np.concatenate(parts, op.axis) if isinstance(op, Join) else np.stack(parts)]
-        if isinstance(op, _RESHAPES) and labels[0] is not None:
-            return [labels[0].reshape(self._known.shape(node.outputs[0]))]
-        n_moved = 1 if isinstance(op, _MOVES) else 2 if self._replaces(node) else 0
+        n_moved = self._n_moved(node)
         options = node.inputs[n_moved:]
         if n_moved and not any(self._known.depends(v) for v in options):
             moved = [self._or_none(v) for v in node.inputs[:n_moved]]
-            return performed(node, [*moved, *(self._known.value(v) for v in options)])
+            found = performed(node, [*moved, *(self._known.value(v) for v in options)])
+            return [labels.astype(np.int64, copy=False) for labels in found]
         return [self._separated(node, output) for output in node.outputs]
 
     @staticmethod
-    def _replaces(node: Apply) -> bool:
-        return isinstance(node.op, _REPLACEMENTS) and bool(node.op.set_instead_of_inc)
+    def _n_moved(node: Apply) -> int:
+        """Return how many of the inputs, the first ones, a node only puts elsewhere."""
+        if isinstance(node.op, Join | MakeVector):
+            return len(node.inputs)
+        if isinstance(node.op, _REPLACEMENTS) and node.op.set_instead_of_inc:
+            return 2
+        return int(isinstance(node.op, _MOVES))
 
     def _or_none(self, variable: Variable) -> Labels:
         found = self.labels.get(variable)

@@ -434,8 +434,8 @@ PLANTED = [
     ),
     *plant(
         "potentials/loops/plain_loops.py",
-        ("second = j if along == 0 else i, j", "second = i if along == 0 else j, j"),
-        ("new if new > old or np.isnan(new) else old", "new if new > old else old"),
+        ("place = j if axis == 0 else i", "place = i if axis == 0 else j"),
+        ("total[place] = new if new > old or np.isnan(new)", "total[place] = new if new > old"),
         ("-np.inf if is_max else 0.0", "0.0"),
         ("np.full((n.item(), m.item())", "np.full((m.item(), n.item())"),
     ),

@@ -26,7 +26,7 @@ from pymc_coresets.compat.pytensor_api import (
 
 __all__ = ["as_plain_loops"]
 
-_VERSION = 3  # of the functions here, for PyTensor's cache
+_VERSION = 2  # of the functions here, for PyTensor's cache
 
 
 class _PlainSum(Sum):
@@ -84,29 +84,37 @@ def _reduce(
     node: Apply,
     **_: Any,  # noqa: ANN401
 ) -> tuple[Callable[..., Any], str]:
-    axis, n_axes = op.axis[0] if op.axis else 0, node.inputs[0].type.ndim
-    is_max, along = isinstance(op, _PlainMax), axis + 3 - n_axes
+    axis = op.axis[0] if op.axis else 0
+    is_max, n_axes = isinstance(op, _PlainMax), node.inputs[0].type.ndim
     start = -np.inf if is_max else 0.0
 
-    # The compiler knows `along` and `is_max`: no choice is left in the loops.
+    # The compiler knows `axis` and `is_max`: no choice is left in the loops.
+    @numba_njit
+    def of_matrix(x: np.ndarray) -> np.ndarray:
+        total = np.full(x.shape[1] if axis == 0 else x.shape[0], start)
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                place = j if axis == 0 else i
+                old, new = total[place], x[i, j]
+                if is_max:
+                    total[place] = new if new > old or np.isnan(new) else old
+                else:
+                    total[place] = old + new
+        return total
+
     @numba_njit
     def of_three(x: np.ndarray) -> np.ndarray:
-        n_first = x.shape[1] if along == 0 else x.shape[0]
-        total = np.full((n_first, x.shape[1] if along == 2 else x.shape[2]), start)
+        n_first = x.shape[1] if axis == 0 else x.shape[0]
+        total = np.full((n_first, x.shape[1] if axis == 2 else x.shape[2]), start)
         for i in range(x.shape[0]):
             for j in range(x.shape[1]):
                 for k in range(x.shape[2]):
-                    first, second = j if along == 0 else i, j if along == 2 else k
+                    first, second = j if axis == 0 else i, j if axis == 2 else k
                     old, new = total[first, second], x[i, j, k]
                     if is_max:
                         total[first, second] = new if new > old or np.isnan(new) else old
                     else:
                         total[first, second] = old + new
-        return total
-
-    @numba_njit
-    def of_matrix(x: np.ndarray) -> np.ndarray:
-        total: np.ndarray = of_three(np.expand_dims(x, 0))[0]
         return total
 
     key = f"pymc_coresets {type(op).__name__} {axis} {n_axes} {_VERSION}"

@@ -124,7 +124,8 @@ class Unconstrained:
     @cached_property
     def logp_and_gradient(self) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         """The log-density of the model (Jacobian included) and its gradient at a vector x."""
-        density = self.density if self._is_double else self._density_in_double
+        is_double = all(v.type.dtype != "float32" for v in self.model.value_vars)
+        density = self.density if is_double else self._density_in_double
 
         def logp_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
             logp, gradient = density(np.ascontiguousarray(x, dtype=np.float64))
@@ -148,10 +149,6 @@ class Unconstrained:
     def gradients(self) -> Callable[[np.ndarray], np.ndarray]:
         """Maps points (n_points, D) to the gradients there, in the same shape."""
         return lambda points: np.stack([self.logp_and_gradient(x)[1] for x in points])
-
-    @property
-    def _is_double(self) -> bool:
-        return all(v.type.dtype != "float32" for v in self.model.value_vars)
 
     @cached_property
     def _density_in_double(self) -> Callable[..., Sequence[np.ndarray]]:
@@ -211,17 +208,15 @@ class Unconstrained:
     def constrained(self, x: TensorVariable) -> dict[str, TensorVariable]:
         """Return the graph of each free variable as a function of that of a vector `x`, (D,)."""
         free = self.model.free_RVs
-        return dict(zip((rv.name for rv in free), self.at(x, self._by_values(free)), strict=True))
+        by_values = [
+            pt.as_tensor(v, allow_xtensor_conversion=True)
+            for v in self.model.replace_rvs_by_values(free)
+        ]
+        return dict(zip((rv.name for rv in free), self.at(x, by_values), strict=True))
 
     def at(self, x: TensorVariable, graphs: Sequence[Variable]) -> list[TensorVariable]:
         """Return graphs of the model's value variables as functions of a vector `x`, (D,)."""
         return [as_plain_tensor(graph) for graph in widened(graphs, self.parts(x))]
-
-    def _by_values(self, variables: Sequence[Variable]) -> list[Variable]:
-        return [
-            pt.as_tensor(v, allow_xtensor_conversion=True)
-            for v in self.model.replace_rvs_by_values(variables)
-        ]
 
 
 def of_points(

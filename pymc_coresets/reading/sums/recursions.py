@@ -8,11 +8,10 @@ from pymc_coresets.compat.pytensor_api import (
     Scan,
     Subtensor,
     Variable,
-    unflatten_index_variables,
 )
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.known import describe, reached
-from pymc_coresets.reading.selection_rules import axis_before_integers, input_axes
+from pymc_coresets.reading.selection_rules import axis_before_integers, index_of, input_axes
 
 __all__ = ["Stop", "refuse_recursion"]
 
@@ -98,8 +97,7 @@ def _below(variable: Variable, axis: int | None) -> Iterator[_Place]:
     if axis is None:
         yield from ((v, None) for v in node.inputs)
     elif isinstance(node.op, Subtensor):
-        entries = unflatten_index_variables(node.inputs[1:], node.op.idx_list)
-        yield node.inputs[0], axis_before_integers(entries, axis)
+        yield node.inputs[0], axis_before_integers(index_of(node)[0], axis)
     elif isinstance(node.op, Join | IncSubtensor):
         yield from ((v, axis) for v in node.inputs)
     else:

@@ -9,7 +9,12 @@ import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike
 
-from pymc_coresets.compat.pytensor_api import Variable, graph_inputs, vectorize_graph
+from pymc_coresets.compat.pytensor_api import (
+    TensorVariable,
+    Variable,
+    graph_inputs,
+    vectorize_graph,
+)
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.backends.evaluator import Evaluator, NumbaEvaluator, SlopesOfRows
@@ -126,6 +131,13 @@ class LogLikelihood:
         known = self.__dict__.get("_remainder")
         if known is None or known.space is not self.observations.space:
             known = self.__dict__["_remainder"] = Remainder(self.observations)
+        return known
+
+    def remainder_beside(self, interface: TensorVariable) -> Remainder:
+        """Return the same with coefficients, in place of that without: nothing is made twice."""
+        known = self.remainder
+        if known.interface is not interface:
+            known = self.__dict__["_remainder"] = Remainder(self.observations, interface)
         return known
 
     @property

@@ -195,7 +195,7 @@ class CoresetSampler:
         """The log-density without rows and quadratic."""
         if self.quadratic is None:
             return self.loglikelihood.remainder
-        return Remainder(self.loglikelihood.observations, self.quadratic.graph)
+        return self.loglikelihood.remainder_beside(self.quadratic.graph)
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows, see `Potentials.scan`."""

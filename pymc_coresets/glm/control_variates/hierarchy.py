@@ -76,7 +76,7 @@ class Hierarchy:
         return colors
 
     def expanded(self, scales: Array) -> Iterator["_Expanded"]:
-        """Expand prior and coefficients at draws of the scales (n_draws, n_scales), each alone."""
+        """Expand prior and coefficients at draws of the scales, (n_draws, n_scales), in parts."""
         probes = np.zeros((1 + self.colors.max(initial=-1) + 1, len(self.reference)))
         probes[1 + self.colors, np.flatnonzero(~self.is_scale)] = 1.0
         step = max(min(_POINTS_AT_ONCE, _ENTRIES_AT_ONCE // probes.size), 1)
@@ -84,42 +84,59 @@ class Hierarchy:
             some = scales[first : first + step]
             points = np.repeat((self.reference + probes)[None], len(some), axis=0)
             points[:, :, self.is_scale] = some[:, None]
-            flat = points.reshape(-1, points.shape[2])
+            shape, flat = points.shape[:2], points.reshape(-1, points.shape[2])
             values, gradients = self.prior(flat)
-            known = flat if self.moves else points[:, 0]
-            coefficients = self.coefficients(known).reshape(len(some), -1, self.slopes.shape[1])
-            values = values.reshape(points.shape[:2])
-            gradients = gradients[:, ~self.is_scale].reshape(*points.shape[:2], -1)
-            for i in range(len(some)):
-                yield self._expanded(values[i, 0], gradients[i], coefficients[i])
+            gradients = gradients[:, ~self.is_scale].reshape(*shape, -1)
+            seen = self.coefficients(flat if self.moves else points[:, 0])
+            seen = seen.reshape(len(some), -1, self.slopes.shape[1])
+            precision = self._differences(self.pattern, -gradients)
+            slopes = self._differences(self.slopes, seen) if self.moves else None
+            yield _Expanded(
+                values=values.reshape(shape)[:, 0],
+                gradients=gradients[:, 0],
+                precisions=(precision + precision[:, self._mirrored]) / 2,
+                coefficients=seen[:, 0],
+                slopes=slopes,
+            )
 
-    def _expanded(self, value: float, gradients: Array, coefficients: Array) -> "_Expanded":
-        precision = self._differences(self.pattern, -gradients)
-        moves, slopes = self.moves, self.slopes
-        return _Expanded(
-            value=float(value),
-            gradient=gradients[0],
-            precision=sparse.csr_array((precision + precision.T) / 2),
-            coefficients=coefficients[0],
-            slopes=self._differences(slopes, coefficients) if moves else slopes,
-        )
-
-    def _differences(self, places: sparse.csr_array, values: Array) -> sparse.csr_array:
-        """Gather derivatives by coordinate from values at the probes, (1 + n_colors, n)."""
+    def _differences(self, places: sparse.csr_array, values: Array) -> Array:
+        """Gather derivatives by coordinate from values at the probes, (B, 1 + n_colors, n)."""
         row = np.repeat(self.colors, np.diff(places.indptr))
-        entries = values[1 + row, places.indices] - values[0, places.indices]
-        return sparse.csr_array((entries, places.indices, places.indptr), shape=places.shape)
+        found: Array = values[:, 1 + row, places.indices] - values[:, 0, places.indices]
+        return found
+
+    @cached_property
+    def _mirrored(self) -> Array:
+        """Where each entry of `pattern` has its mirror image."""
+        numbers = np.arange(self.pattern.nnz)
+        return np.asarray(with_entries(self.pattern, numbers).T.tocsr().data)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Expanded:
-    """Prior and coefficients at given scales: log-density, slopes and precision at a reference."""
+    """Prior and coefficients at some draws of the scales, about a reference.
 
-    value: float
-    gradient: Array
-    precision: sparse.csr_array
+    Log-densities (B,), their gradients (B, n_normal), entries of the precisions in `pattern`,
+    coefficients (B, p), and entries of their derivatives in `slopes`, where these move.
+    """
+
+    values: Array
+    gradients: Array
+    precisions: Array
     coefficients: Array
-    slopes: sparse.csr_array
+    slopes: Array | None
+
+
+def with_entries(places: sparse.csr_array, entries: Array) -> sparse.csr_array:
+    """Return a matrix with entries in the same places.
+
+    Examples
+    --------
+    >>> with_entries(sparse.csr_array(np.eye(2)), np.array([3.0, 4.0])).toarray()
+    array([[3., 0.],
+           [0., 4.]])
+    """
+    return sparse.csr_array((entries, places.indices, places.indptr), shape=places.shape)
 
 
 def find_hierarchy(
@@ -208,10 +225,16 @@ def _hierarchy_of(
         coefficients=coefficients,
         reference=x,
         is_scale=is_scale,
-        pattern=sparse.csr_array(abs(of_prior) + abs(of_prior).T),
-        slopes=sparse.csr_array(abs(here) + abs(there)) if moves else here,
+        pattern=_sorted(abs(of_prior) + abs(of_prior).T),
+        slopes=_sorted(abs(here) + abs(there)) if moves else here,
         moves=bool(moves),
     )
+
+
+def _sorted(matrix: sparse.csr_array) -> sparse.csr_array:
+    matrix = sparse.csr_array(matrix)
+    matrix.sort_indices()
+    return matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,28 +376,43 @@ class NormalGivenScales:
         return int(np.clip(self.n_operations / self._n_operations_each, least, n_draws))
 
     def _given(self, scales: Array) -> Iterator[_Normal]:
-        slopes: Array | None = None
-        for at in self.hierarchy.expanded(scales):
-            if slopes is None or not np.array_equal(slopes, at.slopes.data):
-                slopes = at.slopes.data
-                of_rows: Curvature = at.slopes @ -self.quadratic.curvature @ at.slopes.T
-            yield self._normal(at, of_rows)
-
-    def _normal(self, at: _Expanded, of_rows: Curvature) -> _Normal:
         """Complete the square: what is quadratic has its maximum a Newton step away."""
+        places, own = self.hierarchy.slopes, self.quadratic
         start = self.reference[~self.hierarchy.is_scale]
-        total = of_rows + at.precision
-        try:
-            is_dense = isinstance(total, np.ndarray)
-            factor = Factor(total if is_dense else sparse.csr_array(total), self.order)
-        except LinAlgError:
-            return _Normal(start, Factor(np.eye(len(start))), -np.inf)
-        pull = self.quadratic.slopes_at(at.coefficients[None])[0]
-        gradient = at.gradient + at.slopes @ pull
-        step = factor.solve(gradient)
-        highest = at.value + self.quadratic.at(at.coefficients[None])[0] + gradient @ step / 2
-        log_marginal = float(highest - factor.log_determinant / 2)
-        return _Normal(start + step, factor, log_marginal if np.isfinite(log_marginal) else -np.inf)
+        for some in self.hierarchy.expanded(scales):
+            values = some.values + own.at(some.coefficients)
+            for i, pull in enumerate(own.slopes_at(some.coefficients)):
+                slopes, of_rows = places, self._of_rows
+                if some.slopes is not None:
+                    slopes = with_entries(places, some.slopes[i])
+                    of_rows = self._seen_by(slopes)
+                try:
+                    factor = Factor(self._with_prior(of_rows, some.precisions[i]), self.order)
+                except LinAlgError:
+                    yield _Normal(start, Factor(np.eye(len(start))), -np.inf)
+                    continue
+                gradient = some.gradients[i] + slopes @ pull
+                step = factor.solve(gradient)
+                highest = values[i] + gradient @ step / 2
+                log_marginal = float(highest - factor.log_determinant / 2)
+                yield _Normal(start + step, factor, np.nan_to_num(log_marginal, nan=-np.inf))
+
+    @cached_property
+    def _of_rows(self) -> Curvature:
+        """Where the coefficients' derivatives do not depend on the scales."""
+        return self._seen_by(self.hierarchy.slopes)
+
+    def _seen_by(self, slopes: sparse.csr_array) -> Curvature:
+        found: Curvature = slopes @ -self.quadratic.curvature @ slopes.T
+        return found
+
+    def _with_prior(self, of_rows: Curvature, entries: Array) -> Curvature:
+        places = self.hierarchy.pattern
+        if not isinstance(of_rows, np.ndarray):
+            return sparse.csr_array(of_rows + with_entries(places, entries))
+        total = of_rows.copy()
+        total[np.repeat(np.arange(len(total)), np.diff(places.indptr)), places.indices] += entries
+        return total
 
 
 def _near_mode(log_density: OfPoints, start: HeavyTailed) -> HeavyTailed:

@@ -116,14 +116,14 @@ class ResidualSample:
 def calibrated(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
     """Return factors of weights that bring a sum of residuals closer to their goal.
 
-    Ridge regression towards one, in its dual form: O(S^2 M) for S draws and M rows.
+    Ridge regression towards one, in its dual form, O(S^2 M) for S draws and M rows; none where that
+    of the first half of the draws does not help at the second.
 
     Parameters
     ----------
     residuals : ndarray of shape (n_draws, n_rows)
-        Weighted, and centred over the draws.
+        Weighted.
     goal : ndarray of shape (n_draws,)
-        Centred, too.
 
     Returns
     -------
@@ -136,6 +136,15 @@ def calibrated(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
     >>> calibrated(residuals, np.array([1.0, -1.0]))
     array([1.])
     """
+    half = len(goal) // 2
+    tried = _regressed(residuals[:half], goal[:half])
+    ones, (own, wanted) = np.ones_like(tried), (residuals[half:], goal[half:])
+    helps = np.var(wanted - own @ tried) < np.var(wanted - own @ ones)
+    return _regressed(residuals, goal) if helps else ones
+
+
+def _regressed(residuals: np.ndarray, goal: np.ndarray) -> np.ndarray:
+    residuals, goal = residuals - residuals.mean(axis=0), goal - goal.mean()
     gram = residuals @ residuals.T
     ridge = _RIDGE * np.trace(gram) / len(gram)
     if not ridge > 0:

@@ -53,13 +53,12 @@ html_math_renderer = "mathml"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-# Scripts in examples/gallery. `make gallery` runs those that have changed. `make docs` shows what
-# the last run wrote, and the code alone where a script was not run since it changed.
+# Scripts in examples/gallery. `make gallery` and `make site` run those that have changed. `make
+# docs` shows what the last run wrote, and the code alone where a script has changed since.
 sphinx_gallery_conf = {
     "examples_dirs": "../examples/gallery",
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",
-    "ignore_pattern": r"(costs|row_plots)\.py$",
     "plot_gallery": os.environ.get("GALLERY") == "run",
     "parallel": 2,  # pages at a time
     "abort_on_example_error": True,

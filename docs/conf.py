@@ -29,6 +29,7 @@ extensions = [
     "mathml",
     "measured",
     "outside_links",
+    "outside_names",
     "pictures",
     "unbroken",
 ]
@@ -45,6 +46,17 @@ autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc writes the types of the docstrings
 autodoc_inherit_docstrings = True
 numpydoc_show_class_members = False
+
+# Where names of other packages are described. `make docs` needs no network: without it, names of
+# others have no links.
+intersphinx_mapping = {
+    "pymc": ("https://www.pymc.io/projects/docs/en/stable/", None),
+    "arviz_base": ("https://python.arviz.org/projects/base/en/stable/", None),
+    "arviz_plots": ("https://python.arviz.org/projects/plots/en/stable/", None),
+    "arviz_stats": ("https://python.arviz.org/projects/stats/en/stable/", None),
+    "xarray": ("https://docs.xarray.dev/en/stable/", None),
+}
+intersphinx_timeout = 5  # seconds
 
 # Formulas
 html_math_renderer = "mathml"

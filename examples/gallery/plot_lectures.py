@@ -98,9 +98,8 @@ marks = right.scatter(
 )
 right.axline((0, 0), slope=1, color="0.6", lw=0.8)
 right.set(xlabel="mean of the ratings, against all", ylabel="effect of the lecturer")
-bar = figure.colorbar(marks, ax=right, ticks=[0, 1, 2])
-bar.set_ticklabels(["1", "10", "100"])
-bar.set_label("ratings")
+bar = figure.colorbar(marks, ax=right, ticks=[1, 2], label="ratings")
+bar.set_ticklabels(["10", "100"])
 plt.show()
 
 # %%
@@ -123,7 +122,7 @@ full = pm.sample(model=model, draws=500, chains=2, random_seed=4, progressbar=Fa
 seconds = {"coreset": spent, "all ratings": time.process_time() - started}
 for name, drawn in {"coreset": idata, "all ratings": full}.items():
     table = az.summary(drawn, var_names=scales, round_to=4)
-    ess = az.ess(drawn)["posterior"].to_dataset().min().to_array().min()
+    ess = az.ess(drawn["posterior"].to_dataset()).min().to_array().min()
     print(f"{name}: {seconds[name]:.0f} processor seconds, smallest ESS {float(ess):.0f}")
     print(table[["mean", "sd", "ess_bulk"]], end="\n\n")
 

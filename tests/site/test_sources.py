@@ -67,7 +67,7 @@ def test_links_between_sources(source):
 def test_readme_links_to_pages_from_one_address_alone(monkeypatch):
     text = (ROOT / "README.md").read_text()
     assert "](docs/" not in text
-    assert not re.search(r"\{[\w-]+\}`|^:{3,}|^```\{", text, re.MULTILINE)  # what Sphinx alone reads
+    assert not re.search(r"\{[\w-]+\}`|^:{3,}|^```\{", text, re.MULTILINE)  # Sphinx only
     used = set(re.findall(r"\]\[([^\]]+)\]", text))
     assert used == set(re.findall(r"^\[([^\]]+)\]: ", text, re.MULTILINE))
     monkeypatch.setattr(fill_tables, "ADDRESS", "https://coresets.example/")

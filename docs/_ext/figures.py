@@ -2,8 +2,9 @@
 
 `docs/tables/figures.json` has three parts. ``sources`` says which command of the repository printed
 a table of `docs/tables`, at which commit and on which day. ``figures`` names a measured number with
-its unit, and the cell of the table that holds it. ``constants`` names settings of the code. Pages quote both by name, with the roles
-``measured`` and ``constant``; README.md and paper.md between comments (`scripts/fill_tables.py`).
+its unit, and the cell of the table that holds it. ``constants`` names settings of the code. Pages
+quote both by name, with the roles ``measured`` and ``constant``; README.md and paper.md between
+comments (`scripts/fill_tables.py`).
 
 Standard library only: the tests and the site read this module in different environments.
 """

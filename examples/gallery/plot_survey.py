@@ -110,7 +110,7 @@ print(check)
 # The model predicts the vote of each respondent, and the weights make averages of them. Trump's
 # share in each state comes closer to the result than what respondents said, and is still too low:
 # his voters answered less often, also within each group. Weights cannot see that. Maryland and New
-# York are left out, as their results are wrong in the table.
+# York are left out: the table has about half of what he won there.
 
 draws = az.extract(idata, num_samples=200, random_seed=3)
 of = {name: draws[name].transpose(..., "sample").to_numpy() for name in draws.data_vars}
@@ -137,9 +137,9 @@ for name, share in shares.items():
 # ----------
 #
 # Where the result is known, the survey need not say how many voted for Trump, only who did. So each
-# state's log-odds are shifted until its share is the result (Ghitza and Gelman, 2013). In all
-# states, white voters without a degree were more often for Trump than those with one; and by state,
-# both groups differ by more than from each other.
+# state's log-odds are shifted until its share is the result (Ghitza and Gelman, 2013). In
+# every state, more white voters without a degree than with one voted for Trump. The states differ
+# by more than the two groups do.
 
 
 def shifted(log_odds: np.ndarray, weights: np.ndarray, share: float) -> np.ndarray:

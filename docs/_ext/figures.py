@@ -113,7 +113,8 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table as a page has it."""
-        header = [name.replace("_", " ") for name in self.header]  # so that names may be broken
+        # So that names may be broken: at underscores and, by a space without width, at brackets.
+        header = [name.replace("_", " ").replace("(", "\u200b(") for name in self.header]
         lines = [header, ["---"] * len(header), *self.rows]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

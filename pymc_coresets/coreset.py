@@ -219,12 +219,18 @@ class Coreset(WeightedRows):
             return options
         drawn = None
         if any_sampler:
-            n_rows = self.size + (0 if self.quadratic is None else loglik.n_dims)
-            n_products = n_rows * loglik.n_dims
             drawn = without_nuts(
-                self.model, self.proposal, lambda: self._density, n_products, options
+                self.model, self.proposal, lambda: self._density, self._n_products, options
             )
         return drawn or known_metric(self.model, self.proposal, options)
+
+    @property
+    def _n_products(self) -> int:
+        """About how many numbers are multiplied for the density of `model` at a point."""
+        of_rows: int = sum(array[:1].size for array in chosen_rows(self).arrays)
+        curvature = None if self.quadratic is None else self.quadratic.curvature
+        entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
+        return self.size * of_rows + entries
 
     @cached_property
     def _density(self) -> tuple[Unconstrained, LogDensity]:

@@ -9,7 +9,12 @@ import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike
 
-from pymc_coresets.compat.pytensor_api import Variable, graph_inputs, vectorize_graph
+from pymc_coresets.compat.pytensor_api import (
+    TensorVariable,
+    Variable,
+    graph_inputs,
+    vectorize_graph,
+)
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.backends.evaluator import Evaluator, NumbaEvaluator, SlopesOfRows
@@ -128,6 +133,13 @@ class LogLikelihood:
             known = self.__dict__["_remainder"] = Remainder(self.observations)
         return known
 
+    def remainder_beside(self, interface: TensorVariable) -> Remainder:
+        """Return the same with coefficients, in place of that without: nothing is made twice."""
+        known = self.remainder
+        if known.interface is not interface:
+            known = self.__dict__["_remainder"] = Remainder(self.observations, interface)
+        return known
+
     @property
     def some_row(self) -> Rows:
         """One row, for what is compiled before it is given others."""
@@ -195,9 +207,8 @@ class LogLikelihood:
         InvalidDataError
             If draws are missing, misshapen or not finite; or a value is, unless ``finite=False``.
         """
-        draws, rows = self._draws(draws), self.in_memory.all if rows is None else rows
+        draws, rows = Draws.of(draws, self.shapes), self.in_memory.all if rows is None else rows
         out = np.empty((draws.n_draws, len(rows)), dtype=dtype)
-
         size = self.evaluator.matrix_rows(draws.n_draws)
         values_of = self.evaluator.at(self.given(draws)).values
 
@@ -229,7 +240,7 @@ class LogLikelihood:
 
     def look_part(self, draws: DrawsLike, wanted: CandidateRule) -> LookPart:
         """Evaluate all rows at the draws, as `look` does, and return the candidates' keys, too."""
-        draws = self._draws(draws)
+        draws = Draws.of(draws, self.shapes)
         given, size = self.given(draws), self.evaluator.look_rows(draws.n_draws)
         return self.source.reduce(_LookPass(self.evaluator, given, wanted, size))
 
@@ -238,7 +249,7 @@ class LogLikelihood:
 
         In one pass; -1 where there is none.
         """
-        draws = self._draws(draws)
+        draws = Draws.of(draws, self.shapes)
         given, size = self.given(draws), self.evaluator.matrix_rows(draws.n_draws)
         return self.source.reduce(_NowhereFinitePass(self.evaluator, given, size))
 
@@ -267,7 +278,7 @@ class LogLikelihood:
         -------
         ndarray of shape (n_draws, n_groups)
         """
-        draws = self._draws(draws)
+        draws = Draws.of(draws, self.shapes)
         sums, evaluator = np.zeros((draws.n_draws, data.n_groups)), self.evaluator
         size = evaluator.matrix_rows(draws.n_draws)
         values_of = evaluator.at(self.given(draws)).values
@@ -283,9 +294,6 @@ class LogLikelihood:
         for which, parts in in_threads(reduce, enumerate(data.rows.blocks(size))):
             sums[:, which] += parts
         return sums
-
-    def _draws(self, draws: DrawsLike) -> Draws:
-        return Draws.of(draws, self.shapes)
 
     def given(self, draws: Draws) -> list[np.ndarray]:
         """Return the parameters at all draws, as the evaluator takes them."""
@@ -346,19 +354,14 @@ class LogLikelihood:
         axes = {i: row.axis for i, row in self._rows.items()}
         return Kernel(list(batched.values()), of_rows, [graph], axes)
 
-    def non_finite_data(self, rows: Rows) -> list[str]:
-        """Name the row arrays that hold NaN or infinite values in some rows."""
-        found = {
-            row.name
-            for i, row in self._rows.items()
-            if row.values.dtype.kind == "f" and not np.isfinite(rows.arrays[i]).all()
-        }
-        return sorted(found)
-
     def _explain_non_finite(self, values: np.ndarray, rows: Rows) -> None:
         bad_draws, bad_rows = np.nonzero(~np.isfinite(values))
         first = rows.take(bad_rows[:1])
-        suspects = self.non_finite_data(first)
+        suspects = sorted(
+            row.name
+            for i, row in self._rows.items()
+            if row.values.dtype.kind == "f" and not np.isfinite(first.arrays[i]).all()
+        )
         raise InvalidDataError(
             f"The log-likelihood of {self.source.place(int(first.positions[0]))} is "
             f"{values[bad_draws[0], bad_rows[0]]} at draw {bad_draws[0]} "

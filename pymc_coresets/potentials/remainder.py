@@ -80,7 +80,7 @@ class Remainder:
     """
 
     def __init__(self, observations: Observations, interface: TensorVariable | None = None) -> None:
-        self.observations, self._interface = observations, interface
+        self.observations, self.interface = observations, interface
         self.space = observations.space
 
     def values(self, points: np.ndarray) -> np.ndarray:
@@ -101,8 +101,8 @@ class Remainder:
             Derivatives of a function of the coefficients, whose own gradient is added.
         """
         pulls = []
-        if self._interface is not None:
-            width = self._interface.type.shape[0]
+        if self.interface is not None:
+            width = self.interface.type.shape[0]
             pulls = [np.zeros((len(points), width)) if pull is None else pull]
         values, gradients = self._with_slopes(points, *pulls)
         return values, gradients
@@ -116,8 +116,8 @@ class Remainder:
         """A point, and the log-density and the coefficients there."""
         x = pt.vector("x", dtype="float64")
         graphs = self.space.at(x, [remainder_graph(self.observations)])
-        if self._interface is not None:
-            graphs += of_vector([self._interface], self.observations, x)
+        if self.interface is not None:
+            graphs += of_vector([self.interface], self.observations, x)
         return x, cast(list[TensorVariable], simplified(graphs))
 
     @cached_property

@@ -5,7 +5,7 @@ vector to minus infinity.  For a few rows the check has to be about these rows a
 ``f_n = -inf`` exactly where a condition fails for row n.  The sum over all rows is unchanged.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytensor.tensor as pt
@@ -35,14 +35,22 @@ from pymc_coresets.compat.pytensor_api import (
     ancestors,
     clone_replace,
 )
+from pymc_coresets.reading.known import Known, reached
 
 __all__ = ["conditions", "guard", "row_axis"]
 
-_NON_NEGATIVE = (Sigmoid, Exp, Softplus, Sqr, Abs)
+#: For some comparisons: functions whose values, and those of a softmax, always pass them with the
+#: constants that are named.  A positive function that underflows to zero is no reason to reject a
+#: draw.
+_BOUNDS: dict[type, tuple[tuple[type, ...], Callable[[np.ndarray], np.ndarray]]] = {
+    GE: ((Sigmoid, Exp, Softplus, Sqr, Abs), lambda bound: bound <= 0),
+    GT: ((Exp, Softplus), lambda bound: bound <= 0),
+    LE: ((Sigmoid,), lambda bound: bound >= 1),
+}
 
 
-def conditions(node: Apply) -> list[Variable]:
-    """List the elementwise conditions of a check, without those that always hold.
+def conditions(node: Apply, known: Known) -> list[Variable]:
+    """List the elementwise conditions of a check that may fail.
 
     Examples
     --------
@@ -50,11 +58,12 @@ def conditions(node: Apply) -> list[Variable]:
     >>> from pymc.logprob.utils import CheckParameterValue
     >>> mu, sigma = pt.vector("mu"), pt.vector("sigma")
     >>> checked = CheckParameterValue()(mu, pt.all(sigma > 0), pt.all(pt.exp(mu) >= 0))
-    >>> [str(condition) for condition in conditions(checked.owner)]
+    >>> [str(condition) for condition in conditions(checked.owner, Known([mu, sigma]))]
     ['Gt.0']
     """
-    found = (c for conjunction in node.inputs[1:] for c in _conjuncts(conjunction))
-    return [_with_known_sums(c) for c in dict.fromkeys(found) if not _always_true(c)]
+    parts = reached(node.inputs[1:], _conjuncts)
+    found = [_with_known_sums(c) for c in parts if not _conjuncts(c) and not _always_true(c)]
+    return [c for c in found if known.depends(c) or not np.all(known.value(c))]
 
 
 def row_axis(condition: Variable, x: Variable, axis: int, length: int) -> int | None:
@@ -107,38 +116,32 @@ def guard(
     return x
 
 
-def _conjuncts(condition: Variable) -> Iterator[Variable]:
+def _conjuncts(condition: Variable) -> list[Variable]:
+    """List the conditions that one is made of: it holds where all of them do."""
     node = condition.owner
-    if node is not None and isinstance(node.op, ScalarFromTensor | TensorFromScalar | MakeVector):
-        for part in node.inputs:
-            yield from _conjuncts(part)
-    elif node is not None and isinstance(node.op, CAReduce) and condition.type.ndim == 0:
-        # Nested `all` reductions are one; any other reduction is a condition in itself.
-        if isinstance(node.op.scalar_op, AND):
-            yield from _conjuncts(node.inputs[0])
-        else:
-            yield condition
-    else:
-        yield condition
+    if node is None:
+        return []
+    # Nested `all` reductions are one; any other reduction is a condition in itself.
+    is_all = isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, AND)
+    if isinstance(node.op, ScalarFromTensor | TensorFromScalar | MakeVector) or (
+        is_all and condition.type.ndim == 0
+    ):
+        return list(node.inputs)
+    return []
 
 
 def _always_true(condition: Variable) -> bool:
     if isinstance(condition, Constant):
         return bool(np.all(condition.data))
     node = condition.owner
-    if node is None or not isinstance(node.op, Elemwise) or len(node.inputs) != 2:
+    if node is None or not isinstance(node.op, Elemwise):
+        return False
+    known = _BOUNDS.get(type(node.op.scalar_op))
+    if known is None:
         return False
     left, right = (_without_views(i) for i in node.inputs)
-    if not isinstance(right, Constant):
-        return False
-    if isinstance(node.op.scalar_op, GE):
-        return _computed_by(left, _NON_NEGATIVE) and bool(np.all(right.data <= 0))
-    if isinstance(node.op.scalar_op, LE):
-        return _computed_by(left, (Sigmoid,)) and bool(np.all(right.data >= 1))
-    # A positive function that underflows to zero is no reason to reject a draw.
-    if isinstance(node.op.scalar_op, GT):
-        return _computed_by(left, (Exp, Softplus)) and bool(np.all(right.data <= 0))
-    return False
+    passes = isinstance(right, Constant) and bool(np.all(known[1](right.data)))
+    return passes and _computed_by(left, known[0])
 
 
 def _with_known_sums(condition: Variable) -> Variable:

@@ -1,7 +1,7 @@
 """Find the parts of a graph that are known, and evaluate them with NumPy: nothing to compile."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 import pytensor
@@ -20,7 +20,10 @@ from pymc_coresets.compat.pytensor_api import (
     Mul,
     OpFromGraph,
     RewriteDatabaseQuery,
+    Shape,
+    Shape_i,
     Softplus,
+    SymbolicOp,
     TensorVariable,
     Variable,
     ancestors,
@@ -28,27 +31,25 @@ from pymc_coresets.compat.pytensor_api import (
     dfs_rewriter,
     graph_inputs,
     inline_ofg_node,
-    io_toposort,
     node_rewriter,
     rewrite_graph,
     vectorize_graph,
 )
+from pymc_coresets.reading.selection_rules import rebuild
 
 __all__ = [
     "MOST_OPERANDS",
     "PLAIN_MODE",
-    "Known",
-    "Step",
-    "build_planned",
-    "describe",
     "evaluate",
     "inline_graphs",
     "known_length",
     "numpy_function",
     "plain_mode",
     "simplified",
-    "vectorised_loop",
+    "with_constant_shapes",
 ]
+
+_FEW = 10  # entries: more than an array has dimensions
 
 #: Of an elementwise operation, its result included, that NumPy evaluates.
 MOST_OPERANDS = 32
@@ -94,37 +95,6 @@ def inline_graphs(
         inner.outputs, dict(zip(inner.inputs, node.inputs, strict=True))
     )
     return outputs
-
-
-def vectorised_loop(node: Apply) -> list[Variable] | None:
-    """Write a loop whose steps do not depend on each other without one; None where they do.
-
-    PyMC's log-density of a distribution that is written as a loop (``pytensor.scan``) is such a
-    loop: each step takes the values of the steps before from the data.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> x, b = pt.vector("x"), pt.scalar("b")
-    >>> y = pytensor.scan(lambda now, b: b * now, [x], non_sequences=[b], return_updates=False)
-    >>> [vectorised] = vectorised_loop(y.owner)
-    >>> vectorised.eval({x: [1.0, 2.0], b: 3.0})
-    array([3., 6.])
-    """
-    op, info = node.op, node.op.info
-    inner = op.fgraph.unfreeze()
-    n_alone = info.n_seqs + info.n_non_seqs
-    if info.as_while or (len(inner.inputs), len(inner.outputs)) != (n_alone, info.n_nit_sot):
-        return None
-    n_steps, *_ = node.inputs
-    steps = [x[:n_steps] for x in op.outer_seqs(node.inputs)]
-    given = dict(zip(inner.inputs, [*steps, *op.outer_non_seqs(node.inputs)], strict=True))
-    outputs: list[Variable] = vectorize_graph(inner.outputs, given)
-    has_steps = all(
-        found.type.ndim == output.type.ndim
-        for found, output in zip(outputs, node.outputs, strict=True)
-    )
-    return outputs if has_steps else None
 
 
 def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
@@ -272,132 +242,49 @@ def known_length(variable: TensorVariable, axis: int) -> int | None:
     return int(lengths[axis])
 
 
-class Step[K](NamedTuple):
-    """How a part of a graph is made that a key stands for: first its `needs`, then `build`."""
-
-    needs: tuple[K, ...]
-    build: Callable[[list[TensorVariable]], TensorVariable]
-
-
-def build_planned[K](
-    wanted: K, plan: Callable[[K], Step[K]], built: dict[K, TensorVariable]
-) -> TensorVariable:
-    """Make a part of a graph after all that it needs, however deep that goes.
-
-    Parameters
-    ----------
-    wanted : hashable
-        Key of the part.
-    plan : callable
-        Returns the step of a key.
-    built : dict
-        What has been made so far, by key; what is made is added.
-
-    Returns
-    -------
-    TensorVariable
+def with_constant_shapes(graphs: Sequence[Variable]) -> list[Variable]:
+    """Fold shapes, and the lengths and positions computed from them, whatever the values are.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> def plan(n):
-    ...     return Step((n - 1,), lambda parts: parts[0] + 1)
-    >>> float(build_planned(3, plan, {0: pt.constant(5.0)}).eval())
-    8.0
+    >>> x = pt.vector("x", shape=(3,))
+    >>> with_constant_shapes([pt.zeros(2 * x.shape[0])])[0].type.shape
+    (6,)
     """
-    stack, steps = [wanted], dict[K, Step[K]]()
-    while stack:
-        key = stack[-1]
-        if key in built:
-            stack.pop()
+    while known := _known_shapes(graphs):
+        # Other shapes become known with these: each node is made anew.
+        graphs = clone_replace(list(graphs), known, rebuild_strict=False)
+    return list(graphs)
+
+
+def _known_shapes(graphs: Sequence[Variable]) -> dict[Variable, Variable]:
+    known: dict[Variable, Variable] = {}
+    for variable in ancestors(graphs):
+        node = variable.owner
+        if node is None:
             continue
-        if key not in steps:
-            steps[key] = plan(key)
-        step = steps[key]
-        missing = [need for need in step.needs if need not in built]
-        if missing:
-            stack.extend(missing)
-        else:
-            built[key] = step.build([built[need] for need in step.needs])
-    return built[wanted]
+        shape = node.inputs[0].type.shape if isinstance(node.op, Shape | Shape_i) else ()
+        if isinstance(node.op, Shape_i) and shape[node.op.i] is not None:
+            known[variable] = pt.constant(shape[node.op.i], dtype="int64")
+        elif isinstance(node.op, Shape) and None not in shape:
+            known[variable] = pt.constant(np.array(shape, dtype="int64"))
+        elif _is_length(node):
+            [value] = evaluate([variable])
+            known[variable] = variable.type.constant_type(variable.type, value)
+        elif isinstance(node.op, SymbolicOp) and None in variable.type.shape:
+            fresh = rebuild(node.op, node, node.inputs, {})[node.outputs.index(variable)]
+            if fresh.type.shape != variable.type.shape:
+                known[variable] = fresh
+    return known
 
 
-class Known:
-    """What is known of graphs whose only free inputs are some parameters.
-
-    Parameters
-    ----------
-    parameters : iterable of Variable
-        The free inputs of the graphs.  All their other inputs are data.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> b, x = pt.scalar("b"), pt.constant([1.0, 2.0])
-    >>> known = Known([b])
-    >>> known.depends(b * x), known.depends(2 * x), known.value(2 * x)
-    (True, False, array([2., 4.]))
-    """
-
-    def __init__(self, parameters: Iterable[Variable]) -> None:
-        self.parameters = frozenset(parameters)
-        self._dependent: dict[Variable, bool] = {}
-        self._values: dict[Variable, np.ndarray] = {}
-
-    def depends(self, variable: Variable) -> bool:
-        """Whether `variable` is computed from any parameter."""
-        if variable not in self._dependent:
-            if variable.owner is None:
-                self._dependent[variable] = variable in self.parameters
-            for node in io_toposort([], [variable]):
-                known = any(
-                    self._dependent.setdefault(i, i in self.parameters) for i in node.inputs
-                )
-                self._dependent |= dict.fromkeys(node.outputs, known)
-        return self._dependent[variable]
-
-    def value(self, variable: Variable) -> np.ndarray:
-        """Evaluate a variable that depends on no parameter, once."""
-        if variable not in self._values:
-            [self._values[variable]] = evaluate([variable])
-        return self._values[variable]
-
-    def shape(self, variable: Variable) -> tuple[int, ...]:
-        """Return the shape of a variable, if the values of parameters do not determine it."""
-        shape = tuple(getattr(variable.type, "shape", ()))
-        if None not in shape:
-            return shape
-        zeros: dict[Variable, Variable] = {
-            v: pt.zeros(v.type.shape, dtype=v.type.dtype)
-            for v in self.parameters
-            if None not in v.type.shape
-        }
-        [found] = evaluate(clone_replace([pt.shape(variable)], zeros, rebuild_strict=False))
-        return tuple(int(n) for n in found)
-
-    def broadcasts(self, variable: Variable, axis: int) -> bool:
-        """Whether a variable has length 1 along an axis, even if its type does not say so."""
-        length = variable.type.shape[axis]
-        if length is not None or self.depends(variable):
-            return bool(length == 1)
-        return bool(self.value(variable).shape[axis] == 1)
-
-    def holds(self, condition: Variable) -> bool:
-        """Whether a condition that depends on no parameter is true everywhere."""
-        return bool(np.all(self.value(condition)))
-
-
-def describe(variable: Variable) -> str:
-    """Name the operation that computes a variable, and the nearest variable with a name.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> mu = 2 * pt.vector("x")
-    >>> mu.name = "mu"
-    >>> describe(mu.exp())
-    "Exp (in 'mu')"
-    """
-    named = (v.name for v in ancestors([variable]) if v.name and v.owner is not None)
-    operation = variable.owner.op if variable.owner else "data"
-    return f"{operation} (in {variable.name or next(named, 'the log-likelihood')!r})"
+def _is_length(node: Apply) -> bool:
+    """Whether a node computes one integer from constants too short to be data."""
+    [output, *others] = node.outputs
+    return (
+        not others
+        and getattr(output.type, "dtype", None) == "int64"
+        and output.type.ndim == 0
+        and all(isinstance(i, Constant) and np.size(i.data) < _FEW for i in node.inputs)
+    )

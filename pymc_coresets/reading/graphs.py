@@ -1,23 +1,19 @@
 """Express a model's potentials and deterministics by plain inputs and constant data."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, cast
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 
 from pymc_coresets.compat.pymc_api import replace_rvs_by_values, transformed_conditional_logp
 from pymc_coresets.compat.pytensor_api import (
-    Apply,
-    Constant,
     FunctionGraph,
     MergeOptimizer,
     RandomType,
-    Shape,
-    Shape_i,
     SharedVariable,
-    SymbolicOp,
     TensorType,
     TensorVariable,
     TypeCastingOp,
@@ -30,19 +26,18 @@ from pymc_coresets.compat.pytensor_api import (
     rewrite_graph,
 )
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import with_constant_shapes
+from pymc_coresets.reading.known import Known
 from pymc_coresets.reading.precision import widened
-from pymc_coresets.reading.selection_rules import rebuild
-
-_FEW = 10  # entries: more than an array has dimensions
 
 __all__ = [
+    "PlainModel",
     "UnconstrainedGraphs",
     "as_plain_tensor",
     "given_parameters",
     "has_randomness",
     "parameter_inputs",
-    "plain_graphs",
+    "plain_model",
     "unconstrained_graphs",
 ]
 
@@ -74,30 +69,45 @@ def _in_double(variable: Variable) -> str:
     return "float64" if dtype.startswith("float") else dtype
 
 
-def plain_graphs(
+@dataclass(frozen=True, eq=False)
+class PlainModel:
+    """A model's terms and deterministics as graphs of plain inputs and constant data.
+
+    Attributes
+    ----------
+    model : pm.Model
+    parameters : mapping of str to TensorVariable
+        What stands for each free variable, see `parameter_inputs`.
+    graphs : mapping of str to TensorVariable
+        Of each term and of each deterministic, by name.  Equal parts are shared.  An observed
+        variable is its elementwise log-density, in nats.
+    """
+
+    model: pm.Model
+    parameters: Mapping[str, TensorVariable]
+    graphs: Mapping[str, TensorVariable]
+
+    @cached_property
+    def known(self) -> Known:
+        """Tells the parameters from data."""
+        return Known(self.parameters.values())
+
+
+def plain_model(
     model: pm.Model,
     names: Sequence[str],
-    parameters: Mapping[str, TensorVariable],
     row_inputs: Mapping[str, TensorVariable] | None = None,
-) -> dict[str, TensorVariable]:
-    """Express the terms' potentials and the deterministics by `parameters` and constant data.
+) -> PlainModel:
+    """Express the terms' potentials and the deterministics by plain inputs and constant data.
 
     Parameters
     ----------
     model : pm.Model
         Left as it is.
     names : sequence of str
-        The terms: observed variables, which become their elementwise log-densities in nats, and
-        potentials.
-    parameters : mapping of str to TensorVariable
-        The input that stands for each free variable, as `parameter_inputs` makes them.
+        The terms: observed variables and potentials.
     row_inputs : mapping of str to TensorVariable, optional
         The input that stands for each data container whose rows are to be replaced by others.
-
-    Returns
-    -------
-    dict of str to TensorVariable
-        The graph of each term and of each deterministic, by name.  Equal parts are shared.
 
     Raises
     ------
@@ -110,14 +120,12 @@ def plain_graphs(
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu")
     ...     y = pm.Normal("y", mu, 1.0, observed=np.array([0.0, 1.0]))
-    >>> inputs = parameter_inputs(model)
-    >>> plain_graphs(model, ["y"], inputs)["y"].eval({inputs["mu"]: 0.0}).round(3)
+    >>> plain = plain_model(model, ["y"])
+    >>> plain.graphs["y"].eval({plain.parameters["mu"]: 0.0}).round(3)
     array([-0.919, -1.419])
     """
-    # What was built on a variable has types that may know less than its input's: it is made anew.
-    stand_ins = {rv: TensorType(rv.type.dtype, shape=rv.type.shape)() for rv in model.free_RVs}
-    inputs: dict[Variable, Variable] = {v: parameters[rv.name] for rv, v in stand_ins.items()}
-    free = {rv: _like(rv, stand_in) for rv, stand_in in stand_ins.items()}
+    parameters = parameter_inputs(model)
+    free, inputs = _stand_ins(model, parameters)
     values = {rv: free.get(rv, model.rvs_to_values[rv]) for rv in model.basic_RVs}
     terms = [model[name] for name in names]
     observed = [v for v in terms if v in values]
@@ -140,7 +148,7 @@ def plain_graphs(
     graphs = _with_constant_data(plain, inputs, row_inputs or {})
     named = dict(zip([v.name for v in (*observed, *others)], graphs, strict=True))
     _refuse_randomness({name: named[name] for name in names})
-    return named
+    return PlainModel(model, parameters, named)
 
 
 def given_parameters(
@@ -158,7 +166,7 @@ def given_parameters(
     graphs : sequence of Variable
         Without random draws but for the free variables.
     parameters, row_inputs
-        As in `plain_graphs`.
+        As in `plain_model`.
 
     Examples
     --------
@@ -168,9 +176,7 @@ def given_parameters(
     >>> given_parameters(model, [mu * np.ones(2)], inputs)[0].eval({inputs["mu"]: 3.0})
     array([3., 3.])
     """
-    stand_ins = {rv: TensorType(rv.type.dtype, shape=rv.type.shape)() for rv in model.free_RVs}
-    inputs: dict[Variable, Variable] = {v: parameters[rv.name] for rv, v in stand_ins.items()}
-    values = {rv: _like(rv, stand_in) for rv, stand_in in stand_ins.items()}
+    values, inputs = _stand_ins(model, parameters)
     replaced = replace_rvs_by_values(list(graphs), rvs_to_values=values)
     plain = [as_plain_tensor(graph) for graph in replaced]
     return _with_constant_data(plain, inputs, row_inputs or {})
@@ -235,6 +241,18 @@ def unconstrained_graphs(model: pm.Model, summarised: Collection[str]) -> Uncons
     )
 
 
+def _stand_ins(
+    model: pm.Model, parameters: Mapping[str, TensorVariable]
+) -> tuple[dict[Variable, Variable], dict[Variable, Variable]]:
+    """Return what takes the place of each free variable, and the parameter that follows it there.
+
+    What was built on a variable has types that may know less than the parameter's: it is made anew.
+    """
+    stand_ins = {rv: TensorType(rv.type.dtype, shape=rv.type.shape)() for rv in model.free_RVs}
+    free = {rv: _like(rv, stand_in) for rv, stand_in in stand_ins.items()}
+    return free, {stand_in: parameters[rv.name] for rv, stand_in in stand_ins.items()}
+
+
 def _like(rv: Variable, parameter: TensorVariable) -> Variable:
     return (
         as_xtensor(parameter, dims=rv.type.dims) if isinstance(rv, XTensorVariable) else parameter
@@ -285,7 +303,7 @@ def _with_constant_data(
             f"The lengths of the data do not fit together: {error} The data containers and free "
             f"variables have the shapes {shapes}. Give all of them the same number of observations."
         ) from error
-    return cast(list[TensorVariable], _merged(_with_constant_shapes(known)))
+    return cast(list[TensorVariable], _merged(with_constant_shapes(known)))
 
 
 def _as_tensor_in(graphs: Sequence[Variable], shared: SharedVariable) -> Variable:
@@ -315,46 +333,6 @@ def _merged(graphs: Sequence[Variable]) -> list[Variable]:
     fgraph = FunctionGraph(outputs=list(graphs), clone=False, features=[])
     MergeOptimizer().rewrite(fgraph)
     return list(fgraph.outputs)
-
-
-def _with_constant_shapes(graphs: Sequence[Variable]) -> list[Variable]:
-    """Fold shapes, and the lengths and positions computed from them, whatever the values are."""
-    while known := _known_shapes(graphs):
-        # Other shapes become known with these: each node is made anew.
-        graphs = clone_replace(list(graphs), known, rebuild_strict=False)
-    return list(graphs)
-
-
-def _known_shapes(graphs: Sequence[Variable]) -> dict[Variable, Variable]:
-    known: dict[Variable, Variable] = {}
-    for variable in ancestors(graphs):
-        node = variable.owner
-        if node is None:
-            continue
-        shape = node.inputs[0].type.shape if isinstance(node.op, Shape | Shape_i) else ()
-        if isinstance(node.op, Shape_i) and shape[node.op.i] is not None:
-            known[variable] = pt.constant(shape[node.op.i], dtype="int64")
-        elif isinstance(node.op, Shape) and None not in shape:
-            known[variable] = pt.constant(np.array(shape, dtype="int64"))
-        elif _is_length(node):
-            [value] = evaluate([variable])
-            known[variable] = variable.type.constant_type(variable.type, value)
-        elif isinstance(node.op, SymbolicOp) and None in variable.type.shape:
-            fresh = rebuild(node.op, node, node.inputs, {})[node.outputs.index(variable)]
-            if fresh.type.shape != variable.type.shape:
-                known[variable] = fresh
-    return known
-
-
-def _is_length(node: Apply) -> bool:
-    """Whether a node computes one integer from constants too short to be data."""
-    [output, *others] = node.outputs
-    return (
-        not others
-        and getattr(output.type, "dtype", None) == "int64"
-        and output.type.ndim == 0
-        and all(isinstance(i, Constant) and np.size(i.data) < _FEW for i in node.inputs)
-    )
 
 
 def _refuse_minibatch(observed: Sequence[Variable]) -> None:

@@ -10,19 +10,22 @@ from pymc_coresets.compat.pytensor_api import (
     AdvancedSubtensor,
     Apply,
     Join,
-    Repeat,
     Subtensor,
     TensorVariable,
     Variable,
-    unflatten_index_variables,
 )
 from pymc_coresets.reading.folding import evaluate, known_length
-from pymc_coresets.reading.selection_rules import axis_before_integers
+from pymc_coresets.reading.selection_rules import (
+    InputAxes,
+    axis_before_integers,
+    index_of,
+    input_axes,
+)
 
 __all__ = [
     "IndexedAxis",
     "IndexedCells",
-    "aligned_index",
+    "axes_of_inputs",
     "indexed_axis",
     "indexed_cells",
     "joined_piece",
@@ -80,17 +83,14 @@ def indexed_axis(node: Apply, axis: int, depends: Depends) -> IndexedAxis | None
     >>> indexed_axis(x[1:4].owner, 0, lambda v: v is x).positions
     array([1, 2, 3])
     """
-    if not isinstance(node.op, AdvancedSubtensor | Subtensor | Repeat):
+    if not isinstance(node.op, AdvancedSubtensor | Subtensor):
         return None
     x, index_inputs = cast(TensorVariable, node.inputs[0]), node.inputs[1:]
     if any(depends(i) for i in index_inputs):
         return None
-    if isinstance(node.op, Repeat):
-        return _repeated_axis(x, index_inputs[0], axis) if node.op.axis == axis else None
-    entries = unflatten_index_variables(index_inputs, node.op.idx_list)
+    entries, arrays = index_of(node)
     if isinstance(node.op, Subtensor):
         return _sliced_axis(x, entries, axis)
-    arrays = {i: entry for i, entry in enumerate(entries) if not isinstance(entry, slice)}
     if len(arrays) != 1 or any(e != slice(None) for e in entries if isinstance(e, slice)):
         return None
     [(at, index)] = arrays.items()
@@ -100,14 +100,6 @@ def indexed_axis(node: Apply, axis: int, depends: Depends) -> IndexedAxis | None
     if positions.dtype == bool:
         return IndexedAxis(x, at, np.flatnonzero(positions), by_label=False)
     return IndexedAxis(x, at, positions, by_label=True)
-
-
-def _repeated_axis(x: TensorVariable, repeats: Variable, axis: int) -> IndexedAxis | None:
-    length = x.type.shape[axis]
-    if length is None:
-        return None
-    [counts] = evaluate([repeats])
-    return IndexedAxis(x, axis, np.repeat(np.arange(length), counts), by_label=True)
 
 
 def _sliced_axis(
@@ -176,28 +168,35 @@ def joined_piece(node: Apply, axis: int, positions: np.ndarray) -> IndexedAxis |
     return None
 
 
-def aligned_index(node: Apply, axis: int, depends: Depends) -> tuple[int, int] | None:
-    """Find the axis of x that ``arange(n)`` indexes in ``x[arange(n), k]``, and its input.
+def axes_of_inputs(node: Apply, axis: int, depends: Depends) -> tuple[InputAxes | None, int | None]:
+    """Return `input_axes`, with a second rule for ``x[arange(n), k]``: its row n needs row n of x.
+
+    Returns
+    -------
+    axes : sequence of (int or None), or None
+    counting : int or None
+        Which input is such an ``arange``, to be made anew for the rows that are selected.
 
     Examples
     --------
     >>> x, k = pt.matrix("x", shape=(3, 2)), pt.as_tensor([0, 1, 1])
-    >>> aligned_index(x[pt.arange(3), k].owner, 0, lambda v: v is x)
-    (0, 1)
+    >>> axes_of_inputs(x[pt.arange(3), k].owner, 0, lambda v: v is x)
+    ([0, None, 0], 1)
     """
-    if not isinstance(node.op, AdvancedSubtensor):
-        return None
-    entries = unflatten_index_variables(node.inputs[1:], node.op.idx_list)
-    arrays = {i: entry for i, entry in enumerate(entries) if not isinstance(entry, slice)}
+    axes = input_axes(node.op, node, axis)
+    if axes is None or not isinstance(node.op, AdvancedSubtensor):
+        return axes, None
+    _, arrays = index_of(node)
     first, ndim = min(arrays), max(entry.type.ndim for entry in arrays.values())
     from_end = axis - first - ndim
-    if not -ndim <= from_end < 0 or len(arrays) < 2:
-        return None
-    for x_axis, entry in arrays.items():
-        length = node.inputs[0].type.shape[x_axis]
-        if length is not None and _counts(entry, from_end, length, depends):
-            return x_axis, next(i for i, v in enumerate(node.inputs) if v is entry)
-    return None
+    if -ndim <= from_end < 0 and len(arrays) > 1:
+        for x_axis, entry in arrays.items():
+            length = node.inputs[0].type.shape[x_axis]
+            if length is not None and _counts(entry, from_end, length, depends):
+                counting = next(i for i, v in enumerate(node.inputs) if v is entry)
+                others = [None if i == counting else a for i, a in enumerate(axes)]
+                return [x_axis, *others[1:]], counting
+    return axes, None
 
 
 def _counts(index: Variable, from_end: int, length: int, depends: Depends) -> bool:
@@ -239,8 +238,7 @@ def indexed_cells(node: Apply, axis: int, depends: Depends) -> IndexedCells | No
     """
     if not isinstance(node.op, AdvancedSubtensor):
         return None
-    entries = unflatten_index_variables(node.inputs[1:], node.op.idx_list)
-    arrays = {i: entry for i, entry in enumerate(entries) if not isinstance(entry, slice)}
+    entries, arrays = index_of(node)
     plain = all(e == slice(None) for e in entries if isinstance(e, slice))
     if not plain or min(arrays) != axis or any(depends(e) for e in arrays.values()):
         return None

@@ -12,31 +12,32 @@ import pytensor.tensor as pt
 
 from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.reading.cells.matrices import layout_of_cells
 from pymc_coresets.reading.context import given_model
-from pymc_coresets.reading.graphs import parameter_inputs, plain_graphs
+from pymc_coresets.reading.graphs import PlainModel, plain_model
 from pymc_coresets.reading.likelihood.layouts import (
     Layout,
     RowSet,
-    layout_of_cells,
     layout_of_rows,
     refuse_several,
-    sum_over_events,
 )
 from pymc_coresets.reading.likelihood.missing import imputed_names
-from pymc_coresets.reading.likelihood.term_choice import TermChoice, by_default, other_potentials
+from pymc_coresets.reading.likelihood.term_choice import by_default, other_potentials
 from pymc_coresets.reading.likelihood.terms import (
     Term,
     as_names,
     refuse_complex,
     refuse_constant,
     refuse_local,
+    refuse_single,
     term_names,
 )
 from pymc_coresets.reading.products.joined_columns import join_columns
 from pymc_coresets.reading.pushdown import Pushdown
 from pymc_coresets.reading.row_arrays import ALL_ROWS, RowArray, RowMap
+from pymc_coresets.reading.sums.addends import sum_over_events, total_of
 from pymc_coresets.reading.sums.recursions import refuse_recursion
-from pymc_coresets.reading.sums.splitting import refuse_elsewhere, refuse_entangled, total_of
+from pymc_coresets.reading.sums.splitting import refuse_elsewhere, refuse_entangled
 from pymc_coresets.reading.template.held_model import HeldModel
 from pymc_coresets.reading.template.inputs import ColumnLike, Template
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -227,79 +228,73 @@ def find_observations(
         )
     dims = as_names(dim)
     names = term_names(model, observed, dims)
-    parameters = parameter_inputs(model)
     template = None if columns is None else Template.of(model, columns)
     free_choice = observed is None and not dims and template is None
     others = other_potentials(model, names) if free_choice else []
-    given = template.inputs if template else {}
-    graphs = plain_graphs(model, [*names, *others], parameters, given)
-    refuse_constant(names, graphs, parameters)
-    refuse_complex(graphs)
-    choice = TermChoice(tuple(names))
+    plain = plain_model(model, [*names, *others], template.inputs if template else {})
+    refuse_constant(plain, names)
+    refuse_complex(plain.graphs)
+    whole: tuple[str, ...] = ()
     if free_choice:
-        choice = by_default(model, names, graphs, parameters)
-    names, axis_dim = list(choice.names), dims[0] if dims else None
+        names, whole = by_default(plain, names)
+    axis_dim = dims[0] if dims else None
     if template is not None:
-        refuse_elsewhere(model, names, axis_dim, graphs)
+        refuse_elsewhere(plain, names, axis_dim)
     if len(dims) > 1:
-        layout = layout_of_cells(model, names, dims, graphs, parameters)
+        layout = layout_of_cells(plain, names, dims)
     else:
-        layout = layout_of_rows(model, names, axis_dim, graphs, parameters)
+        layout = layout_of_rows(plain, names, axis_dim)
+    refuse_single(layout.sets[0].terms, layout.n_obs)
     if template is not None:
         refuse_several(layout.sets)
-    found = _select(model, layout, parameters, template, allow_local=allow_local)
+    found = _select(plain, layout, template, allow_local=allow_local)
     if template is not None:
         template.refuse_other_uses(model, {*names, *found.views})
-    return replace(found, whole=choice.whole)
+    return replace(found, whole=whole)
 
 
 # -- selection -------------------------------------------------------------------------------------
 
 
 def _select(
-    model: pm.Model,
-    layout: Layout,
-    parameters: Mapping[str, TensorVariable],
-    template: Template | None,
-    *,
-    allow_local: bool,
+    plain: PlainModel, layout: Layout, template: Template | None, *, allow_local: bool
 ) -> Observations:
     given = {} if template is None else template.given
-    pushdown = Pushdown(parameters.values(), layout.n_obs, given)
-    loglik = (
-        _stacked(layout, pushdown) if layout.sets else _of_terms(layout.terms, layout, pushdown)
-    )
-    rests = [split.rest for split in layout.sums.values() if split.rest is not None]
+    pushdown = Pushdown(plain.parameters.values(), layout.n_obs, given)
+    several = len(layout.sets) > 1
+    terms = tuple(term for s in layout.sets for term in s.terms)
+    loglik = _stacked(layout, pushdown) if several else _of_terms(terms, layout, pushdown)
+    rests = [split.rest for split in layout.terms.values() if split.rest is not None]
     local = tuple(sorted(str(v.name) for v in {*pushdown.local, *layout.local}))
     if not allow_local:
-        names = ", ".join(term.name for term in layout.terms)
-        for length in {term.length for term in layout.terms}:
+        names = ", ".join(term.name for term in terms)
+        for length in {term.length for term in terms}:
             refuse_recursion(names, pushdown.stops, length, pushdown.depends)
         if local:
-            refuse_local(model, layout.terms, local)
+            refuse_local(plain.model, terms, local)
     unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]
     views, rows = _selected_views(layout, pushdown), pushdown.row_arrays()
     if template is None:
         (loglik, *selected), rows = join_columns([loglik, *views.values()], rows)
         views = dict(zip(views, selected, strict=True))
     return Observations(
-        held=HeldModel.of(model, () if template is None else template.values),
-        terms=tuple(layout.terms),
-        dim=layout.dim,
+        held=HeldModel.of(plain.model, () if template is None else template.values),
+        terms=terms,
+        dim=None if several else layout.sets[0].dim,
         n_obs=layout.n_obs,
-        parameters=parameters,
+        parameters=plain.parameters,
         loglik=loglik,
         n_rows=pushdown.n_rows,
         views=views,
         rows=tuple(rows),
-        positions=layout.positions,
+        positions=None if several else layout.sets[0].positions,
         unselected=tuple(dict.fromkeys(unselected)),
         local=local,
         reference=layout.reference,
         unweighted=total_of(rests) if rests else None,
         total=layout.total,
         template=template,
-        sets=layout.sets,
+        sets=layout.sets if several else (),
         left_out=layout.left_out,
     )
 
@@ -325,15 +320,13 @@ def _stacked(layout: Layout, pushdown: Pushdown) -> TensorVariable:
 def _of_terms(
     terms: Sequence[Term], layout: Layout, pushdown: Pushdown, rows: RowMap = ALL_ROWS
 ) -> TensorVariable:
-    return sum_over_events([(_selected(t, layout, pushdown, rows), t.axis) for t in terms])
-
-
-def _selected(term: Term, layout: Layout, pushdown: Pushdown, rows: RowMap) -> TensorVariable:
-    n_before = len(pushdown.unselected)
-    selected = pushdown.select(layout.graphs[term.name], term.axis, rows)
-    if term.name in layout.sums:
-        refuse_entangled(layout.sums[term.name], pushdown.unselected[n_before:])
-    return selected
+    selected = []
+    for term in terms:
+        n_before = len(pushdown.unselected)
+        graph = pushdown.select(layout.terms[term.name].rows, term.axis, rows)
+        refuse_entangled(layout.terms[term.name], pushdown.unselected[n_before:])
+        selected.append((graph, term.axis))
+    return sum_over_events(selected)
 
 
 def _selected_views(layout: Layout, pushdown: Pushdown) -> dict[str, TensorVariable]:

@@ -22,30 +22,21 @@ import pytensor.tensor as pt
 
 from pymc_coresets.compat.pymc_api import CheckParameterValue
 from pymc_coresets.compat.pytensor_api import (
-    AdvancedSubtensor,
     Apply,
     CheckAndRaise,
     Constant,
-    OpFromGraph,
-    Scan,
     TensorConstant,
     TensorVariable,
     Variable,
     ancestors,
-    inline_ofg_node,
 )
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading import checks
-from pymc_coresets.reading.folding import Known, Step, build_planned, describe, vectorised_loop
-from pymc_coresets.reading.indexing import (
-    aligned_index,
-    indexed_axis,
-    joined_piece,
-)
-from pymc_coresets.reading.products.convolutions import lagged_product
-from pymc_coresets.reading.products.split_axes import sum_of_members, without_merged_axes
+from pymc_coresets.reading.indexing import axes_of_inputs, indexed_axis, joined_piece
+from pymc_coresets.reading.known import Known, Planned, Step, describe
+from pymc_coresets.reading.products.other_forms import written_otherwise
 from pymc_coresets.reading.row_arrays import ALL_ROWS, UNNAMED, RowArray, RowMap
-from pymc_coresets.reading.selection_rules import InputAxes, has_rule, input_axes, rebuild
+from pymc_coresets.reading.selection_rules import rebuild
 from pymc_coresets.reading.sums.recursions import Stop
 from pymc_coresets.reading.template.refusals import constant_of_rows, not_by_row, taken_over_rows
 
@@ -98,6 +89,7 @@ class Pushdown(Known):
     ) -> None:
         self.row_inputs = row_inputs or {}
         super().__init__([*parameters, *self.row_inputs])
+        self._free = self.parameters.difference(self.row_inputs)
         self._from_rows = Known(self.row_inputs)
         self.n_obs, self._lengths = n_obs, {n_obs}
         self.n_rows = pt.lscalar("n_rows")
@@ -105,7 +97,7 @@ class Pushdown(Known):
         self.stops: list[Stop] = []
         self.local: set[Variable] = set()
         self._folded: dict[Variable, Variable] = {}
-        self._memo: dict[_Key, TensorVariable] = {}
+        self._selected = Planned(self._plan)
         self._leaves: dict[_Key, TensorVariable] = {}
         self._positions: dict[RowMap, TensorVariable] = {ALL_ROWS: pt.arange(n_obs)}
 
@@ -117,7 +109,7 @@ class Pushdown(Known):
         With `rows`, each observation has the entry of `variable` that these say.
         """
         self._lengths.update(n for n in variable.type.shape[axis : axis + 1] if n is not None)
-        return build_planned(_Key(variable, axis, rows), self._plan, self._memo)
+        return self._selected.part(_Key(variable, axis, rows))
 
     @property
     def placeholders(self) -> set[Variable]:
@@ -153,46 +145,35 @@ class Pushdown(Known):
 
     def _plan(self, key: _Key) -> Step[_Key]:
         variable, axis, rows = key
-        if self.row_inputs and variable.owner is None:
-            self._refuse_all_but_rows(key)
-        is_data = variable.owner is None or not self.row_inputs
-        if variable in self.row_inputs or (is_data and not self.depends(variable)):
-            return Step((), lambda _: self._leaf(key))
-        if variable.owner is None:
-            self.local.add(variable)
-            return self._take_here(key)
         node = variable.owner
+        if node is None or not (self.row_inputs or self.depends(variable)):
+            return self._plan_input(key)
         if isinstance(node.op, CheckAndRaise):
             return self._plan_check(key, node)
         step = (
             self._plan_index(key, node)
             or self._plan_joined(key, node)
-            or self._plan_aligned(key, node)
+            or self._plan_descent(key, node)
         )
         if step is not None:
             return step
-        axes = input_axes(node.op, node, axis)
-        if axes is not None:
-            return self._descend(key, node, axes)
-        other = self._written_otherwise(node)
+        other = written_otherwise(node, self.depends)
         if other is not None:
             inner = _key(other[node.outputs.index(variable)], axis, rows)
             return Step((inner,), lambda built: built[0])
-        self.unselected.append(describe(variable))
-        self.stops.append((variable, axis))
-        below = self.parameters.difference(self.row_inputs).intersection(ancestors([variable]))
-        self.local.update(v for v in below if self._lengths.intersection(v.type.shape))  # of steps
         return self._take_here(key)
 
-    def _refuse_all_but_rows(self, key: _Key) -> None:
-        """Refuse constants that have the rows of a template, and rows of it in another order."""
-        variable, axis, rows = key
-        if variable in self.row_inputs and (axis != 0 or rows is not ALL_ROWS):
-            raise not_by_row(variable)
-        if not self.depends(variable):
-            raise constant_of_rows(variable, axis)
+    def _plan_input(self, key: _Key) -> Step[_Key]:
+        """End at data, or at a parameter that has the rows itself."""
+        if key.variable in self._free:
+            return self._take_here(key)
+        return Step((), lambda _: self._leaf(key))
 
-    def _descend(self, key: _Key, node: Apply, axes: InputAxes) -> Step[_Key]:
+    def _plan_descent(self, key: _Key, node: Apply) -> Step[_Key] | None:
+        """Follow the rule of an operation."""
+        axes, counting = axes_of_inputs(node, key.axis, self.depends)
+        if axes is None:
+            return None
         selected = {
             i: a
             for i, a in enumerate(axes)
@@ -201,7 +182,11 @@ class Pushdown(Known):
         needs = tuple(_key(node.inputs[i], a, key.rows) for i, a in selected.items())
 
         def build(built: list[TensorVariable]) -> TensorVariable:
-            chosen = dict(zip(selected, built, strict=True))
+            chosen: dict[int, Variable] = dict(zip(selected, built, strict=True))
+            if counting is not None:
+                view = node.inputs[counting].type.broadcastable
+                numbers = pt.arange(self.n_rows)
+                chosen[counting] = numbers.dimshuffle(["x" if single else 0 for single in view])
             inputs = [
                 chosen[i] if i in chosen else self._whole(v) for i, v in enumerate(node.inputs)
             ]
@@ -214,38 +199,35 @@ class Pushdown(Known):
         guarded = _key(node.inputs[0], key.axis, key.rows)
         if not isinstance(node.op, CheckParameterValue):
             return Step((guarded,), lambda built: built[0])
-        found = [c for c in checks.conditions(node) if self.depends(c) or not self.holds(c)]
         length = guarded.variable.type.shape[key.axis] or self.n_obs
-        axes = [checks.row_axis(c, guarded.variable, key.axis, length) for c in found]
         # A condition with as many entries as rows may concern a parameter that all rows share.
-        own = self._parameters_below(guarded.variable, key.axis)
-        axes = [
-            None if a is None or self._parameters_below(c, a) - own else a
-            for c, a in zip(found, axes, strict=True)
-        ]
-        by_row = [(c, a) for c, a in zip(found, axes, strict=True) if a is not None]
-        whole = [(self._whole(c), None) for c, a in zip(found, axes, strict=True) if a is None]
+        own = self._parameters_below(guarded)
+        by_row, whole = list[_Key](), list[Variable]()
+        for condition in checks.conditions(node, self):
+            axis = checks.row_axis(condition, guarded.variable, key.axis, length)
+            part = None if axis is None else _key(condition, axis, key.rows)
+            if part is None or self._parameters_below(part) - own:
+                whole.append(condition)
+            else:
+                by_row.append(part)
 
         def build(built: list[TensorVariable]) -> TensorVariable:
-            selected = [(c, a) for c, (_, a) in zip(built[1:], by_row, strict=True)]
-            return checks.guard(built[0], key.axis, [*selected, *whole])
+            guards = [(c, part.axis) for c, part in zip(built[1:], by_row, strict=True)]
+            shared = [(self._whole(c), None) for c in whole]
+            return checks.guard(built[0], key.axis, [*guards, *shared])
 
-        return Step((guarded, *(_key(c, a, key.rows) for c, a in by_row)), build)
+        return Step((guarded, *by_row), build)
 
     def _plan_index(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow ``x[index]`` where the observation axis is one that is indexed."""
         index = indexed_axis(node, key.axis, self.depends)
         if index is None:
             return None
-        x = index.x
-        if not index.by_label or not (index.repeats or self._parameters_below(x, index.axis)):
-            # The index only leaves rows out: the selection can pass through it.
-            inner = _Key(x, index.axis, key.rows.compose(index.positions))
-            return Step((inner,), lambda built: built[0])
-        if isinstance(node.op, AdvancedSubtensor):
+        inner = _Key(index.x, index.axis, key.rows.compose(index.positions))
+        if index.by_label and (index.repeats or self._parameters_below(inner)):
             return None  # a lookup: its index is a row array
-        positions = _Key(pt.constant(index.positions), 0, key.rows)
-        return Step((positions,), lambda built: _take(self._whole(x), built[0], index.axis))
+        # The index only leaves rows out: the selection can pass through it.
+        return Step((inner,), lambda built: built[0])
 
     def _plan_joined(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow a part of ``concatenate([a, b])`` that is a part of ``a`` or of ``b`` alone."""
@@ -259,95 +241,51 @@ class Pushdown(Known):
         rows = ALL_ROWS if in_order else RowMap(piece.positions)
         return Step((_Key(piece.x, piece.axis, rows),), lambda built: built[0])
 
-    def _parameters_below(self, variable: Variable, axis: int) -> set[Variable]:
-        """Find the parameters that a selection of rows of `variable` would reach."""
-        found: set[Variable] = set()
-        seen: set[tuple[Variable, int]] = set()
-        stack = [(variable, axis)]
-        while stack:
-            place = stack.pop()
-            if place in seen or not self.depends(place[0]):
-                continue
-            seen.add(place)
-            if place[0].owner is None:
-                found.update({place[0]} - self.row_inputs.keys())
-            else:
-                stack.extend(self._below(*place))
-        return found
-
-    def _below(self, variable: Variable, axis: int) -> list[tuple[Variable, int]]:
-        node = variable.owner
-        if isinstance(node.op, CheckAndRaise):
-            return [(node.inputs[0], axis)]
-        index = indexed_axis(node, axis, self.depends)
-        if index is not None:
-            return [] if index.by_label else [(index.x, index.axis)]
-        axes = input_axes(node.op, node, axis)
-        if axes is not None:
-            return [(v, a) for v, a in zip(node.inputs, axes, strict=True) if a is not None]
-        other = self._written_otherwise(node)
-        return [] if other is None else [(other[node.outputs.index(variable)], axis)]
-
-    def _written_otherwise(self, node: Apply) -> list[Variable] | None:
-        """Write an operation without a rule by others that have one."""
-        if isinstance(node.op, Scan):
-            return vectorised_loop(node)
-        if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
-            inlined: list[Variable] = inline_ofg_node(node)
-            return inlined
-        for rule in (without_merged_axes, sum_of_members):
-            other = rule(node, self.depends)
-            if other is not None:
-                return [other]
-        return lagged_product(node, self.depends)
-
-    def _plan_aligned(self, key: _Key, node: Apply) -> Step[_Key] | None:
-        """Follow ``x[arange(n), k]``: row n of the result needs row n of x."""
-        found = aligned_index(node, key.axis, self.depends)
-        if found is None:
-            return None
-        x_axis, counting = found
-        axes = input_axes(node.op, node, key.axis) or ()
-        selected = {i: a for i, a in enumerate(axes) if a is not None and i != counting}
-        needs = [_key(node.inputs[i], a, key.rows) for i, a in selected.items()]
-
-        def build(built: list[TensorVariable]) -> TensorVariable:
-            chosen = dict(zip(selected, built[1:], strict=True))
-            inputs = [
-                chosen[i] if i in chosen else self._whole(v)
-                for i, v in enumerate(node.inputs)
-                if i > 0
-            ]
-            shape = node.inputs[counting].type.broadcastable
-            order = [("x" if broadcast else 0) for broadcast in shape]
-            inputs[counting - 1] = pt.arange(self.n_rows).dimshuffle(order)
-            return cast(TensorVariable, node.op.make_node(built[0], *inputs).outputs[0])
-
-        return Step((_key(node.inputs[0], x_axis, key.rows), *needs), build)
+    def _parameters_below(self, key: _Key) -> frozenset[Variable]:
+        """Find the parameters that a selection of rows reaches."""
+        return self._free.intersection(part.variable for part in self._selected.below(key))
 
     def _take_here(self, key: _Key) -> Step[_Key]:
-        if self.row_inputs:
-            if key.variable.owner is not None:
-                raise taken_over_rows(key.variable, self.row_inputs)
-            return Step((), lambda _: key.variable)  # a local variable: whoever asked refuses it
+        """Select the rows where no rule leads further; that costs as much as all rows."""
         if key.rows not in self._positions:
             self._positions[key.rows] = pt.constant(key.rows.positions)
         positions = _Key(self._positions[key.rows], 0, ALL_ROWS)
-        return Step(
-            (positions,), lambda built: _take(self._whole(key.variable), built[0], key.axis)
-        )
+
+        def build(built: list[TensorVariable]) -> TensorVariable:
+            self._note(key)
+            if self.row_inputs:
+                return key.variable  # a local variable: whoever asked refuses it
+            return _take(self._whole(key.variable), built[0], key.axis)
+
+        return Step(() if self.row_inputs else (positions,), build)
+
+    def _note(self, key: _Key) -> None:
+        """Take down where a selection ended, and the parameters with an observation axis there."""
+        variable = key.variable
+        if variable.owner is None:
+            self.local.add(variable)
+            return
+        if self.row_inputs:
+            raise taken_over_rows(variable, self.row_inputs)
+        self.unselected.append(describe(variable))
+        self.stops.append((variable, key.axis))
+        below = self._free.intersection(ancestors([variable]))
+        self.local.update(v for v in below if self._lengths.intersection(v.type.shape))  # of steps
 
     def _leaf(self, key: _Key) -> TensorVariable:
-        shape = [None if i == key.axis else n for i, n in enumerate(key.variable.type.shape)]
-        placeholder = pt.tensor(dtype=_computable(key.variable), shape=tuple(shape))
+        variable, axis, rows = key
+        if self.row_inputs and variable not in self.row_inputs:
+            raise constant_of_rows(variable, axis)
+        if self.row_inputs and (axis != 0 or rows is not ALL_ROWS):
+            raise not_by_row(variable)
+        shape = [None if i == axis else n for i, n in enumerate(variable.type.shape)]
+        placeholder = pt.tensor(dtype=_computable(variable), shape=tuple(shape))
         self._leaves[key] = placeholder
         return placeholder
 
     def _whole[V: Variable](self, variable: V) -> V:
         """Turn a part that is taken whole and depends on no parameter into a constant."""
-        dtype = getattr(
-            variable.type, "dtype", None
-        )  # of None, as in an unknown shape, there is none
+        dtype = getattr(variable.type, "dtype", None)  # of None, as in an unknown shape, none
         if isinstance(variable, Constant) and dtype != "float16":
             return variable
         if self._from_rows.depends(variable):

@@ -44,7 +44,15 @@ from pymc_coresets.compat.pytensor_api import (
     unflatten_index_variables,
 )
 
-__all__ = ["InputAxes", "Lengths", "axis_before_integers", "has_rule", "input_axes", "rebuild"]
+__all__ = [
+    "InputAxes",
+    "Lengths",
+    "axis_before_integers",
+    "has_rule",
+    "index_of",
+    "input_axes",
+    "rebuild",
+]
 
 #: For each input of a node: the axis to select along, or None where it is taken whole.
 type InputAxes = Sequence[int | None]
@@ -103,6 +111,19 @@ def axis_before_integers(entries: Sequence[object], axis: int) -> int:
     """
     kept = [i for i, entry in enumerate(entries) if isinstance(entry, slice)]
     return kept[axis] if axis < len(kept) else axis - len(kept) + len(entries)
+
+
+def index_of(node: Apply) -> tuple[Sequence[slice | Variable], dict[int, Variable]]:
+    """Return the entries of an index ``x[entries]``, and those that are no slices, by axis of x.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> index_of(pt.matrix()[:, pt.lvector("k")].owner)
+    ((slice(None, None, None), k), {1: k})
+    """
+    entries = unflatten_index_variables(node.inputs[1:], node.op.idx_list)
+    return entries, {i: e for i, e in enumerate(entries) if not isinstance(e, slice)}
 
 
 def _unless_broadcast(inputs: Iterable[Variable], axis: int) -> InputAxes:
@@ -187,7 +208,7 @@ def _(op: Blockwise, node: Apply, axis: int) -> InputAxes | None:
 
 @input_axes.register
 def _(op: Subtensor, node: Apply, axis: int) -> InputAxes | None:
-    entries = unflatten_index_variables(node.inputs[1:], op.idx_list)
+    entries, _ = index_of(node)
     x_axis = axis_before_integers(entries, axis)
     if x_axis < len(entries) and entries[x_axis] != slice(None):
         return None
@@ -196,8 +217,7 @@ def _(op: Subtensor, node: Apply, axis: int) -> InputAxes | None:
 
 @input_axes.register
 def _(op: AdvancedSubtensor, node: Apply, axis: int) -> InputAxes | None:
-    entries = unflatten_index_variables(node.inputs[1:], op.idx_list)
-    arrays = {i: entry for i, entry in enumerate(entries) if not isinstance(entry, slice)}
+    entries, arrays = index_of(node)
     first, last = min(arrays), max(arrays)
     adjacent = len(arrays) == last - first + 1
     if not adjacent or any(a.type.dtype == "bool" for a in arrays.values()):

@@ -124,7 +124,8 @@ class Unconstrained:
     @cached_property
     def logp_and_gradient(self) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         """The log-density of the model (Jacobian included) and its gradient at a vector x."""
-        density = self.density if self._is_double else self._density_in_double
+        is_double = all(v.type.dtype != "float32" for v in self.model.value_vars)
+        density = self.density if is_double else self._density_in_double
 
         def logp_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
             logp, gradient = density(np.ascontiguousarray(x, dtype=np.float64))
@@ -148,10 +149,6 @@ class Unconstrained:
     def gradients(self) -> Callable[[np.ndarray], np.ndarray]:
         """Maps points (n_points, D) to the gradients there, in the same shape."""
         return lambda points: np.stack([self.logp_and_gradient(x)[1] for x in points])
-
-    @property
-    def _is_double(self) -> bool:
-        return all(v.type.dtype != "float32" for v in self.model.value_vars)
 
     @cached_property
     def _density_in_double(self) -> Callable[..., Sequence[np.ndarray]]:
@@ -200,7 +197,7 @@ class Unconstrained:
             graph = free[rv] if transform is None else transform.forward(free[rv], *rv.owner.inputs)
             transformed.append(pt.as_tensor(graph, allow_xtensor_conversion=True))
         graphs = clone_replace(transformed, free)
-        return _uncompiled(list(free.values()), graphs)
+        return numpy_function(list(free.values()), graphs, plain_mode("minimum_compile"))
 
     @cached_property
     def _backward(self) -> Callable[..., Sequence[np.ndarray]]:
@@ -211,17 +208,15 @@ class Unconstrained:
     def constrained(self, x: TensorVariable) -> dict[str, TensorVariable]:
         """Return the graph of each free variable as a function of that of a vector `x`, (D,)."""
         free = self.model.free_RVs
-        return dict(zip((rv.name for rv in free), self.at(x, self._by_values(free)), strict=True))
+        by_values = [
+            pt.as_tensor(v, allow_xtensor_conversion=True)
+            for v in self.model.replace_rvs_by_values(free)
+        ]
+        return dict(zip((rv.name for rv in free), self.at(x, by_values), strict=True))
 
     def at(self, x: TensorVariable, graphs: Sequence[Variable]) -> list[TensorVariable]:
         """Return graphs of the model's value variables as functions of a vector `x`, (D,)."""
         return [as_plain_tensor(graph) for graph in widened(graphs, self.parts(x))]
-
-    def _by_values(self, variables: Sequence[Variable]) -> list[Variable]:
-        return [
-            pt.as_tensor(v, allow_xtensor_conversion=True)
-            for v in self.model.replace_rvs_by_values(variables)
-        ]
 
 
 def of_points(
@@ -232,8 +227,8 @@ def of_points(
     Parameters
     ----------
     inputs : sequence of TensorVariable
-        Vectors; the function takes a matrix in place of each, with a row for each point, and
-        evaluates at most 2^20 entries of the first one at once.
+        The function takes arrays of one axis more in their place, the first one, and evaluates at
+        most 2^20 entries of the first array at once.
     graphs : sequence of TensorVariable
         The results have one axis more, the first one.
     mode : Mode, optional
@@ -246,7 +241,7 @@ def of_points(
     [array([3., 7.])]
     """
     points: dict[Variable, TensorVariable] = {
-        v: pt.matrix(v.name, dtype=v.type.dtype) for v in inputs
+        v: pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in inputs
     }
     several = cast(list[TensorVariable], vectorize_graph(list(graphs), points))
     n_points = points[inputs[0]].shape[0]
@@ -257,20 +252,10 @@ def of_points(
     function = numpy_function(list(points.values()), whole, mode)
 
     def at(*values: np.ndarray) -> list[np.ndarray]:
-        step = max(_ENTRIES_AT_ONCE // max(values[0].shape[1], 1), 1)
+        step = max(_ENTRIES_AT_ONCE // max(values[0][:1].size, 1), 1)
         starts = range(0, max(len(values[0]), 1), step)
         parts = [function(*(v[i : i + step] for v in values)) for i in starts]
         joined = (np.concatenate(part) for part in zip(*parts, strict=True))
         return list(joined) if len(parts) > 1 else parts[0]
 
     return at
-
-
-def _uncompiled(
-    inputs: Sequence[Variable], outputs: Sequence[Variable]
-) -> Callable[..., Sequence[np.ndarray]]:
-    """Make a function of a few small operations for each draw: not worth compiling."""
-    function: Callable[..., Sequence[np.ndarray]] = pytensor.function(
-        inputs, outputs, mode=plain_mode("minimum_compile"), on_unused_input="ignore"
-    )
-    return function

@@ -20,17 +20,14 @@ from pymc_coresets.sampling.conditionals import (
     solve_lower,
     solve_upper,
 )
+from pymc_coresets.sampling.expansion import Expansion, are_smooth, design, monomials
 
 __all__ = ["GroupDraws", "NestedLaplace", "find_nested_laplace"]
 
 type Array = NDArray[np.float64]
 
-_STEP = 0.3  # standard deviations of the shared variables, for differences
-_FIRST_STEP = 1e-2 / _STEP
+_FIRST_STEP = 1e-2 / 0.3
 _MOST_STEPS = 60
-_CLOSE = 0.02  # twice the nats that a last step may promise: the mode to a tenth of an sd
-_ROUND = 2.0  # curvatures between 1/2 and 2 in the coordinates of the last step
-_DAMPING = (0.0, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e3, 1e4)
 _PROPOSALS = 2  # for each draw by importance sampling
 _SHARED_TAILS = 30  # degrees of freedom
 _LOCAL_TAILS = 8
@@ -92,7 +89,7 @@ class NestedLaplace:
 
     def given(self, whitened: Array) -> tuple[Array, Array]:
         """Return modes (B, G, q) and Cholesky factors (B, G, q, q) of the groups given z (B, p)."""
-        quadratic = _quadratic(whitened)
+        quadratic = monomials(whitened)
         return _unpacked(np.tensordot(quadratic, self.terms, axes=1), self.n_local)
 
     def deviations(self) -> tuple[Array, Array]:
@@ -230,7 +227,7 @@ def find_nested_laplace(
         scale = _scales(root)
     for _ in range(_MOST_STEPS):
         step = _Step.at(density, mode, spread, local, scale)
-        if step.is_last:
+        if step.marginal.is_last:
             return step.result()
         mode, spread, local, scale = step.taken(density)
     raise _no_mode("did not converge")
@@ -250,95 +247,52 @@ class _Step:
     mode: Array
     spread: Array
     terms: Array
-    height: float
-    gradient: Array
-    heights: Array  # eigenvalues of the negative Hessian
-    axes: Array
+    marginal: Expansion
 
     @classmethod
     def at(
         cls, density: PartedDensity, mode: Array, spread: Array, local: Array, scale: Array
     ) -> "_Step":
-        n_shared = len(mode)
         middle = find_conditionals(density, mode[None], local, scale)
         if not np.isfinite(middle.log_marginal[0]):
             raise _no_mode("came to where groups have no modes given the shared variables")
-        design = _STEP * _design(n_shared)
+        points = design(len(mode))
         # The first point is the middle again, whose modes are known by now.
-        start = np.broadcast_to(middle.centre, (len(design), *middle.centre.shape[1:]))
+        start = np.broadcast_to(middle.centre, (len(points), *middle.centre.shape[1:]))
         scales = np.broadcast_to(_scales(middle.root), start.shape)
-        found = find_conditionals(density, mode + design @ spread.T, start, scales)
-        if not np.isfinite(found.log_marginal).all():
+        found = find_conditionals(density, mode + points @ spread.T, start, scales)
+        if not are_smooth(found.log_marginal):
             raise _no_mode("came to where the density is not smooth")
-        expand = np.linalg.inv(_quadratic(design))
-        marginal = expand @ found.log_marginal
-        gradient, hessian = _slopes_of(marginal, n_shared)
-        heights, axes = np.linalg.eigh(-hessian)
-        terms = np.tensordot(expand, _packed(found.centre, found.root), axes=1)
-        return cls(mode, spread, terms, float(marginal[0]), gradient, heights, axes)
-
-    @property
-    def is_last(self) -> bool:
-        lowest, highest = float(self.heights.min(initial=1)), float(self.heights.max(initial=1))
-        if not 1 / _ROUND < lowest <= highest < _ROUND:
-            return False
-        return float(np.square(self.axes.T @ self.gradient) @ (1 / self.heights)) < _CLOSE
+        packed = _packed(found.centre, found.root)
+        terms = np.tensordot(np.linalg.inv(monomials(points)), packed, axes=1)
+        return cls(mode, spread, terms, Expansion.of(found.log_marginal))
 
     def result(self) -> NestedLaplace:
         """Go the last step, and express the expansions in the coordinates there."""
-        turn = self.axes / np.sqrt(self.heights)
-        shift = turn @ (turn.T @ self.gradient)
-        points = _STEP * _design(len(self.mode))
-        moved = np.tensordot(_quadratic(shift + points @ turn.T), self.terms, axes=1)
-        terms = np.tensordot(np.linalg.inv(_quadratic(points)), moved, axes=1)
+        shift, turn = self.marginal.shift, self.marginal.turn
+        points = design(len(self.mode))
+        moved = np.tensordot(monomials(shift + points @ turn.T), self.terms, axes=1)
+        terms = np.tensordot(np.linalg.inv(monomials(points)), moved, axes=1)
         return NestedLaplace(self.mode + self.spread @ shift, self.spread @ turn, terms)
 
     def taken(self, density: PartedDensity) -> tuple[Array, Array, Array, Array]:
         """Try steps of several lengths, and return where the best leads, with its scales."""
-        heights = np.abs(self.heights)
-        heights = np.maximum(heights, 1e-8 * heights.max(initial=1e-8))
-        slope = self.axes.T @ self.gradient
-        steps = np.stack([self.axes @ (slope / (heights + d * heights.max())) for d in _DAMPING])
-        n_local = _n_local(self.terms.shape[2])
-        centre, root = _unpacked(self.terms[:1], n_local)
+        steps = self.marginal.steps
+        centre, root = _unpacked(self.terms[:1], _n_local(self.terms.shape[2]))
         local = np.broadcast_to(centre, (len(steps), *centre.shape[1:]))
         scales = np.broadcast_to(_scales(root), local.shape)
         shared = self.mode + steps @ self.spread.T
         found = find_conditionals(density, shared, local, scales)
-        best = int(np.argmax(found.log_marginal))
-        promised = float(slope @ (slope / heights))
-        turn = self.axes / np.sqrt(heights)
-        if not found.log_marginal[best] > self.height:
-            if promised > _CLOSE:
+        best, spread = int(np.argmax(found.log_marginal)), self.spread @ self.marginal.turn
+        if not found.log_marginal[best] > self.marginal.height:
+            if self.marginal.goes_on:
                 raise _no_mode("came to a point from which nothing leads up")
-            return self.mode, self.spread @ turn, centre, _scales(root)
+            return self.mode, spread, centre, _scales(root)
         here = slice(best, best + 1)
-        return shared[best], self.spread @ turn, found.centre[here], _scales(found.root[here])
+        return shared[best], spread, found.centre[here], _scales(found.root[here])
 
 
-# -- quadratic functions, and how factors are kept ----------------------------------------------
-
-
-def _quadratic(points: Array) -> Array:
-    """All monomials up to degree two of points (B, p): (B, (p + 1)(p + 2)/2)."""
-    first, second = np.triu_indices(points.shape[1])
-    return np.concatenate(
-        [np.ones((len(points), 1)), points, points[:, first] * points[:, second]], axis=1
-    )
-
-
-def _design(n_shared: int) -> Array:
-    """As many points as a quadratic function has terms: both sides of each axis, and corners."""
-    units = np.eye(n_shared)
-    first, second = np.triu_indices(n_shared, 1)
-    return np.concatenate([np.zeros((1, n_shared)), units, -units, units[first] + units[second]])
-
-
-def _slopes_of(coefficients: Array, n_shared: int) -> tuple[Array, Array]:
-    """Gradient and Hessian at 0 of a quadratic function."""
-    hessian = np.zeros((n_shared, n_shared))
-    hessian[np.triu_indices(n_shared)] = coefficients[1 + n_shared :]
-    return coefficients[1 : 1 + n_shared], hessian + hessian.T
+# -- how factors are kept -------------------------------------------------------------------------
 
 
 def _n_local(n_entries: int) -> int:

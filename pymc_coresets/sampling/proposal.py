@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
@@ -12,7 +13,7 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Density
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 
-__all__ = ["HeavyTailed", "improve"]
+__all__ = ["HeavyTailed", "KnownDensity", "improve"]
 
 _DEGREES, _SHARE = 30, 0.1  # of freedom of the t distribution, and its share of the draws
 _DISTANCES = (1.5, 3.0, 5.0)  # standard deviations
@@ -23,6 +24,18 @@ _STEEPER = 25.0  # times the curvature that steps are made for: they are half a 
 _MOST_SCALES = 5
 _MOST_STEPS = 200
 _MOST_HALVINGS = 20
+
+
+@runtime_checkable
+class KnownDensity(Protocol):
+    """A distribution on the unconstrained scale that has draws with a density."""
+
+    @property
+    def n_products(self) -> float:
+        """About how many products a draw takes, or could take in that time."""
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
 
 
 def improve(start: LaplaceApproximation, space: Density) -> np.ndarray:
@@ -123,6 +136,11 @@ class HeavyTailed:
     location: np.ndarray
     factor: np.ndarray
     stretch: np.ndarray | None = None
+
+    @property
+    def n_products(self) -> float:
+        """See `KnownDensity`."""
+        return float(len(self.location) ** 2)
 
     @property
     def n_evaluations(self) -> int:

@@ -26,8 +26,9 @@ from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import Look, RowBlocks, Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import GradientPass, KernelSlopes, PosteriorDensity, Slopes
-from pymc_coresets.sampling.modes.mixtures import LaplaceMixture
+from pymc_coresets.sampling.modes.mixtures import LaplaceMixture, resampled
 from pymc_coresets.sampling.modes.on_all_rows import around_modes
+from pymc_coresets.sampling.proposal import KnownDensity
 from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.sampling.steps.nuts import (
     N_CHAINS,
@@ -47,6 +48,7 @@ type InnerNuts = Literal["pymc", "nutpie"]
 MOST_BY_LAPLACE = 1_500
 
 _POTENTIALS_AT_ONCE = 2**22
+_PROPOSALS = 2  # for each draw by importance sampling
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +79,8 @@ class CoresetSampler:
     ----------
     quadratic : Quadratic, or None
         May be replaced by others of the same interface: nothing is compiled anew.
+    near : KnownDensity, or None
+        Close to the posterior: draws are taken from it, and corrected, while that is sound.
     metric : Factor, or None
         Of a precision close to that of the posterior, if PyMC's NUTS shall use it.
     curvature : callable, or None
@@ -115,6 +119,7 @@ class CoresetSampler:
         self._corrects = kind == "auto" and loglik.n_dims <= MOST_BY_LAPLACE
         self._last: Run | None = None
         self._starts: list[np.ndarray] = []  # modes of the posterior of all rows, where known
+        self.near: KnownDensity | None = None
         self.metric: Factor | None = None
         self.curvature: Callable[[np.ndarray], np.ndarray] | None = None
         self.n_corrected = 0
@@ -190,7 +195,7 @@ class CoresetSampler:
         """The log-density without rows and quadratic."""
         if self.quadratic is None:
             return self.loglikelihood.remainder
-        return Remainder(self.loglikelihood.observations, self.quadratic.graph)
+        return self.loglikelihood.remainder_beside(self.quadratic.graph)
 
     def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
         """Sample rows, see `Potentials.scan`."""
@@ -224,6 +229,14 @@ class CoresetSampler:
         self._count(n_draws)
         if self._kind == "laplace":
             return self.laplace(rows, weights).draw(n_draws, rng=rng)
+        if self.near is not None:
+            x, logq = self.near.draw(_PROPOSALS * n_draws, rng=rng)
+            log_weights = self._density_of(rows, weights)(x) - logq
+            kept = resampled(x, log_weights, n_draws, rng=rng)
+            if kept is not None:
+                self.n_corrected += 1
+                return self.space.constrain(kept)
+            _log.info("The posterior is too far from what it should be near")
         if self._corrects:
             try:
                 approximation = self.laplace(rows, weights)

@@ -11,7 +11,8 @@ import pytensor.tensor as pt
 from pytensor.graph.rewriting.utils import rewrite_graph
 
 from pymc_coresets.compat.pytensor_api import dfs_rewriter
-from pymc_coresets.reading.folding import PLAIN_MODE, inline_graphs, plain_mode
+from pymc_coresets.reading.folding import PLAIN_MODE, inline_graphs, numpy_function, plain_mode
+from pymc_coresets.reading.unconstrained import Unconstrained
 from tests.models.zoo import Case
 
 __all__ = ["PLAIN", "Point", "Reference", "density", "logp_without"]
@@ -105,6 +106,17 @@ def density(model: pm.Model) -> Any:
         return float(logp), dict(zip(names, gradient, strict=True))
 
     return evaluate
+
+
+def density_by_level(prior, x):
+    """Return the log-density of a prior at a point: that of shared variables, and by level."""
+    columns = Unconstrained(prior.parting.observations.model).columns
+    values = [x[columns[name]].astype(v.type.dtype) for name, v in prior.inputs.items()]
+    totals = np.zeros(prior.chosen.n_blocks + 1)
+    function = numpy_function([*prior.inputs.values()], [term.graph for term in prior.terms])
+    for entries, term in zip(function(*values), prior.terms, strict=True):
+        totals += np.bincount(term.levels + 1, entries.ravel(), len(totals))
+    return totals[0], totals[1:]
 
 
 def logp_without(model: pm.Model, names: Collection[str]) -> Any:

@@ -23,7 +23,7 @@ from pymc_coresets.reading.graphs import unconstrained_graphs
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
-from tests.models.reference import logp_without
+from tests.models.reference import density_by_level, logp_without
 
 RNG = np.random.default_rng(7)
 N, G = 80, 6
@@ -646,7 +646,8 @@ def test_prior_is_a_sum_over_levels(name, found):
     here, there = space.start + rng.uniform(-0.5, 0.5, size=(2, space.n_dims))
     there[blocks.shared_columns] = here[blocks.shared_columns]
     there[blocks.local_columns[1]] = here[blocks.local_columns[1]]
-    (shared, own), (same, other) = blocks.prior.at(here), blocks.prior.at(there)
+    shared, own = density_by_level(blocks.prior, here)
+    same, other = density_by_level(blocks.prior, there)
     assert shared == same
     np.testing.assert_array_equal(own == other, np.arange(len(own)) == 1)
     difference = logp(space.point(there)) - logp(space.point(here))

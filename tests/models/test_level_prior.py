@@ -10,7 +10,7 @@ from pymc_coresets.reading.blocks.structure import Blocks, find_blocks
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
-from tests.models.reference import logp_without
+from tests.models.reference import density_by_level, logp_without
 
 N, G, K = 200, 10, 4
 RNG = np.random.default_rng(1)
@@ -92,7 +92,9 @@ def test_the_prior_in_parts_is_that_of_the_model(name):
     assert blocks.local == {"own": 0}
     space = Unconstrained(model, mode=PLAIN_MODE)
     x = space.start + np.random.default_rng(1).uniform(-0.5, 0.5, (3, space.n_dims))
-    found = np.array([part + levels.sum() for part, levels in map(blocks.prior.at, x)])
+    found = np.array(
+        [part + levels.sum() for part, levels in (density_by_level(blocks.prior, p) for p in x)]
+    )
     logp = logp_without(model, ["y"])
     expected = np.array([logp(space.point(point)) for point in x])
     assert np.ptp(expected) > 0.01

@@ -78,8 +78,7 @@ PLANTED = [
     ),
     *plant(
         "reading/blocks/level_prior.py",
-        ("graph = part * pt.constant(weight)", "graph = part"),
-        ("np.bincount(term.levels + 1,", "np.bincount(term.levels % len(totals),"),
+        ("part * pt.constant(weight)", "part"),
     ),
     *plant(
         "sampling/grouped_density.py",
@@ -95,6 +94,12 @@ PLANTED = [
         "sampling/conditionals.py",
         ("(2 * value - above - below)", "(value - above - below)"),
         ("newton.promised / 2 + negative_logdet(newton.root)", "newton.promised / 2"),
+    ),
+    *plant(
+        "glm/control_variates/hierarchy.py",
+        ("highest - factor.log_determinant / 2", "highest + factor.log_determinant / 2"),
+        ("logs + normal.factor.log_determinant / 2 - squares / 2", "logs - squares / 2"),
+        ("gradient @ step / 2", "gradient @ step"),
     ),
     *plant(
         "sampling/nested_laplace.py",
@@ -445,9 +450,9 @@ PLANTED = [
         ("x + pt.where(mask, inner, 0)", "pt.where(mask, inner, 0)"),
         ("pt.where(mask, inner, 0)", "inner"),
         ("evaluate([index])[0] % n", "evaluate([index])[0]"),
-        ("if axis or others or isinstance(index, slice)", "if others or isinstance(index, slice)"),
-        ("tuple(i + more if i > kept else i for i in gone)", "tuple(gone)"),
-        ("pt.moveaxis(built[0] @ a.T, -1, 0)", "built[0] @ a.T"),
+        ("range(key.axis, key.axis + len(first))", "range(len(first))"),
+        ("pt.moveaxis(split, range(axis, axis + len(first)), range(len(first)))", "split"),
+        ("{axis: lengths[-1]}", "{}"),
     ),
     *plant(
         "rows/collapsing.py",

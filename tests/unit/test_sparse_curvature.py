@@ -57,7 +57,6 @@ def sparsely(monkeypatch):
     """Treat a few dozens of coefficients as if they were thousands."""
     monkeypatch.setattr(several, "_DENSE_UP_TO", 10)
     monkeypatch.setattr(averaged, "_DENSE_FROM", 1.0)
-    monkeypatch.setattr(method, "MOST_BY_LAPLACE", 10)
     monkeypatch.setattr(sampler, "MOST_BY_LAPLACE", 10)
 
 
@@ -70,6 +69,11 @@ def test_a_factor_is_a_root(seed):
         root = np.column_stack([factor.root_times(z) for z in np.eye(60)])
         assert_allclose(root @ root.T, matrix.toarray(), atol=1e-10)
         assert_allclose(matrix @ factor.solve(np.eye(60)), np.eye(60), atol=1e-9)
+    again = Factor(3 * matrix, Factor(matrix).order)  # in an order that is known
+    root = np.column_stack([again.root_times(z) for z in np.eye(60)])
+    assert_allclose(root @ root.T, 3 * matrix.toarray(), atol=1e-10)
+    assert_allclose(matrix @ again.solve(np.eye(60)), np.eye(60) / 3, atol=1e-9)
+    assert_allclose(again.log_determinant, np.linalg.slogdet(3 * matrix.toarray())[1])
     draws = factor.draw_inverse(4_000, rng=rng)  # of which a variance is known to 2 %
     expected = np.linalg.inv(matrix.toarray()).diagonal()
     assert_allclose(draws.var(axis=0), expected, rtol=0.12)
@@ -197,9 +201,10 @@ def test_factors_of_many_levels():
     coreset = build_coreset(model, method="control_variates", random_seed=1, progressbar=False)
     assert sparse.issparse(coreset.quadratic.curvature)
     assert coreset.objective <= 0.01
-    assert isinstance(coreset.proposal.around, Factor)
+    assert isinstance(coreset.proposal.around.metric, Factor)
     assert [v.name for v in coreset.model.free_RVs] == [v.name for v in model.free_RVs]
-    idata = coreset.sample(draws=200, chains=2, cores=1, random_seed=2, progressbar=False)
+    options = {"draws": 200, "chains": 2, "cores": 1, "random_seed": 2, "progressbar": False}
+    idata = coreset.sample(nuts_sampler="pymc", **options)
     # Of 100 draws: with a standard error of 14 %.
     assert coreset.verify(idata, draws=100).by_pymc < 0.02
     assert idata.sample_stats["tree_depth"].mean() <= 4

@@ -4,13 +4,13 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any, ClassVar, cast
+from dataclasses import dataclass, replace
+from typing import ClassVar, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import LinAlgError
+from scipy.linalg import LinAlgError, cholesky
 
 from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
@@ -21,12 +21,12 @@ from pymc_coresets.glm.control_variates.averaged import (
     row_quadratics,
 )
 from pymc_coresets.glm.control_variates.concavity import concave
+from pymc_coresets.glm.control_variates.hierarchy import NormalGivenScales, find_hierarchy
 from pymc_coresets.glm.control_variates.residual_rows import calibrated
 from pymc_coresets.glm.control_variates.surroundings import (
     derivatives,
     mode_given_the_rest,
     precision_near,
-    scales_given,
 )
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
@@ -40,8 +40,8 @@ from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.proposal import HeavyTailed
-from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
-from pymc_coresets.sampling.steps.metric import Factor, Spread
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
 __all__ = ["ControlVariates", "has_linear_predictors"]
@@ -55,9 +55,9 @@ _LEAST_SHARE = 1e-6  # of the posterior's precision
 _BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
 _HALVINGS = 10
 _ROUNDING = 1e-8  # of differences
-_OF_SCALES = 20  # draws
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
+_MORE = 1.5  # rows, where those tried leave too much
 _MARGIN = 0.7  # of the tolerance, for what is predicted
 
 
@@ -253,6 +253,14 @@ class _Run:
             self._sampler_of(self.base)
         self.mode = self._mode_of_some()
         self.sampler.begin_at(self.mode[None])
+        self.hierarchy = find_hierarchy(
+            self.sampler.remainder.slopes,
+            self.sampler.remainder.coefficients,
+            self.mode,
+            [np.ravel(own) for own in self.sampler.space.columns.values()],
+        )
+        self.near: NormalGivenScales | None = None  # the last one
+        self.points: np.ndarray | None = None  # the last draws
         self.best: _Approximation | None = None
 
     def solution(self) -> Solution:
@@ -286,27 +294,22 @@ class _Run:
             if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
                 refuse_impossible_rows(self.loglik, self.sampler.space)
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
-            chosen = self._chosen(averaged, quadratic, coefficients, size)
+            chosen, left = self._chosen(averaged, quadratic, coefficients, size)
+            while left > _MARGIN * self.options.tolerance and size < self.job.size:
+                size = min(math.ceil(_MORE * size), self.job.size)
+                chosen, left = self._chosen(averaged, quadratic, coefficients, size)
             tried = self._try(quadratic, *chosen)
-            if self.best is None or tried.objective < self.best.objective:
+            before = math.inf if self.best is None else self.best.objective
+            if tried.objective < before:
                 self.best = tried
-            if self.best.objective <= self.options.tolerance:
+            if min(tried.objective, before) <= self.options.tolerance:
                 return Status.TOLERANCE_REACHED
             if time.perf_counter() > self.job.deadline:
                 return Status.OUT_OF_TIME
-            if size >= self.job.size and tried is not self.best:
+            if size >= self.job.size and tried.objective > _SETTLED * before:
                 return Status.NO_PROGRESS
             coefficients = coefficient_draws(self.found, tried.draws)
-            self._learn_from(tried.draws, quadratic)
         return Status.ITERATION_LIMIT
-
-    def _learn_from(self, draws: Draws, quadratic: Quadratic) -> None:
-        """Let NUTS go on from draws, with the precision in their midst."""
-        sampler = self._sampler_of(quadratic)
-        if sampler.metric is not None:
-            points = sampler.space.free(draws)
-            precision = self._precision_near(points.mean(axis=0), quadratic)
-            sampler.begin_at(points, Factor.near(precision))
 
     # -- the quadratic ---------------------------------------------------------------------------
 
@@ -374,23 +377,9 @@ class _Run:
         return mode_given_the_rest(space, self.mode, self.is_seen)
 
     def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
-        """Draw from the posterior of a quadratic; where it has many dimensions, from near it."""
-        sampler = self._sampler_of(quadratic)
-        if sampler.n_dims <= MOST_BY_LAPLACE:
-            draws = sampler.draw(*self.no_rows, n_draws, rng=self.job.rng)
-            return coefficient_draws(self.found, draws)
-        self.mode = self._mode_of(quadratic)
-        precision = self._precision_near(self.mode, quadratic)
-        points = np.tile(self.mode, (n_draws, 1))
-        of_seen = Factor.near(precision[self.is_seen][:, self.is_seen])
-        points[:, self.is_seen] += of_seen.draw_inverse(n_draws, rng=self.job.rng)
-        points[:, ~self.is_seen] = scales_given(
-            sampler.remainder.slopes, points[:_OF_SCALES], ~self.is_seen
-        )
-        self.mode[~self.is_seen] = points[0, ~self.is_seen]
-        sampler = self._sampler_of(quadratic)
-        sampler.begin_at(points, Factor.near(precision))
-        return coefficient_draws(self.found, sampler.space.constrain(points))
+        """Draw from the posterior of a quadratic."""
+        draws = self._draws(quadratic, quadratic, *self.no_rows, n_draws)
+        return coefficient_draws(self.found, draws)
 
     def _average(
         self, coefficients: np.ndarray, *, n_kept: int = 0
@@ -423,7 +412,11 @@ class _Run:
 
     def _chosen(
         self, averaged: AveragedRows, quadratic: Quadratic, coefficients: np.ndarray, size: int
-    ) -> tuple[Quadratic, Rows, np.ndarray]:
+    ) -> tuple[tuple[Quadratic, Rows, np.ndarray], float]:
+        """Choose rows; say how many squared nats they leave at the draws of the coefficients.
+
+        Weights that must not be as large as the sample has them leave more than its variance says.
+        """
         which, shares = averaged.sample.first(size)
         chosen, whole = averaged.sample.rows.take(which), shares >= 1.0
         rows = self.seen.of(chosen)
@@ -438,10 +431,37 @@ class _Run:
         away = coefficients - quadratic.center
         weights = concave(rows, factors * weights, each.curvatures, posterior, away, drawn=~whole)
         slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
+        missed = averaged.residual - each.left @ weights
         kept = weights > 0
-        return quadratic.minus(slope, curvature), chosen.take(kept), weights[kept]
+        chosen_rows = quadratic.minus(slope, curvature), chosen.take(kept), weights[kept]
+        return chosen_rows, float(np.var(missed))
 
     # -- draws -----------------------------------------------------------------------------------
+
+    def _draws(
+        self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray, n_draws: int
+    ) -> Draws:
+        """Draw from the posterior of rows and a quadratic, which is close to that of `of_all`."""
+        sampler = self._sampler_of(quadratic, of_all)
+        sampler.near = self._normal_given_scales(of_all)
+        if sampler.near is None and not sampler.corrects:
+            points = self.mode[None] if self.points is None else self.points
+            precision = self._precision_near(points.mean(axis=0), of_all)
+            sampler.begin_at(points, Factor.near(precision))
+        draws = sampler.draw(rows, weights, n_draws, rng=self.job.rng)
+        self.points = sampler.space.free(draws)
+        return draws
+
+    def _normal_given_scales(self, quadratic: Quadratic) -> NormalGivenScales | None:
+        if self.hierarchy is None:
+            return None
+        try:
+            self.near = NormalGivenScales.of(self.hierarchy, quadratic, self.near)
+        except SamplingError as error:
+            _log.info("%s", error)
+            return None
+        self.mode = self.near.mode
+        return self.near
 
     def _sampler_of(self, quadratic: Quadratic, of_all: Quadratic | None = None) -> CoresetSampler:
         """Return the sampler of a quadratic, or of rows and what is left of that of all rows.
@@ -478,8 +498,7 @@ class _Run:
         self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray
     ) -> _Approximation:
         """Draw from an approximation, and evaluate all rows at held-out draws."""
-        sampler = self._sampler_of(quadratic, of_all)
-        draws = sampler.draw(rows, weights, self.n_draws, rng=self.job.rng)
+        draws = self._draws(of_all, quadratic, rows, weights, self.n_draws)
         own = weights @ self.sampler.loglik(draws, rows)
         coefficients = coefficient_draws(self.found, draws)
         own = own + quadratic.at(coefficients)
@@ -519,12 +538,23 @@ class _Run:
         """Return its draws, and what is near the posterior: a distribution, or a precision."""
         if not np.isfinite(best.log_ratios).all():
             return None
+        around = self._around(best)
+        return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)
+
+    def _around(self, best: _Approximation) -> HeavyTailed | NormalGivenScales | Factor:
         sampler = self._sampler_of(best.quadratic, best.of_all)
-        around: Any = sampler.metric or Spread.of(sampler.space.free(best.draws))
-        if sampler.corrects:
+        near = self._normal_given_scales(best.of_all)
+        if near is None and sampler.corrects:
             try:
                 [part, *_] = sampler.laplace(best.rows, best.weights).parts
-                around = HeavyTailed(part.mode, part.factor)
             except SamplingError as error:
                 _log.info("The metric has no correlations: %s", error)
-        return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)
+            else:
+                return HeavyTailed(part.mode, part.factor)
+        points = sampler.space.free(best.draws)
+        precision = self._precision_near(points.mean(axis=0), best.of_all)
+        if near is None:
+            return Factor.near(precision)
+        if not len(near.scales.location) and isinstance(precision, np.ndarray):
+            return HeavyTailed(near.mode, cholesky(precision, lower=True))
+        return replace(near, n_operations=math.inf, metric=Factor.near(precision))

@@ -11,7 +11,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import Guarded, descend
 from pymc_coresets.sampling.steps.metric import sparse_differences
 
-__all__ = ["derivatives", "mode_given_the_rest", "precision_near", "scales_given"]
+__all__ = ["derivatives", "mode_given_the_rest", "precision_near"]
 
 _STEP = 1e-2  # of a scale, for differences
 
@@ -37,34 +37,6 @@ def mode_given_the_rest(space: Unconstrained, start: np.ndarray, free: np.ndarra
 
     x[free] = descend(Guarded(negative), x[free]).x
     return x
-
-
-def scales_given(
-    prior: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
-    points: np.ndarray,
-    hidden: np.ndarray,
-) -> np.ndarray:
-    """Return some coordinates at their mode under the prior, given draws of the rest: a step of EM.
-
-    Parameters
-    ----------
-    prior : callable
-        Returns the log-densities at points (n_points, n_dims), and their gradients.
-    points : ndarray of shape (n_draws, n_dims)
-        Equal in the hidden coordinates, where the search begins.
-    hidden : ndarray of bool, of shape (n_dims,)
-    """
-    start: np.ndarray = points[0, hidden]
-    points = points.copy()
-    if not len(start):
-        return start
-
-    def negative(some: np.ndarray) -> tuple[float, np.ndarray]:
-        points[:, hidden] = some
-        values, gradients = prior(points)
-        return -float(values.mean()), -gradients.mean(axis=0)[hidden]
-
-    return np.asarray(descend(Guarded(negative), start).x)
 
 
 def derivatives(found: Predictors, space: Unconstrained, x: np.ndarray) -> sparse.csr_array:

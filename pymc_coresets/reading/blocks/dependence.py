@@ -39,13 +39,13 @@ from pymc_coresets.compat.pytensor_api import (
     inline_ofg_node,
     io_toposort,
 )
-from pymc_coresets.reading.folding import Known
+from pymc_coresets.reading.known import Known, reached
 from pymc_coresets.reading.selection_rules import has_rule, input_axes
 
-__all__ = ["Dependence", "in_order", "performed"]
+__all__ = ["Dependence", "connected", "performed"]
 
-_RESHAPES = (JoinDims, Reshape, SplitDims)
-_MOVES = (AdvancedSubtensor, Repeat, Split, Subtensor)  # of entries of the first input
+#: Of entries of the first input.
+_MOVES = (AdvancedSubtensor, JoinDims, Repeat, Reshape, Split, SplitDims, Subtensor)
 _REPLACEMENTS = (AdvancedIncSubtensor, IncSubtensor)
 
 type Labels = NDArray[np.int64]
@@ -125,10 +125,7 @@ class Dependence:
 
     def components(self) -> Labels:
         """Return the component of each coordinate, numbered in the order of the coordinates."""
-        one, other = np.concatenate([np.zeros((2, 0), dtype=np.int64), *self._links], axis=1)
-        n = self.n_coordinates
-        graph = sparse.coo_array((np.ones(len(one), dtype=bool), (one, other)), shape=(n, n))
-        return in_order(connected_components(graph, directed=False)[1])
+        return connected(self._links, self.n_coordinates)
 
     def _link(self, one: Labels, other: Labels) -> None:
         differ = (one >= 0) & (other >= 0) & (one != other)
@@ -144,21 +141,22 @@ class Dependence:
             return labels[:1]
         if isinstance(op, Shape | Shape_i):
             return [None]
-        if isinstance(op, Join | MakeVector):
-            parts = [self._or_none(v) for v in node.inputs]
-            return [np.concatenate(parts, op.axis) if isinstance(op, Join) else np.stack(parts)]
-        if isinstance(op, _RESHAPES) and labels[0] is not None:
-            return [labels[0].reshape(self._known.shape(node.outputs[0]))]
-        n_moved = 1 if isinstance(op, _MOVES) else 2 if self._replaces(node) else 0
+        n_moved = self._n_moved(node)
         options = node.inputs[n_moved:]
         if n_moved and not any(self._known.depends(v) for v in options):
             moved = [self._or_none(v) for v in node.inputs[:n_moved]]
-            return performed(node, [*moved, *(self._known.value(v) for v in options)])
+            found = performed(node, [*moved, *(self._known.value(v) for v in options)])
+            return [labels.astype(np.int64, copy=False) for labels in found]
         return [self._separated(node, output) for output in node.outputs]
 
     @staticmethod
-    def _replaces(node: Apply) -> bool:
-        return isinstance(node.op, _REPLACEMENTS) and bool(node.op.set_instead_of_inc)
+    def _n_moved(node: Apply) -> int:
+        """Return how many of the inputs, the first ones, a node only puts elsewhere."""
+        if isinstance(node.op, Join | MakeVector):
+            return len(node.inputs)
+        if isinstance(node.op, _REPLACEMENTS) and node.op.set_instead_of_inc:
+            return 2
+        return int(isinstance(node.op, _MOVES))
 
     def _or_none(self, variable: Variable) -> Labels:
         found = self.labels.get(variable)
@@ -198,15 +196,12 @@ def _without_conditions(outputs: Iterable[Variable]) -> set[Apply]:
 
     A condition says where the density is not zero; it has to hold for each level.
     """
-    found: set[Apply] = set()
-    stack = [v.owner for v in outputs]
-    while stack:
-        node = stack.pop()
-        if node is not None and node not in found:
-            found.add(node)
-            inputs = node.inputs[:1] if isinstance(node.op, CheckAndRaise) else node.inputs
-            stack.extend(v.owner for v in inputs)
-    return found
+
+    def below(node: Apply) -> list[Apply]:
+        inputs = node.inputs[:1] if isinstance(node.op, CheckAndRaise) else node.inputs
+        return [v.owner for v in inputs if v.owner is not None]
+
+    return set(reached([v.owner for v in outputs if v.owner is not None], below))
 
 
 def performed(node: Apply, values: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
@@ -223,13 +218,20 @@ def performed(node: Apply, values: Sequence[NDArray[Any]]) -> list[NDArray[Any]]
     return [np.asarray(cell[0]) for cell in storage]
 
 
-def in_order(labels: NDArray[np.integer]) -> NDArray[np.int64]:
-    """Number labels anew, in the order in which they appear.
+def connected(links: Sequence[Labels], n: int) -> Labels:
+    """Number the components of n things in their order, given pairs of these, of shape (2, k).
 
     Examples
     --------
-    >>> in_order(np.array([7, 7, 2, 5, 2]))
-    array([0, 0, 1, 2, 1])
+    >>> connected([np.array([[0, 2], [3, 4]])], 5)
+    array([0, 1, 2, 0, 2])
     """
+    one, other = np.concatenate([np.zeros((2, 0), dtype=np.int64), *links], axis=1)
+    graph = sparse.coo_array((np.ones(len(one), dtype=bool), (one, other)), shape=(n, n))
+    return _in_order(connected_components(graph, directed=False)[1])
+
+
+def _in_order(labels: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Number labels anew, in the order in which they appear."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse]

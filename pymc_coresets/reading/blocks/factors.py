@@ -6,10 +6,8 @@ from itertools import combinations, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
-from pymc_coresets.reading.blocks.dependence import in_order
+from pymc_coresets.reading.blocks.dependence import connected
 
 __all__ = ["MOST_SHARED", "Factoring", "Part", "as_factors", "best_factoring", "factoring"]
 
@@ -84,6 +82,20 @@ class Factoring:
     seen: NDArray[np.bool_]
     sizes: Labels
 
+    def blocks_of(self, labels: Sequence[Labels]) -> Labels:
+        """Return the block of each entry of an array, or -1; of length 1 if none depends on one.
+
+        Parameters
+        ----------
+        labels : sequence of ndarray
+            For each part the component that each entry depends on, or -1; empty if none does.
+        """
+        found = np.full(1, -1)
+        for own, blocks in zip(labels, self.block_of, strict=True):
+            if own.size:
+                found = np.maximum(found, np.append(blocks, -1)[own])
+        return found
+
     def divides(self) -> bool:
         """Whether the rows fall into several blocks, none of them larger than all others."""
         own = self.sizes[self.seen]
@@ -142,11 +154,12 @@ def as_factors(parts: Sequence[Part]) -> list[list[Part]]:
     >>> [[part.name for part in factor] for factor in as_factors(parts)]
     [['a', 'b']]
     """
-    same = np.eye(len(parts), dtype=bool)
+    same = list[Labels]()
     for (i, one), (j, other) in combinations(enumerate(parts), 2):
         met = one.meets(other)
-        same[i, j] = met.size > 0 and all(len(np.unique(side)) == side.size for side in met)
-    _, factor = connected_components(same, directed=False)
+        if met.size and all(len(np.unique(side)) == side.size for side in met):
+            same.append(np.array([[i], [j]]))
+    factor = connected(same, len(parts))
     return [[p for p, f in zip(parts, factor, strict=True) if f == k] for k in np.unique(factor)]
 
 
@@ -165,13 +178,9 @@ def factoring(parts: Sequence[Part]) -> Factoring:
     """
     parts = sorted(parts, key=lambda p: p.n_components)  # the outermost levels number the blocks
     starts = np.cumsum([0, *(p.n_components for p in parts)])
-    links = [np.zeros((2, 0), dtype=np.int64)]
-    for (i, one), (j, other) in combinations(enumerate(parts), 2):
-        links.append(one.meets(other) + starts[[i, j]][:, None])
-    a, b = np.concatenate(links, axis=1)
-    n = int(starts[-1])
-    graph = sparse.coo_array((np.ones(len(a), dtype=bool), (a, b)), shape=(n, n))
-    blocks = in_order(connected_components(graph, directed=False)[1])
+    pairs = combinations(enumerate(parts), 2)
+    links = [one.meets(other) + starts[[i, j]][:, None] for (i, one), (j, other) in pairs]
+    blocks = connected(links, int(starts[-1]))
     block_of = tuple(blocks[s:e] for s, e in pairwise(starts))
     n_blocks = int(blocks.max()) + 1
     seen = np.zeros(n_blocks, dtype=bool)

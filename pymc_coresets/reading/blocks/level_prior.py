@@ -1,6 +1,7 @@
 """The prior density of a model with blocks, level by level."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -55,9 +56,8 @@ class LevelPrior:
     ...     b = pm.Potential("prior", 1.0 - 0.5 * (a**2).sum())
     ...     y = pm.Normal("y", a[[0, 1, 2, 2]], 1.0, observed=np.arange(4.0))
     >>> prior = find_blocks(find_observations(model)).prior
-    >>> shared, by_level = prior.at(np.array([1.0, 2.0, 4.0]))
-    >>> by_level
-    array([-0.5, -2. , -8. ])
+    >>> [term.levels for term in prior.terms]
+    [array([0, 1, 2]), array([0, 1, 2])]
     """
 
     parting: Parting
@@ -71,37 +71,13 @@ class LevelPrior:
     @cached_property
     def terms(self) -> Sequence[LevelTerm]:
         """Arrays whose entries add up to the log-density, up to a constant."""
-        found = []
+        found = list[LevelTerm]()
         for name, parts in self.parting.terms.items():
             for part, weight in zip(parts, self._weights(name), strict=True):
-                graph = part * pt.constant(weight)
-                levels = np.full(self.parting.known.shape(part), -1)
-                for own, block_of in zip(self.chosen.parts, self.chosen.block_of, strict=True):
-                    labels = self.parting.labels(own, part)
-                    if labels is not None:
-                        levels = np.maximum(levels, np.append(block_of, -1)[labels])
-                found.append(LevelTerm(graph, levels.ravel()))
+                graph, size = part * pt.constant(weight), math.prod(self.parting.known.shape(part))
+                levels = self.chosen.blocks_of([p.in_terms[len(found)] for p in self.chosen.parts])
+                found.append(LevelTerm(graph, np.broadcast_to(levels, size)))
         return found
-
-    def at(self, x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        """Return the log-density at `x`, (D,): that of shared variables, and by level, (G,).
-
-        In nats, up to a constant.
-        """
-        inputs = self.inputs.values()
-        sizes = [int(np.prod(v.type.shape, dtype=int)) for v in inputs]
-        values = [
-            own.reshape(v.type.shape).astype(v.type.dtype)
-            for own, v in zip(np.split(x, np.cumsum(sizes)[:-1]), inputs, strict=True)
-        ]
-        totals = np.zeros(self.chosen.n_blocks + 1)
-        for values_of, term in zip(self._function(*values), self.terms, strict=True):
-            totals += np.bincount(term.levels + 1, values_of.ravel(), len(totals))
-        return float(totals[0]), totals[1:]
-
-    @cached_property
-    def _function(self) -> Callable[..., list[NDArray[Any]]]:
-        return numpy_function([*self.inputs.values()], [term.graph for term in self.terms])
 
     def _weights(self, name: str) -> list[NDArray[Any]]:
         """Return the coefficients, which are data, that the parts of a term are added up with."""

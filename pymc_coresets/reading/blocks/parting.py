@@ -22,8 +22,8 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.reading.blocks.dependence import Dependence
 from pymc_coresets.reading.blocks.factors import Part
 from pymc_coresets.reading.blocks.row_uses import RowUses
-from pymc_coresets.reading.folding import Known
 from pymc_coresets.reading.graphs import UnconstrainedGraphs
+from pymc_coresets.reading.known import Known, reached
 from pymc_coresets.reading.observations import Observations
 
 __all__ = ["Linked", "Parting", "summands"]
@@ -95,18 +95,9 @@ class Parting:
         uses = self.uses
         return [uses.entries(use, uses.patterns) for use in uses.uses]
 
-    @cached_property
-    def _dependences(self) -> dict[str, Dependence]:
-        return {}
-
-    def labels(self, part: Part, variable: Variable) -> NDArray[np.int64] | None:
-        """Return the component of each entry of a variable of the prior; None if independent."""
-        found = self._dependences[part.name].labels.get(variable)
-        return None if found is None else np.where(found >= 0, part.components[found], -1)
-
     def part(self, name: str) -> Part | Linked:
         """Find the components of one free variable, which has several coordinates."""
-        found = self._dependences[name] = Dependence(self.graphs.inputs[name], self.known)
+        found = Dependence(self.graphs.inputs[name], self.known)
         why = None
         for reason in self._links(found, name):
             if why is None and not found.components().any():
@@ -151,12 +142,8 @@ class Parting:
             found.follow([use.table])
             table = found.labels.get(use.table)
             if table is not None:
-                own = found.linked(table) if entries is None else table.ravel()[entries]
-                own = (
-                    np.broadcast_to(own, len(labels))
-                    if entries is None
-                    else found.linked(own, (1,))
-                )
+                used = table.reshape(1, -1) if entries is None else table.ravel()[entries]
+                own = np.broadcast_to(found.linked(used, (1,)), len(labels))
                 labels = found.linked(np.stack([labels, own]), (0,))
         return labels
 
@@ -177,17 +164,12 @@ def summands(graph: Variable, known: Known) -> Iterator[Variable]:
     >>> [v.name for v in summands((a - 2 * b + 1).sum(), Known([a, b]))]
     ['b', 'a']
     """
-    stack, seen = [graph], set[Variable]()
-    while stack:
-        part = stack.pop()
-        if part in seen or not known.depends(part):
-            continue
-        seen.add(part)
-        inner = None if part.owner is None else _added(part.owner, known)
-        if inner is None:
-            yield part
-        else:
-            stack.extend(inner)
+
+    def below(part: Variable) -> Sequence[Variable]:
+        varies = part.owner is not None and known.depends(part)
+        return (_added(part.owner, known) or []) if varies else []
+
+    return (v for v in reached([graph], below) if known.depends(v) and not below(v))
 
 
 def _added(node: Apply, known: Known) -> Sequence[Variable] | None:

@@ -15,11 +15,12 @@ from pymc_coresets.compat.pytensor_api import (
     Variable,
     ancestors,
     io_toposort,
-    unflatten_index_variables,
 )
 from pymc_coresets.reading.blocks.dependence import performed
-from pymc_coresets.reading.folding import Known, numpy_function
+from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.known import Known
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.selection_rules import index_of
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["Codes", "RowUses", "Use"]
@@ -222,9 +223,7 @@ class RowUses:
         return min(
             self._known.shape(node.inputs[0])[axis]
             for node in lookups
-            for axis, entry in enumerate(
-                unflatten_index_variables(node.inputs[1:], node.op.idx_list)
-            )
+            for axis, entry in enumerate(index_of(node)[0])
             if entry is index
         )
 

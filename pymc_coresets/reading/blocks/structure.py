@@ -205,10 +205,9 @@ def _blocks(chosen: Factoring, parting: Parting) -> Blocks:
     owner = np.full(sum(len(c) for c in columns.values()), -1)
     for part in chosen.parts:
         owner[columns[part.name]] = parts[part.name][part.components]
-    of_rows = np.full(parting.uses.patterns.n_rows, -1)
-    for part in chosen.parts:
-        of_rows = np.maximum(of_rows, np.append(parts[part.name], -1)[part.in_rows])
-    n_blocks = chosen.n_blocks + bool(np.any(of_rows < 0))
+    n_blocks = chosen.n_blocks + bool(
+        np.any(chosen.blocks_of([p.in_rows for p in chosen.parts]) < 0)
+    )
     order = np.argsort(owner, kind="stable")
     ends = np.searchsorted(owner[order], np.arange(n_blocks + 1))
     local = {part.name: _axis(part, parts[part.name], parting) for part in chosen.parts}
@@ -226,10 +225,7 @@ def _blocks(chosen: Factoring, parting: Parting) -> Blocks:
 
 def _columns(parting: Parting) -> dict[str, NDArray[np.int64]]:
     """Return the positions of each free variable in the unconstrained vector."""
-    inputs = parting.graphs.inputs
-    sizes = [int(np.prod(v.type.shape, dtype=int)) for v in inputs.values()]
-    starts = np.cumsum([0, *sizes])
-    return {n: np.arange(a, b) for n, (a, b) in zip(inputs, pairwise(starts), strict=True)}
+    return {name: own.ravel() for name, own in parting.observations.space.columns.items()}
 
 
 def _axis(part: Part, blocks: NDArray[np.int64], parting: Parting) -> int | None:
@@ -260,10 +256,7 @@ def _tables(chosen: Factoring, parting: Parting) -> tuple[tuple[Use, NDArray[np.
     """Return the fewest lookups that say which block a row belongs to."""
     found = []
     for i, use in enumerate(parting.uses.uses):
-        blocks = np.full(1, -1)
-        for part, own in zip(chosen.parts, chosen.block_of, strict=True):
-            if part.in_tables[i].size:
-                blocks = np.maximum(blocks, np.append(own, -1)[part.in_tables[i]])
+        blocks = chosen.blocks_of([part.in_tables[i] for part in chosen.parts])
         if use.lookup is not None and np.all(blocks >= 0):
             return ((use, blocks),)
         if np.any(blocks >= 0):

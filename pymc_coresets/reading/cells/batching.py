@@ -1,6 +1,6 @@
 """Apply an operation to many cells at once: its inputs for each cell lie along a leading axis."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import cast
 
 import pytensor.tensor as pt
@@ -16,13 +16,13 @@ from pymc_coresets.compat.pytensor_api import (
     unflatten_index_variables,
     vectorize_graph,
 )
-from pymc_coresets.reading.selection_rules import rebuild
+from pymc_coresets.reading.selection_rules import Lengths, rebuild
 
 __all__ = ["apply_to_cells"]
 
 
 def apply_to_cells(
-    node: Apply, output: int, inputs: Mapping[int, TensorVariable], axes: Collection[int]
+    node: Apply, output: int, inputs: Mapping[int, TensorVariable], lengths: Mapping[int, int]
 ) -> TensorVariable:
     """Apply the operation of `node` to many cells.
 
@@ -34,21 +34,22 @@ def apply_to_cells(
         Which output to return.
     inputs : mapping of int to TensorVariable
         The inputs that differ between cells: the cells come first, and then the axes of the
-        original input, those that were selected with length 1.  The others are taken whole.
-    axes : collection of int
-        The axes of the output that were selected.
+        original input, those along which entries were selected with fewer of them.  The other
+        inputs are taken whole.
+    lengths : mapping of int to int
+        How many entries each cell has along the axes of the output that were selected.
 
     Returns
     -------
     TensorVariable
-        The cells come first, and then the axes of the original output, those in `axes` with
-        length 1.
+        The cells come first, and then the axes of the original output, with these `lengths`.  If
+        no input differs between cells, there is one.
 
     Examples
     --------
     >>> x, b = pt.matrix("x", shape=(2, 3)), pt.matrix("b", shape=(3, 1))
     >>> cells = pt.tensor3("cells", shape=(5, 1, 3))
-    >>> apply_to_cells(pt.dot(x, b).owner, 0, {0: cells}, [0]).type.shape
+    >>> apply_to_cells(pt.dot(x, b).owner, 0, {0: cells}, {0: 1}).type.shape
     (5, 1, 1)
     """
     if isinstance(node.op, AdvancedSubtensor) and any(i > 0 for i in inputs):
@@ -59,15 +60,16 @@ def apply_to_cells(
             return product
     if isinstance(node.op, Alloc) and 0 in inputs:
         value, result = inputs[0], node.outputs[0].type.shape
-        if value.type.shape[1:] == tuple(1 if i in axes else n for i, n in enumerate(result)):
+        if value.type.shape[1:] == tuple(lengths.get(i, n) for i, n in enumerate(result)):
             return value
     of_one: dict[int, Variable] = {
         i: TensorType(v.type.dtype, shape=v.type.shape[1:])() for i, v in inputs.items()
     }
     arguments = [of_one.get(i, v) for i, v in enumerate(node.inputs)]
-    outputs = rebuild(node.op, node, arguments, dict.fromkeys(axes, pt.constant(1)))
+    known: Lengths = {i: pt.constant(n, dtype="int64") for i, n in lengths.items()}
+    one = cast(TensorVariable, rebuild(node.op, node, arguments, known)[output])
     cells = {of_one[i]: v for i, v in inputs.items()}
-    return cast(TensorVariable, vectorize_graph(outputs[output], cells))
+    return cast(TensorVariable, vectorize_graph(one, cells)) if cells else pt.expand_dims(one, 0)
 
 
 def _product(node: Apply, inputs: Mapping[int, TensorVariable]) -> TensorVariable | None:

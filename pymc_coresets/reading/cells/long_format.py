@@ -23,18 +23,16 @@ from pymc_coresets.compat.pytensor_api import (
     CheckAndRaise,
     FunctionGraph,
     MergeOptimizer,
-    OpFromGraph,
     TensorVariable,
     Variable,
     dfs_rewriter,
-    inline_ofg_node,
     local_dimshuffle_lift,
 )
 from pymc_coresets.reading import checks
 from pymc_coresets.reading.cells.batching import apply_to_cells
-from pymc_coresets.reading.folding import Known, Step, build_planned, describe
-from pymc_coresets.reading.indexing import aligned_index, indexed_cells
-from pymc_coresets.reading.selection_rules import has_rule, input_axes
+from pymc_coresets.reading.indexing import axes_of_inputs, indexed_cells
+from pymc_coresets.reading.known import Known, Planned, Step, describe
+from pymc_coresets.reading.products.other_forms import written_otherwise
 
 __all__ = ["Cells", "LongFormat", "without_length_one"]
 
@@ -127,8 +125,8 @@ class LongFormat(Known):
         super().__init__(parameters)
         self.unselected: list[str] = []
         self.local: set[Variable] = set()
-        self._memo: dict[_Key, TensorVariable] = {}
-        self._reached: dict[_Key, frozenset[Variable]] = {}
+        self._long = Planned(self._plan)
+        self._ends: set[_Key] = set()
         self._indices: dict[tuple[Cells, int], TensorVariable] = {}
 
     def of(self, variable: TensorVariable, axes: Sequence[int], cells: Cells) -> TensorVariable:
@@ -147,26 +145,12 @@ class LongFormat(Known):
             Of shape (n_cells, ...), with the other axes of `variable` in their order.
         """
         key = self._key(variable, axes, cells)
-        long = self._long(key) if key.selected else pt.expand_dims(variable, 0)
+        long = self._long.part(key) if key.selected else pt.expand_dims(variable, 0)
         kept = [i for i in range(variable.type.ndim) if i not in axes]
         flat = long.dimshuffle(0, *(i + 1 for i in kept))
         if flat.type.shape[0] == 1:  # all cells are alike
             flat = pt.broadcast_to(flat, (cells.n_cells, *flat.shape[1:]))
         return cast(TensorVariable, flat)
-
-    def _long(self, wanted: _Key) -> TensorVariable:
-        return build_planned(wanted, self._plan_and_trace, self._memo)
-
-    def _plan_and_trace(self, key: _Key) -> Step[_Key]:
-        """Plan a step that also notes what its key reaches."""
-        step = self._plan(key)
-
-        def build(parts: list[TensorVariable]) -> TensorVariable:
-            below = [self._reached.get(need, frozenset()) for need in step.needs]
-            self._reached[key] = frozenset().union(self._reached.get(key, ()), *below)
-            return step.build(parts)
-
-        return Step(step.needs, build)
 
     def _key(self, variable: Variable, axes: Sequence[int | None], cells: Cells) -> _Key:
         own = (None if a is None or self.broadcasts(variable, a) else a for a in axes)
@@ -182,39 +166,38 @@ class LongFormat(Known):
         if not self.depends(variable):
             return Step((), lambda _: self._gathered(key))
         if node is None:
-            if cells.are_distinct_along(list(key.selected)):
-                self.local.add(variable)
             return self._gather_here(key)
         if isinstance(node.op, CheckAndRaise):
             return self._plan_check(key, node)
         step = self._plan_cells(key, node) or self._plan_descent(key, node)
         if step is not None:
             return step
-        if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
-            inlined = self._key(inline_ofg_node(node)[node.outputs.index(variable)], axes, cells)
-            return Step((inlined,), lambda built: built[0])
-        if cells.are_distinct_along(list(key.selected)):
-            self.unselected.append(describe(variable))
+        other = written_otherwise(node, self.depends)
+        if other is not None:
+            inner = self._key(other[node.outputs.index(variable)], axes, cells)
+            return Step((inner,), lambda built: built[0])
         return self._gather_here(key)
 
     def _plan_check(self, key: _Key, node: Apply) -> Step[_Key]:
         guarded = self._key(node.inputs[0], key.axes, key.cells)
         if not isinstance(node.op, CheckParameterValue):
             return Step((guarded,), lambda built: built[0])
-        found = [c for c in checks.conditions(node) if self.depends(c) or not self.holds(c)]
-        needs = [self._condition_key(c, guarded) for c in found]
+        # A condition that is as long as an axis may concern a parameter that all cells share, such
+        # as the probabilities of as many categories: then it is no cell's own.
+        own = self._reached(guarded)
+        found = [self._condition_key(c, guarded) for c in checks.conditions(node, self)]
+        by_cell = [part for part in found if part.selected and not self._reached(part) - own]
+        shared = [(part.variable, None) for part in found if part not in by_cell]
 
         def build(built: list[TensorVariable]) -> TensorVariable:
-            own = self._reached[key] = self._reached[guarded]
-            guards = []
-            for need, cells in zip(needs, built[1:], strict=True):
-                # A condition that is as long as an axis may concern a parameter that all cells
-                # share, such as the probabilities of as many categories: then it is no cell's own.
-                shared = not need.selected or self._reached[need] - own
-                guards.append((need.variable, None) if shared else (cells, 0))
-            return checks.guard(built[0], 0, guards)
+            return checks.guard(built[0], 0, [*((c, 0) for c in built[1:]), *shared])
 
-        return Step((guarded, *needs), build)
+        return Step((guarded, *by_cell), build)
+
+    def _reached(self, key: _Key) -> set[Variable]:
+        """Find where the cells of what a key stands for are taken."""
+        below = list(self._long.below(key))  # whose steps are planned now
+        return {part.variable for part in self._ends.intersection(below)}
 
     def _condition_key(self, condition: Variable, guarded: _Key) -> _Key:
         axes: list[int | None] = [None] * len(guarded.axes)
@@ -252,16 +235,16 @@ class LongFormat(Known):
         columns: list[Sequence[int | None]] = []
         shared: dict[int, np.ndarray] = {}  # inputs for one cell that are the same for all
         for axis in key.axes:
-            found = None if axis is None else input_axes(node.op, node, axis)
-            if axis is not None and found is None:
+            if axis is None:
+                columns.append([None] * len(node.inputs))
+                continue
+            column, counting = axes_of_inputs(node, axis, self.depends)
+            if column is None:
                 return None
-            column = list(found or [None] * len(node.inputs))
-            aligned = None if axis is None else aligned_index(node, axis, self.depends)
-            if aligned is not None:
-                # Row n of x[arange(n), k] needs row n of x, of which one is left: row 0.
-                column[0], column[aligned[1]] = aligned[0], None
-                shared[aligned[1]] = np.zeros((1,) * node.inputs[aligned[1]].type.ndim, dtype=int)
             columns.append(column)
+            if counting is not None:
+                # Row n of x[arange(n), k] needs row n of x, of which one is left: row 0.
+                shared[counting] = np.zeros((1,) * node.inputs[counting].type.ndim, dtype=int)
         needs: dict[int, _Key] = {}
         for i, variable in enumerate(node.inputs):
             axes = [column[i] for column in columns]
@@ -282,16 +265,25 @@ class LongFormat(Known):
             cells = dict(zip(needs, built, strict=True))
             cells |= {i: pt.constant(value[None]) for i, value in shared.items()}
             output = node.outputs.index(key.variable)
-            result = apply_to_cells(node, output, cells, list(key.selected.values()))
-            return result if cells else result.dimshuffle("x", *range(result.type.ndim))
+            return apply_to_cells(node, output, cells, dict.fromkeys(key.selected.values(), 1))
 
         return build
 
     # -- gathering -----------------------------------------------------------------------------
 
     def _gather_here(self, key: _Key) -> Step[_Key]:
-        self._reached[key] = frozenset([key.variable])
-        return Step((), lambda _: self._gathered(key))
+        """Take the cells where no rule leads further."""
+        self._ends.add(key)
+
+        def build(_: list[TensorVariable]) -> TensorVariable:
+            if key.cells.are_distinct_along(list(key.selected)):
+                if key.variable.owner is None:
+                    self.local.add(key.variable)
+                else:
+                    self.unselected.append(describe(key.variable))
+            return self._gathered(key)
+
+        return Step((), build)
 
     def _gathered(self, key: _Key) -> TensorVariable:
         """Return the cells of a variable, with length 1 along the selected axes."""

@@ -1,76 +1,39 @@
 """Terms of which each cell is an observation, such as ``y[dog, trial]``, as terms of rows."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.compat.pytensor_api import TensorVariable, Variable
+from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.cells.long_format import Cells, LongFormat, without_length_one
 from pymc_coresets.reading.folding import evaluate
-from pymc_coresets.reading.graphs import has_randomness
+from pymc_coresets.reading.graphs import PlainModel, has_randomness
+from pymc_coresets.reading.likelihood.layouts import Layout, RowSet
 from pymc_coresets.reading.likelihood.missing import common_positions, dims_of_data
+from pymc_coresets.reading.likelihood.terms import Term
+from pymc_coresets.reading.sums.addends import sum_over_events
+from pymc_coresets.reading.sums.splitting import RowTerm
 
-__all__ = ["LongTerms", "long_terms"]
-
-
-@dataclass(frozen=True, eq=False)
-class LongTerms:
-    """A model's terms with one row for each cell.
-
-    Attributes
-    ----------
-    n_cells : int
-        Number of cells that are observed.
-    positions : ndarray of int or None
-        Position of each cell in C order, where some are missing; ``None`` otherwise.
-    terms : mapping of str to TensorVariable
-        The potentials of each term, with the cells along the first axis.
-    references : mapping of str to TensorVariable
-        The same, from PyMC's own graph of all cells.
-    views : mapping of str to TensorVariable
-        Deterministics of the cells, with these along the first axis.
-    unselected : tuple of str
-        Parts that can only be computed for all cells at once, by name.
-    local : frozenset of Variable
-        Free variables with one value for each cell.
-    """
-
-    n_cells: int
-    positions: np.ndarray | None
-    terms: Mapping[str, TensorVariable]
-    references: Mapping[str, TensorVariable]
-    views: Mapping[str, TensorVariable]
-    unselected: tuple[str, ...]
-    local: frozenset[Variable]
+__all__ = ["layout_of_cells"]
 
 
-def long_terms(
-    model: pm.Model,
-    names: Sequence[str],
-    dim: tuple[str, ...],
-    graphs: Mapping[str, TensorVariable],
-    parameters: Mapping[str, TensorVariable],
-) -> LongTerms:
+def layout_of_cells(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...]) -> Layout:
     """Write terms and deterministics with one row for each cell, in C order of the dims.
 
     Parameters
     ----------
-    model : pm.Model
+    plain : PlainModel
     names : sequence of str
         The terms.
     dim : tuple of str
         The dims whose cells are the observations; the last is the fastest.
-    graphs : mapping of str to TensorVariable
-        Of the terms and deterministics, as `plain_graphs` makes them.
-    parameters : mapping of str to TensorVariable
 
     Returns
     -------
-    LongTerms
+    Layout
 
     Raises
     ------
@@ -79,15 +42,15 @@ def long_terms(
 
     Examples
     --------
-    >>> from pymc_coresets.reading.graphs import parameter_inputs, plain_graphs
+    >>> from pymc_coresets.reading.graphs import plain_model
     >>> with pm.Model(coords={"dog": range(2), "trial": range(3)}) as model:
     ...     a = pm.Normal("a", dims="dog")
     ...     y = pm.Normal("y", a[:, None], 1.0, observed=np.ones((2, 3)), dims=("dog", "trial"))
-    >>> inputs = parameter_inputs(model)
-    >>> graphs = plain_graphs(model, ["y"], inputs)
-    >>> long_terms(model, ["y"], ("dog", "trial"), graphs, inputs).terms["y"].type.shape
+    >>> found = layout_of_cells(plain_model(model, ["y"]), ["y"], ("dog", "trial"))
+    >>> found.terms["y"].rows.type.shape
     (6,)
     """
+    model, graphs = plain.model, plain.graphs
     positions = common_positions(model, names)
     axes = {name: _axes(model, name, graphs[name], dim) for name in names}
     lengths = tuple(int(n) for n in evaluate([model.dim_lengths[d] for d in dim]))
@@ -95,17 +58,17 @@ def long_terms(
     cells = Cells.all_of(lengths) if positions is None else Cells.at(positions, lengths)
     # What is left after the missing cells are taken out has one row for each cell already.
     of_terms = cells if positions is None else Cells.all_of((n_cells,))
-    long = LongFormat(parameters.values())
-    terms = [long.of(graphs[name], axes[name], of_terms) for name in names]
+    long = LongFormat(plain.parameters.values())
+    by_cell = [long.of(graphs[name], axes[name], of_terms) for name in names]
     local, unselected = frozenset(long.local), tuple(dict.fromkeys(long.unselected))
-    views = _views(model, dim, graphs, long, cells)
-    simple = without_length_one([*terms, *views.values()])
-    return LongTerms(
-        n_cells=n_cells,
-        positions=positions,
-        terms=dict(zip(names, simple[: len(names)], strict=True)),
-        references={name: _flat(graphs[name], axes[name]) for name in names},
-        views=dict(zip(views, simple[len(names) :], strict=True)),
+    views = _views(plain, dim, long, cells)
+    simple = without_length_one([*by_cell, *views.values()])
+    terms = [Term(name, 0, n_cells) for name in names]
+    return Layout(
+        {term.name: RowTerm(term, rows) for term, rows in zip(terms, simple, strict=False)},
+        (RowSet(tuple(terms), dim, positions),),
+        views={name: (view, 0) for name, view in zip(views, simple[len(names) :], strict=True)},
+        reference=sum_over_events([(_flat(graphs[name], axes[name]), 0) for name in names]),
         unselected=unselected,
         local=local,
     )
@@ -149,16 +112,12 @@ def _flat(graph: TensorVariable, axes: Sequence[int]) -> TensorVariable:
 
 
 def _views(
-    model: pm.Model,
-    dim: tuple[str, ...],
-    graphs: Mapping[str, TensorVariable],
-    long: LongFormat,
-    cells: Cells,
+    plain: PlainModel, dim: tuple[str, ...], long: LongFormat, cells: Cells
 ) -> dict[str, TensorVariable]:
     """Find the deterministics that have all the dims, and no local variable beside the terms'."""
-    views = {}
-    for deterministic in model.deterministics:
-        name, dims = deterministic.name, model.named_vars_to_dims.get(deterministic.name) or ()
+    views, all_dims, graphs = {}, plain.model.named_vars_to_dims, plain.graphs
+    for deterministic in plain.model.deterministics:
+        name, dims = deterministic.name, all_dims.get(deterministic.name) or ()
         if not set(dim) <= set(dims) or has_randomness(graphs[name]):
             continue
         local_before = set(long.local)

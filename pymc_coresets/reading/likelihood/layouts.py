@@ -1,8 +1,7 @@
 """How a model's observations lie in its likelihood terms: along an axis, in cells, in sets."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -11,19 +10,17 @@ import pytensor.tensor as pt
 
 from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, ancestors
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.cells.matrices import long_terms
-from pymc_coresets.reading.graphs import has_randomness
-from pymc_coresets.reading.likelihood.missing import positions_of_data
-from pymc_coresets.reading.likelihood.terms import Term, refuse_single, row_term
-from pymc_coresets.reading.sums.splitting import SplitSum, split_sums, total_of, views_of_series
+from pymc_coresets.reading.graphs import PlainModel, has_randomness
+from pymc_coresets.reading.likelihood.missing import positions_of_data, same_positions
+from pymc_coresets.reading.likelihood.terms import Term, refuse_joint
+from pymc_coresets.reading.sums.addends import sum_over_events, total_of
+from pymc_coresets.reading.sums.splitting import RowTerm, row_term
 
 __all__ = [
     "Layout",
     "RowSet",
-    "layout_of_cells",
     "layout_of_rows",
     "refuse_several",
-    "sum_over_events",
 ]
 
 
@@ -35,8 +32,8 @@ class RowSet:
     ----------
     terms : tuple of Term
         Of equal length.
-    dim : str or None
-        Name of their observation dimension, if they have one.
+    dim : str, tuple of str, or None
+        Name of their observation dimension, if they have one; those of the cells that are rows.
     positions : ndarray of int or None
         Position of each row in the user's data, where some are left out.
     start : int
@@ -44,7 +41,7 @@ class RowSet:
     """
 
     terms: tuple[Term, ...]
-    dim: str | None
+    dim: str | tuple[str, ...] | None
     positions: np.ndarray | None
     start: int = 0
 
@@ -73,123 +70,61 @@ class RowSet:
 class Layout(NamedTuple):
     """Graphs with the observations along one axis each."""
 
-    terms: Sequence[Term]
-    dim: str | tuple[str, ...] | None
-    n_obs: int
-    graphs: Mapping[str, TensorVariable]  # of the terms
+    terms: Mapping[str, RowTerm]
+    sets: tuple[RowSet, ...]
     views: Mapping[str, tuple[TensorVariable, int]]  # deterministics, and their axes
     reference: TensorVariable
-    positions: np.ndarray | None
     unselected: Sequence[str] = ()
     local: Collection[Variable] = ()
-    sums: Mapping[str, SplitSum] = MappingProxyType({})  # the terms that are one number
     total: TensorVariable | None = None
-    sets: tuple[RowSet, ...] = ()  # where there are several
     left_out: tuple[str, ...] = ()  # deterministics along the rows of one of several sets
 
+    @property
+    def n_obs(self) -> int:
+        """Number of observations of all sets."""
+        return self.sets[-1].stop
 
-def layout_of_rows(
-    model: pm.Model,
-    names: Sequence[str],
-    dim: str | None,
-    graphs: Mapping[str, TensorVariable],
-    parameters: Mapping[str, TensorVariable],
-) -> Layout:
+
+def layout_of_rows(plain: PlainModel, names: Sequence[str], dim: str | None) -> Layout:
     """Find the axes of terms with rows, and which rows of them belong together."""
-    sums = split_sums(model, names, dim, graphs, parameters)
-    by_row = {name: sums[name].rows if name in sums else graphs[name] for name in names}
-    terms = [
-        sums[name].term if name in sums else row_term(model, name, graphs[name], dim)
+    terms = {
+        name: row_term(plain, name, dim) or refuse_joint(name, plain.graphs[name], dim)
         for name in names
-    ]
-    sets = _row_sets(model, terms, sums, dim)
-    views = [_views(model, s, sums, graphs) for s in sets]
+    }
+    sets = _row_sets(plain.model, terms.values(), dim)
+    views = [_views(plain, s, terms[s.terms[0].name].first) for s in sets]
     several = len(sets) > 1
-    references = [sum_over_events([(by_row[t.name], t.axis) for t in s.terms]) for s in sets]
+    references = [sum_over_events([(terms[t.name].rows, t.axis) for t in s.terms]) for s in sets]
+    is_sum = any(split.is_sum for split in terms.values())
     return Layout(
-        terms=[term for s in sets for term in s.terms],
-        dim=None if several else sets[0].dim,
-        n_obs=refuse_single(terms, sets[-1].stop),
-        graphs=by_row,
+        terms,
+        sets,
         views={} if several else views[0],
         reference=pt.concatenate(references) if several else references[0],
-        positions=None if several else sets[0].positions,
-        unselected=[split.grows for split in sums.values() if split.grows],
-        sums=sums,
-        total=total_of([graphs[name] for name in names]) if sums else None,
-        sets=sets if several else (),
+        unselected=[split.grows for split in terms.values() if split.grows],
+        total=total_of([plain.graphs[name] for name in names]) if is_sum else None,
         left_out=tuple(name for some in views for name in some) if several else (),
     )
 
 
-def layout_of_cells(
-    model: pm.Model,
-    names: Sequence[str],
-    dim: tuple[str, ...],
-    graphs: Mapping[str, TensorVariable],
-    parameters: Mapping[str, TensorVariable],
-) -> Layout:
-    """Write terms whose cells are the observations with one row for each of them."""
-    long = long_terms(model, names, dim, graphs, parameters)
-    terms = [Term(name, 0, long.n_cells) for name in names]
-    return Layout(
-        terms=terms,
-        dim=dim,
-        n_obs=refuse_single(terms, long.n_cells),
-        graphs=long.terms,
-        views={name: (graph, 0) for name, graph in long.views.items()},
-        reference=sum_over_events([(graph, 0) for graph in long.references.values()]),
-        positions=long.positions,
-        unselected=long.unselected,
-        local=long.local,
-    )
-
-
-def sum_over_events(graphs: Sequence[tuple[TensorVariable, int]]) -> TensorVariable:
-    """Add up the terms, and within them the events, of each observation.
-
-    Examples
-    --------
-    >>> sum_over_events([(pt.ones((2, 3)), 0), (pt.ones(2), 0)]).eval()
-    array([4., 4.])
-    """
-    per_row = [
-        graph.sum(axis=[i for i in range(graph.type.ndim) if i != axis])
-        if graph.type.ndim > 1
-        else graph
-        for graph, axis in graphs
-    ]
-    total = per_row[0]
-    for other in per_row[1:]:
-        total = total + other
-    return total
-
-
-def _row_sets(
-    model: pm.Model, terms: Sequence[Term], sums: Mapping[str, SplitSum], dim: str | None
-) -> tuple[RowSet, ...]:
+def _row_sets(model: pm.Model, terms: Iterable[RowTerm], dim: str | None) -> tuple[RowSet, ...]:
     """Join the terms of equal length that neither their dims nor missing values set apart."""
     found: list[RowSet] = []
-    for term in terms:
+    for split in terms:
+        term, first = split.term, split.first
         dims = model.named_vars_to_dims.get(term.name)
-        own = RowSet((term,), dim or (dims[term.axis] if dims else None), None)
-        first = _first(term, sums)
         positions = np.arange(first, first + term.length) if first else None
         if positions is None:
             positions = positions_of_data(model, term.name)
-        own = replace(own, positions=positions)
+        start = found[-1].stop if found else 0
+        own = RowSet((term,), dim or (dims[term.axis] if dims else None), positions, start)
         at = next((i for i, other in enumerate(found) if _together(other, own)), None)
         if at is None:
-            start = found[-1].stop if found else 0
-            found.append(replace(own, start=start))
+            found.append(own)
         else:
             both = found[at]
             found[at] = replace(both, terms=(*both.terms, term), dim=both.dim or own.dim)
     return tuple(found)
-
-
-def _first(term: Term, sums: Mapping[str, SplitSum]) -> int:
-    return sums[term.name].first if term.name in sums else 0
 
 
 def _together(one: RowSet, other: RowSet) -> bool:
@@ -197,9 +132,7 @@ def _together(one: RowSet, other: RowSet) -> bool:
         return False
     if None not in (one.dim, other.dim) and one.dim != other.dim:
         return False
-    if one.positions is None or other.positions is None:
-        return one.positions is other.positions
-    return np.array_equal(one.positions, other.positions)
+    return same_positions(one.positions, other.positions)
 
 
 def refuse_several(sets: Sequence[RowSet]) -> None:
@@ -222,18 +155,13 @@ def refuse_several(sets: Sequence[RowSet]) -> None:
         )
 
 
-def _views(
-    model: pm.Model,
-    rows: RowSet,
-    sums: Mapping[str, SplitSum],
-    graphs: Mapping[str, TensorVariable],
-) -> dict[str, tuple[TensorVariable, int]]:
+def _views(plain: PlainModel, rows: RowSet, first: int) -> dict[str, tuple[TensorVariable, int]]:
     """Find the deterministics that have the observation axis, and where."""
-    views = {}
+    model, views = plain.model, {}
     used = set(ancestors([model[t.name] for t in rows.terms]))
     n_obs = rows.terms[0].length
     for deterministic in model.deterministics:
-        name, graph = deterministic.name, graphs[deterministic.name]
+        name, graph = deterministic.name, plain.graphs[deterministic.name]
         dims = model.named_vars_to_dims.get(name)
         axis = dims.index(rows.dim) if dims and rows.dim in dims else 0
         # Without dims, length N means rows only in what the likelihood is computed from.
@@ -241,6 +169,7 @@ def _views(
             rows.dim in dims if dims else graph.type.shape[:1] == (n_obs,) and deterministic in used
         )
         if has_axis and not has_randomness(graph):
+            if first and graph.type.shape[axis] == first + n_obs:  # as long as the whole series
+                graph = graph[(slice(None),) * axis + (slice(first, None),)]
             views[name] = (graph, axis)
-    first = _first(rows.terms[0], sums)
-    return views_of_series(views, np.arange(first, first + n_obs) if first else None)
+    return views

@@ -10,7 +10,13 @@ from pymc_coresets.compat.pytensor_api import AdvancedIncSubtensor, ancestors
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 
-__all__ = ["common_positions", "dims_of_data", "imputed_names", "positions_of_data"]
+__all__ = [
+    "common_positions",
+    "dims_of_data",
+    "imputed_names",
+    "positions_of_data",
+    "same_positions",
+]
 
 _SUFFIX = "_observed"  # PyMC's name for the part of a variable that is not missing
 
@@ -63,14 +69,13 @@ def common_positions(model: pm.Model, names: Sequence[str]) -> np.ndarray | None
     True
     """
     found = [positions_of_data(model, name) for name in names]
-    first = found[0]
-    for name, other in zip(names[1:], found[1:], strict=True):
-        if not _same(first, other):
+    for name, other in zip(names, found, strict=True):
+        if not same_positions(found[0], other):
             raise UnsupportedModelError(
                 f"{names[0]!r} and {name!r} have missing values in different rows, and cannot "
                 "form one observation together. Summarise one of them with observed=[...]."
             )
-    return first
+    return found[0]
 
 
 def dims_of_data(model: pm.Model, name: str) -> tuple[str | None, ...]:
@@ -89,7 +94,14 @@ def dims_of_data(model: pm.Model, name: str) -> tuple[str | None, ...]:
     return tuple(dims.get(name) or ())
 
 
-def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+def same_positions(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    """Whether positions are the same; None stands for all rows.
+
+    Examples
+    --------
+    >>> same_positions(np.array([0, 2]), None), same_positions(None, None)
+    (False, True)
+    """
     if one is None or other is None:
         return one is other
     return np.array_equal(one, other)

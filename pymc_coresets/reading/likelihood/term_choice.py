@@ -1,7 +1,6 @@
 """Which likelihood terms are summarised where the user names none, and which stay whole."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import pymc as pm
@@ -16,28 +15,13 @@ from pymc_coresets.compat.pytensor_api import (
     io_toposort,
 )
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.likelihood.terms import Term, row_term
+from pymc_coresets.reading.graphs import PlainModel
 from pymc_coresets.reading.pushdown import Pushdown
-from pymc_coresets.reading.sums.splitting import SplitSum, observed_length, split_sums
+from pymc_coresets.reading.sums.splitting import RowTerm, observed_length, row_term
 
-__all__ = ["TermChoice", "by_default", "other_potentials"]
+__all__ = ["by_default", "other_potentials"]
 
 _FEW = 500  # terms that cost NUTS next to nothing, and stay exact where they are
-
-
-@dataclass(frozen=True)
-class TermChoice:
-    """The terms to summarise, and others with many data that stay in the coreset's model.
-
-    Attributes
-    ----------
-    names : tuple of str
-    whole : tuple of str
-        In words, with their lengths.
-    """
-
-    names: tuple[str, ...]
-    whole: tuple[str, ...] = ()
 
 
 def other_potentials(model: pm.Model, names: Sequence[str]) -> list[str]:
@@ -53,12 +37,7 @@ def other_potentials(model: pm.Model, names: Sequence[str]) -> list[str]:
     return [p.name for p in model.potentials if p.name not in names]
 
 
-def by_default(
-    model: pm.Model,
-    names: Sequence[str],
-    graphs: Mapping[str, TensorVariable],
-    parameters: Mapping[str, TensorVariable],
-) -> TermChoice:
+def by_default(plain: PlainModel, names: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
     """Choose the terms: the longest ones, and others of many rows that can be taken apart.
 
     A potential is a part of the likelihood if it is a sum, or has one value, over many rows of
@@ -66,70 +45,57 @@ def by_default(
 
     Parameters
     ----------
-    model : pm.Model
+    plain : PlainModel
+        With the graphs of these terms, and of `other_potentials`.
     names : sequence of str
         From `term_names`.
-    graphs : mapping of str to TensorVariable
-        Of these terms, and of `other_potentials`.
-    parameters : mapping of str to TensorVariable
+
+    Returns
+    -------
+    names : list of str
+        Of the terms to summarise.
+    whole : tuple of str
+        Others with many data, which stay in the coreset's model: in words, with their lengths.
 
     Examples
     --------
-    >>> from pymc_coresets.reading.graphs import parameter_inputs, plain_graphs
+    >>> from pymc_coresets.reading.graphs import plain_model
     >>> with pm.Model() as model:
     ...     rate, t = pm.Gamma("rate", 1, 1), np.linspace(1, 2, 600)
     ...     seen = pm.Exponential("seen", rate, observed=np.ones(900))
     ...     censored = pm.Potential("censored", -(rate * t).sum())
-    >>> inputs = parameter_inputs(model)
-    >>> graphs = plain_graphs(model, ["seen", "censored"], inputs)
-    >>> by_default(model, ["seen"], graphs, inputs).names
-    ('seen', 'censored')
+    >>> by_default(plain_model(model, ["seen", "censored"]), ["seen"])[0]
+    ['seen', 'censored']
     """
+    model = plain.model
     every = [*names, *other_potentials(model, names)]
-    sums = split_sums(model, every, None, graphs, parameters)
-    terms = {name: _term(model, name, graphs[name], sums) for name in every}
+    terms = {name: row_term(plain, name, None) for name in every}
     observed = [v.name for v in model.observed_RVs if v.name in names] or list(names)
-    longest = max((t.length for name in observed if (t := terms[name])), default=0)
+    longest = max((t.term.length for name in observed if (t := terms[name])), default=0)
     no_rows = [observed_length(model, name, 0) for name in observed if terms[name] is None]
     if max((n or 1 for n in no_rows), default=0) > longest:
-        return TermChoice(tuple(names))  # what is no sum of rows is the likelihood, and refused
-    outcomes = [n for n in names if (t := terms[n]) is not None and t.length == longest]
+        return list(names), ()  # what is no sum of rows is the likelihood, and refused
+    outcomes = [n for n in names if (t := terms[n]) is not None and t.term.length == longest]
     covariates = set(ancestors([model[n] for n in outcomes])) - {model[n] for n in outcomes}
     chosen, whole = [], []
     for name in every:
-        term, graph = terms[name], graphs[name]
         if name in outcomes or (
             model[name] not in covariates  # whose missing values PyMC imputes
-            and _is_worth_it(term, graph, sums, parameters, is_data=name in observed)
+            and _is_worth_it(terms[name], plain, is_data=name in observed)
         ):
             chosen.append(name)
-        elif (length := _length_of_data(graph)) >= _FEW:
+        elif (length := _length_of_data(plain.graphs[name])) >= _FEW:
             whole.append(f"{name!r} (computed from {length:,} rows)")
-    return TermChoice(tuple(chosen), tuple(whole))
+    return chosen, tuple(whole)
 
 
-def _term(
-    model: pm.Model, name: str, graph: TensorVariable, sums: Mapping[str, SplitSum]
-) -> Term | None:
-    if name in sums:
-        return sums[name].term
-    return row_term(model, name, graph, None) if graph.type.ndim else None
-
-
-def _is_worth_it(
-    term: Term | None,
-    graph: TensorVariable,
-    sums: Mapping[str, SplitSum],
-    parameters: Mapping[str, TensorVariable],
-    *,
-    is_data: bool,
-) -> bool:
+def _is_worth_it(found: RowTerm | None, plain: PlainModel, *, is_data: bool) -> bool:
     """Whether a term has many rows, and can be taken apart into them."""
-    if term is None or term.length < _FEW:
+    if found is None or found.term.length < _FEW:
         return False
-    pushdown = Pushdown(parameters.values(), term.length)
+    pushdown = Pushdown(plain.parameters.values(), found.term.length)
     try:
-        rows = pushdown.select(sums[term.name].rows if term.name in sums else graph, term.axis)
+        rows = pushdown.select(found.rows, found.term.axis)
     except UnsupportedModelError:
         return False
     by_value = is_data or not pushdown.placeholders.isdisjoint(_used_by_value(rows))

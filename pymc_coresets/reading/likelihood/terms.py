@@ -9,17 +9,19 @@ import pymc as pm
 from pymc_coresets.compat.pytensor_api import TensorVariable, graph_inputs
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate, known_length
+from pymc_coresets.reading.graphs import PlainModel
 from pymc_coresets.reading.likelihood.missing import dims_of_data
 
 __all__ = [
     "Term",
     "as_names",
     "axis_of_rows",
+    "n_rows_of",
     "refuse_complex",
     "refuse_constant",
+    "refuse_joint",
     "refuse_local",
     "refuse_single",
-    "row_term",
     "term_names",
 ]
 
@@ -125,25 +127,22 @@ def _with_dims(model: pm.Model, available: Sequence[str], dim: tuple[str, ...]) 
     return names
 
 
-def refuse_constant(
-    names: Sequence[str],
-    graphs: Mapping[str, TensorVariable],
-    parameters: Mapping[str, TensorVariable],
-) -> None:
+def refuse_constant(plain: PlainModel, names: Sequence[str]) -> None:
     """Refuse terms whose potentials depend on no parameter.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> mu = pt.scalar("mu")
-    >>> refuse_constant(["y"], {"y": pt.constant([1.0, 2.0])}, {"mu": mu})
+    >>> plain = PlainModel(pm.Model(), {"mu": pt.scalar()}, {"y": pt.constant([1.0, 2.0])})
+    >>> refuse_constant(plain, ["y"])
     Traceback (most recent call last):
     pymc_coresets.exceptions.UnsupportedModelError: The log-likelihood of ['y'] depends on no free
     variable (the model has only ['mu']): there is no posterior to approximate. Give a variable of
     the likelihood a prior, or name other observed variables with observed=[...].
     (docs: troubleshooting#models-that-are-refused)
     """
-    inputs = set(graph_inputs([graphs[name] for name in names]))
+    parameters = plain.parameters
+    inputs = set(graph_inputs([plain.graphs[name] for name in names]))
     if inputs.isdisjoint(parameters.values()):
         has = f"only {list(parameters)!r}" if parameters else "none"
         raise UnsupportedModelError(
@@ -194,33 +193,36 @@ def axis_of_rows(model: pm.Model, name: str, dim: str | None) -> int:
     return dims.index(dim) if dim is not None and dims else 0
 
 
-def row_term(model: pm.Model, name: str, graph: TensorVariable, dim: str | None) -> Term:
-    """Find the observation axis of a term's potentials, and its length.
+def refuse_joint(name: str, graph: TensorVariable, dim: str | None) -> NoReturn:
+    """Refuse potentials without an observation axis that are no sum over it.
 
     Raises
     ------
     UnsupportedModelError
-        If the potentials have no such axis, or one whose length depends on free variables.
+    """
+    raise UnsupportedModelError(
+        f"The log-likelihood of {name!r} is "
+        + ("one number" if graph.type.ndim == 0 else f"not split along {dim!r}")
+        + " and, like a Gaussian process' marginal likelihood, no sum of terms along an axis: a "
+        "coreset cannot be chosen from it.",
+        topic="no-sum-over-rows",
+    )
+
+
+def n_rows_of(name: str, graph: TensorVariable, axis: int) -> int:
+    """Return the number of observations along an axis of a term's potentials.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it depends on free variables.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> row_term(pm.Model(), "y", pt.zeros((5, 3)), None)
-    Term(name='y', axis=0, length=5)
+    >>> n_rows_of("y", pt.zeros((5, 3)), 0)
+    5
     """
-    axis = axis_of_rows(model, name, dim)
-    if axis >= graph.type.ndim:
-        raise UnsupportedModelError(
-            f"The log-likelihood of {name!r} is "
-            + ("one number" if graph.type.ndim == 0 else f"not split along {dim!r}")
-            + " and, like a Gaussian process' marginal likelihood, no sum of terms along an axis: "
-            "a coreset cannot be chosen from it.",
-            topic="no-sum-over-rows",
-        )
-    return Term(name, axis, _length(name, graph, axis))
-
-
-def _length(name: str, graph: TensorVariable, axis: int) -> int:
     length = known_length(graph, axis)
     if length is None:
         raise UnsupportedModelError(
@@ -230,24 +232,21 @@ def _length(name: str, graph: TensorVariable, axis: int) -> int:
     return length
 
 
-def refuse_single(terms: Sequence[Term], n_obs: int) -> int:
-    """Return the number of observations, of which there must be several.
+def refuse_single(terms: Sequence[Term], n_obs: int) -> None:
+    """Refuse a single observation, or none.
 
     Raises
     ------
     UnsupportedModelError
-        If there is just one, or none.
 
     Examples
     --------
     >>> refuse_single([Term("x", 0, 5), Term("y", 1, 5)], 5)
-    5
     """
     if n_obs < 2:
         raise UnsupportedModelError(
             f"{terms[0].name!r} has {n_obs} observation: there is nothing to choose from."
         )
-    return n_obs
 
 
 def refuse_local(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -> NoReturn:

@@ -4,6 +4,7 @@ In data in long form, several rows belong to one observation: K rows each, which
 into a matrix (N, K); or any number of them, which a sum over each observation's rows puts together.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -12,19 +13,16 @@ import pytensor.tensor as pt
 
 from pymc_coresets.compat.pytensor_api import (
     AdvancedIncSubtensor,
-    AdvancedSubtensor,
     Apply,
-    Blockwise,
-    CAReduce,
-    DimShuffle,
-    Dot,
-    Elemwise,
     Reshape,
     TensorVariable,
     Variable,
     unflatten_index_variables,
 )
-from pymc_coresets.reading.folding import Step, build_planned, evaluate
+from pymc_coresets.reading.cells.batching import apply_to_cells
+from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.known import Planned, Step
+from pymc_coresets.reading.selection_rules import input_axes
 
 __all__ = ["sum_of_members", "without_merged_axes"]
 
@@ -33,7 +31,7 @@ _SPARSE = 8  # times as many entries, most of which are none, as there were
 #: Whether a variable is computed from any parameter.
 type Depends = Callable[[Variable], bool]
 #: Of the axes that an axis is split into.
-type Lengths = tuple[int | None, ...]
+type Lengths = tuple[int, ...]
 #: Whence each entry of these axes comes, as an array of positions; None for those in C order.
 type Members = np.ndarray | None
 
@@ -49,10 +47,7 @@ class _Key(NamedTuple):
     axis: int
 
 
-type _Step = Step[_Key]
-
-
-def without_merged_axes(node: Apply, depends: Depends) -> TensorVariable | None:
+def without_merged_axes(node: Apply, depends: Depends) -> list[Variable] | None:
     """Write a reshape that splits an axis as the same operations on data with split axes.
 
     ``pt.dot(x, b)`` of an array (N, K, P) merges its first axes, multiplies matrices, and splits
@@ -68,16 +63,17 @@ def without_merged_axes(node: Apply, depends: Depends) -> TensorVariable | None:
 
     Returns
     -------
-    TensorVariable or None
-        Another graph for the output; None if the node is no such reshape, where lengths are not
+    list of Variable, or None
+        Of the one output; None if the node is no such reshape, where lengths are not
         known, or where a parameter itself or an operation without a rule is split.
 
     Examples
     --------
-    >>> from pymc_coresets.reading.graphs import _with_constant_shapes
+    >>> from pymc_coresets.reading.folding import with_constant_shapes
     >>> x, b = pt.tensor("x", shape=(5, 4, 2)), pt.vector("b", shape=(2,))
-    >>> [product] = _with_constant_shapes([pt.dot(x, b)])
-    >>> product.owner.op, without_merged_axes(product.owner, lambda v: True).owner.op
+    >>> [product] = with_constant_shapes([pt.dot(x, b)])
+    >>> [found] = without_merged_axes(product.owner, lambda v: True)
+    >>> product.owner.op, found.owner.op
     (Reshape(ndim=2), DimShuffle(input_ndim=3,new_order=(0, 1)))
     """
     if not isinstance(node.op, Reshape):
@@ -89,11 +85,12 @@ def without_merged_axes(node: Apply, depends: Depends) -> TensorVariable | None:
     for axis in range(x.type.ndim):
         lengths = shape[axis : axis + n_new]
         if _split_shape(x, axis, lengths) == shape and x.type.shape[axis] == np.prod(lengths):
-            return _split(_Key(x, axis), lengths, None, depends)
+            split = _split(_Key(x, axis), lengths, None, depends)
+            return None if split is None else [split]
     return None
 
 
-def sum_of_members(node: Apply, depends: Depends) -> TensorVariable | None:
+def sum_of_members(node: Apply, depends: Depends) -> list[Variable] | None:
     """Write ``x[index].inc(y)``, of an index that is data, as sums over an axis of data.
 
     So a sum over the rows of each choice set, in long form, is one over an axis (N, K): K is the
@@ -108,16 +105,16 @@ def sum_of_members(node: Apply, depends: Depends) -> TensorVariable | None:
 
     Returns
     -------
-    TensorVariable or None
-        Another graph for the output; None if the node is no such sum, where lengths are not known
+    list of Variable, or None
+        Of the one output; None if the node is no such sum, where lengths are not known
         or too different, or where a parameter itself or an operation without a rule is split.
 
     Examples
     --------
-    >>> from pymc_coresets.reading.folding import Known
+    >>> from pymc_coresets.reading.known import Known
     >>> b = pt.scalar("b")
     >>> total = pt.zeros(2)[np.array([0, 1, 0])].inc(pt.exp(b * np.array([1.0, 2.0, 3.0])))
-    >>> sum_of_members(total.owner, Known([b]).depends).eval({b: 0.0})
+    >>> sum_of_members(total.owner, Known([b]).depends)[0].eval({b: 0.0})
     array([2., 1.])
     """
     if not isinstance(node.op, AdvancedIncSubtensor) or node.op.set_instead_of_inc:
@@ -138,7 +135,7 @@ def sum_of_members(node: Apply, depends: Depends) -> TensorVariable | None:
     if inner is None:
         return None
     mask = is_member.reshape((*is_member.shape, *[1] * (y.type.ndim - 1)))
-    return cast(TensorVariable, x + pt.where(mask, inner, 0).sum(axis=1, dtype=x.type.dtype))
+    return [x + pt.where(mask, inner, 0).sum(axis=1, dtype=x.type.dtype)]
 
 
 def _members(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -156,98 +153,57 @@ def _members(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
 def _split(
     key: _Key, lengths: Lengths, members: Members, depends: Depends
 ) -> TensorVariable | None:
+    """Split an axis of x, down to data or to where it was merged."""
     try:
-        return build_planned(key, lambda k: _plan(k, lengths, members, depends), {})
+        cells = Planned(lambda k: _plan(k, lengths, members, depends)).part(key)
     except _NoSplitError:
         return None
+    *first, _ = lengths
+    if cells.type.shape[0] == 1:  # all are alike
+        cells = pt.broadcast_to(cells, (math.prod(first), *cells.shape[1:]))
+    split = cells if len(first) == 1 else cells.reshape((*first, *cells.type.shape[1:]))
+    return pt.moveaxis(split, range(len(first)), range(key.axis, key.axis + len(first)))
+
+
+def _plan(key: _Key, lengths: Lengths, members: Members, depends: Depends) -> Step[_Key]:
+    """Bring up an axis of length n * K as n cells, which come first, of K entries each."""
+    x, axis = key
+    split = _split_here(key, lengths, members, depends)
+    if split is not None:
+        *first, _ = lengths
+        cells = pt.moveaxis(split, range(axis, axis + len(first)), range(len(first)))
+        if len(first) > 1:
+            cells = cells.reshape((math.prod(first), *cells.type.shape[len(first) :]))
+        return Step((), lambda _: cells)
+    node = x.owner
+    axes = None if node is None else input_axes(node.op, node, axis)
+    if axes is None or isinstance(node.op, Reshape):
+        raise _NoSplitError
+    inputs = cast(list[TensorVariable], node.inputs)
+    needs = {i: _Key(inputs[i], a) for i, a in enumerate(axes) if a is not None}
+
+    def build(built: list[TensorVariable]) -> TensorVariable:
+        parts = dict(zip(needs, built, strict=True))
+        return apply_to_cells(node, node.outputs.index(x), parts, {axis: lengths[-1]})
+
+    return Step(tuple(needs.values()), build)
+
+
+def _split_here(
+    key: _Key, lengths: Lengths, members: Members, depends: Depends
+) -> TensorVariable | None:
+    """Split an axis of data, or of what was merged."""
+    x, axis = key
+    shape = _split_shape(x, axis, lengths)
+    if not depends(x):
+        split = x.reshape(shape) if members is None else pt.take(x, members, axis=axis)
+        return cast(TensorVariable, split)
+    if x.owner is None or not isinstance(x.owner.op, Reshape) or members is not None:
+        return None
+    merged: TensorVariable = x.owner.inputs[0]
+    return merged if merged.type.shape == shape else None
 
 
 def _split_shape(x: TensorVariable, axis: int, lengths: Lengths) -> tuple[int | None, ...]:
     shape: tuple[int | None, ...] = x.type.shape
     return (*shape[:axis], *lengths, *shape[axis + 1 :])
-
-
-def _plan(key: _Key, lengths: Lengths, members: Members, depends: Depends) -> _Step:
-    """Split an axis of x, down to data or to where it was merged."""
-    x, axis = key
-    node, shape = x.owner, _split_shape(x, axis, lengths)
-    if not depends(x):
-        taken = x.reshape(shape) if members is None else pt.take(x, members, axis=axis)
-        return Step((), lambda _: taken)
-    if node is not None and isinstance(node.op, Reshape):
-        merged = cast(TensorVariable, node.inputs[0])
-        if members is None and merged.type.shape == shape:
-            return Step((), lambda _: merged)
-    elif node is not None:
-        for operation, rule in _RULES.items():
-            if isinstance(node.op, operation):
-                return rule(node, axis, len(lengths) - 1)
-    raise _NoSplitError
-
-
-def _key(variable: Variable, axis: int) -> _Key:
-    return _Key(cast(TensorVariable, variable), axis)
-
-
-def _shuffled(node: Apply, axis: int, more: int) -> _Step:
-    order = node.op.new_order
-    if order[axis] == "x":
-        raise _NoSplitError
-    moved: list[int | str] = []
-    for source in order:
-        if source == order[axis]:
-            moved += range(source, source + more + 1)
-        else:
-            moved.append(source + more if source != "x" and source > order[axis] else source)
-    return Step((_key(node.inputs[0], order[axis]),), lambda built: built[0].dimshuffle(moved))
-
-
-def _elementwise(node: Apply, axis: int, more: int) -> _Step:
-    inputs = cast(list[TensorVariable], node.inputs)
-    split = [i for i, v in enumerate(inputs) if not v.type.broadcastable[axis]]
-
-    def build(built: list[TensorVariable]) -> TensorVariable:
-        chosen = dict(zip(split, built, strict=True))
-        axes = [*range(axis), *["x"] * more, *range(axis, inputs[0].type.ndim)]
-        found = [chosen[i] if i in chosen else v.dimshuffle(axes) for i, v in enumerate(inputs)]
-        return cast(TensorVariable, node.op.make_node(*found).outputs[0])
-
-    return Step(tuple(_Key(inputs[i], axis) for i in split), build)
-
-
-def _reduced(node: Apply, axis: int, more: int) -> _Step:
-    x = node.inputs[0]
-    gone = range(x.type.ndim) if node.op.axis is None else node.op.axis
-    kept = [i for i in range(x.type.ndim) if i not in gone][axis]
-    op = node.op.clone(axis=tuple(i + more if i > kept else i for i in gone))
-    return Step((_key(x, kept),), lambda built: cast(TensorVariable, op(built[0])))
-
-
-def _looked_up(node: Apply, axis: int, more: int) -> _Step:  # noqa: ARG001 (as all rules)
-    """Split the one index array of a lookup, of which the axis is the first one of the result."""
-    x, *index_inputs = cast(list[TensorVariable], node.inputs)
-    [index, *others] = unflatten_index_variables(index_inputs, node.op.idx_list)
-    if axis or others or isinstance(index, slice) or index.type.dtype == "bool":
-        raise _NoSplitError
-    return Step((_key(index, 0),), lambda built: cast(TensorVariable, x[built[0]]))
-
-
-def _product(node: Apply, axis: int, more: int) -> _Step:  # noqa: ARG001 (as all rules)
-    is_dot = isinstance(getattr(node.op, "core_op", node.op), Dot)
-    if not is_dot or node.outputs[0].type.ndim != 2:
-        raise _NoSplitError
-    a, b = (cast(TensorVariable, v) for v in node.inputs)
-    if axis == 1:  # of the transposed product, the axis is the first one
-        turned = _Key(b.T, 0)
-        return Step((turned,), lambda built: pt.moveaxis(built[0] @ a.T, -1, 0))
-    return Step((_Key(a, 0),), lambda built: cast(TensorVariable, built[0] @ b))
-
-
-_RULES: dict[type, Callable[[Apply, int, int], _Step]] = {
-    DimShuffle: _shuffled,
-    Elemwise: _elementwise,
-    CAReduce: _reduced,
-    AdvancedSubtensor: _looked_up,
-    Dot: _product,
-    Blockwise: _product,
-}

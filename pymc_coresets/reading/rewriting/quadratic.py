@@ -7,21 +7,14 @@ from typing import Any, Self
 
 import numpy as np
 import pytensor
-import pytensor.tensor as pt
 import xarray as xr
 from scipy import sparse
 
-from pymc_coresets.compat.pytensor_api import (
-    SharedVariable,
-    TensorVariable,
-    Variable,
-    graph_inputs,
-    vectorize_graph,
-)
+from pymc_coresets.compat.pytensor_api import SharedVariable, TensorVariable, graph_inputs
 from pymc_coresets.reading.draws import Draws, DrawsLike
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewriting.symmetric import half_form
+from pymc_coresets.reading.unconstrained import of_points
 
 __all__ = ["Curvature", "Quadratic", "interface_at"]
 
@@ -220,19 +213,14 @@ def interface_at(
     used = set(graph_inputs([interface]))
     parameters = {n: v for n, v in observations.parameters.items() if v in used}
     values = Draws.of(draws, {n: v.type.shape for n, v in parameters.items()}).values
-    function = _function_of_draws(interface, *parameters.values())
-    return function(*(np.asarray(values[n], v.type.dtype) for n, v in parameters.items()))
+    [found] = _at_draws(interface, *parameters.values())(
+        *(np.asarray(values[n], v.type.dtype) for n, v in parameters.items())
+    )
+    return found
 
 
 @lru_cache(maxsize=8)
-def _function_of_draws(
+def _at_draws(
     interface: TensorVariable, *parameters: TensorVariable
-) -> Callable[..., np.ndarray]:
-    batched: dict[Variable, Variable] = {
-        v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in parameters
-    }
-    graph = vectorize_graph(interface, batched)
-    function: Callable[..., np.ndarray] = pytensor.function(
-        list(batched.values()), graph, mode=PLAIN_MODE
-    )
-    return function
+) -> Callable[..., list[np.ndarray]]:
+    return of_points(parameters, [interface])

@@ -1,6 +1,6 @@
 """Build the model in which a weighted potential over a few rows stands for all observations."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from pymc_coresets.compat.pymc_api import (
     model_from_fgraph,
     model_named,
     model_potential,
+    set_coords,
 )
 from pymc_coresets.compat.pytensor_api import (
     FunctionGraph,
@@ -41,7 +42,6 @@ __all__ = [
     "WEIGHTS",
     "coreset_model",
     "replace_terms",
-    "row_name",
     "row_values",
 ]
 
@@ -125,17 +125,6 @@ def coreset_model(
     return rewrite.lean_model() if lean else rewrite.model()
 
 
-def row_name(number: int) -> str:
-    """Return the name of a shared variable with an array of the selected rows.
-
-    Examples
-    --------
-    >>> row_name(0)
-    'coreset_row_0'
-    """
-    return f"{_ROW}{number}"
-
-
 def row_values(
     observations: Observations, rows: Rows, weights: np.ndarray
 ) -> dict[str, np.ndarray]:
@@ -154,7 +143,7 @@ def row_values(
     """
     values = {WEIGHTS: np.asarray(weights, dtype=float)}
     for i, (row, array) in enumerate(zip(observations.rows, rows.arrays, strict=True)):
-        values[row_name(i)] = np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
+        values[f"{_ROW}{i}"] = np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
     return values
 
 
@@ -197,8 +186,7 @@ def replace_terms(observations: Observations, potential: TensorVariable, name: s
             f"The model has a variable {name!r} already: rename it, or summarise the model of all "
             "rows."
         )
-    arrays = tuple(np.moveaxis(row.values, row.axis, 0)[:0] for row in observations.rows)
-    nothing = Rows(np.empty(0, dtype=np.int64), np.empty(0), arrays)
+    nothing = Rows(np.empty(0, dtype=np.int64), np.empty(0), ())
     return _Rewrite(observations, nothing, np.empty(0)).replaced(potential, name)
 
 
@@ -218,16 +206,14 @@ class _Rewrite:
         self.fgraph, memo = fgraph_from_model(convertible(obs.model))
         self.by_name = {v.name: memo[v] for v in obs.model.named_vars.values() if v in memo}
         self.weights = pytensor.shared(weights, name=WEIGHTS)
-        self.dim = "_".join(obs.dims) or None
+        self.dim: str | None = None  # of the coreset, if it has one
         self.containers = row_containers(obs)
 
     def model(self) -> pm.Model:
         kept = self._kept_outputs()
         self.dim = self._coreset_dim(kept)
         selected_data = self._selected_data(kept)
-        graphs = [self.obs.loglik, *self.obs.views.values()]
-        loglik, *views = _copies(graphs)
-        potential = model_potential((self.weights * loglik).sum(), POTENTIAL)
+        views = _copies(self.obs.views.values())
         outputs = [
             *kept,
             *(self._named(name, shared, model_named) for name, shared in selected_data.items()),
@@ -236,23 +222,12 @@ class _Rewrite:
                 for name, view in zip(self.obs.views, views, strict=True)
             ),
             model_named(self.weights, WEIGHTS, *([self.dim] if self.dim else [])),
-            potential,
-            *self._quadratic(),
-            *self._unweighted(),
+            *self._potentials(self._weighted()),
         ]
-        return self._with_unnamed_dims(self._converted(outputs, selected_data, *self._coords()))
+        return self._converted(outputs, selected_data)
 
     def replaced(self, potential: TensorVariable, name: str) -> pm.Model:
-        [graph] = _copies([potential])
-        outputs = [*self._kept_outputs(), model_potential(graph, name), *self._unweighted()]
-        model = self._converted(outputs, {}, *coords_of(self.fgraph))
-        return self._with_unnamed_dims(model)
-
-    def _with_unnamed_dims(self, model: pm.Model) -> pm.Model:
-        for name, dims in self.dims.items():
-            if None in dims and name in model.named_vars:
-                model.named_vars_to_dims[name] = self._renamed(dims)
-        return model
+        return self._converted([*self._kept_outputs(), *self._potentials({name: potential})])
 
     def lean_model(self) -> pm.Model:
         random = [
@@ -260,36 +235,30 @@ class _Rewrite:
             for v in self._kept_outputs()
             if not isinstance(v.owner.op, ModelNamed | ModelDeterministic)
         ]
-        [loglik] = _copies([self.obs.loglik])
-        potential = model_potential((self.weights * loglik).sum(), POTENTIAL)
-        outputs = [*random, potential, *self._quadratic(), *self._unweighted()]
-        return self._converted(outputs, {}, *coords_of(self.fgraph))
+        return self._converted([*random, *self._potentials(self._weighted())])
 
-    def _quadratic(self) -> list[Variable]:
-        if self.quadratic is None:
-            return []
-        return [model_potential(_copies([self.quadratic.potential()])[0], QUADRATIC)]
+    def _weighted(self) -> dict[str, TensorVariable | None]:
+        """Return what stands for all rows."""
+        quadratic = None if self.quadratic is None else self.quadratic.potential()
+        return {POTENTIAL: (self.weights * self.obs.loglik).sum(), QUADRATIC: quadratic}
 
-    def _unweighted(self) -> list[Variable]:
-        rest = self.obs.unweighted
-        return [] if rest is None else [model_potential(_copies([rest])[0], UNWEIGHTED)]
+    def _potentials(self, graphs: Mapping[str, TensorVariable | None]) -> list[Variable]:
+        named = {**graphs, UNWEIGHTED: self.obs.unweighted}
+        given = {name: graph for name, graph in named.items() if graph is not None}
+        copies = _copies(given.values())
+        return [model_potential(graph, name) for name, graph in zip(given, copies, strict=True)]
 
     def _converted(
-        self,
-        outputs: list[Variable],
-        selected_data: Mapping[str, SharedVariable],
-        coords: Mapping[str, Any],
-        lengths: Mapping[str, Any],
+        self, outputs: list[Variable], selected_data: Mapping[str, SharedVariable] | None = None
     ) -> pm.Model:
         fgraph = FunctionGraph(outputs=outputs, clone=False)
-        used = self._replacements(selected_data)
-        fgraph.replace_all(
-            [(old, new) for old, new in used.items() if old in fgraph.variables],
-            import_missing=True,
-        )
-        # `model_from_fgraph` reads these attributes.
-        vars(fgraph).update(_coords=dict(coords), _dim_lengths=dict(lengths))
+        new = self._replacements(fgraph.variables, selected_data or {})
+        fgraph.replace_all(list(new.items()), import_missing=True)
+        set_coords(fgraph, *self._coords())
         model = model_from_fgraph(fgraph, mutate_fgraph=True)
+        for name, dims in self.dims.items():
+            if None in dims and name in model.named_vars:
+                model.named_vars_to_dims[name] = self._renamed(dims)
         # In topological order by then; a point of one model shall be a point of the others.
         places = {rv.name: place for place, rv in enumerate(self.obs.model.free_RVs)}
         model.free_RVs.sort(key=lambda rv: places[rv.name])
@@ -366,22 +335,23 @@ class _Rewrite:
         return np.moveaxis(self.rows.arrays[number], 0, self.obs.rows[number].axis)
 
     def _replacements(
-        self, selected_data: Mapping[str, SharedVariable]
+        self, used: Collection[Variable], selected_data: Mapping[str, SharedVariable]
     ) -> dict[Variable, Variable]:
         """Map the parameters and rows of the pointwise graph to variables of the new model."""
-        replacements: dict[Variable, Variable] = {self.obs.n_rows: self.weights.shape[0]}
+        new: dict[Variable, Variable] = {self.obs.n_rows: self.weights.shape[0]}
         for name, variable in self.obs.parameters.items():
             free = self.by_name[name]
             plain = free.values if isinstance(free, XTensorVariable) else free
-            replacements[variable] = plain.astype(variable.type.dtype)
+            new[variable] = plain.astype(variable.type.dtype)
         linked = {number: name for name, number in self.containers.items()}
         for i, row in enumerate(self.obs.rows):
-            shared = selected_data.get(linked.get(i, ""))
-            if shared is None:
+            if row.placeholder in used:
+                shared = selected_data.get(linked.get(i, ""))
                 shape = row.placeholder.type.shape
-                shared = _shared_rows(self._data(i), shape, row_name(i))
-            replacements[row.placeholder] = shared
-        return replacements
+                new[row.placeholder] = (
+                    _shared_rows(self._data(i), shape, f"{_ROW}{i}") if shared is None else shared
+                )
+        return {old: variable for old, variable in new.items() if old in used}
 
     def _named(
         self, name: str, variable: Variable, wrap: Callable[..., Variable], suffix: str = ""
@@ -390,7 +360,7 @@ class _Rewrite:
         return wrap(variable, name + suffix, *(() if None in dims else dims))
 
     def _renamed(self, dims: Sequence[str | None]) -> tuple[str | None, ...]:
-        if not self._has_rows(dims):
+        if self.dim is None or not self._has_rows(dims):
             return tuple(dims)
         if len(self.obs.dims) == 1:
             return tuple(self.dim if d in self.obs.dims else d for d in dims)
@@ -411,9 +381,10 @@ class _Rewrite:
         return None if labels is None else tuple(np.asarray(labels)[self.rows.positions])
 
 
-def _copies(graphs: Sequence[Variable]) -> list[Variable]:
+def _copies(graphs: Iterable[Variable]) -> list[Variable]:
     """Copy graphs but not their inputs, which are about to be replaced in the copies."""
-    _, copies = clone(list(graph_inputs(graphs)), list(graphs), copy_inputs=False)
+    originals = list(graphs)
+    _, copies = clone(list(graph_inputs(originals)), originals, copy_inputs=False)
     return copies
 
 

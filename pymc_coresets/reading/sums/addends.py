@@ -24,7 +24,7 @@ from pymc_coresets.compat.pytensor_api import (
     io_toposort,
 )
 
-__all__ = ["Addend", "Series", "addends_of"]
+__all__ = ["Addend", "Series", "addends_of", "sum_over_events", "total_of"]
 
 #: What is applied to each part of a sum: a sign, a factor, or a check of the parameters.
 type Wrap = Callable[[Variable], Variable]
@@ -60,6 +60,38 @@ class Addend(NamedTuple):
 
     variable: TensorVariable
     axis: int | None
+
+
+def total_of(graphs: Sequence[TensorVariable]) -> TensorVariable:
+    """Return the sum of all entries of some graphs.
+
+    Examples
+    --------
+    >>> float(total_of([pt.constant([1.0, 2.0]), pt.constant(3.0)]).eval())
+    6.0
+    """
+    return _added([graph.sum() for graph in graphs])
+
+
+def sum_over_events(graphs: Sequence[tuple[TensorVariable, int | None]]) -> TensorVariable:
+    """Add up the terms, and within them the events, of each observation.
+
+    Parameters
+    ----------
+    graphs : sequence of (TensorVariable, int)
+        The terms, and their axes that have the observations.
+
+    Examples
+    --------
+    >>> sum_over_events([(pt.ones((2, 3)), 0), (pt.ones(2), 0)]).eval()
+    array([4., 4.])
+    """
+    others = [[i for i in range(graph.type.ndim) if i != axis] for graph, axis in graphs]
+    return _added([g.sum(axis=o) if o else g for (g, _), o in zip(graphs, others, strict=True)])
+
+
+def _added(graphs: Sequence[TensorVariable]) -> TensorVariable:
+    return cast(TensorVariable, pt.add(*graphs)) if len(graphs) > 1 else graphs[0]
 
 
 def addends_of(total: TensorVariable, series: Series) -> list[Addend]:

@@ -8,11 +8,10 @@ from pymc_coresets.compat.pytensor_api import (
     Scan,
     Subtensor,
     Variable,
-    unflatten_index_variables,
 )
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.folding import describe
-from pymc_coresets.reading.selection_rules import axis_before_integers, input_axes
+from pymc_coresets.reading.known import describe, reached
+from pymc_coresets.reading.selection_rules import axis_before_integers, index_of, input_axes
 
 __all__ = ["Stop", "refuse_recursion"]
 
@@ -20,6 +19,7 @@ __all__ = ["Stop", "refuse_recursion"]
 type Stop = tuple[Variable, int]
 
 #: Whether a variable is computed from any parameter.
+type _Place = tuple[Variable, int | None]
 type _Depends = Callable[[Variable], bool]
 
 
@@ -78,29 +78,26 @@ def refuse_recursion(name: str, stops: Iterable[Stop], n_obs: int, depends: _Dep
 
 def _loop_along(variable: Variable, axis: int, depends: _Depends) -> Variable | None:
     """Find a loop whose steps are rows; where rows have loops of their own, there is none."""
-    seen: set[tuple[Variable, int | None]] = set()
-    stack: list[tuple[Variable, int | None]] = [(variable, axis)]
-    while stack:
-        place = stack.pop()
+
+    def below(place: _Place) -> Iterable[_Place]:
         v, along = place
-        if place in seen or v.owner is None or not depends(v):
-            continue
-        seen.add(place)
-        if not isinstance(v.owner.op, Scan):
-            stack.extend(_below(v, along))
-        elif not along:
+        ends = v.owner is None or isinstance(v.owner.op, Scan) or not depends(v)
+        return [] if ends else _below(v, along)
+
+    start: _Place = (variable, axis)
+    for v, along in reached([start], below):
+        if v.owner is not None and isinstance(v.owner.op, Scan) and not along and depends(v):
             return v
     return None
 
 
-def _below(variable: Variable, axis: int | None) -> Iterator[tuple[Variable, int | None]]:
+def _below(variable: Variable, axis: int | None) -> Iterator[_Place]:
     """List what a variable is computed from, with the axes of the rows; None if it is not known."""
     node = variable.owner
     if axis is None:
         yield from ((v, None) for v in node.inputs)
     elif isinstance(node.op, Subtensor):
-        entries = unflatten_index_variables(node.inputs[1:], node.op.idx_list)
-        yield node.inputs[0], axis_before_integers(entries, axis)
+        yield node.inputs[0], axis_before_integers(index_of(node)[0], axis)
     elif isinstance(node.op, Join | IncSubtensor):
         yield from ((v, axis) for v in node.inputs)
     else:

@@ -1,11 +1,10 @@
 """Take the terms apart whose log-density is one number: rows, and what stays as it is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import cast
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
@@ -20,35 +19,36 @@ from pymc_coresets.compat.pytensor_api import (
     io_toposort,
 )
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.folding import Known, evaluate
+from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.graphs import PlainModel
 from pymc_coresets.reading.indexing import joints
-from pymc_coresets.reading.likelihood.terms import Term, axis_of_rows
+from pymc_coresets.reading.known import Known, reached
+from pymc_coresets.reading.likelihood.terms import Term, axis_of_rows, n_rows_of
 from pymc_coresets.reading.selection_rules import input_axes
-from pymc_coresets.reading.sums.addends import Addend, Series, addends_of
+from pymc_coresets.reading.sums.addends import Addend, Series, addends_of, sum_over_events, total_of
 
 __all__ = [
-    "SplitSum",
+    "RowTerm",
     "observed_length",
     "refuse_elsewhere",
     "refuse_entangled",
-    "split_sums",
-    "total_of",
-    "views_of_series",
+    "row_term",
 ]
 
 _FEW = 100  # terms beside the rows that cost next to nothing
 
 
 @dataclass(frozen=True, eq=False)
-class SplitSum:
-    """A log-density that is one number, as the sum of rows and of a remainder.
+class RowTerm:
+    """A likelihood term with its rows, and what these lack where it is one number.
 
     Attributes
     ----------
-    name : str
-        Name of the variable.
+    term : Term
     rows : TensorVariable
-        The terms that are rows, of shape (n_rows,), in nats.
+        Its potentials, in nats, with the rows along the term's axis.
+    is_sum : bool
+        Whether the log-density is one number, the sum of the rows and of a remainder.
     first : int
         Position of the first row in the variable's series: the last row is its last entry.
     rest : TensorVariable or None
@@ -57,42 +57,29 @@ class SplitSum:
         What has many terms in `rest`, in words; empty where these are few.
     """
 
-    name: str
+    term: Term
     rows: TensorVariable
-    first: int
-    rest: TensorVariable | None
-    grows: str
-
-    @property
-    def term(self) -> Term:
-        """The likelihood term that the rows form."""
-        return Term(self.name, 0, cast(int, self.rows.type.shape[0]))
+    is_sum: bool = False
+    first: int = 0
+    rest: TensorVariable | None = None
+    grows: str = ""
 
 
-def split_sums(
-    model: pm.Model,
-    names: Sequence[str],
-    dim: str | None,
-    graphs: Mapping[str, TensorVariable],
-    parameters: Mapping[str, TensorVariable],
-) -> dict[str, SplitSum]:
-    """Take those terms apart whose potentials lack the observation axis, and are sums over it.
+def row_term(plain: PlainModel, name: str, dim: str | None) -> RowTerm | None:
+    """Find the rows of a term; take it apart if its potentials lack the axis of observations.
 
     Parameters
     ----------
-    model : pm.Model
-    names : sequence of str
-        The terms.
+    plain : PlainModel
+    name : str
+        The term.
     dim : str or None
         Name of the observation dimension, where the user named it.
-    graphs : mapping of str to TensorVariable
-        Of the terms, as `plain_graphs` makes them.
-    parameters : mapping of str to TensorVariable
 
     Returns
     -------
-    dict of str to SplitSum
-        By name; terms that have the axis, and those that are no sums, are left out.
+    RowTerm or None
+        None for potentials that lack the axis, and are no sum over it.
 
     Notes
     -----
@@ -102,26 +89,19 @@ def split_sums(
 
     Examples
     --------
-    >>> from pymc_coresets.reading.graphs import parameter_inputs, plain_graphs
+    >>> from pymc_coresets.reading.graphs import plain_model
     >>> with pm.Model() as model:
     ...     rho, start = pm.Normal("rho", shape=2), pm.Normal.dist(0.0, 1.0)
-    ...     y = pm.AR("y", rho, sigma=1.0, init_dist=start, observed=np.arange(6.0))
-    >>> inputs = parameter_inputs(model)
-    >>> found = split_sums(model, ["y"], None, plain_graphs(model, ["y"], inputs), inputs)["y"]
-    >>> found.rows.type.shape, found.first
-    ((4,), 2)
+    ...     y = pm.AR("y", rho, sigma=1.0, init_dist=start, observed=[0.0, 1, 2, 3, 4, 5])
+    >>> found = row_term(plain_model(model, ["y"]), "y", None)
+    >>> found.term, found.first
+    (Term(name='y', axis=0, length=4), 2)
     """
-    known = Known(parameters.values())
-    found = {}
-    for name in names:
-        axis = axis_of_rows(model, name, dim)
-        if axis >= graphs[name].type.ndim:
-            split = _split(
-                name, graphs[name], Series(axis, observed_length(model, name, axis)), known
-            )
-            if split is not None:
-                found[name] = split
-    return found
+    graph, axis = plain.graphs[name], axis_of_rows(plain.model, name, dim)
+    if axis < graph.type.ndim:
+        return RowTerm(Term(name, axis, n_rows_of(name, graph, axis)), graph)
+    series = Series(axis, observed_length(plain.model, name, axis))
+    return _split(name, graph, series, plain.known)
 
 
 def observed_length(model: pm.Model, name: str, axis: int) -> int | None:
@@ -130,7 +110,7 @@ def observed_length(model: pm.Model, name: str, axis: int) -> int | None:
     Examples
     --------
     >>> with pm.Model() as model:
-    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(3.0))
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=[0.0, 1.0, 2.0])
     >>> observed_length(model, "y", 0)
     3
     """
@@ -142,7 +122,7 @@ def observed_length(model: pm.Model, name: str, axis: int) -> int | None:
     return int(shape[axis]) if axis < len(shape) else None
 
 
-def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> SplitSum | None:
+def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> RowTerm | None:
     addends = [part for a in addends_of(graph, series) for part in _without_joints(a, known)]
     n_rows = max(_n_terms(part) for part in addends)
     if n_rows == 0:
@@ -151,9 +131,10 @@ def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> Sp
     rest = [part for part in addends if _n_terms(part) != n_rows]
     n_others = sum(_n_terms(part) for part in rest)
     others = f"the sum of {n_others} terms in {name!r} that are no rows"
-    return SplitSum(
-        name=name,
-        rows=_sum_of([_summed_over_others(part) for part in rows]),
+    return RowTerm(
+        Term(name, 0, n_rows),
+        sum_over_events(rows),
+        is_sum=True,
         first=0 if series.length is None else series.length - n_rows,
         rest=_with_known_parts(total_of([p.variable for p in rest]), known) if rest else None,
         grows=others if n_others > _FEW else "",
@@ -162,15 +143,6 @@ def _split(name: str, graph: TensorVariable, series: Series, known: Known) -> Sp
 
 def _n_terms(part: Addend) -> int:
     return 0 if part.axis is None else part.variable.type.shape[part.axis] or 0
-
-
-def _summed_over_others(part: Addend) -> TensorVariable:
-    others = [i for i in range(part.variable.type.ndim) if i != part.axis]
-    return cast(TensorVariable, part.variable.sum(axis=others)) if others else part.variable
-
-
-def _sum_of(graphs: Sequence[TensorVariable]) -> TensorVariable:
-    return cast(TensorVariable, pt.add(*graphs)) if len(graphs) > 1 else graphs[0]
 
 
 def _without_joints(part: Addend, known: Known) -> list[Addend]:
@@ -189,18 +161,18 @@ def _without_joints(part: Addend, known: Known) -> list[Addend]:
 
 def _cuts(x: TensorVariable, axis: int, known: Known) -> set[int]:
     cuts: set[int] = set()
-    seen: set[tuple[Variable, int]] = set()
-    stack: list[tuple[Variable, int]] = [(x, axis)]
-    while stack:
-        place = stack.pop()
+
+    def below(place: tuple[Variable, int]) -> list[tuple[Variable, int]]:
         variable, axis = place
-        if place in seen or variable.owner is None or not known.depends(variable):
-            continue
-        seen.add(place)
         node = variable.owner
+        if node is None or not known.depends(variable):
+            return []
         cuts.update(start for start, _ in joints(node, axis))
         axes = [axis] if isinstance(node.op, CheckAndRaise) else input_axes(node.op, node, axis)
-        stack += [(v, a) for v, a in zip(node.inputs, axes or (), strict=False) if a is not None]
+        return [(v, a) for v, a in zip(node.inputs, axes or (), strict=False) if a is not None]
+
+    start: tuple[Variable, int] = (x, axis)
+    list(reached([start], below))
     return cuts
 
 
@@ -218,91 +190,44 @@ def _with_known_parts(graph: TensorVariable, known: Known) -> TensorVariable:
     return cast(TensorVariable, folded)
 
 
-# -- what all the sums of a model have in common ---------------------------------------------------
-
-
-def views_of_series(
-    views: Mapping[str, tuple[TensorVariable, int]], positions: np.ndarray | None
-) -> dict[str, tuple[TensorVariable, int]]:
-    """Leave the first entries, which are no rows, out of variables that are as long as the series.
-
-    Parameters
-    ----------
-    views : mapping of str to (TensorVariable, int)
-        Variables, and their axes that have the observations.
-    positions : ndarray or None
-        Of the rows in the user's series, where its first entries are none.
-
-    Examples
-    --------
-    >>> x = pt.vector("x", shape=(5,))
-    >>> views_of_series({"x": (x, 0)}, np.array([2, 3, 4]))["x"][0].type.shape
-    (3,)
-    """
-    if positions is None:
-        return dict(views)
-    length, first = positions[-1] + 1, positions[0]
-    return {
-        name: (
-            graph[(slice(None),) * axis + (slice(first, None),)]
-            if graph.type.shape[axis] == length
-            else graph,
-            axis,
-        )
-        for name, (graph, axis) in views.items()
-    }
-
-
-def total_of(graphs: Sequence[TensorVariable]) -> TensorVariable:
-    """Return the sum of all entries of some graphs.
-
-    Examples
-    --------
-    >>> float(total_of([pt.constant([1.0, 2.0]), pt.constant(3.0)]).eval())
-    6.0
-    """
-    return _sum_of([graph.sum() for graph in graphs])
-
-
-def refuse_entangled(split: SplitSum, stopped: Sequence[str]) -> None:
+def refuse_entangled(split: RowTerm, stopped: Sequence[str]) -> None:
     """Refuse a sum of which each term needs the data of others.
 
     Parameters
     ----------
-    split : SplitSum
+    split : RowTerm
     stopped : sequence of str
         Operations that the selection of rows could not pass.
 
     Examples
     --------
     >>> x = pt.vector("x", shape=(5,))
-    >>> refuse_entangled(SplitSum("y", x, 0, None, ""), ["Cumsum (in 'mu')"])
+    >>> refuse_entangled(RowTerm(Term("y", 0, 5), x, is_sum=True), ["Cumsum (in 'mu')"])
     Traceback (most recent call last):
     pymc_coresets.exceptions.UnsupportedModelError: The log-likelihood of 'y' is one number: a sum
     of 5 terms, of which each needs other rows too, through Cumsum (in 'mu'). It is a recursion
     over the rows, or a joint density as of a Gaussian process, and a coreset cannot be chosen from
     it. (docs: troubleshooting#no-sum-over-rows)
     """
-    if not stopped:
+    if not (split.is_sum and stopped):
         return
     loops = {str(v.owner.op) for v in ancestors([split.rows]) if _is_scan(v)}
-    through = ", ".join(loops or stopped)
+    through, term = ", ".join(loops or stopped), split.term
     raise UnsupportedModelError(
-        f"The log-likelihood of {split.name!r} is one number: a sum of {split.term.length} terms, "
+        f"The log-likelihood of {term.name!r} is one number: a sum of {term.length} terms, "
         f"of which each needs other rows too, through {through}. It is a recursion over the rows, "
         "or a joint density as of a Gaussian process, and a coreset cannot be chosen from it."
     )
 
 
-def refuse_elsewhere(
-    model: pm.Model, names: Sequence[str], dim: str | None, graphs: Mapping[str, TensorVariable]
-) -> None:
+def refuse_elsewhere(plain: PlainModel, names: Sequence[str], dim: str | None) -> None:
     """Refuse terms that are one number where the rows lie elsewhere.
 
-    Examples
-    --------
-    >>> refuse_elsewhere(pm.Model(), ["y"], None, {"y": pt.zeros(5)})
+    Raises
+    ------
+    UnsupportedModelError
     """
+    model, graphs = plain.model, plain.graphs
     numbers = [name for name in names if axis_of_rows(model, name, dim) >= graphs[name].type.ndim]
     if numbers:
         raise UnsupportedModelError(

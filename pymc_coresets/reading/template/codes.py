@@ -8,9 +8,9 @@ from pymc_coresets.compat.pytensor_api import (
     TensorVariable,
     Variable,
     ancestors,
-    unflatten_index_variables,
 )
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.selection_rules import index_of
 
 __all__ = ["Lookup", "lookups", "lookups_in"]
 
@@ -21,7 +21,7 @@ class Lookup:
 
     Attributes
     ----------
-    codes : TensorVariable
+    codes : Variable
         The index, as a function of what holds the rows.
     columns : tuple of str
         The containers that it is computed from.
@@ -31,7 +31,7 @@ class Lookup:
         Number of entries along the indexed axis.
     """
 
-    codes: TensorVariable
+    codes: Variable
     columns: tuple[str, ...]
     table: str
     length: int
@@ -108,12 +108,9 @@ def _of_node(
     length_of: Callable[[TensorVariable, int], int | None],
 ) -> Iterator[Lookup]:
     node = variable.owner
-    entries = unflatten_index_variables(node.inputs[1:], node.op.idx_list)
-    x = node.inputs[0]
+    x, (_, arrays) = node.inputs[0], index_of(node)
     table = next((v.name for v in ancestors([x]) if v.name and v not in names), "a table")
-    for axis, entry in enumerate(entries):
-        if isinstance(entry, slice):
-            continue
+    for axis, entry in arrays.items():
         below = set(ancestors([entry]))
         codes = tuple(sorted(names[v] for v in below & names.keys()))
         if not codes or not below.isdisjoint(parameters):

@@ -73,7 +73,7 @@ class HeldModel:
         """The containers and dimensions of the user's model that hold something else now."""
         values, lengths, coords = settable_data(self.live), _lengths(self.live), self.live.coords
         resized = {dim for dim, length in self.lengths.items() if lengths[dim] != length}
-        moved = {dim for dim, old in self.labels.items() if not _equal(old, coords[dim])}
+        moved = {dim for dim, old in self.labels.items() if old != coords[dim]}
         other = [name for name, old in self.values.items() if not _same(old, values[name])]
         return other + sorted(resized | moved)
 
@@ -109,10 +109,6 @@ class HeldModel:
 def _lengths(model: pm.Model) -> dict[str, int]:
     shared = {d: v for d, v in model.dim_lengths.items() if isinstance(v, SharedVariable)}
     return {dim: int(length.get_value()) for dim, length in shared.items()}
-
-
-def _equal(old: _Labels, new: _Labels) -> bool:
-    return old is new or old == new
 
 
 def _same(old: np.ndarray, new: np.ndarray) -> bool:

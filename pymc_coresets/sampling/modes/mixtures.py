@@ -15,10 +15,11 @@ from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.modes.search import SAME, log_mass
 from pymc_coresets.sampling.proposal import HeavyTailed
 
-__all__ = ["LaplaceMixture", "Mixture"]
+__all__ = ["LaplaceMixture", "Mixture", "resampled"]
 
 _PROPOSALS = (2, 10)  # for each draw by importance sampling
 _PRODUCTS = 2**28  # of numbers, for all of them
+_NEARLY_ALL = 0.75  # of the draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,11 @@ class Mixture:
 
     parts: Sequence[HeavyTailed]
     masses: np.ndarray
+
+    @property
+    def n_products(self) -> float:
+        """See `KnownDensity`."""
+        return len(self.parts) * self.parts[0].n_products
 
     @property
     def covariance(self) -> np.ndarray:
@@ -143,13 +149,8 @@ class LaplaceMixture:
             x, logq = around.draw(n, rng=rng)
         else:
             x, logq = self._positions(n, rng)
-        densities = log_density(x)
-        if not np.isfinite(densities).all():
-            return None
-        smoothed = pareto_smooth((densities - logq)[None])
-        if not smoothed.sound:
-            return None
-        return space.constrain(x[systematic_resample(smoothed.weights[0], n_draws, rng=rng)])
+        kept = resampled(x, log_density(x) - logq, n_draws, rng=rng)
+        return None if kept is None else space.constrain(kept)
 
     def _positions(self, n_draws: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
@@ -163,6 +164,30 @@ class LaplaceMixture:
         for i, part in enumerate(self.parts):
             x[which == i] = part.mode + part.offset(z[:, which == i]).T
         return x, _log_mixture([part.log_density(x) for part in self.parts], counts)
+
+
+def resampled(
+    x: np.ndarray, log_weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
+) -> np.ndarray | None:
+    """Choose some of the points (n_points, n_dims) by their weights; None where that is not sound.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.normal(size=(1_000, 1))
+    >>> resampled(x, x[:, 0] / 2, 500, rng=rng).mean().round(1)
+    np.float64(0.5)
+    >>> resampled(x, 5 * x[:, 0], 500, rng=rng) is None
+    True
+    """
+    if not np.isfinite(log_weights).all():
+        return None
+    smoothed = pareto_smooth(log_weights[None])
+    # Of weights that are nearly equal, or come in groups, the tail says nothing.
+    if not (smoothed.sound or smoothed.ess >= _NEARLY_ALL * len(x)):
+        return None
+    kept: np.ndarray = x[systematic_resample(smoothed.weights[0], n_draws, rng=rng)]
+    return kept
 
 
 def _counts(shares: np.ndarray, n_draws: int) -> np.ndarray:

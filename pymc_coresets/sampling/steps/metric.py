@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from inspect import signature
 from typing import Any, Self
 
@@ -38,9 +37,9 @@ _TUNE = 300  # the step size alone
 _TARGET_ACCEPT = 0.9  # with longer steps, trajectories diverge where the tails are not normal
 _OWN = frozenset(signature(pm.sample).parameters)
 _AT_ONCE = 100  # points
+_SLOWER = 20  # SuperLU beside LAPACK, for each multiplication
 _MORE, _MOST = 1e-3, 1e3  # of the diagonal, added where a matrix is not definite
 _NOTHING = 1e-9  # of the largest difference in a row
-_DRAWS_PER_DIM = 5
 _OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_init"}
 
 
@@ -56,20 +55,6 @@ class Spread:
 
     covariance: np.ndarray
 
-    @classmethod
-    def of(cls, points: np.ndarray) -> Self:
-        """Take the covariance of draws (n_draws, n_dims), shrunk to its diagonal.
-
-        The variances alone where there are less than five draws for each dimension.
-        """
-        n_draws, n_dims = points.shape
-        variances = points.var(axis=0)
-        if n_draws < _DRAWS_PER_DIM * n_dims:
-            return cls(variances)
-        # Of n draws, each correlation has an error of about n^-1/2.
-        own = n_draws / (n_draws + _DRAWS_PER_DIM * n_dims)
-        return cls(own * np.atleast_2d(np.cov(points.T)) + (1 - own) * np.diag(variances))
-
 
 class Factor:
     """A root R of a symmetric positive definite matrix, ``R R' = matrix``.
@@ -80,6 +65,9 @@ class Factor:
     Parameters
     ----------
     matrix : ndarray or csr_array, of shape (p, p)
+    order : ndarray of int, of shape (p,), optional
+        That of the factor of a sparse matrix with entries in the same places, `Factor.order`: to
+        find one takes ten times as long as the decomposition.
 
     Raises
     ------
@@ -94,27 +82,30 @@ class Factor:
     ...     (factor.solve(matrix[0]).round(12), (root @ root.T).round(12).tolist())
     (array([1., 0.]), [[4.0, 1.0], [1.0, 3.0]])
     (array([1., 0.]), [[4.0, 1.0], [1.0, 3.0]])
+    >>> Factor(2 * factor.matrix, factor.order).solve(matrix[0]).round(12)
+    array([0.5, 0. ])
     """
 
-    def __init__(self, matrix: Curvature) -> None:
-        self.matrix = matrix
+    def __init__(self, matrix: Curvature, order: np.ndarray | None = None) -> None:
+        self.matrix, self.order, self._given = matrix, order, order
         if isinstance(matrix, np.ndarray):
             self._root = cholesky(matrix, lower=True)
             return
         try:
             self._lu: Any = splu(
-                sparse.csc_array(matrix),
-                permc_spec="MMD_AT_PLUS_A",
+                sparse.csc_array(matrix if order is None else matrix[order][:, order]),
+                permc_spec="MMD_AT_PLUS_A" if order is None else "NATURAL",
                 diag_pivot_thresh=0.0,
                 options={"SymmetricMode": True},
             )
         except RuntimeError as error:
             raise LinAlgError("The matrix is singular.") from error
-        pivots = self._lu.U.diagonal()
-        in_place = np.array_equal(self._lu.perm_r, self._lu.perm_c)
-        if not (in_place and (pivots > 0).all()):
+        pivots, places = self._lu.U.diagonal(), self._lu.perm_r
+        if not (np.array_equal(places, self._lu.perm_c) and (pivots > 0).all()):
             raise LinAlgError("The matrix is not positive definite.")
         self._root = sparse.csr_array(self._lu.L * np.sqrt(pivots))
+        self._places = places if order is None else places[np.argsort(order)]
+        self.order = np.argsort(self._places)
 
     @classmethod
     def near(cls, matrix: Curvature) -> Self:
@@ -132,19 +123,30 @@ class Factor:
 
     def solve(self, x: np.ndarray) -> np.ndarray:
         """Return ``matrix^-1 x``, for x of shape (p,) or (p, n)."""
-        if not isinstance(self.matrix, np.ndarray):
+        if isinstance(self.matrix, np.ndarray):
+            return np.asarray(cho_solve((self._root, True), x))
+        if self._given is None:
             return np.asarray(self._lu.solve(x))
-        return self._inverse @ x if x.ndim == 1 else np.asarray(cho_solve((self._root, True), x))
+        solution: np.ndarray = self._lu.solve(x[self._given])[np.argsort(self._given)]
+        return solution
 
-    @cached_property
-    def _inverse(self) -> np.ndarray:
-        """For thousands of vectors, one after the other: a third of what two triangles take."""
-        return np.asarray(cho_solve((self._root, True), np.eye(len(self.matrix))))
+    @property
+    def log_determinant(self) -> float:
+        """That of the matrix."""
+        return 2 * float(np.log(self._root.diagonal()).sum())
+
+    @property
+    def n_operations(self) -> float:
+        """About how many multiplications the decomposition takes, or could take in that time."""
+        p = self.matrix.shape[0]
+        if isinstance(self.matrix, np.ndarray):
+            return float(p**3 / 3)
+        return float(_SLOWER * self._root.nnz**2 / max(p, 1))
 
     def root_times(self, z: np.ndarray) -> np.ndarray:
         """Return ``R z``, (p,): of covariance `matrix` where z is standard normal."""
         product: np.ndarray = self._root @ z
-        return product if isinstance(self.matrix, np.ndarray) else product[self._lu.perm_r]
+        return product if isinstance(self.matrix, np.ndarray) else product[self._places]
 
     def draw_inverse(self, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
         """Draw (n_draws, p) from a normal distribution of this precision, around zero."""
@@ -177,10 +179,19 @@ class PrecisionPotential(QuadPotential):  # type: ignore[misc] # PyMC's are not 
     def __init__(self, factor: Factor, rng: np.random.Generator) -> None:
         super().__init__(rng)
         self._factor = factor
+        # For thousands of vectors, one after the other: a third of what two triangles take.
+        matrix = factor.matrix
+        self._inverse = (
+            factor.solve(np.eye(len(matrix))) if isinstance(matrix, np.ndarray) else None
+        )
+
+    def _solve(self, x: np.ndarray) -> np.ndarray:
+        solution: np.ndarray = self._factor.solve(x) if self._inverse is None else self._inverse @ x
+        return solution
 
     def velocity(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray | None:
         """Return the velocity for a momentum, or write it into `out`."""
-        found = self._factor.solve(x)
+        found = self._solve(x)
         if out is None:
             return found
         out[:] = found
@@ -188,7 +199,7 @@ class PrecisionPotential(QuadPotential):  # type: ignore[misc] # PyMC's are not 
 
     def energy(self, x: np.ndarray, velocity: np.ndarray | None = None) -> float:
         """Return the kinetic energy of a momentum."""
-        return float(x @ (self._factor.solve(x) if velocity is None else velocity)) / 2
+        return float(x @ (self._solve(x) if velocity is None else velocity)) / 2
 
     def velocity_energy(self, x: np.ndarray, v_out: np.ndarray) -> float:
         """Write the velocity for a momentum into `v_out`, and return the kinetic energy."""
@@ -327,6 +338,7 @@ def known_metric(
     if _OTHER_STARTS & options.keys() or khat >= KHAT_RELIABLE:
         return dict(options)
     rng, around = generator(options.get("random_seed")), known.around
+    around = getattr(around, "metric", around)
     # What is no parameter of its own, `pm.sample` hands on to the step method.
     of_nuts = options.keys() - _OWN
     stream = rng.spawn(1)[0]

@@ -16,8 +16,7 @@ from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.modes.mixtures import Mixture
-from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.proposal import HeavyTailed, KnownDensity
 from pymc_coresets.sampling.steps.metric import asks_for_nuts
 
 __all__ = [
@@ -29,11 +28,14 @@ __all__ = [
 ]
 
 _PILOT = 1_000  # proposals
-_MOST_PRODUCTS = 2**21  # for a draw: what a few gradients of NUTS in Python take
+_MOST_PRODUCTS = 2**23  # for a proposal: thousands may be in vain
+# What a draw of NUTS takes: gradients, each as long as so many products in Python, and of products.
+_GRADIENTS, _IN_PYTHON, _OF_A_GRADIENT = 15, 1e5, 3
 _DRAWS_PER_DIM = 5  # whose covariance is as good as the posterior's
 
 
 type LogDensity = Callable[[np.ndarray], np.ndarray]
+type Weighed = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,22 +45,23 @@ class IndependentProposals:
     Parameters
     ----------
     space : Unconstrained
-    around : HeavyTailed or Mixture
+    around : KnownDensity
         What they are drawn from.
     log_density : callable
         That of the posterior at points (n_points, n_dims), in nats up to a constant: (n_points,).
     n_skipped : int, default 1
         Proposals for each draw of a chain.
+    pilot : tuple of ndarray, optional
+        What `weighed` returned for some first ones, among which chains begin.
     """
 
     space: Unconstrained
-    around: HeavyTailed | Mixture
+    around: KnownDensity
     log_density: LogDensity
     n_skipped: int = 1
+    pilot: Weighed | None = None
 
-    def weighed(
-        self, n: int, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def weighed(self, n: int, rng: np.random.Generator) -> Weighed:
         """Return proposals (n, n_dims), the log-density there, and their log-weights, (n,)."""
         x, logq = self.around.draw(n, rng=rng)
         with np.errstate(all="ignore"):  # where it is not finite, no chain goes
@@ -72,12 +75,13 @@ class IndependentProposals:
         largest weight, it accepts one of as many as that is times the mean weight: after so many
         proposals, it has hardly ever stayed.
         """
-        log_weights = self.weighed(_PILOT, rng)[2]
+        pilot = self.weighed(_PILOT, rng)
+        log_weights = pilot[2]
         finite = log_weights[np.isfinite(log_weights)]
         if len(finite) < _PILOT // 2 or pareto_smooth(finite[None]).pareto_khat > KHAT_RELIABLE:
             return None
         n = math.ceil(_PILOT * math.exp(finite.max() - logsumexp(finite)))
-        return replace(self, n_skipped=n) if n <= most else None
+        return replace(self, n_skipped=n, pilot=pilot) if n <= most else None
 
 
 def around_draws(points: np.ndarray) -> HeavyTailed | None:
@@ -121,14 +125,17 @@ def without_nuts(
     dict of str, or None
         None where NUTS is to be used: an option is one of NUTS, or it does better.
     """
-    most = _MOST_PRODUCTS // max(n_products, 1)
-    if not most or asks_for_nuts(options):
+    if n_products > _MOST_PRODUCTS or asks_for_nuts(options):
         return None
     (space, log_density), around = density(), known.around
-    if not isinstance(around, HeavyTailed | Mixture):
+    if not isinstance(around, KnownDensity):
         around = around_draws(space.free(known.draws))
         if around is None:
             return None
+    of_nuts = _GRADIENTS * (_IN_PYTHON + _OF_A_GRADIENT * n_products)
+    most = int(of_nuts // (n_products + around.n_products))
+    if not most:
+        return None
     if isinstance(around, HeavyTailed):
         around = around.split(log_density)
     rng = generator(options.get("random_seed")).spawn(1)[0]
@@ -143,9 +150,9 @@ def without_nuts(
 class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
     """Independence Metropolis-Hastings as a step method of PyMC.
 
-    All proposals of a chain are drawn and evaluated at once when it begins, at one that is chosen
-    by its weight: there is nothing to tune.  Exact as MCMC is, and uniformly ergodic where the
-    weights are bounded (Tierney 1994; Mengersen and Tweedie 1996).
+    All proposals of a chain are drawn and evaluated at once when it begins, at one of the pilot
+    that is chosen by its weight: there is nothing to tune.  Exact as MCMC is, and uniformly ergodic
+    where the weights are bounded (Tierney 1994; Mengersen and Tweedie 1996).
 
     Parameters
     ----------
@@ -197,7 +204,9 @@ class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are no
         """Draw all proposals of a chain, and run it."""
         super().setup_chain(rng, tune, draws)
         n_draws, own = tune + draws, self._proposals
-        x, logp, log_weights = own.weighed(_PILOT + n_draws * own.n_skipped, self.rng)
+        pilot = own.weighed(_PILOT, self.rng) if own.pilot is None else own.pilot
+        more = own.weighed(n_draws * own.n_skipped, self.rng)
+        x, logp, log_weights = (np.concatenate(both) for both in zip(pilot, more, strict=True))
         where = self._path(log_weights)
         moved = np.diff(where) != 0
         kept = where[own.n_skipped :: own.n_skipped]
@@ -207,7 +216,7 @@ class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are no
     def _path(self, log_weights: np.ndarray) -> np.ndarray:
         """Return where a chain begins, and where it is after each proposal, as their numbers.
 
-        It begins at one of the first, which are not proposed.
+        It begins at one of the pilot, which are not proposed.
         """
         now = int(self.rng.choice(_PILOT, p=softmax(log_weights[:_PILOT])))
         limits = log_weights - np.log(self.rng.uniform(size=len(log_weights)))

@@ -1,0 +1,441 @@
+"""Posteriors of a quadratic under a hierarchical prior: a few scales, and normal given these."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import LinAlgError, cholesky, inv
+
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
+from pymc_coresets.sampling.expansion import Expansion, are_smooth, design
+from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.steps.metric import Factor, sparse_differences
+
+__all__ = ["Hierarchy", "NormalGivenScales", "find_hierarchy"]
+
+type Array = np.ndarray
+type OfPoints = Callable[[Array], Array]
+
+_MOST_SCALES = 16
+_AWAY = 0.5  # on the unconstrained scale
+_ROUNDING = 1e-6
+_FIRST_SPREAD, _MOST_STEPS = 0.1, 60
+_POINTS_AT_ONCE = 256
+_ENTRIES_AT_ONCE = 2**22  # of points
+_OPERATIONS, _FASTER = 2e10, 10  # of all decompositions: some seconds
+_LEAST_SCALES, _SHARED = 64, 3  # draws, and of so many one at least, however dear
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Hierarchy:
+    """A prior that is normal in some coordinates given the others, which are called scales here.
+
+    Coefficients are affine in those given the scales, too.  So effects of unknown scale, centred
+    or not; without scales, independent normal coefficients.
+
+    Parameters
+    ----------
+    prior : callable
+        Returns its log-densities at points (n_points, n_dims), and their gradients.
+    coefficients : callable
+        Returns what a quadratic is a function of, (n_points, p).
+    reference : ndarray of shape (n_dims,)
+        Around which both are expanded.
+    is_scale : ndarray of bool, of shape (n_dims,)
+    pattern : csr_array of shape (n_normal, n_normal)
+        Has an entry wherever the prior's curvature may have one.
+    slopes : csr_array of shape (n_normal, p)
+        Derivatives of the coefficients; where `moves`, only their places count.
+    moves : bool
+        Whether those depend on the scales.
+    """
+
+    prior: Callable[[Array], tuple[Array, Array]]
+    coefficients: OfPoints
+    reference: Array
+    is_scale: Array
+    pattern: sparse.csr_array
+    slopes: sparse.csr_array
+    moves: bool
+
+    @cached_property
+    def colors(self) -> Array:
+        """Numbers of coordinates; those with the same have no entry in common, (n_normal,)."""
+        entries = abs(self.pattern)
+        if self.moves:
+            entries = sparse.csr_array(sparse.hstack([entries, abs(self.slopes)]))
+        meet = sparse.csr_array(entries @ entries.T)
+        colors = np.full(meet.shape[0], -1)
+        for i in range(len(colors)):
+            taken = set(colors[meet.indices[meet.indptr[i] : meet.indptr[i + 1]]])
+            colors[i] = next(color for color in range(len(colors)) if color not in taken)
+        return colors
+
+    def expanded(self, scales: Array) -> Iterator["_Expanded"]:
+        """Expand prior and coefficients at draws of the scales, (n_draws, n_scales), in parts."""
+        probes = np.zeros((1 + self.colors.max(initial=-1) + 1, len(self.reference)))
+        probes[1 + self.colors, np.flatnonzero(~self.is_scale)] = 1.0
+        step = max(min(_POINTS_AT_ONCE, _ENTRIES_AT_ONCE // probes.size), 1)
+        for first in range(0, len(scales), step):
+            some = scales[first : first + step]
+            points = np.repeat((self.reference + probes)[None], len(some), axis=0)
+            points[:, :, self.is_scale] = some[:, None]
+            shape, flat = points.shape[:2], points.reshape(-1, points.shape[2])
+            values, gradients = self.prior(flat)
+            gradients = gradients[:, ~self.is_scale].reshape(*shape, -1)
+            seen = self.coefficients(flat if self.moves else points[:, 0])
+            seen = seen.reshape(len(some), -1, self.slopes.shape[1])
+            precision = self._differences(self.pattern, -gradients)
+            slopes = self._differences(self.slopes, seen) if self.moves else None
+            yield _Expanded(
+                values=values.reshape(shape)[:, 0],
+                gradients=gradients[:, 0],
+                precisions=(precision + precision[:, self._mirrored]) / 2,
+                coefficients=seen[:, 0],
+                slopes=slopes,
+            )
+
+    def _differences(self, places: sparse.csr_array, values: Array) -> Array:
+        """Gather derivatives by coordinate from values at the probes, (B, 1 + n_colors, n)."""
+        row = np.repeat(self.colors, np.diff(places.indptr))
+        found: Array = values[:, 1 + row, places.indices] - values[:, 0, places.indices]
+        return found
+
+    @cached_property
+    def _mirrored(self) -> Array:
+        """Where each entry of `pattern` has its mirror image."""
+        numbers = np.arange(self.pattern.nnz)
+        return np.asarray(with_entries(self.pattern, numbers).T.tocsr().data)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Expanded:
+    """Prior and coefficients at some draws of the scales, about a reference.
+
+    Log-densities (B,), their gradients (B, n_normal), entries of the precisions in `pattern`,
+    coefficients (B, p), and entries of their derivatives in `slopes`, where these move.
+    """
+
+    values: Array
+    gradients: Array
+    precisions: Array
+    coefficients: Array
+    slopes: Array | None
+
+
+def with_entries(places: sparse.csr_array, entries: Array) -> sparse.csr_array:
+    """Return a matrix with entries in the same places.
+
+    Examples
+    --------
+    >>> with_entries(sparse.csr_array(np.eye(2)), np.array([3.0, 4.0])).toarray()
+    array([[3., 0.],
+           [0., 4.]])
+    """
+    return sparse.csr_array((entries, places.indices, places.indptr), shape=places.shape)
+
+
+def find_hierarchy(
+    prior: Callable[[Array], tuple[Array, Array]],
+    coefficients: OfPoints,
+    start: Array,
+    columns: list[Array],
+) -> Hierarchy | None:
+    """Find the scales: the fewest variables given which all others are normal.
+
+    Parameters
+    ----------
+    prior, coefficients : callable
+        See `Hierarchy`.
+    start : ndarray of shape (n_dims,)
+    columns : list of ndarray of int
+        The coordinates of each variable.
+
+    Returns
+    -------
+    Hierarchy, or None
+        None where the prior is not normal in more than 16 coordinates, or in all.
+
+    Examples
+    --------
+    Three effects of a scale whose logarithm is standard normal:
+
+    >>> def prior(x):
+    ...     scale, effects = np.exp(x[:, :1]), x[:, 1:]
+    ...     z = effects / scale
+    ...     values = -(x[:, 0] ** 2 + np.square(z).sum(axis=1)) / 2 - 3 * x[:, 0]
+    ...     of_scale = -x[:, 0] + np.square(z).sum(axis=1) - 3
+    ...     return values, np.column_stack([of_scale, -z / scale])
+    >>> found = find_hierarchy(
+    ...     prior, lambda x: x[:, 1:], np.zeros(4), [np.array([0]), np.array([1, 2, 3])]
+    ... )
+    >>> found.is_scale, found.moves, found.colors
+    (array([ True, False, False, False]), False, array([0, 0, 0]))
+    """
+    rng = np.random.default_rng(0)
+    x = start + rng.uniform(-_AWAY, _AWAY, len(start))
+    ways = rng.uniform(-_AWAY, _AWAY, (2, len(start)))
+
+    def is_normal(free: Array) -> bool:
+        one, other = ways * free
+        points = x + np.stack([np.zeros_like(x), one, other, one + other])
+        with np.errstate(all="ignore"):
+            seen = np.hstack([prior(points)[1][:, free], coefficients(points)])
+        first, second = seen[1:3] - seen[0], seen[3] - seen[1] - seen[2] + seen[0]
+        return bool(
+            (np.abs(second) <= _ROUNDING * (1 + np.abs(first).max(axis=0, initial=0.0))).all()
+        )
+
+    is_scale = np.zeros(len(start), bool)
+    by_size = sorted(columns, key=len)
+    for own in by_size:
+        if is_normal(~is_scale):
+            break
+        is_scale[own] = True
+    for own in by_size:  # those that came in on the way
+        if is_scale[own].all():
+            is_scale[own] = False
+            is_scale[own] = not is_normal(~is_scale)
+    if is_scale.all() or is_scale.sum() > _MOST_SCALES:
+        return None
+    return _hierarchy_of(prior, coefficients, x, ways[0], is_scale)
+
+
+def _hierarchy_of(
+    prior: Callable[[Array], tuple[Array, Array]],
+    coefficients: OfPoints,
+    x: Array,
+    way: Array,
+    is_scale: Array,
+) -> Hierarchy:
+    free, steps = ~is_scale, np.ones(len(x))
+
+    def derivatives(function: OfPoints, at: Array) -> sparse.csr_array:
+        return sparse.csr_array(sparse_differences(function, at, steps)[free])
+
+    of_prior = derivatives(lambda points: prior(points)[1][:, free], x)
+    here, there = (derivatives(coefficients, at) for at in (x, x + way * is_scale))
+    moves = abs(here - there).max() > _ROUNDING * abs(here).max()
+    return Hierarchy(
+        prior=prior,
+        coefficients=coefficients,
+        reference=x,
+        is_scale=is_scale,
+        pattern=_sorted(abs(of_prior) + abs(of_prior).T),
+        slopes=_sorted(abs(here) + abs(there)) if moves else here,
+        moves=bool(moves),
+    )
+
+
+def _sorted(matrix: sparse.csr_array) -> sparse.csr_array:
+    matrix = sparse.csr_array(matrix)
+    matrix.sort_indices()
+    return matrix
+
+
+@dataclass(frozen=True, eq=False)
+class _Normal:
+    """The normal coordinates given the scales, and the density of these without them."""
+
+    centre: Array
+    factor: Factor
+    log_marginal: float
+
+
+@dataclass(frozen=True, eq=False)
+class NormalGivenScales:
+    """The posterior of a quadratic under a hierarchical prior, with known density.
+
+    Exact but for the marginal of the scales, whose draws importance weights correct: they come
+    from a normal distribution around its mode, a little wider and skewed as it is.
+
+    Parameters
+    ----------
+    hierarchy : Hierarchy
+    quadratic : Quadratic
+        Of the same coefficients.
+    scales : HeavyTailed
+        Near the marginal posterior of the scales.
+    n_operations : float
+        Several draws have the same scales where decompositions would take more multiplications than
+        that.
+    metric : Factor, optional
+        Of the precision in the midst of the posterior, for NUTS.
+    order : ndarray of int, optional
+        See `Factor`.
+
+    Examples
+    --------
+    >>> hierarchy = find_hierarchy(
+    ...     lambda x: (-np.square(x).sum(axis=1) / 2, -x), lambda x: x, np.zeros(2),
+    ...     [np.array([0, 1])],
+    ... )
+    >>> quadratic = Quadratic(
+    ...     names=("a", "b"), center=np.ones(2), slope=np.zeros(2), curvature=-3 * np.eye(2)
+    ... )
+    >>> found = NormalGivenScales.of(hierarchy, quadratic)
+    >>> found.mode
+    array([0.75, 0.75])
+    >>> found.draw(10_000, rng=np.random.default_rng(1))[0].var(axis=0).round(1)
+    array([0.2, 0.2])
+    """
+
+    hierarchy: Hierarchy
+    quadratic: Quadratic
+    scales: HeavyTailed
+    n_operations: float = _OPERATIONS
+    metric: Factor | None = None
+    order: Array | None = None
+
+    @classmethod
+    def of(cls, hierarchy: Hierarchy, quadratic: Quadratic, like: Self | None = None) -> Self:
+        """Find the mode of the marginal posterior of the scales, and the curvature there.
+
+        Parameters
+        ----------
+        hierarchy : Hierarchy
+        quadratic : Quadratic
+        like : NormalGivenScales, optional
+            That of a similar quadratic: the search begins there.
+
+        Raises
+        ------
+        SamplingError
+            If there is no mode.
+        """
+        first = hierarchy.reference[hierarchy.is_scale]
+        start = HeavyTailed(first, np.eye(len(first)) / _FIRST_SPREAD)
+        if like is not None and like.scales is not None:
+            start = like.scales
+        found = cls(hierarchy, quadratic, start, order=None if like is None else like.order)
+        found = replace(found, order=found._normal_at_mode.factor.order)
+        if not len(first):
+            return found
+        found = replace(found, scales=_near_mode(found.log_marginals, start))
+        each = found._n_operations_each  # noqa: SLF001 (of its own class)
+        if found.scales.n_evaluations * each <= found.n_operations:
+            found = replace(found, scales=found.scales.split(found.log_marginals))
+        return found
+
+    @property
+    def mode(self) -> Array:
+        """That of the scales, and of the rest given these: (n_dims,)."""
+        is_scale = self.hierarchy.is_scale
+        mode = np.empty(len(is_scale))
+        mode[is_scale], mode[~is_scale] = self.scales.location, self._normal_at_mode.centre
+        return mode
+
+    @cached_property
+    def _normal_at_mode(self) -> _Normal:
+        return next(self._given(self.scales.location[None]))
+
+    def log_marginals(self, scales: Array) -> Array:
+        """Return the log-densities of scales (n_points, n_scales), up to a constant, in nats."""
+        return np.array([normal.log_marginal for normal in self._given(scales)])
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return draws (n_draws, n_dims), and the log-density there up to a constant.
+
+        Where decompositions take long, several draws have the same scales.
+        """
+        is_scale, points = self.hierarchy.is_scale, np.empty((n_draws, len(self.reference)))
+        logq, n_scales = np.empty(n_draws), self._n_scales(n_draws)
+        at, of_scales = self.scales.draw(n_scales, rng=rng)
+        parts = np.array_split(rng.permutation(n_draws), n_scales)
+        for which, scales, logs, normal in zip(parts, at, of_scales, self._given(at), strict=True):
+            away = normal.factor.draw_inverse(len(which), rng=rng)
+            squares = np.einsum("ij,ij->i", (normal.factor.matrix @ away.T).T, away)
+            points[np.ix_(which, is_scale)] = scales
+            points[np.ix_(which, ~is_scale)] = normal.centre + away
+            logq[which] = logs + normal.factor.log_determinant / 2 - squares / 2
+        return points, logq
+
+    @property
+    def reference(self) -> Array:
+        """A point, (n_dims,)."""
+        return self.hierarchy.reference
+
+    @property
+    def n_products(self) -> float:
+        """See `KnownDensity`; LAPACK's take a tenth of the time of others."""
+        return len(self.reference) ** 2 + self._n_operations_each / _FASTER
+
+    @property
+    def _n_operations_each(self) -> float:
+        """Operations for a draw of the scales, if there are any."""
+        return self._normal_at_mode.factor.n_operations if len(self.scales.location) else 0.0
+
+    def _n_scales(self, n_draws: int) -> int:
+        if not len(self.scales.location):
+            return 1
+        least = min(_LEAST_SCALES, n_draws // _SHARED)
+        return int(np.clip(self.n_operations / self._n_operations_each, least, n_draws))
+
+    def _given(self, scales: Array) -> Iterator[_Normal]:
+        """Complete the square: what is quadratic has its maximum a Newton step away."""
+        places, own = self.hierarchy.slopes, self.quadratic
+        start = self.reference[~self.hierarchy.is_scale]
+        for some in self.hierarchy.expanded(scales):
+            values = some.values + own.at(some.coefficients)
+            for i, pull in enumerate(own.slopes_at(some.coefficients)):
+                slopes, of_rows = places, self._of_rows
+                if some.slopes is not None:
+                    slopes = with_entries(places, some.slopes[i])
+                    of_rows = self._seen_by(slopes)
+                try:
+                    factor = Factor(self._with_prior(of_rows, some.precisions[i]), self.order)
+                except LinAlgError:
+                    yield _Normal(start, Factor(np.eye(len(start))), -np.inf)
+                    continue
+                gradient = some.gradients[i] + slopes @ pull
+                step = factor.solve(gradient)
+                highest = values[i] + gradient @ step / 2
+                log_marginal = float(highest - factor.log_determinant / 2)
+                yield _Normal(start + step, factor, np.nan_to_num(log_marginal, nan=-np.inf))
+
+    @cached_property
+    def _of_rows(self) -> Curvature:
+        """Where the coefficients' derivatives do not depend on the scales."""
+        return self._seen_by(self.hierarchy.slopes)
+
+    def _seen_by(self, slopes: sparse.csr_array) -> Curvature:
+        found: Curvature = slopes @ -self.quadratic.curvature @ slopes.T
+        return found
+
+    def _with_prior(self, of_rows: Curvature, entries: Array) -> Curvature:
+        places = self.hierarchy.pattern
+        if not isinstance(of_rows, np.ndarray):
+            return sparse.csr_array(of_rows + with_entries(places, entries))
+        total = of_rows.copy()
+        total[np.repeat(np.arange(len(total)), np.diff(places.indptr)), places.indices] += entries
+        return total
+
+
+def _near_mode(log_density: OfPoints, start: HeavyTailed) -> HeavyTailed:
+    """Return a normal distribution with the mode of a function of few variables, and heavy tails.
+
+    Raises
+    ------
+    SamplingError
+    """
+    mode, spread = start.location, inv(start.factor).T
+    for _ in range(_MOST_STEPS):
+        values = log_density(mode + design(len(mode)) @ spread.T)
+        if not are_smooth(values):
+            break
+        found = Expansion.of(values)
+        if found.is_last:
+            mode, spread = mode + spread @ found.shift, spread @ found.turn
+            return HeavyTailed(mode, cholesky(inv(spread @ spread.T), lower=True))
+        tried = mode + found.steps @ spread.T
+        heights, spread = log_density(tried), spread @ found.turn
+        best = int(np.argmax(heights))
+        if heights[best] > found.height:
+            mode = tried[best]
+        elif found.goes_on:
+            break
+    raise SamplingError("The marginal posterior of the scales has no mode near the start.")

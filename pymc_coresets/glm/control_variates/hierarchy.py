@@ -196,7 +196,7 @@ def find_hierarchy(
         if is_normal(~is_scale):
             break
         is_scale[own] = True
-    for own in by_size:  # those that came in on the way
+    for own in by_size:  # is each of them needed?
         if is_scale[own].all():
             is_scale[own] = False
             is_scale[own] = not is_normal(~is_scale)

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _PILOT = 1_000  # proposals
-_MOST_PRODUCTS = 2**23  # for a proposal: thousands may be in vain
+_MOST_PRODUCTS = 2**23  # for a proposal: thousands may be rejected
 # What a draw of NUTS takes: gradients, each as long as so many products in Python, and of products.
 _GRADIENTS, _IN_PYTHON, _OF_A_GRADIENT = 15, 1e5, 3
 _DRAWS_PER_DIM = 5  # whose covariance is as good as the posterior's

@@ -114,8 +114,8 @@ print(f"With a probability above 95 %: {np.sum(best.mean(axis=1) > 0.95)} lectur
 # What the alternatives cost
 # --------------------------
 #
-# With 18 ratings for each parameter, the coreset keeps one rating in eight, and its quadratic has
-# as many numbers as the data. A gradient costs as much as one of all ratings. NUTS on all ratings:
+# With 18 ratings for each parameter, the coreset keeps many of them, and its quadratic has as many
+# numbers as the data. A gradient costs as much as one of all ratings. NUTS on all ratings:
 
 started = time.process_time()
 full = pm.sample(model=model, draws=500, chains=2, random_seed=4, progressbar=False, quiet=True)

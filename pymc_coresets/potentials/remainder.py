@@ -13,6 +13,7 @@ from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.folding import simplified
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.precision import widened
+from pymc_coresets.reading.rewriting.quadratic import interface_at
 from pymc_coresets.reading.unconstrained import of_points
 
 __all__ = ["Remainder", "of_vector", "refuse_unweighted", "remainder_graph"]
@@ -109,7 +110,8 @@ class Remainder:
 
     def coefficients(self, points: np.ndarray) -> np.ndarray:
         """Return the coefficients at points (n_points, D), of shape (n_points, p)."""
-        return self._coefficients(points)[0]
+        interface = cast(TensorVariable, self.interface)
+        return interface_at(interface, self.observations, self.space.constrain(points))
 
     @cached_property
     def _graphs(self) -> tuple[TensorVariable, list[TensorVariable]]:
@@ -124,11 +126,6 @@ class Remainder:
     def _values(self) -> Callable[..., list[np.ndarray]]:
         x, [logp, *_] = self._graphs
         return of_points([x], [logp])
-
-    @cached_property
-    def _coefficients(self) -> Callable[..., list[np.ndarray]]:
-        x, [_, coefficients] = self._graphs
-        return of_points([x], [coefficients], loop_mode())
 
     @cached_property
     def _with_slopes(self) -> Callable[..., list[np.ndarray]]:

@@ -226,31 +226,49 @@ class CoresetSampler:
         SamplingError
             If the posterior has no mode ("laplace"), or NUTS fails.
         """
+        return self.space.constrain(self.points(rows, weights, n_draws, rng=rng))
+
+    def points(
+        self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Draw on the unconstrained scale, (n_draws, n_dims), see `draw`."""
         self._count(n_draws)
         if self._kind == "laplace":
             return self.laplace(rows, weights).draw(n_draws, rng=rng)
         if self.near is not None:
-            x, logq = self.near.draw(_PROPOSALS * n_draws, rng=rng)
-            log_weights = self._density_of(rows, weights)(x) - logq
+            x, log_weights = self.weighed(self.near, rows, weights, _PROPOSALS * n_draws, rng=rng)
             kept = resampled(x, log_weights, n_draws, rng=rng)
             if kept is not None:
                 self.n_corrected += 1
-                return self.space.constrain(kept)
+                return kept
             _log.info("The posterior is too far from what it should be near")
         if self._corrects:
             try:
                 approximation = self.laplace(rows, weights)
-                draws = self._corrected(approximation, rows, weights, n_draws, rng)
+                points = self._corrected(approximation, rows, weights, n_draws, rng)
             except SamplingError as error:
                 _log.info("No Laplace approximation, NUTS from here: %s", error)
                 self._corrects = False
             else:
-                if draws is not None:
+                if points is not None:
                     self.n_corrected += 1
-                    return draws
+                    return points
                 _log.info("The posterior is too far from normal to correct Laplace's draws")
                 self._corrects = False
         return self._warm(rows, weights, n_draws, rng)
+
+    def weighed(
+        self,
+        near: KnownDensity,
+        rows: Rows,
+        weights: np.ndarray,
+        n_draws: int,
+        *,
+        rng: np.random.Generator,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draw from a distribution, (n_draws, n_dims), with log-weights for the rows' posterior."""
+        x, logq = near.draw(n_draws, rng=rng)
+        return x, self._density_of(rows, weights)(x) - logq
 
     def rough_draw(
         self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
@@ -270,14 +288,14 @@ class CoresetSampler:
         except SamplingError as error:
             _log.info("No Laplace approximation, NUTS from here: %s", error)
             self._corrects = False
-            return self._warm(rows, weights, n_draws, rng)
-        draws = None
+            return self.space.constrain(self._warm(rows, weights, n_draws, rng))
+        points = None
         if self._corrects:
-            draws = self._corrected(approximation, rows, weights, n_draws, rng)
-        if draws is None:
-            return approximation.draw(n_draws, rng=rng)
-        self.n_corrected += 1
-        return draws
+            points = self._corrected(approximation, rows, weights, n_draws, rng)
+        self.n_corrected += points is not None
+        if points is None:
+            points = approximation.draw(n_draws, rng=rng)
+        return self.space.constrain(points)
 
     def proposal(
         self,
@@ -395,7 +413,7 @@ class CoresetSampler:
 
     def _warm(
         self, rows: Rows, weights: np.ndarray, n_draws: int, rng: np.random.Generator
-    ) -> Draws:
+    ) -> np.ndarray:
         """Run NUTS from where it ended before; where the density is 0 there, from the start."""
         values, last = self._values(rows, weights), self._last
         try:
@@ -407,7 +425,7 @@ class CoresetSampler:
             run = self._run(values, n_draws, None, rng)
         self._last = run
         self.n_divergences += run.n_divergences
-        return run.draws
+        return run.positions
 
     def _run(
         self,
@@ -450,7 +468,7 @@ class CoresetSampler:
         weights: np.ndarray,
         n_draws: int,
         rng: np.random.Generator,
-    ) -> Draws | None:
+    ) -> np.ndarray | None:
         density = self._density_of(rows, weights)
         of_quadratic = 0 if self.quadratic is None else self.n_dims
         n_products = self.n_dims * (len(rows) + of_quadratic)

@@ -623,7 +623,7 @@ def test_the_precision_of_a_quadratic_is_the_hessian_of_its_posterior():
         (space.logp_and_gradient(x - e)[1] - space.logp_and_gradient(x + e)[1]) / (2 * step)
         for e in step * np.eye(6)
     ]
-    slopes = derivatives(found, space, x)
+    slopes = derivatives(lambda points: coefficient_draws(found, space.constrain(points)), x)
     pull = quadratic.slopes_at(sampler.remainder.coefficients(x[None]))
 
     def gradients(points):

@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky
 
+from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.averaged import (
@@ -29,7 +30,7 @@ from pymc_coresets.glm.control_variates.surroundings import (
     precision_near,
 )
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
-from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
+from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import Reduction, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
@@ -183,6 +184,7 @@ class _Approximation:
     of_all: Quadratic
     rows: Rows
     weights: np.ndarray
+    points: np.ndarray
     draws: Draws
     log_ratios: np.ndarray
     objective: float
@@ -246,7 +248,7 @@ class _Run:
         self.sampler = full.with_quadratic(self.base or zero)
         self.mode = self.sampler.space.start
         apart = job.rng.uniform(-0.5, 0.5, len(self.mode))  # products of zeros have no slope
-        self.slopes = derivatives(self.found, self.sampler.space, self.mode + apart)
+        self.slopes = derivatives(self.sampler.remainder.coefficients, self.mode + apart)
         self.is_seen = np.diff(self.slopes.indptr) > 0
         if self.base is not None:  # which may be convex far from its center
             self.mode = self._mode_of(self.base.uncorrelated)
@@ -308,7 +310,7 @@ class _Run:
                 return Status.OUT_OF_TIME
             if size >= self.job.size and tried.objective > _SETTLED * before:
                 return Status.NO_PROGRESS
-            coefficients = coefficient_draws(self.found, tried.draws)
+            coefficients = self.sampler.remainder.coefficients(tried.points)
         return Status.ITERATION_LIMIT
 
     # -- the quadratic ---------------------------------------------------------------------------
@@ -357,8 +359,7 @@ class _Run:
         return quadratic
 
     def _at(self, x: np.ndarray) -> Quadratic:
-        coefficients = coefficient_draws(self.found, self.sampler.space.constrain(x[None]))
-        return self._average(coefficients)[1]
+        return self._average(self.sampler.remainder.coefficients(x[None]))[1]
 
     def _height(self, x: np.ndarray) -> float:
         """Return the log-density of all rows and the prior at a point."""
@@ -378,8 +379,8 @@ class _Run:
 
     def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic."""
-        draws = self._draws(quadratic, quadratic, *self.no_rows, n_draws)
-        return coefficient_draws(self.found, draws)
+        points = self._points(quadratic, quadratic, *self.no_rows, n_draws)
+        return self.sampler.remainder.coefficients(points)
 
     def _average(
         self, coefficients: np.ndarray, *, n_kept: int = 0
@@ -438,9 +439,9 @@ class _Run:
 
     # -- draws -----------------------------------------------------------------------------------
 
-    def _draws(
+    def _points(
         self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray, n_draws: int
-    ) -> Draws:
+    ) -> np.ndarray:
         """Draw from the posterior of rows and a quadratic, which is close to that of `of_all`."""
         sampler = self._sampler_of(quadratic, of_all)
         sampler.near = self._normal_given_scales(of_all)
@@ -448,9 +449,8 @@ class _Run:
             points = self.mode[None] if self.points is None else self.points
             precision = self._precision_near(points.mean(axis=0), of_all)
             sampler.begin_at(points, Factor.near(precision))
-        draws = sampler.draw(rows, weights, n_draws, rng=self.job.rng)
-        self.points = sampler.space.free(draws)
-        return draws
+        self.points = sampler.points(rows, weights, n_draws, rng=self.job.rng)
+        return self.points
 
     def _normal_given_scales(self, quadratic: Quadratic) -> NormalGivenScales | None:
         if self.hierarchy is None:
@@ -483,7 +483,7 @@ class _Run:
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
         """Return the precision of the posterior of a quadratic at a point."""
         sampler = self.sampler
-        slopes = derivatives(self.found, sampler.space, x)
+        slopes = derivatives(sampler.remainder.coefficients, x)
         pull = None
         if not _agree(slopes, self.slopes):  # then coefficients have a curvature of their own
             pull = quadratic.slopes_at(sampler.remainder.coefficients(x[None]))
@@ -498,9 +498,10 @@ class _Run:
         self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray
     ) -> _Approximation:
         """Draw from an approximation, and evaluate all rows at held-out draws."""
-        draws = self._draws(of_all, quadratic, rows, weights, self.n_draws)
+        points = self._points(of_all, quadratic, rows, weights, self.n_draws)
+        draws = self.sampler.space.constrain(points)
         own = weights @ self.sampler.loglik(draws, rows)
-        coefficients = coefficient_draws(self.found, draws)
+        coefficients = self.sampler.remainder.coefficients(points)
         own = own + quadratic.at(coefficients)
         if self.base is not None:
             own = own - self.base.at(coefficients)
@@ -512,6 +513,7 @@ class _Run:
             of_all=of_all,
             rows=rows,
             weights=weights,
+            points=points,
             draws=draws,
             log_ratios=ratios,
             objective=objective,
@@ -551,10 +553,27 @@ class _Run:
                 _log.info("The metric has no correlations: %s", error)
             else:
                 return HeavyTailed(part.mode, part.factor)
-        points = sampler.space.free(best.draws)
-        precision = self._precision_near(points.mean(axis=0), best.of_all)
+        center = best.points.mean(axis=0)
+        precision = self._precision_near(center, best.of_all)
         if near is None:
             return Factor.near(precision)
-        if not len(near.scales.location) and isinstance(precision, np.ndarray):
-            return HeavyTailed(near.mode, cholesky(precision, lower=True))
+        if isinstance(precision, np.ndarray):
+            joint = self._joint(center, precision, best)
+            if joint is not None:
+                return joint
         return replace(near, n_operations=math.inf, metric=Factor.near(precision))
+
+    def _joint(
+        self, center: np.ndarray, precision: np.ndarray, best: _Approximation
+    ) -> HeavyTailed | None:
+        """Return one normal distribution of all coordinates, if the posterior is near that."""
+        try:
+            found = HeavyTailed(center, cholesky(precision, lower=True))
+        except LinAlgError:
+            return None
+        _, log_weights = self.sampler.weighed(
+            found, best.rows, best.weights, self.n_draws, rng=self.job.rng
+        )
+        if not np.isfinite(log_weights).all():
+            return None
+        return found if pareto_smooth(log_weights[None]).sound else None

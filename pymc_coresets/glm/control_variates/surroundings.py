@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
-from pymc_coresets.glm.predictor.several import Predictors, coefficient_draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import Guarded, descend
@@ -39,12 +38,10 @@ def mode_given_the_rest(space: Unconstrained, start: np.ndarray, free: np.ndarra
     return x
 
 
-def derivatives(found: Predictors, space: Unconstrained, x: np.ndarray) -> sparse.csr_array:
+def derivatives(
+    coefficients: Callable[[np.ndarray], np.ndarray], x: np.ndarray
+) -> sparse.csr_array:
     """Return those of the coefficients by the free coordinates at a point, (n_dims, p)."""
-
-    def coefficients(points: np.ndarray) -> np.ndarray:
-        return coefficient_draws(found, space.constrain(points))
-
     return sparse_differences(coefficients, x, np.full(len(x), _STEP))
 
 

@@ -9,7 +9,6 @@ from scipy.special import logsumexp, softmax
 
 from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.modes.search import SAME, log_mass
@@ -87,8 +86,8 @@ class LaplaceMixture:
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 2.0, 0.5)
     >>> found = LaplaceMixture.of(Unconstrained(model))
-    >>> len(found.parts), found.draw(10, rng=np.random.default_rng(1)).n_draws
-    (1, 10)
+    >>> len(found.parts), found.draw(10, rng=np.random.default_rng(1)).shape
+    (1, (10, 1))
     """
 
     parts: Sequence[LaplaceApproximation]
@@ -120,9 +119,9 @@ class LaplaceMixture:
         logp = space.logp_and_gradient
         return cls(parts, softmax([log_mass(logp(p.mode)[0], p.factor) for p in parts]))
 
-    def draw(self, n_draws: int, *, rng: np.random.Generator) -> Draws:
-        """Draw from the approximation itself."""
-        return self.parts[0].space.constrain(self._positions(n_draws, rng)[0])
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> np.ndarray:
+        """Draw from the approximation itself: (n_draws, n_dims)."""
+        return self._positions(n_draws, rng)[0]
 
     def corrected(
         self,
@@ -131,14 +130,13 @@ class LaplaceMixture:
         *,
         n_products: int = 0,
         rng: np.random.Generator,
-    ) -> Draws | None:
-        """Draw from the posterior, by importance sampling; None where that is not sound.
+    ) -> np.ndarray | None:
+        """Draw from the posterior, (n_draws, n_dims); None where importance sampling is not sound.
 
         Evaluates `log_density`, of which a point takes so many products, at two to ten times as
         many points at once.  Sound means a Pareto k-hat of at most 0.7, and an effective sample
         size of at least half the draws (Vehtari et al. 2024).
         """
-        space = self.parts[0].space
         cheap = _PRODUCTS // (n_draws * max(n_products, 1))
         n = n_draws * int(np.clip(cheap, *_PROPOSALS))
         if len(self.parts) == 1:
@@ -149,8 +147,7 @@ class LaplaceMixture:
             x, logq = around.draw(n, rng=rng)
         else:
             x, logq = self._positions(n, rng)
-        kept = resampled(x, log_density(x) - logq, n_draws, rng=rng)
-        return None if kept is None else space.constrain(kept)
+        return resampled(x, log_density(x) - logq, n_draws, rng=rng)
 
     def _positions(self, n_draws: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return draws (n_draws, n_dims), and the log-density there up to a constant."""

@@ -24,7 +24,7 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-full demo-big test test-all test-accelerator test-processors test-lowest mutants coverage lint types format bench docs docs-test docs-tools figures gallery prose tables dist wheel clean
+.PHONY: help setup demo demo-full demo-big test test-all test-accelerator test-processors test-lowest mutants coverage lint types format bench docs docs-test docs-tools site figures gallery prose tables dist wheel clean
 
 help: ## show this list
 	@echo "Targets (each sets up .venv first where it needs it):"
@@ -98,6 +98,9 @@ docs: $(DOCS_READY) ## the site, in docs/_build/html; warnings are errors
 
 docs-test: docs docs-tools ## the site in a browser: links, errors, widths, light and dark, accessibility, search
 	@$(DOCS_VENV)/bin/python -m pytest tests/site --confcutdir tests/site $(TEST_FLAGS)
+
+site: ## the site as it is published: with the gallery run, and every page tested
+	@GALLERY=run $(MAKE) docs-test
 
 docs-tools: $(DOCS_READY) ## what docs-test needs besides Python: Chromium (by apt) and axe-core (by npm)
 	@sh scripts/setup_browser.sh $(DOCS_VENV)/node

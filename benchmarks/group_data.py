@@ -82,8 +82,8 @@ def votes() -> pm.Model:
 
 
 def baskets() -> pm.Model:
-    """Return the model of ``examples/customers.py``: 2 469 households."""
-    example = import_module("customers")
+    """Return the model of ``examples/households.py``: 2 469 households."""
+    example = import_module("households")
     model: pm.Model = example.build_model(example.load_baskets())
     return model
 

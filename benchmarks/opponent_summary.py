@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.curves import markdown
+from benchmarks.opponent_names import MODELS
 from benchmarks.opponent_ways import CORESET_REFITS, OURS
 
 __all__ = ["summary"]
@@ -48,12 +49,11 @@ def refits(lines: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 
 def summary(folder: Path) -> str:
-    """Return the table of all models whose tables lie in a folder."""
+    """Return the table of all models, from their tables in a folder."""
     rows = []
-    for path in sorted(folder.glob("opponents-*.md")):
-        if path.stem == "opponents-summary":
-            continue
-        lines = {line["way"]: line for line in lines_of(path.read_text())}
+    for model, name in MODELS.items():
+        text = (folder / f"opponents-{model}.md").read_text()
+        lines = {line["way"]: line for line in lines_of(text)}
         ours = lines[CORESET]
         able = [
             line
@@ -62,7 +62,7 @@ def summary(folder: Path) -> str:
         ]
         best = max(able, key=lambda line: float(line["per s"]))
         rows.append([
-            path.stem.removeprefix("opponents-"), best["way"], f"{seconds(best):.0f}",
+            name, best["way"], f"{seconds(best):.0f}",
             best["per s"], best["KL"], f"{seconds(ours):.0f}", ours["per s"], ours["KL"],
             ours["remark"].partition(" rows")[0],
             f"{float(ours['per s']) / float(best['per s']):.2g}", *refits(lines),

@@ -29,6 +29,7 @@ extensions = [
     "mathml",
     "measured",
     "outside_links",
+    "outside_names",
     "pictures",
     "unbroken",
 ]
@@ -46,6 +47,17 @@ autodoc_typehints = "none"  # numpydoc writes the types of the docstrings
 autodoc_inherit_docstrings = True
 numpydoc_show_class_members = False
 
+# Where names of other packages are described. `make docs` needs no network: without it, names of
+# others have no links.
+intersphinx_mapping = {
+    "pymc": ("https://www.pymc.io/projects/docs/en/stable/", None),
+    "arviz_base": ("https://python.arviz.org/projects/base/en/stable/", None),
+    "arviz_plots": ("https://python.arviz.org/projects/plots/en/stable/", None),
+    "arviz_stats": ("https://python.arviz.org/projects/stats/en/stable/", None),
+    "xarray": ("https://docs.xarray.dev/en/stable/", None),
+}
+intersphinx_timeout = 5  # seconds
+
 # Formulas
 html_math_renderer = "mathml"
 
@@ -53,13 +65,12 @@ html_math_renderer = "mathml"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-# Scripts in examples/gallery. `make gallery` runs those that have changed. `make docs` shows what
-# the last run wrote, and the code alone where a script was not run since it changed.
+# Scripts in examples/gallery. `make gallery` and `make site` run those that have changed. `make
+# docs` shows what the last run wrote, and the code alone where a script has changed since.
 sphinx_gallery_conf = {
     "examples_dirs": "../examples/gallery",
     "gallery_dirs": "gallery",
     "filename_pattern": r"\.py$",
-    "ignore_pattern": r"(costs|row_plots)\.py$",
     "plot_gallery": os.environ.get("GALLERY") == "run",
     "parallel": 2,  # pages at a time
     "abort_on_example_error": True,

@@ -1,10 +1,10 @@
 """Figures that the documentation quotes, and where each of them was measured.
 
 `docs/tables/figures.json` has three parts. ``sources`` says which command of the repository printed
-a table of `docs/tables` (or, where no table is kept, what was run), at which commit and on which
-day. ``figures`` names a measured number with its unit and its source, and the cell of the table
-that holds it. ``constants`` names settings of the code. Pages quote both by name, with the roles
-``measured`` and ``constant``; README.md and paper.md between comments (`scripts/fill_tables.py`).
+a table of `docs/tables`, at which commit and on which day. ``figures`` names a measured number with
+its unit, and the cell of the table that holds it. ``constants`` names settings of the code. Pages
+quote both by name, with the roles ``measured`` and ``constant``; README.md and paper.md between
+comments (`scripts/fill_tables.py`).
 
 Standard library only: the tests and the site read this module in different environments.
 """
@@ -43,12 +43,12 @@ _NOT_PROSE = [
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What measured a figure or a table."""
+    """What measured a table."""
 
     command: str
     commit: str
     date: str
-    digest: str = ""
+    digest: str
 
     def __str__(self) -> str:
         """Return what stands below a table."""
@@ -62,8 +62,8 @@ class Figure:
     value: str
     unit: str = ""
     source: str
-    row: str = ""
-    column: str = ""
+    row: str
+    column: str
     part: int = 0
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class Figure:
 
     def agrees(self) -> bool:
         """Return whether the value is the table's, to the digits that it shows."""
-        return not self.column or number(self.value) == number(shown(self.in_table(), self.value))
+        return number(self.value) == number(shown(self.in_table(), self.value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,8 @@ class Table:
 
     def markdown(self) -> str:
         """Return the table as a page has it."""
-        header = [name.replace("_", " ") for name in self.header]  # so that names may be broken
+        # So that names may be broken: at underscores and, by a space without width, at brackets.
+        header = [name.replace("_", " ").replace("(", "\u200b(") for name in self.header]
         lines = [header, ["---"] * len(header), *self.rows]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -14,25 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 FOLDER = Path(__file__).parent
-sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "_ext")]
+sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "_ext"), str(FOLDER.parents[1])]
 
 from figures import Table, tables  # noqa: E402
 from how_it_works import INK, Ink, coloured  # noqa: E402
 
-MODELS = {
-    "flights-weather": "flights, weather",
-    "logistic-1e6": "logistic, 10⁶ rows",
-    "logistic-1e7": "logistic, 10⁷ rows",
-    "birthdays": "births, 71 parameters",
-    "varying-slopes-logistic": "varying slopes",
-    "mixture": "mixture",
-    "funnel": "funnel",
-    "robust": "Student t",
-    "flights": "flights, repeated",
-    "justifbribe": "bribes, repeated",
-    "randhie-poisson": "visits to doctors",
-    "mortgages": "mortgages, repeated",
-}
+from benchmarks.opponent_names import MODELS  # noqa: E402
+
 # The mark of each way, its colour, and its name. Pathfinder has no divergence in the tables.
 WAYS = {
     "ours: coreset + NUTS": ("o", "orange", "coreset"),

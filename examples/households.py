@@ -4,12 +4,11 @@ A grocery chain recorded the purchases of 2 469 households in a year. Each house
 effect of its own on the number of products in a basket, drawn from a common distribution whose
 spread is unknown. Some households came once and some 780 times: the posterior pulls the effects of
 the former towards the common mean. The coreset keeps a few baskets of each household, and has to
-pull as far. A second model has 20 000 simulated customers whose own rates are integrated out:
-there, each customer is one row, and the coreset chooses customers.
+pull as far.
 
-    python examples/customers.py                          # all households, and the customers
-    python examples/customers.py --households 150 --full  # and the posterior of all baskets
-    python examples/customers.py --households 150 --full --figure docs/figures/customers.png
+    python examples/households.py                          # all households
+    python examples/households.py --households 150 --full  # and the posterior of all baskets
+    python examples/households.py --households 150 --full --figure docs/figures/households.png
 
 Needs the extra `examples`: pip install "pymc-coresets[examples]".
 """
@@ -29,14 +28,13 @@ from workflow import Stopwatch, accept_figure, accept_full, parser_of, timing_ta
 
 from pymc_coresets import Coreset, build_coreset, compare
 
-N_CUSTOMERS = 20_000
 SHARED = ["intercept", "slopes", "household_sd", "dispersion"]
 COVARIATES = ["weekend", "evening", "spring and summer", "December"]
 
 BLUE, ORANGE, INK, GREY = "#2b6ca3", "#d9632b", "#2f3640", "#9aa3ad"
 
 
-# Data and models
+# Data and model
 
 
 def load_baskets(n_households: int | None = None) -> pd.DataFrame:
@@ -95,28 +93,6 @@ def build_model(baskets: pd.DataFrame) -> pm.Model:
             observed=baskets["products"] - 1,
             dims="basket",
         )
-    return model
-
-
-def build_marginal_model(n_customers: int = N_CUSTOMERS) -> pm.Model:
-    """Return a model of customers whose own rates are integrated out: one row for each.
-
-    A customer buys a Poisson number of times, at a rate that has a gamma distribution over
-    customers, and a share of the times online, which has a beta distribution. So the numbers are
-    negative binomial and beta-binomial, and there are five parameters instead of 40 000.
-    """
-    rng = np.random.default_rng(20)
-    years, age = rng.uniform(0.5, 5, n_customers), rng.normal(size=n_customers)
-    rate = rng.gamma(1.5, np.exp(1.0 - 0.2 * age) / 1.5)
-    times = rng.poisson(rate * years)
-    share = rng.beta(0.8, 1.6, n_customers)
-    with pm.Model(coords={"customer": np.arange(n_customers)}) as model:
-        purchases = pm.math.exp(pm.Normal("log_rate") + pm.Normal("age") * age) * years
-        evenness = pm.Gamma("evenness", 2, 1)
-        pm.NegativeBinomial("times", purchases, evenness, observed=times, dims="customer")
-        often, seldom = pm.Gamma("often", 2, 1), pm.Gamma("seldom", 2, 1)
-        online = rng.binomial(times, share)
-        pm.BetaBinomial("online", often, seldom, times, observed=online, dims="customer")
     return model
 
 
@@ -210,7 +186,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = parser_of(__doc__, seed=2017, draws=500)
     parser.add_argument("--households", type=int, help="how many of the 2 469 (all)")
     accept_full(parser, "baskets")
-    accept_figure(parser, "customers.png")
+    accept_figure(parser, "households.png")
     return parser.parse_args()
 
 
@@ -238,11 +214,7 @@ def main() -> None:
     draw_figure(options.figure, baskets, coreset, idata, full)
     console.print(f"Figure: {options.figure}")
 
-    with watch("20 000 customers, integrated out: build the coreset"), build_marginal_model():
-        customers = build_coreset(random_seed=options.seed)
-    with watch("20 000 customers, integrated out: sample"):
-        drawn = customers.sample(**sampling)
-    console.print(customers, customers.check(drawn), timing_table(watch))
+    console.print(timing_table(watch))
 
 
 if __name__ == "__main__":

@@ -631,3 +631,17 @@ def test_the_precision_of_a_quadratic_is_the_hessian_of_its_posterior():
 
     precision = precision_near(slopes, gradients, quadratic.curvature, x)
     assert_allclose(precision, expected, atol=1e-3 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("width", [1e-2, 1e-3, 1e-4])
+def test_predictors_that_are_known_well_have_the_slope_that_they_have_there(rows, width):
+    """However narrow: an average over more is biased, and so is its sum over many rows."""
+    own = rows["poisson"]
+    center, rng = np.full(P, 0.5), np.random.default_rng(8)
+    each = row_quadratics(own, center, width * rng.normal(size=(400, P)))
+    eta = own.seen(center[None])[0, 0] + own.lines[0].offset
+    seen = own.seen(width * np.eye(P))[0]
+    expected = Y["poisson"][own.which] - np.exp(eta + np.square(seen).sum(axis=0) / 2)
+    # The width at 400 draws has an error of 4 %.
+    error = 0.2 * np.exp(eta) * np.square(seen).sum(axis=0) + 1e-9
+    assert (np.abs(each.slopes[0] - expected) < error).all()

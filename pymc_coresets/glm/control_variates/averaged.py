@@ -24,7 +24,7 @@ MOST_DENSE = 3_000
 
 _NODES = {1: 7, 2: 5, 3: 5, 4: 4}  # of each number that a row sees
 _BLOCK_ENTRIES = 2**22  # of predictors at draws or nodes
-_LEAST_WIDTH = 1e-3  # of the predictor's size: narrower, differences are rounding
+_LEAST_WIDTH = 1e-5  # of the predictor's size: narrower, differences are rounding
 _DENSE_FROM = 0.1  # share of entries that are not zero
 _ALMOST_ONE = 1e-4  # correlations between what a row sees end this far from it
 

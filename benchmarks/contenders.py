@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.closed_forms import Array, Experiment, Gaussian, full_and_prior
 from benchmarks.curves import PUBLISHED, PURSUIT, SPARSE_VI, Point
-from pymc_coresets.methods.adaptive import SteppingMethod, solve_adaptively
+from pymc_coresets.methods.adaptive import AdaptiveMethod, TangentDraws, solve_adaptively
 from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.quasi_newton import QuasiNewton
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -118,7 +118,7 @@ def each_size(run: Run) -> Contender:
     return stages
 
 
-def some_sizes(method: SteppingMethod[Any]) -> Contender:
+def some_sizes(method: AdaptiveMethod[Any]) -> Contender:
     """Run anew for every other size from the largest down to 10: for methods that do not grow."""
 
     def run(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Rows, Array]:
@@ -131,7 +131,7 @@ def some_sizes(method: SteppingMethod[Any]) -> Contender:
     )
 
 
-def following(method: SteppingMethod[Any]) -> Contender:
+def following(method: AdaptiveMethod[Any]) -> Contender:
     """Run once to the largest size, and record the coreset after as many steps as each size has.
 
     A run ends early where weights grow so large that the posterior's precision is numerically
@@ -140,7 +140,7 @@ def following(method: SteppingMethod[Any]) -> Contender:
 
     def stages(experiment: Experiment, sizes: Sizes, rng: np.random.Generator) -> Iterator[Stage]:
         began = time.process_time()
-        state, ended = method.start(experiment, max(sizes), rng=rng), False
+        state, ended = method.start(TangentDraws(experiment, rng), max(sizes)), False
         seconds = time.process_time() - began
         for n_steps in range(1, max(sizes) + 1):
             if not ended:

@@ -87,8 +87,7 @@ class FrankWolfe(HilbertMethod):
             return replace(state, status=Status.NO_PROGRESS)
         weights = (1 - gamma) * state.weights
         weights[best] += gamma * length
-        moved = replace(state, weights=weights, residual=residual)
-        return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
+        return state.moved(weights=weights, residual=residual)
 
     def finish(self, state: State) -> State:
         """Remove the rounding errors of the running residual, and polish."""

@@ -120,8 +120,7 @@ class GIGA(HilbertMethod):
         weights = state.weights * ((1 - gamma) / (reach or 1.0))
         weights[best] += gamma * space.inverse_norms[best]
         weights *= (space.target @ y) / length
-        moved = replace(state, weights=weights, residual=residual, direction=y)
-        return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
+        return state.moved(weights=weights, residual=residual, direction=y)
 
     def finish(self, state: GIGAState) -> State:
         """Remove the rounding errors of the running direction, and polish."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -30,9 +30,7 @@ __all__ = [
     "GroupedPosterior",
     "Job",
     "Method",
-    "Propose",
     "Reduction",
-    "WeightingDraws",
     "candidates_to_keep",
     "draws_around_mode",
     "draws_to_certify",
@@ -59,14 +57,6 @@ class CoresetPosterior[D](Potentials[D], Protocol):
         self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
     ) -> D:
         """Draw as fast as possible from roughly the region of that posterior."""
-
-
-@runtime_checkable
-class Reusing[D](Protocol):
-    """What draws from posteriors by re-weighting draws of others."""
-
-    def anew(self) -> CoresetPosterior[D]:
-        """Return what draws without them: to measure what such draws have chosen."""
 
 
 class GroupedPosterior[D](Protocol):
@@ -112,22 +102,6 @@ class GroupedPosterior[D](Protocol):
         """
 
 
-class WeightingDraws[D](Protocol):
-    """Draws of the weighting distribution that the user chose."""
-
-    def __call__(self, n_draws: int, *, rng: np.random.Generator) -> D:
-        """Return draws: about as many as are asked for."""
-
-
-class Propose[D](Protocol):
-    """Draws from around the mode of the posterior of all rows."""
-
-    def __call__(
-        self, n_draws: int, *, start_size: int, rng: np.random.Generator
-    ) -> Proposal[D] | None:
-        """Return draws, or None where there is no mode; look for it from so many rows."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Job[D]:
     """One construction: everything that a method may need to choose rows.
@@ -136,16 +110,19 @@ class Job[D]:
     ----------
     posterior : CoresetPosterior
         Potentials, and draws of coreset posteriors.
-    posteriors_for_many_draws : callable
-        Returns the ways to draw hundreds of times while the weights hardly change, the fastest
-        first: each is tried where the one before fails.
+    ways_to_draw : callable
+        Returns two ways to draw hundreds of times while the weights hardly change: a posterior
+        whose draws are fast; and, where it fails, another one, with a function that takes the
+        arguments of its `draw` and makes use of earlier draws.
     by_groups : callable
         Returns the posteriors of a model with groups; an `UnsupportedModelError` says why there are
         none.
-    propose : Propose
-        Draws from around the mode of the full posterior.
-    weighting : WeightingDraws
-        Draws for the methods that compare rows at a fixed weighting distribution.
+    propose : callable
+        Draws from around the mode of the full posterior, as many as are asked for; None where there
+        is no mode.  Looks for it from `start_size` rows; takes `rng`, too.
+    weighting : callable
+        Draws for the methods that compare rows at a fixed weighting distribution: about as many as
+        are asked for.  Takes `rng`, too.
     loglikelihood : object
         The model's `LogLikelihood`, for methods that read more out of it.
     size : int
@@ -161,10 +138,10 @@ class Job[D]:
     """
 
     posterior: CoresetPosterior[D]
-    posteriors_for_many_draws: Callable[[], Collection[CoresetPosterior[D]]]
+    ways_to_draw: Callable[[], tuple[CoresetPosterior[D], CoresetPosterior[D], Callable[..., D]]]
     by_groups: Callable[[], GroupedPosterior[D]]
-    propose: Propose[D]
-    weighting: WeightingDraws[D]
+    propose: Callable[..., Proposal[D] | None]
+    weighting: Callable[..., D]
     loglikelihood: Any
     size: int
     deadline: float

@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.closed_forms import Array, Experiment, Gaussian, full_and_prior
 from benchmarks.curves import PUBLISHED, PURSUIT, SPARSE_VI, Point
+from benchmarks.problems import problem_of
 from pymc_coresets.methods.adaptive import AdaptiveMethod, TangentDraws, solve_adaptively
 from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.quasi_newton import QuasiNewton
@@ -17,7 +18,6 @@ from pymc_coresets.methods.sparse_vi import SparseVI
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.loop import solve
-from pymc_coresets.solving.problem import Problem
 
 type Sizes = tuple[int, ...]
 type Contender = Callable[[Experiment, Sizes, np.random.Generator], Iterator["Stage"]]
@@ -171,7 +171,7 @@ def giga(guess: Callable[[Experiment, np.random.Generator], Gaussian]) -> Run:
 
     def run(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Rows, Array]:
         parameters = guess(experiment, rng).draw(PROJECTIONS, rng=rng)
-        problem = Problem.from_loglik(experiment.potentials(parameters))
+        problem = problem_of(experiment.potentials(parameters))
         selection = solve(GIGA(polish=False), problem, size, rng=rng)
         return experiment.source.take(selection.indices), selection.weights
 

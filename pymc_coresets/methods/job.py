@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -103,13 +103,42 @@ class GroupedPosterior[D](Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Job[D]:
-    """One construction: everything that a method may need to choose rows.
+class Reduction:
+    """What of a `Job` a method needs that draws from quadratics of its own.
 
     Parameters
     ----------
     posterior : CoresetPosterior
-        Potentials, and draws of coreset posteriors.
+        Potentials of all rows, and draws of coreset posteriors.
+    loglikelihood : object
+        The model's `LogLikelihood`, for methods that read more out of it.
+    size : int
+        Largest number of weights.
+    rng : numpy.random.Generator
+        The only source of randomness.
+    sample_key : int
+        Key of distinct samples of the rows that cost no reading of their own, up to some size.
+    deadline : float
+        Value of `time.perf_counter` after which no round begins.
+    report : Reporter
+        Shows and times the parts; by default it shows nothing.
+    """
+
+    posterior: CoresetPosterior[Any]
+    loglikelihood: Any
+    size: int
+    rng: np.random.Generator
+    sample_key: int
+    deadline: float = math.inf
+    report: Reporter = field(default_factory=lambda: Reporter(show=False))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Job[D](Reduction):
+    """One construction: everything that a method may need to choose rows.
+
+    Parameters
+    ----------
     ways_to_draw : callable
         Returns two ways to draw hundreds of times while the weights hardly change: a posterior
         whose draws are fast; and, where it fails, another one, with a function that takes the
@@ -123,63 +152,14 @@ class Job[D]:
     weighting : callable
         Draws for the methods that compare rows at a fixed weighting distribution: about as many as
         are asked for.  Takes `rng`, too.
-    loglikelihood : object
-        The model's `LogLikelihood`, for methods that read more out of it.
-    size : int
-        Largest number of weights.
-    deadline : float
-        Value of `time.perf_counter` after which no round begins.
-    rng : numpy.random.Generator
-        The only source of randomness.
-    sample_key : int
-        Key of distinct samples of the rows that cost no reading of their own, up to some size.
-    report : Reporter
-        Shows and times the parts.
+    posterior, loglikelihood, size, rng, sample_key, deadline, report
+        See `Reduction`.
     """
 
-    posterior: CoresetPosterior[D]
     ways_to_draw: Callable[[], tuple[CoresetPosterior[D], CoresetPosterior[D], Callable[..., D]]]
     by_groups: Callable[[], GroupedPosterior[D]]
     propose: Callable[..., Proposal[D] | None]
     weighting: Callable[..., D]
-    loglikelihood: Any
-    size: int
-    deadline: float
-    rng: np.random.Generator
-    sample_key: int
-    report: Reporter
-
-
-class Reduction(Protocol):
-    """What of a `Job` a method needs that draws from quadratics of its own."""
-
-    @property
-    def posterior(self) -> CoresetPosterior[Any]:
-        """Potentials of all rows, and what is added to them exactly."""
-
-    @property
-    def loglikelihood(self) -> Any:  # noqa: ANN401 - as in `Job`
-        """The model's `LogLikelihood`."""
-
-    @property
-    def size(self) -> int:
-        """Largest number of weights."""
-
-    @property
-    def deadline(self) -> float:
-        """Value of `time.perf_counter` after which no round begins."""
-
-    @property
-    def rng(self) -> np.random.Generator:
-        """The only source of randomness."""
-
-    @property
-    def sample_key(self) -> int:
-        """Key of distinct samples of the rows."""
-
-    @property
-    def report(self) -> Reporter:
-        """Shows and times the parts."""
 
 
 class Method(Protocol):

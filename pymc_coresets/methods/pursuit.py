@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 
 from pymc_coresets.methods.fixed_draws import LOOSEST, HilbertMethod
-from pymc_coresets.options import positive_number
 from pymc_coresets.rows.passes import Look
 from pymc_coresets.solving.candidates import problem_at
 from pymc_coresets.solving.loop import State, solve
@@ -36,7 +35,7 @@ class PursuitState(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pursuit(HilbertMethod):
+class Pursuit(HilbertMethod[PursuitState]):
     """Hilbert coreset by non-negative orthogonal matching pursuit, the most accurate method here.
 
     A few hundred points usually reproduce the tangent vectors of a smooth model to rounding, for
@@ -85,12 +84,6 @@ class Pursuit(HilbertMethod):
     """
 
     name: ClassVar[str] = "pursuit"
-
-    tolerance: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.tolerance is not None:
-            positive_number("tolerance", self.tolerance)
 
     def start(self, empty: State) -> PursuitState:
         """Start from no rows."""

@@ -17,9 +17,7 @@ PLANTED = [
         ),
         ("else vectors @ weights", "else vectors.mean(axis=-1)"),
         ("else np.sqrt(weights)", "else weights"),
-        ("target += weights[rows] @ block", "target += block.sum(axis=0)"),
         ("norms: Vector = peak * np.sqrt", "norms: Vector = np.sqrt"),
-        ("<= limit] = 0", "<= 0] = 0"),
         ("-float(block.min())", "float(block.min())"),
         ("(self.base_weights < 0).any()", "(self.base_weights < -9).any()"),
     ),
@@ -221,6 +219,10 @@ PLANTED = [
         ("return state.moved(weights", "return replace(state, weights"),
         ("weights = np.zeros_like(state.weights)", "weights = state.weights"),
         ("_STEPS_PER_POINT = 10", "_STEPS_PER_POINT = 1"),
+    ),
+    *plant(
+        "methods/fixed_draws.py",
+        ("return refit(state)", "return state"),
     ),
     *plant(
         "methods/iht.py",

@@ -152,7 +152,7 @@ TESTS = {
     "methods/rounds": unit("riemannian"),
     "methods/sparse_vi": unit("sparse_vi"),
     "methods/uniform": (BUILD,),
-    "methods/fixed_draws": (BUILD,),
+    "methods/fixed_draws": (*unit("iht", "solve"), BUILD),
     "methods/job": (BUILD,),
     "glm/": (LINEAR, SENSITIVITY, PASS_GLM),
     "glm/logistic/": (*unit("sensitivity", "clustering"), SENSITIVITY),

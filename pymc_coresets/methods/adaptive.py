@@ -18,7 +18,7 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.history import History
 from pymc_coresets.solving.loop import advance
 from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
-from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
+from pymc_coresets.solving.solution import Progress, Solution, Status
 
 __all__ = [
     "AdaptiveMethod",
@@ -93,6 +93,19 @@ class TangentDraws[D]:
         How to draw instead, with the arguments of ``posterior.draw``.
     history : History
         Counts what it costs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
+    >>> class Prior(InMemoryPotentials):
+    ...     def draw(self, rows, weights, n_draws, *, rng):
+    ...         return rng.normal(size=n_draws)
+    >>> source = InMemoryRows([np.array([1.0, 2.0])])
+    >>> prior = Prior(source, 1, lambda draws, rows: np.outer(rows.arrays[0], draws))
+    >>> draws = TangentDraws(prior, np.random.default_rng(1))
+    >>> draws.at(source.all, np.array([1.0, 1.0]), 100).objective  # all rows, with their weights
+    0.0
     """
 
     posterior: CoresetPosterior[D]
@@ -330,14 +343,9 @@ def solve_adaptively[S: AdaptiveState](
     if draw is not None and status not in {Status.INTERRUPTED, Status.SAMPLING_FAILED}:
         state, failed = advance(state, measured_anew, measure, limit=1)
         status = failed if failed in {Status.INTERRUPTED, Status.SAMPLING_FAILED} else status
-    _log.debug("%s: %d weights. %s", type(method).__name__, len(state.support), status.value)
-    return Solution(
-        rows=state.support,
-        weights=state.weights[state.weights > 0],
-        history=Trace.of(history.steps),
-        status=status,
-        objective=state.tangent.objective,
-    )
+    rows, weights = state.support, state.weights[state.weights > 0]
+    _log.debug("%s: %d weights. %s", type(method).__name__, len(rows), status.value)
+    return history.solution(rows, weights, status, state.tangent.objective)
 
 
 def judge(log_ratios: Vector) -> dict[str, Any]:

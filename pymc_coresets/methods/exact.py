@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pymc_coresets.methods.job import Job, draws_around_mode
 from pymc_coresets.solving.history import History
-from pymc_coresets.solving.solution import Solution, Status, Trace
+from pymc_coresets.solving.solution import Solution, Status
 
 __all__ = ["Exact"]
 
@@ -46,12 +46,5 @@ class Exact:
                 look = posterior.look(proposal.draws)
             proposal = proposal.weighed(look.total)
         history.add(size=len(rows), objective=0.0, heldout_objective=0.0, kl=0.0, reverse_kl=0.0)
-        return Solution(
-            rows=rows,
-            weights=rows.base_weights,
-            history=Trace.of(history.steps),
-            status=Status.EXACT,
-            objective=0.0,
-            proposal=proposal,
-            modes=modes,
-        )
+        exact = Status.EXACT
+        return history.solution(rows, rows.base_weights, exact, 0.0, proposal=proposal, modes=modes)

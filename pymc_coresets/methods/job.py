@@ -1,7 +1,7 @@
 """What a method is given to work with, and what it has to offer."""
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,12 +17,8 @@ from pymc_coresets.solving.candidates import MOST_DRAWS, n_candidates
 from pymc_coresets.solving.problem import Matrix, Vector
 from pymc_coresets.solving.solution import Solution
 
-#: Least number of draws around a mode, for up to so many rows: with more rows, a pass over the data
-#: costs more than what follows it, and the posterior is closer to normal.
-_LEAST_DRAWS = {50_000: 1_000, MANY_ROWS: 500, math.inf: 150}
-#: Number of draws that certify: J to 7 to 15 % where it is near the tolerance, then to 10 to 20 %.
-_CERTIFYING = {MANY_ROWS: 400, math.inf: 200}
 _CANDIDATES_PER_ROW = 20
+_FEW_ROWS = 50_000
 _LEAST_ROWS = 200  # that the number of candidates allows for
 
 __all__ = [
@@ -210,7 +206,10 @@ def draws_around_mode(n_dims: int, n_rows: int) -> int:
     >>> draws_around_mode(3, 10**7), draws_around_mode(11, 10**7)
     (150, 156)
     """
-    return max(_for_rows(n_rows, _LEAST_DRAWS), min(2 * rows_of_a_quadratic(n_dims), MOST_DRAWS))
+    # With more rows, a pass over the data costs more than what follows it, and the posterior is
+    # closer to normal.
+    least = 1_000 if n_rows <= _FEW_ROWS else 500 if n_rows <= MANY_ROWS else 150
+    return max(least, min(2 * rows_of_a_quadratic(n_dims), MOST_DRAWS))
 
 
 def draws_to_certify(n_rows: int) -> int:
@@ -223,11 +222,8 @@ def draws_to_certify(n_rows: int) -> int:
     >>> draws_to_certify(10**6), draws_to_certify(10**7)
     (400, 200)
     """
-    return _for_rows(n_rows, _CERTIFYING)
-
-
-def _for_rows(n_rows: int, table: Mapping[float, int]) -> int:
-    return next(draws for most, draws in table.items() if n_rows <= most)
+    # They tell J to 7 to 15 % where it is near the tolerance, or to 10 to 20 %.
+    return 400 if n_rows <= MANY_ROWS else 200
 
 
 def candidates_to_keep(n_dims: int, size: int, n_draws: int) -> int:

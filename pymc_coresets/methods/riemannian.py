@@ -14,7 +14,7 @@ from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.diagnostics.known_modes import Modes
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.methods.adaptive import judge
+from pymc_coresets.methods.adaptive import TangentDraws, judge
 from pymc_coresets.methods.job import (
     CoresetPosterior,
     Job,
@@ -28,12 +28,11 @@ from pymc_coresets.methods.rounds import Round, View, decide
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.passes import Look
-from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.candidates import default_n_draws
 from pymc_coresets.solving.history import History
 from pymc_coresets.solving.loop import advance
-from pymc_coresets.solving.problem import Matrix, Vector
-from pymc_coresets.solving.solution import Progress, Selection, Solution, Status, Trace
+from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.solution import Progress, Selection, Solution, Status
 
 __all__ = ["RiemannianPursuit"]
 
@@ -185,7 +184,8 @@ class RiemannianPursuit:
         SamplingError, InvalidDataError
             If the start cannot be sampled, or its draws cannot be used.
         """
-        run = _Run(self, posterior, size, rng, History(callback), sample_key)
+        source = TangentDraws(posterior, rng, history=History(callback))
+        run = _Run(self, source, size, sample_key)
         try:
             known = run.first_view(deadline, propose)
             status = known if isinstance(known, Status) else run.rounds(known, deadline)
@@ -197,17 +197,10 @@ class RiemannianPursuit:
                 raise
             status = Status.INTERRUPTED
         best = run.best
-        return Solution(
-            rows=best.rows,
-            weights=best.weights,
-            history=Trace.of(run.history.steps),
-            status=status,
-            objective=best.objective if math.isfinite(best.objective) else math.nan,
-            proposal=run.proposed,
-            log_ratios=best.log_ratios,
-            draws=best.draws,
-            modes=run.modes,
-        )
+        return run.history.solution(
+            best.rows, best.weights, status, best.objective,
+            log_ratios=best.log_ratios, draws=best.draws, proposal=run.proposed, modes=run.modes,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,15 +219,14 @@ class _Run[D]:
     def __init__(
         self,
         options: RiemannianPursuit,
-        posterior: CoresetPosterior[D],
+        source: TangentDraws[D],
         size: int,
-        rng: np.random.Generator,
-        history: History,
         sample_key: int | None,
     ) -> None:
-        self.options, self.size, self.rng, self._sample_key = options, size, rng, sample_key
-        self.posterior, self.history = posterior, history
-        n_dims = posterior.n_dims
+        self.options, self.size, self._sample_key = options, size, sample_key
+        self.source, self.posterior = source, source.posterior
+        self.rng, self.history = source.rng, source.history
+        n_dims = self.posterior.n_dims
         wanted = min(size, rows_of_a_quadratic(n_dims))
         self.n_draws = options.draws or default_n_draws(wanted, n_dims)
         self.scale = 0.0  # of the tangent vectors, by the last look
@@ -249,23 +241,17 @@ class _Run[D]:
         scan = self.posterior.scan(size, key=key, distinct=distinct)
         return Round(rows=scan.rows, weights=scan.weights)
 
-    @property
-    def is_good(self) -> bool:
-        return self.best.objective <= self.options.tolerance
-
     def rounds(self, known: View[D], deadline: float) -> Status:
-        limit = self.options.max_rounds
-        begin = _Place(known)
-        return advance(begin, self._round, lambda p: p.status, limit=limit, deadline=deadline)[1]
+        start, limit = _Place(known), self.options.max_rounds
+        return advance(start, self._round, lambda p: p.status, limit=limit, deadline=deadline)[1]
 
     def _round(self, place: _Place[D]) -> _Place[D]:
         known, share = place.known, place.share
         goal = (1 - share) * known.own + share * known.look.total
         current, selection = self._pursue(known.draws, known.look, goal)
         view = self._try(current, selection)
-        improved = view is not None and self._improves(view)
-        unimproved = 0 if improved else place.unimproved + 1
-        if self.is_good:
+        unimproved = 0 if self._improves(view) else place.unimproved + 1
+        if self.best.objective <= self.options.tolerance:
             return replace(place, status=Status.TOLERANCE_REACHED)
         if unimproved >= self.options.patience:
             failed = Status.SAMPLING_FAILED if view is None else Status.NO_PROGRESS
@@ -273,12 +259,12 @@ class _Run[D]:
         known, share = decide(known, view, partial(self._change, known, current), share)
         return _Place(known, share, unimproved)
 
-    def _improves(self, view: View[D]) -> bool:
+    def _improves(self, view: View[D] | None) -> bool:
         """Keep a coreset that is better than those before."""
-        if view.coreset.objective < self.best.objective:
-            self.best = view.coreset
-            return True
-        return False
+        if view is None or view.coreset.objective >= self.best.objective:
+            return False
+        self.best = view.coreset
+        return True
 
     def first_view(self, deadline: float, propose: Propose[D]) -> View[D] | Status:
         """Return what the rounds begin with, or why there is no need of any."""
@@ -295,7 +281,7 @@ class _Run[D]:
         if view is None:
             return self._view_of_start()
         self.best = view.coreset
-        if self.is_good:
+        if self.best.objective <= self.options.tolerance:
             return Status.TOLERANCE_REACHED
         if time.perf_counter() > deadline:
             return Status.OUT_OF_TIME
@@ -334,12 +320,10 @@ class _Run[D]:
         """Try uniform weights: those of the start if they fit, whose first draws were rough."""
         if time.perf_counter() > deadline:
             return Status.OUT_OF_TIME
-        view = self._try(
-            self.start if len(self.start.rows) <= self.size else self._uniform(self.size)
-        )
-        if view is not None:
-            self._improves(view)
-        return Status.TOLERANCE_REACHED if self.is_good else status
+        fits = len(self.start.rows) <= self.size
+        self._improves(self._try(self.start if fits else self._uniform(self.size)))
+        is_enough = self.best.objective <= self.options.tolerance
+        return Status.TOLERANCE_REACHED if is_enough else status
 
     def _try(
         self, coreset: Round, selection: Selection | None = None, *, n_draws: int | None = None
@@ -368,7 +352,7 @@ class _Run[D]:
         with self.history.drawing():
             draws = draw(coreset.rows, coreset.weights, n, rng=rng)
         look = self._all_rows(draws, coreset, n, choosing=n_draws is None)
-        loglik = self._loglik(draws, coreset.rows, n)
+        loglik = self.source.loglik(draws, coreset.rows, n)
         own = coreset.weights @ (loglik - loglik.mean(axis=1, keepdims=True))
         log_ratios = look.total - own
         finite = log_ratios if np.isfinite(log_ratios).all() else None
@@ -382,41 +366,35 @@ class _Run[D]:
         wanted: dict[str, Any] = {}
         if choosing:
             if not self.scale:
-                spread = self._loglik(draws, some.rows, n_draws).std(axis=1)
+                spread = self.source.loglik(draws, some.rows, n_draws).std(axis=1)
                 self.scale = float(some.weights @ spread)
             n_candidates = candidates_to_keep(posterior.n_dims, self.size, n_draws)
-            wanted = {
-                "n_candidates": n_candidates,
-                "scale": self.scale,
-                "key": random_key(self.rng),
-            }
+            key = random_key(self.rng)
+            wanted = {"n_candidates": n_candidates, "scale": self.scale, "key": key}
         with self.history.evaluating(n_rows, n_draws, of=n_rows):
             look = posterior.look(draws, **wanted)
         self.scale = look.norm_total or self.scale
         return look
 
-    def _loglik(self, draws: D, rows: Rows, n_draws: int) -> Matrix:
-        with self.history.evaluating(len(rows), n_draws, of=self.posterior.n_rows):
-            return self.posterior.loglik(draws, rows)
-
     def _record(self, coreset: Round, predicted: float, log_ratios: Vector | None) -> float:
         """Add a step to the history, and return its objective."""
-        found = math.inf if log_ratios is None else float(np.var(log_ratios))
-        judged = {} if log_ratios is None else judge(log_ratios)
+        found, judged = math.inf, {}
+        if log_ratios is not None:
+            found, judged = float(np.var(log_ratios)), judge(log_ratios)
         size = len(coreset.rows)
         self.history.add(size=size, objective=predicted, heldout_objective=found, **judged)
         return found
 
     def _change(self, known: View[D], coreset: Round) -> Vector:
         """Change of the log-density at known draws, if they were of another coreset."""
-        loglik = self._loglik(known.draws, coreset.rows, len(known.own))
+        loglik = self.source.loglik(known.draws, coreset.rows, len(known.own))
         return coreset.weights @ loglik - known.own
 
     def _pursue(
         self, draws: D, look: Look, goal: Vector, weights: Vector | None = None
     ) -> tuple[Round, Selection]:
         """Choose among the candidates of a look what matches the goal at its draws."""
-        loglik = self._loglik(draws, look.candidates, len(goal))
+        loglik = self.source.loglik(draws, look.candidates, len(goal))
         tolerance = self.options.tolerance
         selection = pursue(
             loglik, look, self.size, tolerance=tolerance, rng=self.rng, goal=goal, weights=weights

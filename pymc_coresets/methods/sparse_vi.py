@@ -17,7 +17,7 @@ from pymc_coresets.options import flag, one_of, positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.nnls import nonnegative_least_squares, rounding
-from pymc_coresets.solving.problem import Vector, tangent_vectors
+from pymc_coresets.solving.problem import Vector, tangent_vectors, unit_rows
 from pymc_coresets.solving.solution import Status
 
 type Update = Literal["sgd", "single", "quadratic", "l1"]
@@ -162,14 +162,13 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         if self.update != "l1":
             return replace(empty, pool=pool)
         vectors = tangent_vectors(source.loglik(tangent.draws, pool, self.draws))
-        scales = np.linalg.norm(vectors, axis=1)
         return replace(
             empty,
             pool=pool,
             rows=pool,
             weights=np.zeros(len(pool)),
-            scales=scales,
-            enough=float((_unit(vectors, scales) @ tangent.residual).max(initial=0.0)),
+            scales=np.linalg.norm(vectors, axis=1),
+            enough=float((unit_rows(vectors) @ tangent.residual).max(initial=0.0)),
             step_limit=_PENALTIES,
         )
 
@@ -215,7 +214,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         if not len(rows):
             return None
         vectors = tangent_vectors(source.loglik(tangent.draws, rows, self.draws))
-        correlations = _unit(vectors, np.linalg.norm(vectors, axis=1)) @ tangent.residual
+        correlations = unit_rows(vectors) @ tangent.residual
         chosen = np.isin(rows.positions, support.positions)
         scores = np.where(chosen, np.abs(correlations), correlations)
         best = int(scores.argmax())
@@ -307,9 +306,3 @@ class _Adam:
         corrected = np.sqrt(square / (1 - _MEMORY[1] ** t))
         direction = mean / (1 - _MEMORY[0] ** t) / (corrected + _TINY)
         return direction, _Adam(mean, square)
-
-
-def _unit(vectors: Vector, norms: Vector) -> Vector:
-    """Rows of length 1; rows that do not vary stay 0."""
-    unit: Vector = vectors / np.where(norms > 0, norms, 1.0)[:, None]
-    return unit

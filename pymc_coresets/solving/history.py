@@ -1,11 +1,14 @@
 """The steps of a run so far, how good they were, and what they cost."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from pymc_coresets.solving.solution import Progress
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
 __all__ = ["History"]
 
@@ -59,6 +62,24 @@ class History:
         """Count potentials whose time is counted elsewhere."""
         self._costs["n_evaluations"] += n_rows * n_draws
         self._costs["n_passes"] += n_rows / of
+
+    def solution(
+        self,
+        rows: Rows,
+        weights: Vector,
+        status: Status,
+        objective: float,
+        **found: Any,  # noqa: ANN401
+    ) -> Solution:
+        """Return weighted rows with these steps, and what else was found, see `Solution`."""
+        return Solution(
+            rows=rows,
+            weights=weights,
+            history=Trace.of(self.steps),
+            status=status,
+            objective=objective if math.isfinite(objective) else math.nan,
+            **found,
+        )
 
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:

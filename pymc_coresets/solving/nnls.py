@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import qr_delete, solve_triangular
 
-from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.problem import Vector, unit_rows
 
 
 def rounding(vector: Vector) -> float:
@@ -228,10 +228,7 @@ def nonnegative_least_squares(rows: Vector, target: Vector) -> Vector:
     >>> nonnegative_least_squares(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([2.0, -3.0]))
     array([2., 0.])
     """
-    norms = np.linalg.norm(rows, axis=1)
-    directions = rows / np.where(norms > 0, norms, 1.0)[:, None]
-    active = ActiveSet(target, len(rows))
-    threshold = rounding(target)
+    active, directions, threshold = ActiveSet(target, len(rows)), unit_rows(rows), rounding(target)
     weights = np.zeros(len(rows))
     distance = np.inf
     while (closer := float(np.linalg.norm(active.residual))) < distance:

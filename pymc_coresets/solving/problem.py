@@ -162,6 +162,20 @@ def tangent_vectors(
     return vectors
 
 
+def unit_rows(vectors: Vector) -> Vector:
+    """Return rows of length 1; those of zeros stay.
+
+    Examples
+    --------
+    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Vector = vectors / np.where(norms > 0, norms, 1.0)
+    return unit
+
+
 def _check_matrix(name: str, matrix: Matrix) -> None:
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise InvalidDataError(

@@ -124,7 +124,7 @@ PLANTED = [
     *plant(
         "methods/groupwise/group_rows.py",
         ("if not np.isfinite(values).all():", "if False:"),
-        ("self._whole.append(data.of(group))", "pass"),
+        ("self.whole.append(self.data.of(group))", "pass"),
     ),
     *plant(
         "methods/groupwise/block_pursuit.py",
@@ -233,7 +233,6 @@ PLANTED = [
         ("np.where(support, 0.0, gradient)", "gradient"),
         ("if residual @ residual < state.residual @ state.residual:", "if True:"),
         ("float(residual @ moved / distance), 0.0)", "float(residual @ moved / distance), -9.0)"),
-        ("return refit(state)", "return state"),
         (
             "gradient = space.project(state.ahead_residual)",
             "gradient = space.project(state.residual)",
@@ -298,7 +297,7 @@ PLANTED = [
             "(1 - share) * known.own + share * known.look.total",
             "known.own + share * known.look.total",
         ),
-        ("unimproved = 0 if improved else", "unimproved ="),
+        ("unimproved = 0 if self._improves(view) else", "unimproved ="),
         ("Status.SAMPLING_FAILED if view is None else Status.NO", "Status.OPTIMAL or Status.NO"),
         ("return _Place(known, share, unimproved)", "return _Place(known, 1.0, unimproved)"),
         ("max(self.tolerance, run.start.objective)", "run.start.objective"),
@@ -311,10 +310,9 @@ PLANTED = [
         ("if not len(view.look.candidates):", "if False:"),
         ("Status.SAMPLING_FAILED if view is None else view", "view"),
         ("if len(self.start.rows) <= self.size:", "if len(self.start.rows) > self.size:"),
-        ("self.start if len(self.start.rows) <= self.size", "self.start if True"),
-        ("TOLERANCE_REACHED if self.is_good else status", "TOLERANCE_REACHED"),
+        ("self.start if fits", "self.start if True"),
+        ("TOLERANCE_REACHED if is_enough else status", "TOLERANCE_REACHED"),
         ("options.start_size or rows_to_start(n_dims)", "options.start_size or n_dims"),
-        ("best.objective if math.isfinite(best.objective) else", "run.start.objective or"),
     ),
     *plant(
         "streams/growth.py",
@@ -473,6 +471,7 @@ PLANTED = [
     ),
     *plant(
         "solving/history.py",
+        ("objective if math.isfinite(objective) else math.nan", "objective"),
         ("+= n_rows * n_draws", "+= n_rows + n_draws"),
         ("n_rows / of", "1"),
         ("self.count(n_rows, n_draws, of=of)", "pass"),

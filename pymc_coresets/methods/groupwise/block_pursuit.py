@@ -20,7 +20,7 @@ from pymc_coresets.solving.history import History
 from pymc_coresets.solving.loop import advance
 from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
 from pymc_coresets.solving.shared_basis import SharedBasis, n_functions
-from pymc_coresets.solving.solution import Solution, Status, Trace
+from pymc_coresets.solving.solution import Solution, Status
 
 __all__ = ["MOST_SHARED", "BlockPursuit"]
 
@@ -188,16 +188,11 @@ class _Run[D]:
         )
         if status is Status.ITERATION_LIMIT and last.failed:
             status = Status.SAMPLING_FAILED
-        best = last.best
-        return Solution(
-            rows=best.rows,
-            weights=best.weights,
-            history=Trace.of(self.history.steps),
-            status=status,
-            objective=best.objective if math.isfinite(best.objective) else math.nan,
-            proposal=best.proposal,
-            log_ratios=None if best.proposal is None else best.proposal.log_ratios,
-        )
+        best, proposal = last.best, last.best.proposal
+        return self.history.solution(
+            best.rows, best.weights, status, best.objective,
+            proposal=proposal, log_ratios=None if proposal is None else proposal.log_ratios,
+        )  # fmt: skip
 
     def _judged(self, found: _Round) -> Status | None:
         return Status.TOLERANCE_REACHED if found.best.objective <= self.tolerance else None

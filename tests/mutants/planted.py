@@ -125,6 +125,8 @@ PLANTED = [
         "methods/groupwise/group_rows.py",
         ("if not np.isfinite(values).all():", "if False:"),
         ("self.whole.append(self.data.of(group))", "pass"),
+        ("for group in np.flatnonzero(sizes <= _FEW)]", "for group in []]"),
+        ("waiting, n_waiting = [], 0", "n_waiting = 0"),
     ),
     *plant(
         "methods/groupwise/block_pursuit.py",

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import softmax
 
-from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.methods.adaptive import Tangent, TangentDraws, solve_adaptively
 from pymc_coresets.methods.quasi_newton import QuasiNewton, _lowers_divergence
 from pymc_coresets.solving.solution import Status
@@ -127,6 +127,20 @@ def test_draws_that_were_used_again_do_not_measure_the_result(model):
     solution = solve_adaptively(QuasiNewton(), model, 5, rng=rng(1), draw=draw)
     measured = solution.history.heldout_objective
     assert solution.objective == measured[-1] > 10 * measured[-2]
+
+
+def test_a_step_whose_sampler_fails_is_taken_back():
+    n_left = iter((True, True, False))
+
+    def draw(rows, weights, n_draws, *, rng):
+        if not next(n_left):
+            raise SamplingError("no more")
+        return MODELS[1].draw(rows, weights, n_draws, rng=rng)
+
+    solution = solve_adaptively(QuasiNewton(), MODELS[1], 25, rng=rng(), draw=draw)
+    assert solution.status is Status.SAMPLING_FAILED
+    assert len(solution.history.size) == 2  # the start, and one step
+    assert solution.objective == solution.history.heldout_objective[-1]
 
 
 def test_iteration_limit():

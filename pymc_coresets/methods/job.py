@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -159,19 +159,21 @@ class Job[D](Reduction):
 
 
 class Method(Protocol):
-    """A way to choose weighted rows: a frozen dataclass of its options, which runs itself."""
+    """A way to choose weighted rows: a frozen dataclass of its options, which runs itself.
 
-    @property
-    def name(self) -> str:
-        """What it is called as ``method=...``."""
+    Attributes
+    ----------
+    name : str
+        What it is called as ``method=...``.
+    accepts : collection of str
+        Arguments of `build_coreset` that it uses: size, tolerance, time_budget, weighting, rows.
+    draws_from : str
+        Where it compares rows; empty where that is the weighting distribution.
+    """
 
-    @property
-    def accepts(self) -> Collection[str]:
-        """Arguments of `build_coreset` that it uses: size, tolerance, time_budget, weighting."""
-
-    @property
-    def draws_from(self) -> str:
-        """Where it compares rows; empty where that is the weighting distribution."""
+    name: ClassVar[str]
+    accepts: ClassVar[Collection[str]]
+    draws_from: ClassVar[str]
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
         """Size for D free dimensions and N rows, where the user gives none."""

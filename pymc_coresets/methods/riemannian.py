@@ -331,7 +331,7 @@ class _Run[D]:
         """Measure a coreset, unless its posterior defeats the sampler or the likelihood."""
         predicted = math.nan if selection is None else float(selection.history.objective[-1])
         try:
-            view = self._look(coreset, predicted, self.posterior.draw, n_draws=n_draws)
+            view = self._look(coreset, predicted, self.posterior.draw, n_draws)
         except SamplingError as error:
             _log.info("A round is taken back: %s", error)
             self._record(coreset, predicted, None)
@@ -339,12 +339,7 @@ class _Run[D]:
         return view if math.isfinite(view.coreset.objective) else None
 
     def _look(
-        self,
-        coreset: Round,
-        predicted: float,
-        draw: Callable[..., D],
-        *,
-        n_draws: int | None = None,
+        self, coreset: Round, predicted: float, draw: Callable[..., D], n_draws: int | None = None
     ) -> View[D]:
         """See how much log r varies over a coreset's posterior; no candidates with `n_draws`."""
         n = n_draws or self.n_draws

@@ -133,7 +133,7 @@ TESTS = {
     "solving/": (*unit("problem", "space", "nnls", "solve"), CONTRACT),
     "solving/candidates": unit("candidates", "sparse_vi"),
     "solving/history": unit("riemannian", "sparse_vi"),
-    "solving/loop": (*unit("solve", "riemannian"), CONTRACT),
+    "solving/loop": (*unit("solve", "riemannian", "quasi_newton"), CONTRACT),
     "solving/group_selection": unit("joint_weights", "block_pursuit"),
     "solving/joint": unit("joint_weights", "block_pursuit"),
     "solving/shared_basis": unit("joint_weights", "block_pursuit"),

@@ -15,7 +15,7 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
 )
 from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
-from pymc_coresets.methods.groupwise.group_rows import choose_by_group
+from pymc_coresets.methods.groupwise.group_rows import _together, choose_by_group
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.nested_laplace import find_nested_laplace
@@ -234,6 +234,12 @@ def test_groups_that_need_almost_all_of_their_rows_are_kept_whole():
     choice = choose_by_group(data, loglik, shared, noise, tolerance=1e-12, rng=rng)
     assert sorted(rows.positions[choice.chosen]) == list(range(20))
     assert choice.weights == pytest.approx(np.ones(20))
+
+
+def test_groups_are_evaluated_together_once_each():
+    sizes = np.array([3, 500, 4, 1])
+    together = list(_together(np.array([2, 0, 1, 3]), sizes, 5))
+    assert together == [[2], [1], [0, 3]]
 
 
 def test_log_likelihoods_that_are_not_finite_are_refused(hierarchy):

@@ -9,7 +9,8 @@ import numpy as np
 
 from benchmarks.closed_forms import Array, Experiment, Gaussian, full_and_prior
 from benchmarks.curves import PUBLISHED, PURSUIT, SPARSE_VI, Point
-from pymc_coresets.methods.adaptive import SteppingMethod, solve_adaptively
+from benchmarks.problems import problem_of
+from pymc_coresets.methods.adaptive import AdaptiveMethod, TangentDraws, solve_adaptively
 from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.quasi_newton import QuasiNewton
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -17,7 +18,6 @@ from pymc_coresets.methods.sparse_vi import SparseVI
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.loop import solve
-from pymc_coresets.solving.problem import Problem
 
 type Sizes = tuple[int, ...]
 type Contender = Callable[[Experiment, Sizes, np.random.Generator], Iterator["Stage"]]
@@ -118,7 +118,7 @@ def each_size(run: Run) -> Contender:
     return stages
 
 
-def some_sizes(method: SteppingMethod[Any]) -> Contender:
+def some_sizes(method: AdaptiveMethod[Any]) -> Contender:
     """Run anew for every other size from the largest down to 10: for methods that do not grow."""
 
     def run(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Rows, Array]:
@@ -131,7 +131,7 @@ def some_sizes(method: SteppingMethod[Any]) -> Contender:
     )
 
 
-def following(method: SteppingMethod[Any]) -> Contender:
+def following(method: AdaptiveMethod[Any]) -> Contender:
     """Run once to the largest size, and record the coreset after as many steps as each size has.
 
     A run ends early where weights grow so large that the posterior's precision is numerically
@@ -140,7 +140,7 @@ def following(method: SteppingMethod[Any]) -> Contender:
 
     def stages(experiment: Experiment, sizes: Sizes, rng: np.random.Generator) -> Iterator[Stage]:
         began = time.process_time()
-        state, ended = method.start(experiment, max(sizes), rng=rng), False
+        state, ended = method.start(TangentDraws(experiment, rng), max(sizes)), False
         seconds = time.process_time() - began
         for n_steps in range(1, max(sizes) + 1):
             if not ended:
@@ -171,7 +171,7 @@ def giga(guess: Callable[[Experiment, np.random.Generator], Gaussian]) -> Run:
 
     def run(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Rows, Array]:
         parameters = guess(experiment, rng).draw(PROJECTIONS, rng=rng)
-        problem = Problem.from_loglik(experiment.potentials(parameters))
+        problem = problem_of(experiment.potentials(parameters))
         selection = solve(GIGA(polish=False), problem, size, rng=rng)
         return experiment.source.take(selection.indices), selection.weights
 

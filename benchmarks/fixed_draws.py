@@ -5,6 +5,7 @@ import numpy as np
 from benchmarks.closed_forms import Array, full_and_prior
 from benchmarks.curves import brief, markdown
 from benchmarks.paper_data import DATA_SETS, load, needed_folder
+from benchmarks.problems import problem_of
 from benchmarks.regressions import Laplace, Regression
 from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.uniform import Uniform
@@ -24,7 +25,7 @@ def relative_kl(
     experiment = Laplace(model)
     full, prior = full_and_prior(experiment)
     rng = np.random.default_rng(seed)
-    problem = Problem.from_loglik(model.loglik(full.draw(n_draws, rng=rng)))
+    problem = problem_of(model.loglik(full.draw(n_draws, rng=rng)))
     table = np.empty((len(methods), len(sizes)))
     for row, name in enumerate(methods):
         for column, size in enumerate(sizes):

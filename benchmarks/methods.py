@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.problems import problem_of
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.iht import IHT
@@ -168,7 +169,7 @@ def main() -> None:
     loglik = make_loglik(options.n, options.draws, rng=np.random.default_rng(1))
     for dtype in (np.float64, np.float32):
         loglik = loglik.astype(dtype, copy=False)
-        problem = Problem.from_loglik(loglik)
+        problem = problem_of(loglik)
         peak, runs = compare(problem, options.size)
         for run in runs:
             read = (run.passes + 1) * problem.vectors.nbytes

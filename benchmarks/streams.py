@@ -95,7 +95,8 @@ def reduced(sampler: CoresetSampler, rows: Rows, size: int, rng: np.random.Gener
         draws, n_candidates=candidates_to_keep(sampler.n_dims, size, n_draws), scale=scale,
         key=random_key(rng),
     )  # fmt: skip
-    chosen: Solution = pursue(sampler, draws, look, size, tolerance=TOLERANCE, rng=rng).of(
+    potentials = sampler.loglik(draws, look.candidates)
+    chosen: Solution = pursue(potentials, look, size, tolerance=TOLERANCE, rng=rng).of(
         look.candidates
     )
     return Rows(chosen.rows.positions, chosen.weights, chosen.rows.arrays)

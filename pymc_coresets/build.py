@@ -217,7 +217,7 @@ def build_coreset(  # noqa: PLR0913
             chosen, limit = _suited(chosen, limit, given, samplers, report)
         job = Job(
             posterior=samplers.first,
-            posteriors_for_many_draws=samplers.for_many_draws,
+            ways_to_draw=samplers.for_many_draws,
             by_groups=samplers.by_groups,
             propose=partial(samplers.first.proposal, key=sample_key),
             weighting=partial(weights_from.draw, samplers.first),

@@ -1,29 +1,30 @@
-"""The one loop that runs every method that draws from coreset posteriors as it goes."""
+"""What the methods have in common that draw from coreset posteriors as they go."""
 
 import logging
 import math
-import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from pymc_coresets.diagnostics.importance import MIN_DRAWS, estimate_divergences, pareto_smooth
 from pymc_coresets.exceptions import SamplingError, warn_user
-from pymc_coresets.methods.job import CoresetPosterior, Job, Reusing, moderate_size
-from pymc_coresets.methods.metering import Metered
+from pymc_coresets.methods.job import CoresetPosterior, Job, moderate_size
 from pymc_coresets.options import whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.problem import Vector, tangent_vectors
-from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
+from pymc_coresets.solving.history import History
+from pymc_coresets.solving.loop import advance
+from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
+from pymc_coresets.solving.solution import Progress, Solution, Status
 
 __all__ = [
     "AdaptiveMethod",
     "AdaptiveState",
-    "SteppingMethod",
     "Tangent",
+    "TangentDraws",
     "judge",
     "solve_adaptively",
 ]
@@ -66,54 +67,6 @@ class Tangent:
     vectors: Vector
     residual: Vector
 
-    @classmethod
-    def at(
-        cls,
-        posterior: CoresetPosterior[Any],
-        rows: Rows,
-        weights: Vector,
-        n_draws: int,
-        *,
-        n_subsample: int | None = None,
-        rng: np.random.Generator,
-    ) -> Self:
-        """Draw from the posterior of the weighted rows: one pass over the data.
-
-        Parameters
-        ----------
-        posterior : CoresetPosterior
-            What to draw from.
-        rows : Rows
-            Rows whose vectors are wanted, among them all of positive weight.
-        weights : ndarray of shape (n_rows,)
-            Their weights, at least 0.
-        n_draws : int
-            Number of draws.
-        n_subsample : int, optional
-            Estimate the sum over the data, without bias, from that many rows drawn with
-            replacement in proportion to their base weights, instead of a pass.
-        rng : numpy.random.Generator
-            Source of randomness.
-
-        Raises
-        ------
-        InvalidDataError
-            If a potential is not finite at a draw.
-        """
-        positive = np.flatnonzero(weights > 0)
-        draws = posterior.draw(rows.take(positive), weights[positive], n_draws, rng=rng)
-        if n_subsample is None:
-            total = posterior.look(draws).total
-        else:
-            scan = posterior.scan(n_subsample, key=random_key(rng))
-            total = scan.weights @ posterior.loglik(draws, scan.rows)
-        loglik = posterior.loglik(draws, rows)
-        return cls(
-            draws=draws,
-            vectors=tangent_vectors(loglik),
-            residual=tangent_vectors(total - weights @ loglik),
-        )
-
     @property
     def objective(self) -> float:
         """Variance of log r in nats, an estimate of the symmetrised KL divergence."""
@@ -126,18 +79,100 @@ class Tangent:
         return gradient
 
 
+@dataclass(frozen=True, eq=False)
+class TangentDraws[D]:
+    """Draws from the posteriors of a construction's coresets, and how potentials vary over them.
+
+    Parameters
+    ----------
+    posterior : CoresetPosterior
+        Potentials of all rows, and draws.
+    rng : numpy.random.Generator
+        The only source of randomness.
+    draw : callable, optional
+        How to draw instead, with the arguments of ``posterior.draw``.
+    history : History
+        Counts what it costs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
+    >>> class Prior(InMemoryPotentials):
+    ...     def draw(self, rows, weights, n_draws, *, rng):
+    ...         return rng.normal(size=n_draws)
+    >>> source = InMemoryRows([np.array([1.0, 2.0])])
+    >>> prior = Prior(source, 1, lambda draws, rows: np.outer(rows.arrays[0], draws))
+    >>> draws = TangentDraws(prior, np.random.default_rng(1))
+    >>> draws.at(source.all, np.array([1.0, 1.0]), 100).objective  # all rows, with their weights
+    0.0
+    """
+
+    posterior: CoresetPosterior[D]
+    rng: np.random.Generator
+    draw: Callable[..., D] | None = None
+    history: History = field(default_factory=History)
+
+    def at(
+        self, rows: Rows, weights: Vector, n_draws: int, n_subsample: int | None = None
+    ) -> Tangent:
+        """Draw from the posterior of the weighted rows: one pass over the data.
+
+        Parameters
+        ----------
+        rows : Rows
+            Rows whose vectors are wanted, among them all of positive weight.
+        weights : ndarray of shape (n_rows,)
+            Their weights, at least 0.
+        n_draws : int
+            Number of draws.
+        n_subsample : int, optional
+            Estimate the sum over the data, without bias, from that many rows drawn with
+            replacement in proportion to their base weights, instead of a pass.
+
+        Raises
+        ------
+        InvalidDataError
+            If a potential is not finite at a draw.
+        """
+        positive = np.flatnonzero(weights > 0)
+        draw = self.draw or self.posterior.draw
+        with self.history.drawing():
+            draws = draw(rows.take(positive), weights[positive], n_draws, rng=self.rng)
+        if n_subsample is None:
+            with self.history.evaluating(self.n_rows, n_draws, of=self.n_rows):
+                total = self.posterior.look(draws).total
+        else:
+            scan = self.posterior.scan(n_subsample, key=random_key(self.rng))
+            total = scan.weights @ self.loglik(draws, scan.rows, n_draws)
+        loglik = self.loglik(draws, rows, n_draws)
+        return Tangent(
+            draws=draws,
+            vectors=tangent_vectors(loglik),
+            residual=tangent_vectors(total - weights @ loglik),
+        )
+
+    def loglik(self, draws: D, rows: Rows, n_draws: int) -> Matrix:
+        """Return the potentials of some rows, (n_rows, n_draws), in nats."""
+        with self.history.evaluating(len(rows), n_draws, of=self.n_rows):
+            return self.posterior.loglik(draws, rows)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of all rows N."""
+        return self.posterior.n_rows
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AdaptiveState:
     """What every such method carries from step to step; a step leaves the old arrays alone.
 
     Parameters
     ----------
-    posterior : CoresetPosterior
+    source : TangentDraws
         Where draws and potentials come from.
     size : int
         Largest number of positive weights.
-    rng : numpy.random.Generator
-        The only source of randomness.
     rows : Rows
         Rows that have weight, or may get it back.
     weights : ndarray of shape (len(rows),)
@@ -154,17 +189,15 @@ class AdaptiveState:
     >>> import numpy as np
     >>> tangent = Tangent(draws=None, vectors=np.eye(2), residual=np.zeros(2))
     >>> state = AdaptiveState(
-    ...     posterior=None, size=3, rng=np.random.default_rng(1),
-    ...     rows=Rows(np.arange(3), np.ones(3)), weights=np.array([0.0, 4.0, 2.0]),
-    ...     tangent=tangent, step_limit=1,
+    ...     source=None, size=3, rows=Rows(np.arange(3), np.ones(3)),
+    ...     weights=np.array([0.0, 4.0, 2.0]), tangent=tangent, step_limit=1,
     ... )
     >>> state.support.positions, state.is_full
     (array([1, 2]), False)
     """
 
-    posterior: CoresetPosterior[Any]
+    source: TangentDraws[Any]
     size: int
-    rng: np.random.Generator
     rows: Rows
     weights: Vector
     tangent: Tangent
@@ -182,56 +215,51 @@ class AdaptiveState:
         return bool(np.count_nonzero(self.weights) >= self.size)
 
 
-class SteppingMethod[S: AdaptiveState](Protocol):
-    """A method that chooses its own draws: frozen options, and two functions for the driver."""
-
-    def start(self, posterior: CoresetPosterior[Any], size: int, *, rng: np.random.Generator) -> S:
-        """Return the first weights, which may be none, with draws from their posterior."""
-
-    def step(self, state: S) -> S:
-        """Improve the weights once, or set the status, or both."""
-
-
-class AdaptiveMethod:
+class AdaptiveMethod[S: AdaptiveState](ABC):
     """What the methods have in common that draw from the coreset's posterior at every step."""
 
     accepts: ClassVar[Collection[str]] = frozenset({"size"})
     draws_from: ClassVar[str] = "the coreset's posterior"
+
+    @abstractmethod
+    def start(self, source: TangentDraws[Any], size: int) -> S:
+        """Return the first weights, which may be none, with draws from their posterior."""
+
+    @abstractmethod
+    def step(self, state: S) -> S:
+        """Improve the weights once, or set the status, or both."""
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
         """As many rows as match a quadratic log-likelihood, 50 to 500."""
         return moderate_size(n_dims, n_rows)
 
     def run(self, job: Job[Any]) -> Solution:
-        """Draw hundreds of times: in the fastest way that does not fail."""
-        method = cast(SteppingMethod[Any], self)
-        solution = None
+        """Draw hundreds of times: by Laplace approximations, and otherwise from a reserve."""
+        laplace, sampler, from_reserve = job.ways_to_draw()
         with job.report.part("choosing rows", total=job.size) as show:
-            ways = list(job.posteriors_for_many_draws())
-            for way, is_last in zip(ways, [False] * (len(ways) - 1) + [True], strict=True):
-                try:
-                    solution = solve_adaptively(method, way, job.size, rng=job.rng, callback=show)
-                except SamplingError as error:
-                    if is_last:
-                        raise
-                    reason = error.message
-                else:
-                    if is_last or solution.status is not Status.SAMPLING_FAILED:
-                        break
-                    reason = solution.status.value
-                warn_user(
-                    "The coresets' posteriors are sampled by NUTS, which takes longer, because "
-                    f"Laplace approximations failed: {reason}"
-                )
-        return cast(Solution, solution)
+            try:
+                solution = solve_adaptively(self, laplace, job.size, rng=job.rng, callback=show)
+                if solution.status is not Status.SAMPLING_FAILED:
+                    return solution
+                reason = solution.status.value
+            except SamplingError as error:
+                reason = error.message
+            warn_user(
+                "The coresets' posteriors are sampled by NUTS, which takes longer, because "
+                f"Laplace approximations failed: {reason}"
+            )
+            return solve_adaptively(
+                self, sampler, job.size, rng=job.rng, draw=from_reserve, callback=show
+            )
 
 
 def solve_adaptively[S: AdaptiveState](
-    method: SteppingMethod[S],
+    method: AdaptiveMethod[S],
     posterior: CoresetPosterior[Any],
     size: int,
     *,
     rng: np.random.Generator,
+    draw: Callable[..., Any] | None = None,
     callback: Callable[[Progress], object] | None = None,
 ) -> Solution:
     """Choose at most ``size`` weighted rows whose posterior is close to the full one.
@@ -241,7 +269,7 @@ def solve_adaptively[S: AdaptiveState](
 
     Parameters
     ----------
-    method : SteppingMethod
+    method : AdaptiveMethod
         For instance ``SparseVI()``.
     posterior : CoresetPosterior
         Draws of coreset posteriors, and potentials at them.
@@ -249,6 +277,9 @@ def solve_adaptively[S: AdaptiveState](
         Largest number of weights, 1 to ``posterior.n_rows``.
     rng : numpy.random.Generator
         Source of all draws and choices.
+    draw : callable, optional
+        How to draw instead, from draws that are used again and again.  As these have chosen the
+        weights, the result is measured at fresh draws of the posterior.
     callback : callable, optional
         Called with a `Progress` after every step that changed the weights.
 
@@ -286,60 +317,35 @@ def solve_adaptively[S: AdaptiveState](
     (array([1]), array([3.]))
     """
     size = whole_number("size", size, least=1, most=posterior.n_rows)
-    began = time.perf_counter()
-    history: list[Progress] = []
+    history = History(callback)
+    measured: Vector | None = None
 
-    metered = Metered(posterior)
+    def measure(state: S) -> Status | None:
+        nonlocal measured
+        if state.weights is not measured:
+            measured, residual = state.weights, state.tangent.residual
+            history.add(
+                size=len(state.support),
+                objective=state.tangent.objective,
+                heldout_objective=state.tangent.objective,
+                **judge(residual * math.sqrt(residual.size)),
+            )
+        return state.status
 
-    def record(state: S) -> None:
-        residual = state.tangent.residual
-        progress = Progress(
-            size=len(state.support),
-            objective=state.tangent.objective,
-            heldout_objective=state.tangent.objective,
-            seconds=time.perf_counter() - began,
-            **judge(residual * math.sqrt(residual.size)),
-            **metered.costs,
-        )
-        history.append(progress)
-        if callback is not None:
-            callback(progress)
+    def measured_anew(state: S) -> S:
+        rows, weights = state.support, state.weights[state.weights > 0]
+        tangent = fresh.at(rows, weights, state.tangent.residual.size)
+        return replace(state, rows=rows, weights=weights, tangent=tangent)
 
-    state = method.start(metered, size, rng=rng)
-    status = Status.ITERATION_LIMIT
-    try:
-        record(state)
-        for _ in range(state.step_limit):
-            previous, state = state, method.step(state)
-            if state.weights is not previous.weights:
-                record(state)
-            if state.status is not None:
-                status = state.status
-                break
-        if isinstance(posterior, Reusing):
-            # Draws that are used again and again have chosen the weights, too.
-            state = replace(state, tangent=_measured_anew(state, Metered(posterior.anew())))
-            record(state)
-    except KeyboardInterrupt:
-        status = Status.INTERRUPTED
-    except SamplingError as error:
-        _log.info("The last step is taken back: %s", error)
-        status = Status.SAMPLING_FAILED
-    rows = state.support
+    fresh = TangentDraws(posterior, rng, history=history)
+    state = method.start(replace(fresh, draw=draw), size)
+    state, status = advance(state, method.step, measure, limit=state.step_limit)
+    if draw is not None and status not in {Status.INTERRUPTED, Status.SAMPLING_FAILED}:
+        state, failed = advance(state, measured_anew, measure, limit=1)
+        status = failed if failed in {Status.INTERRUPTED, Status.SAMPLING_FAILED} else status
+    rows, weights = state.support, state.weights[state.weights > 0]
     _log.debug("%s: %d weights. %s", type(method).__name__, len(rows), status.value)
-    return Solution(
-        rows=rows,
-        weights=state.weights[state.weights > 0],
-        history=Trace.of(history),
-        status=status,
-        objective=state.tangent.objective,
-    )
-
-
-def _measured_anew(state: AdaptiveState, posterior: CoresetPosterior[Any]) -> Tangent:
-    n_draws = state.tangent.residual.size
-    return Tangent.at(posterior, state.support, state.weights[state.weights > 0], n_draws,
-                      rng=state.rng)  # fmt: skip
+    return history.solution(rows, weights, status, state.tangent.objective)
 
 
 def judge(log_ratios: Vector) -> dict[str, Any]:

@@ -1,13 +1,12 @@
 """All rows, where equal ones were merged and few are left."""
 
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pymc_coresets.methods.job import Job, draws_around_mode
-from pymc_coresets.methods.metering import Metered
-from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
+from pymc_coresets.solving.history import History
+from pymc_coresets.solving.solution import Solution, Status
 
 __all__ = ["Exact"]
 
@@ -35,31 +34,17 @@ class Exact:
 
     def run(self, job: Job[Any]) -> Solution:
         """Take all rows."""
-        started = time.perf_counter()
-        posterior = Metered(job.posterior)
+        posterior, history = job.posterior, History()
         n_rows = posterior.n_rows
         rows = posterior.scan(n_rows, key=0, distinct=True).rows
         n_draws = draws_around_mode(posterior.n_dims, n_rows)
-        with posterior.drawing():
+        with history.drawing():
             proposal = job.propose(n_draws, start_size=n_rows, rng=job.rng)
         modes = None if proposal is None else proposal.modes
         if proposal is not None:
-            proposal = proposal.weighed(posterior.look(proposal.draws).total)
-        step = Progress(
-            size=len(rows),
-            objective=0.0,
-            heldout_objective=0.0,
-            seconds=time.perf_counter() - started,
-            kl=0.0,
-            reverse_kl=0.0,
-            **posterior.costs,
-        )
-        return Solution(
-            rows=rows,
-            weights=rows.base_weights,
-            history=Trace.of([step]),
-            status=Status.EXACT,
-            objective=0.0,
-            proposal=proposal,
-            modes=modes,
-        )
+            with history.evaluating(n_rows, len(proposal.log_ratios), of=n_rows):
+                look = posterior.look(proposal.draws)
+            proposal = proposal.weighed(look.total)
+        history.add(size=len(rows), objective=0.0, heldout_objective=0.0, kl=0.0, reverse_kl=0.0)
+        exact = Status.EXACT
+        return history.solution(rows, rows.base_weights, exact, 0.0, proposal=proposal, modes=modes)

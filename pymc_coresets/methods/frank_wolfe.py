@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from pymc_coresets.methods.fixed_draws import HilbertMethod
-from pymc_coresets.options import flag, positive_number
+from pymc_coresets.options import flag
 from pymc_coresets.solving.loop import State, refit
 from pymc_coresets.solving.solution import Status
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrankWolfe(HilbertMethod):
+class FrankWolfe(HilbertMethod[State]):
     """Hilbert coreset by the Frank-Wolfe algorithm on the polytope ``sum_n w_n ||V_n|| = sigma``.
 
     Offered for comparison with the literature: `GIGA` needs no such constraint and `Pursuit` is
@@ -57,12 +57,10 @@ class FrankWolfe(HilbertMethod):
     name: ClassVar[str] = "frank_wolfe"
 
     polish: bool = True
-    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         flag("polish", self.polish)
-        if self.tolerance is not None:
-            positive_number("tolerance", self.tolerance)
+        super().__post_init__()
 
     def start(self, empty: State) -> State:
         """Start from no rows; the first step jumps to a vertex of the polytope."""
@@ -87,8 +85,7 @@ class FrankWolfe(HilbertMethod):
             return replace(state, status=Status.NO_PROGRESS)
         weights = (1 - gamma) * state.weights
         weights[best] += gamma * length
-        moved = replace(state, weights=weights, residual=residual)
-        return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
+        return state.moved(weights=weights, residual=residual)
 
     def finish(self, state: State) -> State:
         """Remove the rounding errors of the running residual, and polish."""

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from pymc_coresets.methods.fixed_draws import HilbertMethod
-from pymc_coresets.options import flag, positive_number
+from pymc_coresets.options import flag
 from pymc_coresets.solving.loop import State, refit
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Status
@@ -29,7 +29,7 @@ class GIGAState(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GIGA(HilbertMethod):
+class GIGA(HilbertMethod[GIGAState]):
     """Hilbert coreset by greedy iterative geodesic ascent.
 
     Its error falls geometrically at little cost per step. `Pursuit` reaches smaller errors at the
@@ -83,12 +83,10 @@ class GIGA(HilbertMethod):
     name: ClassVar[str] = "giga"
 
     polish: bool = True
-    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         flag("polish", self.polish)
-        if self.tolerance is not None:
-            positive_number("tolerance", self.tolerance)
+        super().__post_init__()
 
     def start(self, empty: State) -> GIGAState:
         """Compare all rows with the target."""
@@ -120,8 +118,7 @@ class GIGA(HilbertMethod):
         weights = state.weights * ((1 - gamma) / (reach or 1.0))
         weights[best] += gamma * space.inverse_norms[best]
         weights *= (space.target @ y) / length
-        moved = replace(state, weights=weights, residual=residual, direction=y)
-        return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
+        return state.moved(weights=weights, residual=residual, direction=y)
 
     def finish(self, state: GIGAState) -> State:
         """Remove the rounding errors of the running direction, and polish."""

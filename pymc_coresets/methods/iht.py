@@ -6,8 +6,8 @@ from typing import ClassVar
 import numpy as np
 
 from pymc_coresets.methods.fixed_draws import HilbertMethod
-from pymc_coresets.options import positive_number, whole_number
-from pymc_coresets.solving.loop import State, refit
+from pymc_coresets.options import whole_number
+from pymc_coresets.solving.loop import State
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Status
 
@@ -38,7 +38,7 @@ class IHTState(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class IHT(HilbertMethod):
+class IHT(HilbertMethod[IHTState]):
     """Hilbert coreset by accelerated iterative hard thresholding.
 
     Chooses all points together rather than one by one, and finishes with the best weights on its
@@ -89,12 +89,10 @@ class IHT(HilbertMethod):
     name: ClassVar[str] = "iht"
 
     max_iterations: int = 100
-    tolerance: float | None = None
 
     def __post_init__(self) -> None:
         whole_number("max_iterations", self.max_iterations, least=1)
-        if self.tolerance is not None:
-            positive_number("tolerance", self.tolerance)
+        super().__post_init__()
 
     def start(self, empty: State) -> IHTState:
         """Start from no rows and no momentum."""
@@ -137,10 +135,6 @@ class IHT(HilbertMethod):
         stalled = state.stalled + 1
         status = Status.NO_PROGRESS if stalled == _PATIENCE else None
         return replace(iterate, stalled=stalled, status=status)
-
-    def finish(self, state: IHTState) -> State:
-        """Find the best weights on the support."""
-        return refit(state)
 
 
 def _exact_step(state: IHTState, gradient: Vector) -> float:

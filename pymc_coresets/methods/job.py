@@ -1,9 +1,9 @@
 """What a method is given to work with, and what it has to offer."""
 
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -17,12 +17,8 @@ from pymc_coresets.solving.candidates import MOST_DRAWS, n_candidates
 from pymc_coresets.solving.problem import Matrix, Vector
 from pymc_coresets.solving.solution import Solution
 
-#: Least number of draws around a mode, for up to so many rows: with more rows, a pass over the data
-#: costs more than what follows it, and the posterior is closer to normal.
-_LEAST_DRAWS = {50_000: 1_000, MANY_ROWS: 500, math.inf: 150}
-#: Number of draws that certify: J to 7 to 15 % where it is near the tolerance, then to 10 to 20 %.
-_CERTIFYING = {MANY_ROWS: 400, math.inf: 200}
 _CANDIDATES_PER_ROW = 20
+_FEW_ROWS = 50_000
 _LEAST_ROWS = 200  # that the number of candidates allows for
 
 __all__ = [
@@ -30,9 +26,7 @@ __all__ = [
     "GroupedPosterior",
     "Job",
     "Method",
-    "Propose",
     "Reduction",
-    "WeightingDraws",
     "candidates_to_keep",
     "draws_around_mode",
     "draws_to_certify",
@@ -59,14 +53,6 @@ class CoresetPosterior[D](Potentials[D], Protocol):
         self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
     ) -> D:
         """Draw as fast as possible from roughly the region of that posterior."""
-
-
-@runtime_checkable
-class Reusing[D](Protocol):
-    """What draws from posteriors by re-weighting draws of others."""
-
-    def anew(self) -> CoresetPosterior[D]:
-        """Return what draws without them: to measure what such draws have chosen."""
 
 
 class GroupedPosterior[D](Protocol):
@@ -112,113 +98,82 @@ class GroupedPosterior[D](Protocol):
         """
 
 
-class WeightingDraws[D](Protocol):
-    """Draws of the weighting distribution that the user chose."""
-
-    def __call__(self, n_draws: int, *, rng: np.random.Generator) -> D:
-        """Return draws: about as many as are asked for."""
-
-
-class Propose[D](Protocol):
-    """Draws from around the mode of the posterior of all rows."""
-
-    def __call__(
-        self, n_draws: int, *, start_size: int, rng: np.random.Generator
-    ) -> Proposal[D] | None:
-        """Return draws, or None where there is no mode; look for it from so many rows."""
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Job[D]:
-    """One construction: everything that a method may need to choose rows.
+class Reduction:
+    """What of a `Job` a method needs that draws from quadratics of its own.
 
     Parameters
     ----------
     posterior : CoresetPosterior
-        Potentials, and draws of coreset posteriors.
-    posteriors_for_many_draws : callable
-        Returns the ways to draw hundreds of times while the weights hardly change, the fastest
-        first: each is tried where the one before fails.
-    by_groups : callable
-        Returns the posteriors of a model with groups; an `UnsupportedModelError` says why there are
-        none.
-    propose : Propose
-        Draws from around the mode of the full posterior.
-    weighting : WeightingDraws
-        Draws for the methods that compare rows at a fixed weighting distribution.
+        Potentials of all rows, and draws of coreset posteriors.
     loglikelihood : object
         The model's `LogLikelihood`, for methods that read more out of it.
     size : int
         Largest number of weights.
-    deadline : float
-        Value of `time.perf_counter` after which no round begins.
     rng : numpy.random.Generator
         The only source of randomness.
     sample_key : int
         Key of distinct samples of the rows that cost no reading of their own, up to some size.
+    deadline : float
+        Value of `time.perf_counter` after which no round begins.
     report : Reporter
-        Shows and times the parts.
+        Shows and times the parts; by default it shows nothing.
     """
 
-    posterior: CoresetPosterior[D]
-    posteriors_for_many_draws: Callable[[], Collection[CoresetPosterior[D]]]
-    by_groups: Callable[[], GroupedPosterior[D]]
-    propose: Propose[D]
-    weighting: WeightingDraws[D]
+    posterior: CoresetPosterior[Any]
     loglikelihood: Any
     size: int
-    deadline: float
     rng: np.random.Generator
     sample_key: int
-    report: Reporter
+    deadline: float = math.inf
+    report: Reporter = field(default_factory=lambda: Reporter(show=False))
 
 
-class Reduction(Protocol):
-    """What of a `Job` a method needs that draws from quadratics of its own."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Job[D](Reduction):
+    """One construction: everything that a method may need to choose rows.
 
-    @property
-    def posterior(self) -> CoresetPosterior[Any]:
-        """Potentials of all rows, and what is added to them exactly."""
+    Parameters
+    ----------
+    ways_to_draw : callable
+        Returns two ways to draw hundreds of times while the weights hardly change: a posterior
+        whose draws are fast; and, where it fails, another one, with a function that takes the
+        arguments of its `draw` and makes use of earlier draws.
+    by_groups : callable
+        Returns the posteriors of a model with groups; an `UnsupportedModelError` says why there are
+        none.
+    propose : callable
+        Draws from around the mode of the full posterior, as many as are asked for; None where there
+        is no mode.  Looks for it from `start_size` rows; takes `rng`, too.
+    weighting : callable
+        Draws for the methods that compare rows at a fixed weighting distribution: about as many as
+        are asked for.  Takes `rng`, too.
+    posterior, loglikelihood, size, rng, sample_key, deadline, report
+        See `Reduction`.
+    """
 
-    @property
-    def loglikelihood(self) -> Any:  # noqa: ANN401 - as in `Job`
-        """The model's `LogLikelihood`."""
-
-    @property
-    def size(self) -> int:
-        """Largest number of weights."""
-
-    @property
-    def deadline(self) -> float:
-        """Value of `time.perf_counter` after which no round begins."""
-
-    @property
-    def rng(self) -> np.random.Generator:
-        """The only source of randomness."""
-
-    @property
-    def sample_key(self) -> int:
-        """Key of distinct samples of the rows."""
-
-    @property
-    def report(self) -> Reporter:
-        """Shows and times the parts."""
+    ways_to_draw: Callable[[], tuple[CoresetPosterior[D], CoresetPosterior[D], Callable[..., D]]]
+    by_groups: Callable[[], GroupedPosterior[D]]
+    propose: Callable[..., Proposal[D] | None]
+    weighting: Callable[..., D]
 
 
 class Method(Protocol):
-    """A way to choose weighted rows: a frozen dataclass of its options, which runs itself."""
+    """A way to choose weighted rows: a frozen dataclass of its options, which runs itself.
 
-    @property
-    def name(self) -> str:
-        """What it is called as ``method=...``."""
+    Attributes
+    ----------
+    name : str
+        What it is called as ``method=...``.
+    accepts : collection of str
+        Arguments of `build_coreset` that it uses: size, tolerance, time_budget, weighting, rows.
+    draws_from : str
+        Where it compares rows; empty where that is the weighting distribution.
+    """
 
-    @property
-    def accepts(self) -> Collection[str]:
-        """Arguments of `build_coreset` that it uses: size, tolerance, time_budget, weighting."""
-
-    @property
-    def draws_from(self) -> str:
-        """Where it compares rows; empty where that is the weighting distribution."""
+    name: ClassVar[str]
+    accepts: ClassVar[Collection[str]]
+    draws_from: ClassVar[str]
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
         """Size for D free dimensions and N rows, where the user gives none."""
@@ -253,7 +208,10 @@ def draws_around_mode(n_dims: int, n_rows: int) -> int:
     >>> draws_around_mode(3, 10**7), draws_around_mode(11, 10**7)
     (150, 156)
     """
-    return max(_for_rows(n_rows, _LEAST_DRAWS), min(2 * rows_of_a_quadratic(n_dims), MOST_DRAWS))
+    # With more rows, a pass over the data costs more than what follows it, and the posterior is
+    # closer to normal.
+    least = 1_000 if n_rows <= _FEW_ROWS else 500 if n_rows <= MANY_ROWS else 150
+    return max(least, min(2 * rows_of_a_quadratic(n_dims), MOST_DRAWS))
 
 
 def draws_to_certify(n_rows: int) -> int:
@@ -266,11 +224,8 @@ def draws_to_certify(n_rows: int) -> int:
     >>> draws_to_certify(10**6), draws_to_certify(10**7)
     (400, 200)
     """
-    return _for_rows(n_rows, _CERTIFYING)
-
-
-def _for_rows(n_rows: int, table: Mapping[float, int]) -> int:
-    return next(draws for most, draws in table.items() if n_rows <= most)
+    # They tell J to 7 to 15 % where it is near the tolerance, or to 10 to 20 %.
+    return 400 if n_rows <= MANY_ROWS else 200
 
 
 def candidates_to_keep(n_dims: int, size: int, n_draws: int) -> int:

@@ -6,12 +6,11 @@ from typing import ClassVar
 import numpy as np
 
 from pymc_coresets.methods.fixed_draws import LOOSEST, HilbertMethod
-from pymc_coresets.options import positive_number
-from pymc_coresets.rows.passes import Look, Potentials
+from pymc_coresets.rows.passes import Look
 from pymc_coresets.solving.candidates import problem_at
 from pymc_coresets.solving.loop import State, solve
 from pymc_coresets.solving.nnls import ActiveSet, add_best
-from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.problem import Matrix, Vector
 from pymc_coresets.solving.solution import Selection, Status
 
 __all__ = ["Pursuit", "PursuitState", "pursue"]
@@ -36,7 +35,7 @@ class PursuitState(State):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pursuit(HilbertMethod):
+class Pursuit(HilbertMethod[PursuitState]):
     """Hilbert coreset by non-negative orthogonal matching pursuit, the most accurate method here.
 
     A few hundred points usually reproduce the tangent vectors of a smooth model to rounding, for
@@ -86,12 +85,6 @@ class Pursuit(HilbertMethod):
 
     name: ClassVar[str] = "pursuit"
 
-    tolerance: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.tolerance is not None:
-            positive_number("tolerance", self.tolerance)
-
     def start(self, empty: State) -> PursuitState:
         """Start from no rows."""
         state = PursuitState(**vars(empty), active=ActiveSet(empty.residual, empty.size))
@@ -109,17 +102,15 @@ class Pursuit(HilbertMethod):
             return replace(state, status=Status.NO_PROGRESS)
         weights = np.zeros_like(state.weights)
         weights[active.keys] = active.weights
-        moved = replace(state, weights=weights, residual=active.residual)
-        return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
+        return state.moved(weights=weights, residual=active.residual)
 
     def finish(self, state: PursuitState) -> State:
         """Leave the weights as they are: they are already the best on their rows."""
         return state
 
 
-def pursue[D](
-    potentials: Potentials[D],
-    draws: D,
+def pursue(
+    loglik: Matrix,
     look: Look,
     size: int,
     *,
@@ -132,10 +123,8 @@ def pursue[D](
 
     Parameters
     ----------
-    potentials : Potentials
-        Evaluates the candidates.
-    draws
-        At which the look was taken.
+    loglik : ndarray of shape (n_candidates, n_draws)
+        Potentials of the candidates of the look, at its draws, in nats.
     look : Look
         The sum over all rows, and the candidates.
     size : int
@@ -159,9 +148,7 @@ def pursue[D](
     InvalidDataError
         If the draws cannot be used.
     """
-    problem = problem_at(
-        potentials, draws, look, rng=rng, goal=goal, weights=weights, dtype=np.float32
-    )
+    problem = problem_at(loglik, look, rng=rng, goal=goal, weights=weights, dtype=np.float32)
     method = Pursuit(tolerance=min(_MARGIN * tolerance, LOOSEST))
     least = _LEAST_PATIENCE if weights is None else _PATIENCE_WITH_WEIGHTS
     size = min(size, problem.n_obs)

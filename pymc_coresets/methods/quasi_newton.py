@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import logsumexp
 
-from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangent
-from pymc_coresets.methods.job import CoresetPosterior
+from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangent, TangentDraws
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.solving.nnls import nonnegative_least_squares
@@ -23,7 +22,7 @@ _EFFECTIVE_SHARE = 0.25  # of the draws, below which re-weighting them is not to
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuasiNewton(AdaptiveMethod):
+class QuasiNewton(AdaptiveMethod[AdaptiveState]):
     """Choose rows uniformly, then fit their weights by Newton steps for KL(pi_w || pi).
 
     It is cheap, for rows are chosen once and a step costs one pass over the data, one set of draws
@@ -79,24 +78,21 @@ class QuasiNewton(AdaptiveMethod):
         whole_number("max_iterations", self.max_iterations, least=1)
         positive_number("regularisation", self.regularisation)
 
-    def start(
-        self, posterior: CoresetPosterior[Any], size: int, *, rng: np.random.Generator
-    ) -> AdaptiveState:
+    def start(self, source: TangentDraws[Any], size: int) -> AdaptiveState:
         """Start from distinct rows, drawn in proportion to their base weights."""
-        scan = posterior.scan(size, key=random_key(rng), distinct=True)
+        scan = source.posterior.scan(size, key=random_key(source.rng), distinct=True)
         return AdaptiveState(
-            posterior=posterior,
+            source=source,
             size=size,
-            rng=rng,
             rows=scan.rows,
             weights=scan.weights,
-            tangent=Tangent.at(posterior, scan.rows, scan.weights, self.draws, rng=rng),
+            tangent=source.at(scan.rows, scan.weights, self.draws),
             step_limit=self.max_iterations,
         )
 
     def step(self, state: AdaptiveState) -> AdaptiveState:
         """Go towards the Newton point as far as the draws can tell."""
-        rows, tangent, old = state.rows, state.tangent, state.weights
+        tangent, old = state.tangent, state.weights
         change = self._newton_point(old, tangent) - old
         for trial in range(_TRIALS):
             move = change * _SHRINKAGE**-trial
@@ -105,7 +101,7 @@ class QuasiNewton(AdaptiveMethod):
         else:
             return replace(state, status=Status.NO_PROGRESS)
         weights = np.maximum(old + move, 0.0)
-        moved = Tangent.at(state.posterior, rows, weights, self.draws, rng=state.rng)
+        moved = state.source.at(state.rows, weights, self.draws)
         return replace(state, weights=weights, tangent=moved)
 
     def _newton_point(self, weights: Vector, tangent: Tangent) -> Vector:

@@ -14,27 +14,29 @@ from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.diagnostics.known_modes import Modes
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.methods.adaptive import judge
+from pymc_coresets.methods.adaptive import TangentDraws, judge
 from pymc_coresets.methods.job import (
     CoresetPosterior,
     Job,
-    Propose,
     candidates_to_keep,
     draws_around_mode,
     draws_to_certify,
     rows_of_a_quadratic,
 )
-from pymc_coresets.methods.metering import Metered
 from pymc_coresets.methods.pursuit import pursue
-from pymc_coresets.methods.rounds import Accept, Damp, Round, View, decide
+from pymc_coresets.methods.rounds import Round, View, decide
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.passes import Look
 from pymc_coresets.solving.candidates import default_n_draws
+from pymc_coresets.solving.history import History
+from pymc_coresets.solving.loop import advance
 from pymc_coresets.solving.problem import Vector
-from pymc_coresets.solving.solution import Progress, Selection, Solution, Status, Trace
+from pymc_coresets.solving.solution import Progress, Selection, Solution, Status
 
 __all__ = ["RiemannianPursuit"]
+
+type Propose[D] = Callable[..., Proposal[D] | None] | None
 
 _log = logging.getLogger(__name__)
 
@@ -144,7 +146,7 @@ class RiemannianPursuit:
         size: int,
         *,
         rng: np.random.Generator,
-        propose: Propose[D] | None = None,
+        propose: Propose[D] = None,
         callback: Callable[[Progress], object] | None = None,
         deadline: float = np.inf,
         sample_key: int | None = None,
@@ -182,88 +184,89 @@ class RiemannianPursuit:
         SamplingError, InvalidDataError
             If the start cannot be sampled, or its draws cannot be used.
         """
-        run = _Run(self, posterior, size, rng, callback, sample_key)
+        source = TangentDraws(posterior, rng, history=History(callback))
+        run = _Run(self, source, size, sample_key)
         try:
-            status = run.rounds(deadline, propose)
-            if run.best.objective > max(self.tolerance, run.start.objective):
+            known = run.first_view(deadline, propose)
+            status = known if isinstance(known, Status) else run.rounds(known, deadline)
+            interrupted = status is Status.INTERRUPTED
+            if not interrupted and run.best.objective > max(self.tolerance, run.start.objective):
                 status = run.fall_back(status, deadline)
         except KeyboardInterrupt:
-            if not run.steps:
+            if not run.history.steps:
                 raise
             status = Status.INTERRUPTED
         best = run.best
-        return Solution(
-            rows=best.rows,
-            weights=best.weights,
-            history=Trace.of(run.steps),
-            status=status,
-            objective=best.objective if math.isfinite(best.objective) else math.nan,
-            proposal=run.proposed,
-            log_ratios=best.log_ratios,
-            draws=best.draws,
-            modes=run.modes,
-        )
+        return run.history.solution(
+            best.rows, best.weights, status, best.objective,
+            log_ratios=best.log_ratios, draws=best.draws, proposal=run.proposed, modes=run.modes,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Place[D]:
+    """Where a round begins, and how much of the way to all rows it goes."""
+
+    known: View[D]
+    share: float = 1.0
+    unimproved: int = 0
+    status: Status | None = None
 
 
 class _Run[D]:
-    """One construction: the rounds so far, and the best of them."""
+    """One construction: the best of its rounds, and what they share."""
 
     def __init__(
         self,
         options: RiemannianPursuit,
-        posterior: CoresetPosterior[D],
+        source: TangentDraws[D],
         size: int,
-        rng: np.random.Generator,
-        callback: Callable[[Progress], object] | None,
         sample_key: int | None,
     ) -> None:
-        self.options, self.size, self.rng, self._sample_key = options, size, rng, sample_key
-        self.posterior = Metered(posterior)
-        self.callback, self.started = callback, time.perf_counter()
+        self.options, self.size, self._sample_key = options, size, sample_key
+        self.source, self.posterior = source, source.posterior
+        self.rng, self.history = source.rng, source.history
         n_dims = self.posterior.n_dims
         wanted = min(size, rows_of_a_quadratic(n_dims))
         self.n_draws = options.draws or default_n_draws(wanted, n_dims)
         self.scale = 0.0  # of the tangent vectors, by the last look
         self.start_size = options.start_size or rows_to_start(n_dims)
-        self.steps: list[Progress] = []
         self.proposed: Proposal[D] | None = None
         self.modes: Modes | None = None
         self.best, self.start = self._uniform(size), self._uniform(self.start_size)
 
     def _uniform(self, size: int) -> Round:
-        if self._sample_key is None:
-            scan = self.posterior.scan(size, key=random_key(self.rng))
-        else:
-            scan = self.posterior.scan(size, key=self._sample_key, distinct=True)
+        distinct = self._sample_key is not None
+        key = random_key(self.rng) if self._sample_key is None else self._sample_key
+        scan = self.posterior.scan(size, key=key, distinct=distinct)
         return Round(rows=scan.rows, weights=scan.weights)
 
-    def rounds(self, deadline: float, propose: Propose[D] | None) -> Status:
-        known = self._first_view(deadline, propose)
-        if isinstance(known, Status):
-            return known
-        share, unimproved = 1.0, 0
-        for _ in range(self.options.max_rounds):
-            if time.perf_counter() > deadline:
-                return Status.OUT_OF_TIME
-            goal = (1 - share) * known.own + share * known.look.total
-            current, selection = self._pursue(known.draws, known.look, goal)
-            view = self._try(current, float(selection.history.objective[-1]))
-            if view is not None and view.coreset.objective < self.best.objective:
-                self.best, unimproved = view.coreset, 0
-            else:
-                unimproved += 1
-            if self.best.objective <= self.options.tolerance:
-                return Status.TOLERANCE_REACHED
-            if unimproved >= self.options.patience:
-                return Status.SAMPLING_FAILED if view is None else Status.NO_PROGRESS
-            match decide(known, view, partial(self._change, known, current), share):
-                case Accept(accepted):
-                    known, share = accepted, 1.0
-                case Damp(share):
-                    pass
-        return Status.ITERATION_LIMIT
+    def rounds(self, known: View[D], deadline: float) -> Status:
+        start, limit = _Place(known), self.options.max_rounds
+        return advance(start, self._round, lambda p: p.status, limit=limit, deadline=deadline)[1]
 
-    def _first_view(self, deadline: float, propose: Propose[D] | None) -> View[D] | Status:
+    def _round(self, place: _Place[D]) -> _Place[D]:
+        known, share = place.known, place.share
+        goal = (1 - share) * known.own + share * known.look.total
+        current, selection = self._pursue(known.draws, known.look, goal)
+        view = self._try(current, selection)
+        unimproved = 0 if self._improves(view) else place.unimproved + 1
+        if self.best.objective <= self.options.tolerance:
+            return replace(place, status=Status.TOLERANCE_REACHED)
+        if unimproved >= self.options.patience:
+            failed = Status.SAMPLING_FAILED if view is None else Status.NO_PROGRESS
+            return replace(place, status=failed)
+        known, share = decide(known, view, partial(self._change, known, current), share)
+        return _Place(known, share, unimproved)
+
+    def _improves(self, view: View[D] | None) -> bool:
+        """Keep a coreset that is better than those before."""
+        if view is None or view.coreset.objective >= self.best.objective:
+            return False
+        self.best = view.coreset
+        return True
+
+    def first_view(self, deadline: float, propose: Propose[D]) -> View[D] | Status:
         """Return what the rounds begin with, or why there is no need of any."""
         found = None if propose is None else self._one_look(propose)
         if found is None:
@@ -273,9 +276,8 @@ class _Run[D]:
             return Status.OUT_OF_TIME
         # Where more rounds are likely, the draws that certify serve for the next of them, too.
         enough = selection.objective <= self.options.tolerance
-        predicted = float(selection.history.objective[-1])
-        certifying = draws_to_certify(self.posterior.n_rows)
-        view = self._try(self.best, predicted, n_draws=certifying if enough else None)
+        certifying = draws_to_certify(self.posterior.n_rows) if enough else None
+        view = self._try(self.best, selection, n_draws=certifying)
         if view is None:
             return self._view_of_start()
         self.best = view.coreset
@@ -284,7 +286,7 @@ class _Run[D]:
         if time.perf_counter() > deadline:
             return Status.OUT_OF_TIME
         if not len(view.look.candidates):
-            view = self._try(self.best, math.nan)
+            view = self._try(self.best)
         return Status.SAMPLING_FAILED if view is None else view
 
     def _view_of_start(self) -> View[D]:
@@ -295,15 +297,18 @@ class _Run[D]:
             self.best = replace(self.start, objective=math.inf)  # any round will do better
         return known
 
-    def _one_look(self, propose: Propose[D]) -> tuple[Round, Selection] | None:
+    def _one_look(
+        self, propose: Callable[..., Proposal[D] | None]
+    ) -> tuple[Round, Selection] | None:
         """Choose rows at draws from around the mode; None where that leads to no coreset."""
-        with self.posterior.drawing():
-            default = draws_around_mode(self.posterior.n_dims, self.posterior.n_rows)
-            n_draws = self.options.draws or default
-            proposal = propose(n_draws, start_size=self.start_size, rng=self.rng.spawn(1)[0])
+        default = draws_around_mode(self.posterior.n_dims, self.posterior.n_rows)
+        n_draws, rng = self.options.draws or default, self.rng.spawn(1)[0]
+        with self.history.drawing():
+            proposal = propose(n_draws, start_size=self.start_size, rng=rng)
         if proposal is None:
             return None
-        look = self._all_rows(proposal.draws, self.start, len(proposal.log_ratios))
+        n_draws = len(proposal.log_ratios)
+        look = self._all_rows(proposal.draws, self.start, n_draws, choosing=True)
         self.proposed, self.modes = proposal.weighed(look.total), proposal.modes
         if self.proposed is None:
             return None
@@ -315,18 +320,18 @@ class _Run[D]:
         """Try uniform weights: those of the start if they fit, whose first draws were rough."""
         if time.perf_counter() > deadline:
             return Status.OUT_OF_TIME
-        uniform = self.start if len(self.start.rows) <= self.size else self._uniform(self.size)
-        view = self._try(uniform, math.nan)
-        if view is not None and view.coreset.objective < self.best.objective:
-            self.best = view.coreset
-        return Status.TOLERANCE_REACHED if self.best.objective <= self.options.tolerance else status
+        fits = len(self.start.rows) <= self.size
+        self._improves(self._try(self.start if fits else self._uniform(self.size)))
+        is_enough = self.best.objective <= self.options.tolerance
+        return Status.TOLERANCE_REACHED if is_enough else status
 
     def _try(
-        self, coreset: Round, predicted: float, *, n_draws: int | None = None
+        self, coreset: Round, selection: Selection | None = None, *, n_draws: int | None = None
     ) -> View[D] | None:
         """Measure a coreset, unless its posterior defeats the sampler or the likelihood."""
+        predicted = math.nan if selection is None else float(selection.history.objective[-1])
         try:
-            view = self._look(coreset, predicted, self.posterior.draw, n_draws=n_draws)
+            view = self._look(coreset, predicted, self.posterior.draw, n_draws)
         except SamplingError as error:
             _log.info("A round is taken back: %s", error)
             self._record(coreset, predicted, None)
@@ -334,18 +339,15 @@ class _Run[D]:
         return view if math.isfinite(view.coreset.objective) else None
 
     def _look(
-        self,
-        coreset: Round,
-        predicted: float,
-        draw: Callable[..., D],
-        *,
-        n_draws: int | None = None,
+        self, coreset: Round, predicted: float, draw: Callable[..., D], n_draws: int | None = None
     ) -> View[D]:
         """See how much log r varies over a coreset's posterior; no candidates with `n_draws`."""
         n = n_draws or self.n_draws
-        draws = draw(coreset.rows, coreset.weights, n, rng=self.rng.spawn(1)[0])
-        look = self._all_rows(draws, coreset, 0 if n_draws else n)
-        loglik = self.posterior.loglik(draws, coreset.rows)
+        rng = self.rng.spawn(1)[0]
+        with self.history.drawing():
+            draws = draw(coreset.rows, coreset.weights, n, rng=rng)
+        look = self._all_rows(draws, coreset, n, choosing=n_draws is None)
+        loglik = self.source.loglik(draws, coreset.rows, n)
         own = coreset.weights @ (loglik - loglik.mean(axis=1, keepdims=True))
         log_ratios = look.total - own
         finite = log_ratios if np.isfinite(log_ratios).all() else None
@@ -353,48 +355,44 @@ class _Run[D]:
         measured = replace(coreset, objective=objective, log_ratios=finite, draws=draws)
         return View(coreset=measured, draws=draws, own=own, look=look)
 
-    def _all_rows(self, draws: D, some: Round, n_choosing: int) -> Look:
-        """Look at all rows, and take candidates unless no draws are to choose any."""
-        if not n_choosing:
-            return self.posterior.look(draws)
-        if not self.scale:
-            self.scale = float(some.weights @ self.posterior.loglik(draws, some.rows).std(axis=1))
-        look = self.posterior.look(
-            draws,
-            n_candidates=candidates_to_keep(self.posterior.n_dims, self.size, n_choosing),
-            scale=self.scale,
-            key=random_key(self.rng),
-        )
-        self.scale = look.norm_total
+    def _all_rows(self, draws: D, some: Round, n_draws: int, *, choosing: bool) -> Look:
+        """Look at all rows, and take candidates if these draws are to choose any."""
+        posterior, n_rows = self.posterior, self.posterior.n_rows
+        wanted: dict[str, Any] = {}
+        if choosing:
+            if not self.scale:
+                spread = self.source.loglik(draws, some.rows, n_draws).std(axis=1)
+                self.scale = float(some.weights @ spread)
+            n_candidates = candidates_to_keep(posterior.n_dims, self.size, n_draws)
+            key = random_key(self.rng)
+            wanted = {"n_candidates": n_candidates, "scale": self.scale, "key": key}
+        with self.history.evaluating(n_rows, n_draws, of=n_rows):
+            look = posterior.look(draws, **wanted)
+        self.scale = look.norm_total or self.scale
         return look
 
     def _record(self, coreset: Round, predicted: float, log_ratios: Vector | None) -> float:
         """Add a step to the history, and return its objective."""
-        progress = Progress(
-            size=len(coreset.rows),
-            objective=predicted,
-            heldout_objective=math.inf if log_ratios is None else float(np.var(log_ratios)),
-            seconds=time.perf_counter() - self.started,
-            **({} if log_ratios is None else judge(log_ratios)),
-            **self.posterior.costs,
-        )
-        self.steps.append(progress)
-        if self.callback is not None:
-            self.callback(progress)
-        return progress.heldout_objective
+        found, judged = math.inf, {}
+        if log_ratios is not None:
+            found, judged = float(np.var(log_ratios)), judge(log_ratios)
+        size = len(coreset.rows)
+        self.history.add(size=size, objective=predicted, heldout_objective=found, **judged)
+        return found
 
     def _change(self, known: View[D], coreset: Round) -> Vector:
         """Change of the log-density at known draws, if they were of another coreset."""
-        return coreset.weights @ self.posterior.loglik(known.draws, coreset.rows) - known.own
+        loglik = self.source.loglik(known.draws, coreset.rows, len(known.own))
+        return coreset.weights @ loglik - known.own
 
     def _pursue(
         self, draws: D, look: Look, goal: Vector, weights: Vector | None = None
     ) -> tuple[Round, Selection]:
         """Choose among the candidates of a look what matches the goal at its draws."""
+        loglik = self.source.loglik(draws, look.candidates, len(goal))
         tolerance = self.options.tolerance
         selection = pursue(
-            self.posterior, draws, look, self.size,
-            tolerance=tolerance, rng=self.rng, goal=goal, weights=weights,
-        )  # fmt: skip
+            loglik, look, self.size, tolerance=tolerance, rng=self.rng, goal=goal, weights=weights
+        )
         rows = look.candidates.take(selection.indices)
         return Round(rows=rows, weights=selection.weights), selection

@@ -10,7 +10,7 @@ from pymc_coresets.rows.passes import Look
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 
-__all__ = ["Accept", "Damp", "Round", "View", "decide", "sound_part"]
+__all__ = ["Round", "View", "decide", "sound_part"]
 
 _SHORTEST = 2.0**-10
 
@@ -68,40 +68,9 @@ class View[D]:
     look: Look
 
 
-@dataclass(frozen=True)
-class Accept[D]:
-    """The last step is kept: the next round starts from its draws, and aims at all rows.
-
-    Parameters
-    ----------
-    view : View
-        Where the step led.
-    """
-
-    view: View[D]
-
-
-@dataclass(frozen=True)
-class Damp:
-    """The last step was too long: the next one starts where it did, and goes part of the way.
-
-    Parameters
-    ----------
-    share : float
-        Of the way to the sum over all rows, below 1.
-
-    Examples
-    --------
-    >>> Damp(0.5).share
-    0.5
-    """
-
-    share: float
-
-
 def decide[D](
     known: View[D], view: View[D] | None, change: Callable[[], Vector], taken: float
-) -> Accept[D] | Damp:
+) -> tuple[View[D], float]:
     """Accept a step unless it came out worse because it was too long.
 
     Parameters
@@ -117,7 +86,11 @@ def decide[D](
 
     Returns
     -------
-    Accept or Damp
+    view : View
+        Where the next step begins: where this one led, or where it began if it was too long.
+    share : float
+        How much of the way to the sum over all rows the next step should go: all of it, or less
+        than a step that was too long.
 
     Examples
     --------
@@ -129,15 +102,16 @@ def decide[D](
     ...     own=np.zeros(100),
     ...     look=Look(total=np.zeros(100), norm_total=0.0, candidates=nowhere),
     ... )
-    >>> decide(here, None, lambda: 4.0 * np.random.default_rng(1).normal(size=100), 0.5)
-    Damp(share=0.125)
+    >>> view, share = decide(here, None, lambda: 4 * np.random.default_rng(1).normal(size=100), 0.5)
+    >>> view is here, share
+    (True, 0.125)
     """
     if view is not None and view.coreset.objective < known.coreset.objective:
-        return Accept(view)
+        return view, 1.0
     step = change()
     if view is not None and pareto_smooth(step[None]).sound:
-        return Accept(view)
-    return Damp(taken * sound_part(step))
+        return view, 1.0
+    return known, taken * sound_part(step)
 
 
 def sound_part(step: Vector) -> float:

@@ -5,16 +5,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangent
-from pymc_coresets.methods.job import CoresetPosterior
+from pymc_coresets.methods.adaptive import (
+    AdaptiveMethod,
+    AdaptiveState,
+    Tangent,
+    TangentDraws,
+)
 from pymc_coresets.options import flag, one_of, positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.nnls import nonnegative_least_squares, rounding
-from pymc_coresets.solving.problem import Vector, tangent_vectors
+from pymc_coresets.solving.problem import Vector, tangent_vectors, unit_rows
 from pymc_coresets.solving.solution import Status
 
 type Update = Literal["sgd", "single", "quadratic", "l1"]
@@ -47,7 +50,7 @@ class SparseVIState(AdaptiveState):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparseVI(AdaptiveMethod):
+class SparseVI(AdaptiveMethod[SparseVIState]):
     """Minimise KL(pi_w || pi) by stochastic gradients, one row after another.
 
     It needs no weighting distribution, for it draws from the coreset's own posterior. Use it
@@ -139,16 +142,14 @@ class SparseVI(AdaptiveMethod):
         if self.n_subsample is not None:
             whole_number("n_subsample", self.n_subsample, least=1)
 
-    def start(
-        self, posterior: CoresetPosterior[Any], size: int, *, rng: np.random.Generator
-    ) -> SparseVIState:
+    def start(self, source: TangentDraws[Any], size: int) -> SparseVIState:
         """Draw from the prior."""
+        posterior, n_rows = source.posterior, source.n_rows
         nothing = posterior.scan(1, key=0).rows.take(slice(0, 0))
-        tangent = self._look(posterior, nothing, np.zeros(0), rng=rng)
+        tangent = self._tangent(source, nothing, np.zeros(0))
         empty = SparseVIState(
-            posterior=posterior,
+            source=source,
             size=size,
-            rng=rng,
             rows=nothing,
             weights=np.zeros(0),
             tangent=tangent,
@@ -156,19 +157,18 @@ class SparseVI(AdaptiveMethod):
         )
         if self.update != "l1" and self.n_subsample is not None:
             return empty
-        pool = posterior.look(tangent.draws, n_candidates=posterior.n_rows).candidates
+        with source.history.evaluating(n_rows, self.draws, of=n_rows):
+            pool = posterior.look(tangent.draws, n_candidates=n_rows).candidates
         if self.update != "l1":
             return replace(empty, pool=pool)
-        vectors = tangent_vectors(posterior.loglik(tangent.draws, pool))
-        scales = np.linalg.norm(vectors, axis=1)
-        enough = float((_unit(vectors, scales) @ tangent.residual).max(initial=0.0))
+        vectors = tangent_vectors(source.loglik(tangent.draws, pool, self.draws))
         return replace(
             empty,
             pool=pool,
             rows=pool,
             weights=np.zeros(len(pool)),
-            scales=scales,
-            enough=enough,
+            scales=np.linalg.norm(vectors, axis=1),
+            enough=float((unit_rows(vectors) @ tangent.residual).max(initial=0.0)),
             step_limit=_PENALTIES,
         )
 
@@ -182,79 +182,68 @@ class SparseVI(AdaptiveMethod):
         rows = state.support.union(best)
         weights = np.zeros(len(rows))
         weights[rows.where(state.support.positions)] = state.weights[state.weights > 0]
-        if self.update == "sgd":
-            weights = self._descend(state, rows, weights)
-        elif self.update == "single":
-            is_new = rows.positions == best.positions
-            weights = self._rescale(state, rows, weights, is_new)
-        else:
+        if self.update == "quadratic":
             weights = self._newton(state, rows, weights)
-        moved = self._move(state, rows, weights)
-        return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
+        elif self.update == "sgd":
+            weights = self._descend(state, rows, weights)
+        else:  # the scale of the old weights and the new weight, Equation 89
+            is_new = (rows.positions == best.positions).astype(np.float64)
+            both = np.stack([weights, is_new])
+            weights = self._descend(state, rows, np.array([1.0, 0.0]), directions=both)
+        return self._move(state, rows, weights)
 
-    def _look(
-        self,
-        posterior: CoresetPosterior[Any],
-        rows: Rows,
-        weights: Vector,
-        *,
-        rng: np.random.Generator,
-    ) -> Tangent:
-        return Tangent.at(
-            posterior, rows, weights, self.draws, n_subsample=self.n_subsample, rng=rng
-        )
+    def _tangent(self, source: TangentDraws[Any], rows: Rows, weights: Vector) -> Tangent:
+        return source.at(rows, weights, self.draws, self.n_subsample)
 
     def _move(self, state: SparseVIState, rows: Rows, weights: Vector) -> SparseVIState:
         """Return the state at these weights, and 0 elsewhere."""
         kept = np.flatnonzero(weights > 0)
         rows, weights = rows.take(kept), weights[kept]
-        tangent = self._look(state.posterior, rows, weights, rng=state.rng)
-        return replace(state, rows=rows, weights=weights, tangent=tangent)
+        tangent = self._tangent(state.source, rows, weights)
+        moved = replace(state, rows=rows, weights=weights, tangent=tangent)
+        return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
 
     def _select(self, state: SparseVIState) -> Rows | None:
         """Row of the largest correlation with the residual, Equation 13; None if there is none."""
-        posterior, tangent, support = state.posterior, state.tangent, state.support
-        if state.pool is None:
-            scan = posterior.scan(cast(int, self.n_subsample), key=random_key(state.rng))
+        source, tangent, support = state.source, state.tangent, state.support
+        rows = state.pool
+        if rows is None:
+            n_subsample = cast(int, self.n_subsample)
+            scan = source.posterior.scan(n_subsample, key=random_key(source.rng))
             rows = support.union(scan.rows)
-        else:
-            rows = state.pool
         if not len(rows):
             return None
-        vectors = tangent_vectors(posterior.loglik(tangent.draws, rows))
-        correlations = _unit(vectors, np.linalg.norm(vectors, axis=1)) @ tangent.residual
+        vectors = tangent_vectors(source.loglik(tangent.draws, rows, self.draws))
+        correlations = unit_rows(vectors) @ tangent.residual
         chosen = np.isin(rows.positions, support.positions)
         scores = np.where(chosen, np.abs(correlations), correlations)
         best = int(scores.argmax())
         return rows.take(np.array([best])) if scores[best] > rounding(tangent.residual) else None
 
     def _descend(
-        self, state: SparseVIState, rows: Rows, weights: Vector, penalty: Vector | float = 0.0
+        self,
+        state: SparseVIState,
+        rows: Rows,
+        factors: Vector,
+        *,
+        directions: Vector | None = None,
+        penalty: Vector | float = 0.0,
     ) -> Vector:
-        """Projected gradient steps; with a penalty per row they are those of Equation 96."""
-        adam = _Adam(np.zeros_like(weights), np.zeros_like(weights))
-        for t in range(1, self.n_steps + 1):
-            tangent = self._look(state.posterior, rows, weights, rng=state.rng)
-            gradient, adam = self._direction(penalty + tangent.gradient, adam, t)
-            weights = self._moved(weights, gradient, tangent.vectors, t)
-        return weights
+        """Projected gradient steps for the weights, or for the factors of directions of them.
 
-    def _rescale(
-        self, state: SparseVIState, rows: Rows, weights: Vector, new: NDArray[np.bool_]
-    ) -> Vector:
-        """Gradient steps for the scale of the old weights and for the new weight, Equation 89."""
-        directions = np.stack([weights, new.astype(np.float64)])
-        factors, adam = np.array([1.0, 0.0]), _Adam(np.zeros(2), np.zeros(2))
+        With a penalty per row they are those of Equation 96.
+        """
+        adam = _Adam(np.zeros_like(factors), np.zeros_like(factors))
+        weights = factors if directions is None else factors @ directions
         for t in range(1, self.n_steps + 1):
-            tangent = self._look(state.posterior, rows, factors @ directions, rng=state.rng)
-            vectors = directions @ tangent.vectors
-            gradient, adam = self._direction(-(vectors @ tangent.residual), adam, t)
+            tangent = self._tangent(state.source, rows, weights)
+            vectors = tangent.vectors if directions is None else directions @ tangent.vectors
+            gradient = penalty - vectors @ tangent.residual
+            if self.adam:
+                gradient, adam = adam.after(gradient, t)
             factors = self._moved(factors, gradient, vectors, t)
-        updated: Vector = factors @ directions
-        return updated
-
-    def _direction(self, gradient: Vector, adam: "_Adam", t: int) -> tuple[Vector, "_Adam"]:
-        return adam.after(gradient, t) if self.adam else (gradient, adam)
+            weights = factors if directions is None else factors @ directions
+        return weights
 
     def _moved(self, weights: Vector, gradient: Vector, vectors: Vector, t: int) -> Vector:
         """Projected gradient step t: the paper's, or one that finds its own scale."""
@@ -274,7 +263,7 @@ class SparseVI(AdaptiveMethod):
     def _newton(self, state: SparseVIState, rows: Rows, weights: Vector) -> Vector:
         """Damped non-negative Newton steps, Equations 90 to 94."""
         for t in range(1, self.n_steps + 1):
-            tangent = self._look(state.posterior, rows, weights, rng=state.rng)
+            tangent = self._tangent(state.source, rows, weights)
             missing = tangent.residual * math.sqrt(self.draws)
             hessian = (tangent.vectors * (1 - missing)) @ tangent.vectors.T
             ridge = _RIDGE * np.square(tangent.vectors).sum() / len(rows)
@@ -295,13 +284,12 @@ class SparseVI(AdaptiveMethod):
         pool = cast(Rows, state.pool)
         weights = np.zeros(len(pool))
         weights[pool.where(state.rows.positions)] = state.weights
-        weights = self._descend(state, pool, weights, penalty * state.scales)
+        weights = self._descend(state, pool, weights, penalty=penalty * state.scales)
         kept = np.flatnonzero(weights > 0)
         if len(kept) > state.size:
             return replace(state, too_little=penalty)
         refined = self._descend(state, pool.take(kept), weights[kept])
-        moved = replace(self._move(state, pool.take(kept), refined), enough=penalty)
-        return replace(moved, status=Status.SIZE_REACHED) if moved.is_full else moved
+        return replace(self._move(state, pool.take(kept), refined), enough=penalty)
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,9 +306,3 @@ class _Adam:
         corrected = np.sqrt(square / (1 - _MEMORY[1] ** t))
         direction = mean / (1 - _MEMORY[0] ** t) / (corrected + _TINY)
         return direction, _Adam(mean, square)
-
-
-def _unit(vectors: Vector, norms: Vector) -> Vector:
-    """Rows of length 1; rows that do not vary stay 0."""
-    unit: Vector = vectors / np.where(norms > 0, norms, 1.0)[:, None]
-    return unit

@@ -28,7 +28,7 @@ _ROUGH_STEP = 1e-4  # in units of the unconstrained space, for a first guess of 
 _MOST_KINKS, _KINK = 20, 0.25  # a scale further, a smooth curvature is no such part of itself
 _MOST_SHRINKINGS = 5  # of it, to a hundredth each time
 _STEEPEST = 1e100  # curvature: no scale is 1e-50, and the search multiplies and squares it
-_OPTIONS = {"maxiter": 2_000, "maxfun": 10_000}
+_MOST_STEPS, _MOST_FUNCTIONS = 2_000, 10_000
 _MOST_RESTARTS = 100
 _SHRINK, _GROW = 0.1, 4.0
 _OTHER_STARTS, _JITTER = 10, 1.0  # around a start that is not finite, as PyMC's
@@ -192,7 +192,9 @@ class Guarded:
         return value, slope
 
 
-def descend(guarded: Guarded, start: np.ndarray) -> OptimizeResult:
+def descend(
+    guarded: Guarded, start: np.ndarray, *, most_steps: int = _MOST_STEPS
+) -> OptimizeResult:
     """Minimise by L-BFGS; within a box that shrinks where steps led to where it is not finite.
 
     L-BFGS itself gives up there.
@@ -202,6 +204,7 @@ def descend(guarded: Guarded, start: np.ndarray) -> OptimizeResult:
     guarded : Guarded
     start : ndarray of shape (n_dims,)
         Where that is not finite, some points nearby are tried.
+    most_steps : int, default 2 000
 
     Returns
     -------
@@ -216,10 +219,11 @@ def descend(guarded: Guarded, start: np.ndarray) -> OptimizeResult:
     array([1.])
     """
     x, radius = _finite_start(guarded, start), np.inf
+    options = {"maxiter": most_steps, "maxfun": _MOST_FUNCTIONS}
     for _ in range(_MOST_RESTARTS):
         n_barred = guarded.n_barred
         bounds = None if np.isinf(radius) else list(zip(x - radius, x + radius, strict=True))
-        found = minimize(guarded, x, jac=True, method="L-BFGS-B", bounds=bounds, options=_OPTIONS)
+        found = minimize(guarded, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         at_border = bounds is not None and np.abs(found.x - x).max() > 0.99 * radius
         barred = guarded.n_barred > n_barred  # even where it says that it has converged
         if guarded.x is None or not (barred or at_border):

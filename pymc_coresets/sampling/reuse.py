@@ -1,5 +1,7 @@
 """Re-weight the draws of one coreset's posterior for the next, while they suit it."""
 
+from collections import Counter
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -14,17 +16,16 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.blocks.structure import NoBlocks, find_blocks
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rows.passes import Look, Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.grouped_sampler import GroupedSampler
 from pymc_coresets.sampling.sampler import CoresetSampler, InnerNuts
 
-__all__ = ["ReusingSampler", "Samplers"]
+__all__ = ["Reserve", "Samplers"]
 
 _RESERVE = round(1 / EFFECTIVE_SHARE)  # draws in hand for each that is asked for
 
 
-class ReusingSampler:
+class Reserve:
     """Draws of changing coresets' posteriors, from a reserve where importance sampling allows.
 
     For methods that ask for draws hundreds of times while the weights hardly change.  It keeps
@@ -37,7 +38,7 @@ class ReusingSampler:
     Parameters
     ----------
     sampler : CoresetSampler
-        Makes the reserve, and evaluates potentials.
+        Fills the reserve, and evaluates potentials.
 
     Attributes
     ----------
@@ -57,11 +58,11 @@ class ReusingSampler:
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu", 0, 10), 1.0, observed=np.arange(5.0))
     >>> loglik = LogLikelihood(find_observations(model))
-    >>> sampler = ReusingSampler(CoresetSampler(loglik, kind="laplace"))
+    >>> reserve = Reserve(CoresetSampler(loglik, kind="laplace"))
     >>> rng, rows = np.random.default_rng(1), loglik.source.take(np.array([2, 3]))
     >>> for weight in (50.0, 51.0, 52.0):
-    ...     draws = sampler.draw(rows, np.array([50.0, weight]), 200, rng=rng)
-    >>> sampler.n_reused
+    ...     draws = reserve.draw(rows, np.array([50.0, weight]), 200, rng=rng)
+    >>> reserve.n_reused
     2
     """
 
@@ -70,50 +71,6 @@ class ReusingSampler:
         self._reserve: Draws | None = None
         self._own = np.zeros(0)
         self.n_reused = 0
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Those of the sampler, and `n_reused`."""
-        return {**self._sampler.counts, "n_reused": self.n_reused}
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows N."""
-        return self._sampler.n_rows
-
-    @property
-    def total_weight(self) -> float:
-        """Number of rows of the data."""
-        return self._sampler.total_weight
-
-    @property
-    def n_dims(self) -> int:
-        """Number of free dimensions D."""
-        return self._sampler.n_dims
-
-    def anew(self) -> CoresetSampler:
-        """Return the sampler itself, whose draws come from no reserve."""
-        return self._sampler
-
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample rows, see `Potentials.scan`."""
-        return self._sampler.scan(size, key=key, distinct=distinct)
-
-    def loglik(self, draws: Draws, rows: Rows) -> np.ndarray:
-        """Potentials of some rows, (n_rows, n_draws), in nats."""
-        return self._sampler.loglik(draws, rows)
-
-    def look(
-        self, draws: Draws, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
-    ) -> Look:
-        """Evaluate all rows at the draws, see `Potentials.look`."""
-        return self._sampler.look(draws, n_candidates=n_candidates, scale=scale, key=key)
-
-    def rough_draw(
-        self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
-    ) -> Draws:
-        """Draw as `draw` does: the reserve is faster than anything rough."""
-        return self.draw(rows, weights, n_draws, rng=rng)
 
     def draw(
         self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
@@ -166,15 +123,14 @@ class Samplers:
 
     def __init__(self, loglik: LogLikelihood, nuts_sampler: InnerNuts) -> None:
         self.first = CoresetSampler(loglik, nuts_sampler=nuts_sampler)
-        self._others: list[CoresetSampler | ReusingSampler] = []
+        self._others: list[CoresetSampler] = []
+        self._reserve: Reserve | None = None
 
-    def for_many_draws(self) -> "list[CoresetSampler | ReusingSampler]":
-        """Laplace approximations, and re-weighted draws where there is no mode."""
-        self._others = [
-            self.first.with_kind("laplace"),
-            ReusingSampler(self.first.with_kind("auto")),
-        ]
-        return list(self._others)
+    def for_many_draws(self) -> tuple[CoresetSampler, CoresetSampler, Callable[..., Draws]]:
+        """Return Laplace approximations; and where there is no mode, a sampler with a reserve."""
+        laplace, sampler = self.first.with_kind("laplace"), self.first.with_kind("auto")
+        self._others, self._reserve = [laplace, sampler], Reserve(sampler)
+        return laplace, sampler, self._reserve.draw
 
     def by_groups(self) -> GroupedSampler:
         """Return the sampler of a model whose rows fall into groups, each time the same.
@@ -196,6 +152,10 @@ class Samplers:
     @property
     def counts(self) -> dict[str, int]:
         """What all of them counted; nothing where none was used."""
-        used = [s.counts for s in (self.first, *self._others) if s.counts["n_sampler_runs"]]
-        names = dict.fromkeys(name for counts in used for name in counts)
-        return {name: sum(counts.get(name, 0) for counts in used) for name in names}
+        counts: Counter[str] = Counter()
+        for sampler in (self.first, *self._others):
+            if sampler.n_runs:
+                counts.update(sampler.counts)
+        if self._reserve is not None and self._others[-1].n_runs:
+            counts["n_reused"] = self._reserve.n_reused
+        return dict(counts)

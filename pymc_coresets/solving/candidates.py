@@ -70,7 +70,8 @@ def tangent_problem[D](
         scale=float(probe.weights @ loglik.std(axis=1)),
         key=random_key(rng),
     )
-    return problem_at(potentials, draws, look, rng=rng), look.candidates
+    loglik = potentials.loglik(draws, look.candidates)
+    return problem_at(loglik, look, rng=rng), look.candidates
 
 
 def n_candidates(n_draws: int) -> int:
@@ -84,9 +85,8 @@ def n_candidates(n_draws: int) -> int:
     return max(1, _MAX_ENTRIES // n_draws)
 
 
-def problem_at[D](
-    potentials: Potentials[D],
-    draws: D,
+def problem_at(
+    loglik: Matrix,
     look: Look,
     *,
     rng: np.random.Generator,
@@ -98,10 +98,8 @@ def problem_at[D](
 
     Parameters
     ----------
-    potentials : Potentials
-        Evaluates rows at the draws.
-    draws
-        At which the look was taken.
+    loglik : ndarray of shape (n_candidates, n_draws)
+        Potentials of the candidates at the draws, in nats.
     look : Look
         The sum over all rows, and the candidates.
     rng : numpy.random.Generator
@@ -149,7 +147,6 @@ def problem_at[D](
             "or the likelihood does not depend on the free variables."
         )
     target = look.total if goal is None else goal
-    loglik = potentials.loglik(draws, look.candidates)
     # Draws by importance resampling repeat themselves: equal ones are on the same side.
     different, draw_of = np.unique(look.total, return_inverse=True)
     if len(different) < _MIN_DRAWS:

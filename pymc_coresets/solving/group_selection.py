@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.solving.nnls import ActiveSet, add_best, rounding
-from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.problem import Vector, unit_rows
 from pymc_coresets.solving.shared_basis import SharedBasis
 
 __all__ = ["GroupTerms", "rows_of_group", "select_rows"]
@@ -122,9 +122,7 @@ def select_rows(
     (array([1]), array([3.]))
     """
     goal = target + basis.functions @ lacking
-    norms = np.linalg.norm(vectors, axis=1)
-    directions = vectors / np.where(norms > 0, norms, 1.0)[:, None]
-    active, threshold = ActiveSet(goal, size), rounding(goal)
+    active, directions, threshold = ActiveSet(goal, size), unit_rows(vectors), rounding(goal)
     enough = max(float(lacking @ lacking), tolerance)
     while len(active.keys) < size:
         residual = active.residual

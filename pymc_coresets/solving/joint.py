@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
@@ -81,9 +80,8 @@ def joint_weights(groups: Sequence[GroupTerms]) -> list[Vector]:
     for _ in range(_MOST_STEPS):
         if np.linalg.norm(point.slope) <= limit:
             break
-        step = -cho_solve(cho_factor(point.curvature), point.slope)
-        closer = _closer(dual, point, step)
-        if closer is None:
+        step = -cho_solve(cho_factor(dual.curvature(point.weights)), point.slope)
+        if (closer := _closer(dual, point, step)) is None:
             break
         point = closer
     before, after = ([g.weights for g in groups], point.weights)
@@ -93,23 +91,10 @@ def joint_weights(groups: Sequence[GroupTerms]) -> list[Vector]:
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    groups: "Sequence[_Factored]"
     mu: Vector
     weights: list[Vector]
     value: float
     slope: Vector
-
-    @cached_property
-    def curvature(self) -> Vector:
-        """Of the dual function, where the positive weights stay positive: (m, m)."""
-        curvature = np.eye(len(self.mu))
-        for group, weights in zip(self.groups, self.weights, strict=True):
-            kept = np.flatnonzero(weights)
-            if kept.size:
-                factor = cholesky(group.gram[np.ix_(kept, kept)], lower=True)
-                half = solve_triangular(factor, group.shared[kept], lower=True)
-                curvature += half.T @ half
-        return curvature
 
 
 class _Factored:
@@ -141,7 +126,18 @@ class _Dual:
         for group, w in zip(self._groups, weights, strict=True):
             slope = slope + w @ group.shared
             value += 0.5 * float(np.square(group.root @ w).sum())
-        return _Point(self._groups, mu, weights, value, slope)
+        return _Point(mu, weights, value, slope)
+
+    def curvature(self, weights: Sequence[Vector]) -> Vector:
+        """Of the dual function, where the positive weights stay positive: (m, m)."""
+        curvature = np.eye(len(self.target))
+        for group, own in zip(self._groups, weights, strict=True):
+            kept = np.flatnonzero(own)
+            if kept.size:
+                factor = cholesky(group.gram[np.ix_(kept, kept)], lower=True)
+                half = solve_triangular(factor, group.shared[kept], lower=True)
+                curvature += half.T @ half
+        return curvature
 
 
 def _closer(dual: _Dual, point: _Point, step: Vector) -> _Point | None:

@@ -1,22 +1,23 @@
-"""The one loop that runs every Hilbert coreset method."""
+"""The one loop that runs every method that works step by step, and Hilbert coresets in it."""
 
 import logging
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-from pymc_coresets.exceptions import InvalidOptionError
+from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import whole_number
+from pymc_coresets.solving.history import History
 from pymc_coresets.solving.nnls import nonnegative_least_squares
 from pymc_coresets.solving.problem import Problem, Vector
 from pymc_coresets.solving.solution import Progress, Selection, Status, Trace
 from pymc_coresets.solving.space import TangentSpace
 
-__all__ = ["GreedyMethod", "State", "refit", "solve"]
+__all__ = ["GreedyMethod", "State", "advance", "refit", "solve"]
 
 _log = logging.getLogger(__name__)
 _OVERFITTED = 4.0  # held-out objective over that of the choosing draws
@@ -80,6 +81,11 @@ class State:
     def is_full(self) -> bool:
         """Whether the weights have as many positive entries as wanted."""
         return bool(np.count_nonzero(self.weights) >= self.size)
+
+    def moved(self, **changes: Any) -> Self:  # noqa: ANN401
+        """Return the state with other weights: the last one, if they are as many as wanted."""
+        after = replace(self, **changes)
+        return replace(after, status=Status.SIZE_REACHED) if after.is_full else after
 
 
 class GreedyMethod[S: State](Protocol):
@@ -156,75 +162,121 @@ def solve[S: State](
     (array([1]), array([3.]))
     """
     size = whole_number("size", size, least=1, most=problem.n_obs)
-    measured = {"tolerance": method.tolerance, "patience": patience}
-    asked = [f"{name}={value}" for name, value in measured.items() if value is not None]
+    limits = {"tolerance": method.tolerance, "patience": patience}
+    asked = [f"{name}={value}" for name, value in limits.items() if value is not None]
     if asked and problem.heldout_vectors is None:
         raise InvalidOptionError(
             f"{', '.join(asked)}: measured on held-out draws, but the problem has none; pass "
             "heldout_vectors and heldout_target, or leave it out"
         )
-    recorder = _Recorder(callback)
-    best = state = method.start(State.empty(TangentSpace(problem), size, rng=rng))
-    status = Status.ITERATION_LIMIT
-    try:
-        progress = recorder.add(state)
-        for _ in range(state.step_limit):
-            previous, state = state, method.step(state)
-            if state.weights is not previous.weights:
-                progress = recorder.add(state)
-            if patience is not None:
-                best = state if recorder.unimproved == 0 else best
-                if recorder.unimproved >= patience:
-                    state, status = best, Status.NO_PROGRESS
-                    recorder.add(state, call=False)
-                    break
-            if method.tolerance is not None and progress.heldout_objective <= method.tolerance:
-                status = Status.TOLERANCE_REACHED
-                break
-            if state.status is not None:
-                status = state.status
-                break
-    except KeyboardInterrupt:
-        status = Status.INTERRUPTED
+    start = method.start(State.empty(TangentSpace(problem), size, rng=rng))
+    measured = _Measured(start, History(callback), method.tolerance, patience)
+    state, status = advance(start, method.step, measured, limit=start.step_limit)
+    if status is Status.NO_PROGRESS and measured.only_fits:
+        state = measured.best
+        measured.record(state, call=False)
     final = method.finish(state)
     if final.weights is not state.weights:
-        recorder.add(final, call=False)
+        measured.record(final, call=False)
     indices = np.flatnonzero(final.weights)
     _log.debug("%s: %d weights. %s", type(method).__name__, len(indices), status.value)
+    steps = measured.history.steps
     return Selection(
         indices=indices,
         weights=final.weights[indices],
-        history=Trace.of(recorder.steps),
+        history=Trace.of(steps),
         status=status,
-        objective=recorder.steps[-1].best_estimate if recorder.steps else math.nan,
+        objective=steps[-1].best_estimate if steps else math.nan,
     )
 
 
-class _Recorder:
-    """Measures every step and tells the callback."""
+def advance[S](
+    state: S,
+    step: Callable[[S], S],
+    measure: Callable[[S], Status | None],
+    *,
+    limit: int,
+    deadline: float = math.inf,
+) -> tuple[S, Status]:
+    """Go on from state to state until a reason to stop: the one loop of all methods.
 
-    def __init__(self, callback: Callable[[Progress], object] | None) -> None:
-        self._callback = callback
-        self._start = time.perf_counter()
-        self._lowest = math.inf
-        self.unimproved = 0  # steps in a row that only fitted the draws that choose
-        self.steps: list[Progress] = []
+    Parameters
+    ----------
+    state : object
+        Where it begins.
+    step : callable
+        From a state to the next one; the old one stays as it is.
+    measure : callable
+        Called with every state; returns why it should be the last one, or None.
+    limit : int
+        Largest number of steps.
+    deadline : float
+        Value of `time.perf_counter` after which no step begins.
 
-    def add(self, state: State, *, call: bool = True) -> Progress:
-        progress = Progress(
-            size=int(np.count_nonzero(state.weights)),
-            objective=state.space.objective(state.residual),
-            heldout_objective=state.space.heldout_objective(state.weights),
-            seconds=time.perf_counter() - self._start,
-        )
-        self.steps.append(progress)
-        improved = progress.heldout_objective < self._lowest
-        overfits = progress.heldout_objective > _OVERFITTED * progress.objective
-        self.unimproved = self.unimproved + 1 if overfits and not improved else 0
-        self._lowest = min(self._lowest, progress.heldout_objective)
-        if self._callback is not None and call:
-            self._callback(progress)
-        return progress
+    Returns
+    -------
+    state : object
+        The last complete one: a step that is interrupted, or whose sampler fails, is taken back.
+    status : Status
+
+    Examples
+    --------
+    >>> advance(1, lambda n: 2 * n, lambda n: Status.OPTIMAL if n > 5 else None, limit=9)
+    (8, <Status.OPTIMAL: 'No other row brings the coreset closer to the full data.'>)
+    """
+    try:
+        for _ in range(limit):
+            if (status := measure(state)) is not None:
+                return state, status
+            if time.perf_counter() > deadline:
+                return state, Status.OUT_OF_TIME
+            state = step(state)
+        return state, measure(state) or Status.ITERATION_LIMIT
+    except KeyboardInterrupt:
+        return state, Status.INTERRUPTED
+    except SamplingError as error:
+        _log.info("The last step is taken back: %s", error)
+        return state, Status.SAMPLING_FAILED
+
+
+class _Measured[S: State]:
+    """Measures every step of a Hilbert coreset, and says which should be the last."""
+
+    def __init__(
+        self, start: S, history: History, tolerance: float | None, patience: int | None
+    ) -> None:
+        self.best, self.history = start, history
+        self._tolerance, self._patience = tolerance, math.inf if patience is None else patience
+        self._weights: Vector | None = None
+        self._lowest, self._unimproved = math.inf, 0  # steps in a row that only fitted their draws
+
+    def __call__(self, state: S) -> Status | None:
+        if state.weights is not self._weights:
+            self.record(state)
+        if self._unimproved == 0:
+            self.best = state
+        if self.only_fits:
+            return Status.NO_PROGRESS
+        last = self.history.steps[-1].heldout_objective
+        if self._tolerance is not None and last <= self._tolerance and state.weights.any():
+            return Status.TOLERANCE_REACHED
+        return state.status
+
+    @property
+    def only_fits(self) -> bool:
+        """Whether too many steps in a row fitted nothing but the draws that choose."""
+        return self._unimproved >= self._patience
+
+    def record(self, state: State, *, call: bool = True) -> None:
+        """Add a step to the history."""
+        self._weights, space = state.weights, state.space
+        objective = space.objective(state.residual)
+        heldout = space.heldout_objective(state.weights)
+        overfits = heldout > _OVERFITTED * objective
+        self._unimproved = self._unimproved + 1 if overfits and not heldout < self._lowest else 0
+        self._lowest = min(self._lowest, heldout)
+        size = int(np.count_nonzero(state.weights))
+        self.history.add(size=size, objective=objective, heldout_objective=heldout, call=call)
 
 
 def refit[S: State](state: S) -> S:

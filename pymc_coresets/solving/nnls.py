@@ -5,8 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import qr_delete, solve_triangular
+from scipy.optimize import nnls
 
-from pymc_coresets.solving.problem import Vector
+from pymc_coresets.solving.problem import Vector, unit_rows
+
+_STEPS_PER_ROW = 30  # at most: rows that come and go again cost one step each
 
 
 def rounding(vector: Vector) -> float:
@@ -206,9 +209,8 @@ def add_best(
 def nonnegative_least_squares(rows: Vector, target: Vector) -> Vector:
     """Non-negative weights of rows whose weighted sum is closest to a target.
 
-    Unlike :func:`scipy.optimize.nnls` it accepts collinear and zero rows, of which it uses an
-    independent subset. O(n_rows) steps of O(n_rows * n_draws) time each, memory
-    O(n_rows * n_draws).
+    By :func:`scipy.optimize.nnls`, on rows of length 1.  Of collinear rows it uses an independent
+    subset.
 
     Parameters
     ----------
@@ -229,15 +231,6 @@ def nonnegative_least_squares(rows: Vector, target: Vector) -> Vector:
     array([2., 0.])
     """
     norms = np.linalg.norm(rows, axis=1)
-    directions = rows / np.where(norms > 0, norms, 1.0)[:, None]
-    active = ActiveSet(target, len(rows))
-    threshold = rounding(target)
-    weights = np.zeros(len(rows))
-    distance = np.inf
-    while (closer := float(np.linalg.norm(active.residual))) < distance:
-        distance = closer
-        weights[:] = 0
-        weights[active.keys] = active.weights
-        if not add_best(active, directions @ active.residual, rows.__getitem__, threshold):
-            break
+    lengths, _ = nnls(unit_rows(rows).T, target, maxiter=_STEPS_PER_ROW * len(rows))
+    weights: Vector = lengths / np.where(norms > 0, norms, 1.0)
     return weights

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 
@@ -118,71 +118,6 @@ class Problem:
             norms[rows] = _row_norms(self.vectors[rows], "vectors")
         return norms
 
-    @classmethod
-    def from_loglik(
-        cls,
-        loglik: ArrayLike,
-        *,
-        base_weights: ArrayLike | None = None,
-        heldout_loglik: ArrayLike | None = None,
-    ) -> Self:
-        """Centre and scale pointwise log-likelihoods into a problem whose candidates are all rows.
-
-        Costs one pass over the matrix and one copy of it; sums are accumulated in float64.
-
-        Parameters
-        ----------
-        loglik : array_like of shape (n_obs, n_draws)
-            ``log p(y_n | theta_s)`` in nats. float32 stays float32, everything else is float64.
-        base_weights : array_like of shape (n_obs,), optional
-            What each row stands for; by default 1.
-        heldout_loglik : array_like of shape (n_obs, n_heldout), optional
-            The same at independent draws, to estimate the objective without bias.
-
-        Returns
-        -------
-        Problem
-            Rows that vary no more than rounding does are exactly zero.
-
-        Raises
-        ------
-        InvalidDataError
-            If shapes disagree or a value is not finite.
-
-        Notes
-        -----
-        ``V_n = (F_n - mean_s F_ns) / sqrt(n_draws)`` and ``L = sum_n u_n V_n`` (Campbell and
-        Broderick 2019, Section 3). Centring matters: potentials are defined up to a constant.
-
-        Examples
-        --------
-        >>> problem = Problem.from_loglik([[-1.0, -3.0], [-2.0, -2.0]])
-        >>> problem.norms
-        array([1., 0.])
-        """
-        values = _as_matrix("loglik", loglik)
-        weights = np.ones(len(values)) if base_weights is None else np.asarray(base_weights, float)
-        if weights.shape != values.shape[:1]:
-            raise InvalidDataError(
-                f"base_weights must have shape ({len(values)},), but has {weights.shape}"
-            )
-        vectors, target = _centre("loglik", values, weights)
-        if heldout_loglik is None:
-            return cls(vectors=vectors, target=target, base_weights=weights)
-        heldout = _as_matrix("heldout_loglik", heldout_loglik)
-        if len(heldout) != len(values):
-            raise InvalidDataError(
-                f"heldout_loglik has {len(heldout)} rows, but loglik has {len(values)}"
-            )
-        heldout_vectors, heldout_target = _centre("heldout_loglik", heldout, weights)
-        return cls(
-            vectors=vectors,
-            target=target,
-            base_weights=weights,
-            heldout_vectors=heldout_vectors,
-            heldout_target=heldout_target,
-        )
-
 
 def tangent_vectors(
     potentials: Matrix, *, weights: Vector | None = None, in_place: bool = False
@@ -227,11 +162,18 @@ def tangent_vectors(
     return vectors
 
 
-def _as_matrix(name: str, values: ArrayLike) -> Matrix:
-    matrix = np.asarray(values)
-    matrix = matrix if matrix.dtype == np.float32 else matrix.astype(np.float64, copy=False)
-    _check_matrix(name, matrix)
-    return matrix
+def unit_rows(vectors: Vector) -> Vector:
+    """Return rows of length 1; those of zeros stay.
+
+    Examples
+    --------
+    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: Vector = vectors / np.where(norms > 0, norms, 1.0)
+    return unit
 
 
 def _check_matrix(name: str, matrix: Matrix) -> None:
@@ -260,20 +202,3 @@ def _row_norms(block: Matrix, name: str) -> Vector:
     scaled = np.divide(block, peak, dtype=np.float64)
     norms: Vector = peak * np.sqrt(np.square(scaled, out=scaled).sum(axis=1))
     return norms
-
-
-def _centre(name: str, loglik: Matrix, weights: Vector) -> tuple[Matrix, Vector]:
-    """Tangent vectors in the dtype and order of ``loglik``, and their weighted sum in float64."""
-    vectors, target = np.empty_like(loglik), np.zeros(loglik.shape[1])
-    rounding = 8 * np.finfo(loglik.dtype).eps
-    for rows in _blocks(*loglik.shape):
-        block = loglik[rows].astype(np.float64)
-        spread = rounding * np.abs(block).max(axis=1)
-        if not np.isfinite(spread).all():
-            raise InvalidDataError(f"{name} contains NaN or infinite values: check the draws")
-        tangent_vectors(block, in_place=True)
-        limit = spread / math.sqrt(block.shape[1])
-        block[np.abs(block).max(axis=1) <= limit] = 0  # what is left of a constant is noise
-        target += weights[rows] @ block
-        vectors[rows] = block
-    return vectors, target

@@ -303,8 +303,7 @@ class Growth:
         candidates, smoothed = state.candidates, pareto_smooth(state.log_ratios[None])
         look = Look(total=state.seen.total, norm_total=state.seen.norm_total, candidates=candidates)
         selection = pursue(
-            CoresetSampler(self.template),
-            state.draws,
+            self.template.matrix(state.draws, candidates),
             look,
             factor * self.options.size,
             tolerance=self.options.tolerance,

@@ -1,8 +1,7 @@
 """Fewer rows for those of coresets, by pursuit or, beside a quadratic, by control variates."""
 
-import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,11 @@ from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates.interfaces import carried_over, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.predictor.several import find_predictors
-from pymc_coresets.methods.job import Method
+from pymc_coresets.methods.job import Method, Reduction
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import named_arrays
 from pymc_coresets.potentials.sameness import points_of
-from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import copy_with_rows
@@ -164,22 +162,6 @@ def is_concave(quadratic: Quadratic) -> bool:
     return True
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Reduction:
-    """What control variates are given: rows with weights, and a quadratic beside them."""
-
-    posterior: CoresetSampler
-    size: int
-    rng: np.random.Generator
-    sample_key: int
-    report: Reporter = field(default_factory=lambda: Reporter(show=False))
-    deadline: float = math.inf
-
-    @property
-    def loglikelihood(self) -> LogLikelihood:
-        return self.posterior.loglikelihood
-
-
 def _by_control_variates(
     template: LogLikelihood,
     source: RowBlocks,
@@ -197,7 +179,7 @@ def _by_control_variates(
         points = points_of(template, rng.spawn(1)[0])
         quadratic = written_in(find_predictors(held), quadratic, template.observations, points)
     sampler, key = CoresetSampler(loglik, quadratic=quadratic), random_key(rng.spawn(1)[0])
-    job = _Reduction(posterior=sampler, size=size, rng=rng, sample_key=key)
+    job = Reduction(posterior=sampler, loglikelihood=loglik, size=size, rng=rng, sample_key=key)
     found = method.run(job)
     assert found.quadratic is not None  # which the method always finds
     chosen = every.take(found.rows.positions)

@@ -15,7 +15,7 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
 )
 from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
-from pymc_coresets.methods.groupwise.group_rows import choose_by_group
+from pymc_coresets.methods.groupwise.group_rows import _together, choose_by_group
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.nested_laplace import find_nested_laplace
@@ -214,6 +214,32 @@ def test_a_round_whose_posterior_defeats_the_sampler_is_followed_by_another():
     found = run(hierarchy)
     assert found.status is Status.SAMPLING_FAILED
     assert np.isnan(found.objective)
+
+
+def test_groups_that_need_almost_all_of_their_rows_are_kept_whole():
+    """Two independent functions of a group's noise need all of four rows but one."""
+    rng = np.random.default_rng(4)
+    group = np.repeat(np.arange(5), 4)
+    coefficients = rng.normal(size=(20, 3))
+    rows = Rows(np.arange(20), np.ones(20), (coefficients, group))
+    data = GroupedRows.sorted(rows, rows.base_weights, group, 5)
+    shared = np.repeat(rng.normal(size=(200, 1)), 2, axis=0)
+    noise = rng.normal(size=(200, 5, 1))
+    noise = np.stack([noise, -noise], axis=1).reshape(400, 5, 1)
+
+    def loglik(some):
+        c, own = some.arrays[0].T[:, :, None], noise[:, some.arrays[1], 0].T
+        return c[0] * own + c[1] * own**2 + c[2] * own * shared[:, 0]
+
+    choice = choose_by_group(data, loglik, shared, noise, tolerance=1e-12, rng=rng)
+    assert sorted(rows.positions[choice.chosen]) == list(range(20))
+    assert choice.weights == pytest.approx(np.ones(20))
+
+
+def test_groups_are_evaluated_together_once_each():
+    sizes = np.array([3, 500, 4, 1])
+    together = list(_together(np.array([2, 0, 1, 3]), sizes, 5))
+    assert together == [[2], [1], [0, 3]]
 
 
 def test_log_likelihoods_that_are_not_finite_are_refused(hierarchy):

@@ -68,7 +68,9 @@ def test_weights_judge_where_the_draws_held_out_are_worth_thirty(n_equal, used):
     weights = np.zeros(200)
     weights[:n_equal] = np.linspace(1.0, 1.5, n_equal)
     problems = [
-        problem_at(QUADRATIC, draws, look, rng=np.random.default_rng(3), weights=w)
+        problem_at(
+            QUADRATIC.loglik(draws, look.candidates), look, rng=np.random.default_rng(3), weights=w
+        )
         for w in (weights, None)
     ]
     same = np.array_equal(problems[0].heldout_target, problems[1].heldout_target)

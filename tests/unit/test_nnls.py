@@ -79,3 +79,13 @@ def test_factorisation_survives_many_drops():
     residual = target - active.weights @ rows[active.keys]
     assert active.residual == pytest.approx(residual, abs=1e-9 * np.linalg.norm(target))
     assert rows[active.keys] @ residual == pytest.approx(0, abs=1e-9 * np.linalg.norm(target))
+
+
+def test_factors_of_rows_that_are_almost_the_same_stay_orthogonal():
+    rng = np.random.default_rng(6)
+    middle, apart = rng.normal(size=50), 1e-7 * rng.normal(size=50)
+    active = ActiveSet(middle, 2)
+    assert active.add(0, middle + apart)
+    assert active.add(1, middle - apart)
+    assert active.weights == pytest.approx([0.5, 0.5], rel=1e-6)
+    np.testing.assert_allclose(active._basis.T @ active._basis, np.eye(2), atol=1e-13)

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.problems import problem_of
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.solving.problem import Problem
 
@@ -65,47 +66,17 @@ def test_vectors_are_not_copied():
     assert make(vectors=vectors).vectors is vectors
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_from_loglik_follows_the_formula(dtype, order):
-    rng = np.random.default_rng(2)
-    loglik = np.asarray(rng.normal(size=(3000, 200)) - 5, dtype=dtype, order=order)
-    weights = rng.uniform(size=3000)
-    problem = Problem.from_loglik(loglik, base_weights=weights, heldout_loglik=loglik[:, :50])
-    centred = loglik.astype(float) - loglik.astype(float).mean(axis=1, keepdims=True)
-    assert problem.vectors.dtype == dtype
-    assert problem.vectors.flags[f"{order}_CONTIGUOUS"]
-    assert np.allclose(problem.vectors, centred / np.sqrt(200), rtol=0, atol=1e-6)
-    assert problem.target == pytest.approx(weights @ centred / np.sqrt(200), abs=1e-9)
-    assert problem.heldout_vectors.shape == (3000, 50)
-    assert np.abs(problem.heldout_vectors.sum(axis=1)).max() < 1e-5
-
-
-def test_from_loglik_gives_constant_rows_no_norm():
+def test_constant_rows_have_no_norm():
     loglik = np.full((2, 7), -1234.567)
     loglik[1] += np.arange(7) * 1e-13
     loglik[0, 0] += 1e-9
-    assert (Problem.from_loglik(loglik).norms > 0).tolist() == [True, False]
+    assert (problem_of(loglik).norms > 0).tolist() == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"loglik": [[1.0, np.nan]]}, "loglik contains NaN"),
-        ({"loglik": [1.0, 2.0]}, "loglik must have shape"),
-        ({"loglik": np.eye(2), "base_weights": np.ones(3)}, "base_weights must have shape"),
-        ({"loglik": np.eye(2), "heldout_loglik": np.eye(3)}, "heldout_loglik has 3 rows"),
-    ],
-)
-def test_from_loglik_rejects(arguments, message):
-    with pytest.raises(InvalidDataError, match=message):
-        Problem.from_loglik(**arguments)
-
-
-def test_from_loglik_target_matches_the_objective_of_the_sheet():
+def test_the_target_matches_the_objective_of_the_sheet():
     """J(w) is the variance over draws of the difference of weighted log-likelihoods."""
     rng = np.random.default_rng(4)
     loglik, weights = rng.gamma(2.0, size=(9, 40)), rng.uniform(size=9)
-    problem = Problem.from_loglik(loglik)
+    problem = problem_of(loglik)
     residual = problem.target - weights @ problem.vectors
     assert residual @ residual == pytest.approx(np.var((1 - weights) @ loglik))

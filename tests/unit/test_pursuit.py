@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
+from benchmarks.problems import problem_of
 from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.solving.loop import State, solve
 from pymc_coresets.solving.problem import Problem
@@ -90,7 +91,7 @@ def test_quadratic_potentials_need_few_points():
     rng = np.random.default_rng(4)
     draws = rng.normal(size=(3, 200))
     slopes, offsets = rng.normal(size=(1000, 3)), rng.normal(size=(1000, 1))
-    problem = Problem.from_loglik(-0.5 * (offsets - slopes @ draws) ** 2)
+    problem = problem_of(-0.5 * (offsets - slopes @ draws) ** 2)
     solution = solve(Pursuit(), problem, 200, rng=rng)
     assert len(solution.indices) <= 9
     assert solution.history.objective[-1] < 1e-24 * solution.history.objective[0]

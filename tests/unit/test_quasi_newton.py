@@ -5,8 +5,8 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import softmax
 
-from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.methods.adaptive import Tangent, solve_adaptively
+from pymc_coresets.exceptions import InvalidOptionError, SamplingError
+from pymc_coresets.methods.adaptive import Tangent, TangentDraws, solve_adaptively
 from pymc_coresets.methods.quasi_newton import QuasiNewton, _lowers_divergence
 from pymc_coresets.solving.solution import Status
 from tests.unit.oracles import Line, Location, dense
@@ -21,7 +21,7 @@ def rng(seed=1):
 
 
 def states(method, model, size, steps):
-    result = [method.start(model, size, rng=rng())]
+    result = [method.start(TangentDraws(model, rng()), size)]
     for _ in range(steps):
         result.append(method.step(result[-1]))
     return result
@@ -41,14 +41,14 @@ def exact_optimum(model, rows, start):
 
 
 def test_start_is_uniform_over_different_rows():
-    state = QuasiNewton().start(MODELS[0], 30, rng=rng())
+    state = QuasiNewton().start(TangentDraws(MODELS[0], rng()), 30)
     assert len(state.support) == 30
     assert state.weights == pytest.approx(np.full(30, N_OBS / 30))
 
 
 def test_rows_are_chosen_in_proportion_to_their_base_weights():
     model = Location(MODELS[0].matrices, MODELS[0].responses, (np.arange(N_OBS) < 20) * 3.0)
-    state = QuasiNewton().start(model, 50, rng=rng())
+    state = QuasiNewton().start(TangentDraws(model, rng()), 50)
     assert state.support.positions.tolist() == list(range(20))
     assert state.weights.sum() == pytest.approx(60)
 
@@ -81,7 +81,7 @@ def test_it_ends_near_the_best_weights_of_its_rows(model, size):
     """Weights fitted to S draws lose about size / S of what the best ones leave: 20 % is ample."""
     method = QuasiNewton(draws=2000)
     solution = solve_adaptively(method, model, size, rng=rng())
-    rows = method.start(model, size, rng=rng()).rows.positions
+    rows = method.start(TangentDraws(model, rng()), size).rows.positions
     best = exact_optimum(model, rows, dense(solution, N_OBS)[rows])
     assert best <= model.kl(dense(solution, N_OBS)) < 1.2 * best + 1e-9
 
@@ -100,7 +100,7 @@ def test_divergence_falls_with_size(model):
 
 @each_model
 def test_line_search_knows_uphill_and_too_far(model):
-    state = QuasiNewton(draws=4000).start(model, 25, rng=rng())
+    state = QuasiNewton(draws=4000).start(TangentDraws(model, rng()), 25)
     downhill = -state.tangent.gradient
     downhill *= 0.1 / np.linalg.norm(downhill @ state.tangent.vectors)
     assert _lowers_divergence(state.tangent, downhill)
@@ -116,28 +116,31 @@ def test_weights_are_few_nonnegative_and_reproducible(model):
     assert np.array_equal(solution.weights, again.weights)
 
 
-class Reserve:
-    """Draws of the right posterior with too little spread, as if they had chosen the weights."""
-
-    def __init__(self, model):
-        self.model = model
-
-    def __getattr__(self, name):
-        return getattr(self.model, name)
-
-    def draw(self, rows, weights, n_draws, *, rng):
-        draws = self.model.draw(rows, weights, n_draws, rng=rng)
-        return draws.mean(axis=0) + 0.1 * (draws - draws.mean(axis=0))
-
-    def anew(self):
-        return self.model
-
-
 @each_model
 def test_draws_that_were_used_again_do_not_measure_the_result(model):
-    solution = solve_adaptively(QuasiNewton(), Reserve(model), 5, rng=rng(1))
+    """Draws of the right posterior with too little spread, as if they had chosen the weights."""
+
+    def draw(rows, weights, n_draws, *, rng):
+        draws = model.draw(rows, weights, n_draws, rng=rng)
+        return draws.mean(axis=0) + 0.1 * (draws - draws.mean(axis=0))
+
+    solution = solve_adaptively(QuasiNewton(), model, 5, rng=rng(1), draw=draw)
     measured = solution.history.heldout_objective
     assert solution.objective == measured[-1] > 10 * measured[-2]
+
+
+def test_a_step_whose_sampler_fails_is_taken_back():
+    n_left = iter((True, True, False))
+
+    def draw(rows, weights, n_draws, *, rng):
+        if not next(n_left):
+            raise SamplingError("no more")
+        return MODELS[1].draw(rows, weights, n_draws, rng=rng)
+
+    solution = solve_adaptively(QuasiNewton(), MODELS[1], 25, rng=rng(), draw=draw)
+    assert solution.status is Status.SAMPLING_FAILED
+    assert len(solution.history.size) == 2  # the start, and one step
+    assert solution.objective == solution.history.heldout_objective[-1]
 
 
 def test_iteration_limit():

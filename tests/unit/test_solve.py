@@ -3,6 +3,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from benchmarks.problems import problem_of
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.methods import METHODS
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
@@ -20,7 +21,7 @@ def problem():
     rng = np.random.default_rng(11)
     draws, heldout = rng.normal(size=(5, 60)), rng.normal(size=(5, 400))
     features = rng.normal(size=(80, 5)) + 0.5
-    return Problem.from_loglik(features @ draws, heldout_loglik=features @ heldout)
+    return problem_of(features @ draws, heldout=features @ heldout)
 
 
 def make_rng():
@@ -130,7 +131,7 @@ def test_patience_ends_a_run_that_only_fits_the_draws_that_choose():
     rng = np.random.default_rng(1)
     loglik = rng.normal(size=(200, 80))  # no structure: nothing carries over to held-out draws
     choosing, heldout = loglik[:, :60], loglik[:, 60:]
-    problem = Problem.from_loglik(choosing, heldout_loglik=heldout)
+    problem = problem_of(choosing, heldout=heldout)
     patient = solve(Pursuit(), problem, 50, rng=rng)
     solution = solve(Pursuit(), problem, 50, rng=rng, patience=5)
     assert solution.status is Status.NO_PROGRESS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.methods.adaptive import Tangent, judge, solve_adaptively
+from pymc_coresets.methods.adaptive import TangentDraws, judge, solve_adaptively
 from pymc_coresets.methods.sparse_vi import SparseVI, _Adam
 from pymc_coresets.solving.solution import Status
 from tests.unit.oracles import Line, Location, dense
@@ -36,7 +36,7 @@ def weights_of(method, model, size, seed=1):
 
 def states(method, model, size, seed=1):
     """All states from the prior's to that of the last step."""
-    result = [method.start(model, size, rng=rng(seed))]
+    result = [method.start(TangentDraws(model, rng(seed)), size)]
     while result[-1].status is None and len(result) <= size:
         result.append(method.step(result[-1]))
     return result
@@ -62,9 +62,7 @@ def test_gradient_is_unbiased(model, n_subsample):
     rows = model.source.take(chosen)
     gradients = np.array(
         [
-            Tangent.at(
-                model, rows, weights[chosen], n_draws, n_subsample=n_subsample, rng=source
-            ).gradient
+            TangentDraws(model, source).at(rows, weights[chosen], n_draws, n_subsample).gradient
             for _ in range(400)
         ]
     )
@@ -79,7 +77,7 @@ def test_objective_is_the_variance_of_what_is_missing(model):
     weights = some_weights()
     chosen, missing = np.flatnonzero(weights), model.base_weights - weights
     rows = model.source.take(chosen)
-    objective = Tangent.at(model, rows, weights[chosen], 20_000, rng=rng()).objective
+    objective = TangentDraws(model, rng()).at(rows, weights[chosen], 20_000).objective
     assert objective == pytest.approx(missing @ model.covariance(weights) @ missing, rel=0.1)
 
 
@@ -101,13 +99,13 @@ def test_selection_agrees_with_the_exact_correlations(model):
     method = SparseVI(draws=20_000, n_steps=1)
     covariance = model.covariance(np.zeros(N_OBS))
     scores = covariance @ model.base_weights / np.sqrt(np.diag(covariance))
-    [best] = method._select(method.start(model, 10, rng=rng())).positions
+    [best] = method._select(method.start(TangentDraws(model, rng()), 10)).positions
     assert scores[best] == pytest.approx(scores.max(), rel=0.02)
 
 
 def test_selection_within_a_subsample():
     method, model = SparseVI(n_subsample=1), MODELS[0]
-    found = [method._select(method.start(model, 5, rng=rng(seed))) for seed in range(20)]
+    found = [method._select(method.start(TangentDraws(model, rng(seed)), 5)) for seed in range(20)]
     assert len({int(rows.positions[0]) for rows in found if rows is not None}) > 10
 
 

@@ -55,6 +55,7 @@ _LEAST_SHARE = 1e-6  # of the posterior's precision
 # Of the sample from whose mode it begins: levels of which this has few rows end far off.
 _BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
 _HALVINGS = 10
+_MOST_STEPS = (2_000, 400)  # of a search without rows, and of one that Newton's steps follow
 _ROUNDING = 1e-8  # of differences
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
@@ -368,14 +369,14 @@ class _Run:
 
     def _mode_of(self, quadratic: Quadratic) -> np.ndarray:
         space = self._sampler_of(quadratic).posterior_of(*self.no_rows)
-        return mode_given_the_rest(space, self.mode, self.is_seen)
+        return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=_MOST_STEPS[0])
 
     def _mode_of_some(self) -> np.ndarray:
         """Return the mode of the posterior of a sample of the rows, (n_dims,)."""
         several = min(_BEGINNING, _BEGINNING_ENTRIES // self.found.entries_a_row)
         size = max(rows_to_start(self.sampler.n_dims), several)
         space = self.sampler.posterior_of_some(size, self.job.sample_key)
-        return mode_given_the_rest(space, self.mode, self.is_seen)
+        return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=_MOST_STEPS[1])
 
     def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         """Draw from the posterior of a quadratic."""

@@ -15,7 +15,9 @@ __all__ = ["derivatives", "mode_given_the_rest", "precision_near"]
 _STEP = 1e-2  # of a scale, for differences
 
 
-def mode_given_the_rest(space: Unconstrained, start: np.ndarray, free: np.ndarray) -> np.ndarray:
+def mode_given_the_rest(
+    space: Unconstrained, start: np.ndarray, free: np.ndarray, *, most_steps: int
+) -> np.ndarray:
     """Return the mode of a density over some coordinates, (n_dims,); the others stay.
 
     For what rows see: the density of a hierarchy rises without end where effects and their scale,
@@ -26,6 +28,8 @@ def mode_given_the_rest(space: Unconstrained, start: np.ndarray, free: np.ndarra
     space : Unconstrained
     start : ndarray of shape (n_dims,)
     free : ndarray of bool, of shape (n_dims,)
+    most_steps : int
+        Of L-BFGS.
     """
     x = start.copy()
 
@@ -34,7 +38,7 @@ def mode_given_the_rest(space: Unconstrained, start: np.ndarray, free: np.ndarra
         logp, gradient = space.logp_and_gradient(x)
         return -logp, -gradient[free]
 
-    x[free] = descend(Guarded(negative), x[free]).x
+    x[free] = descend(Guarded(negative), x[free], most_steps=most_steps).x
     return x
 
 

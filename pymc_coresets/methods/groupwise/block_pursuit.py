@@ -2,9 +2,7 @@
 
 import logging
 import math
-import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -18,9 +16,11 @@ from pymc_coresets.methods.groupwise.group_rows import choose_by_group
 from pymc_coresets.methods.job import GroupedPosterior, Job, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.history import History
+from pymc_coresets.solving.loop import advance
 from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
 from pymc_coresets.solving.shared_basis import SharedBasis, n_functions
-from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
+from pymc_coresets.solving.solution import Solution, Status
 
 __all__ = ["MOST_SHARED", "BlockPursuit"]
 
@@ -126,7 +126,9 @@ class BlockPursuit:
                 "method=RiemannianPursuit()."
             )
         with job.report.part("rounds", total=self.max_rounds) as show:
-            return _Rounds(self, posterior, job.rng, show).run(job.deadline)
+            run = _Run(self.tolerance, posterior, job.rng, History(show))
+            n_draws = self.default_draws(posterior.n_shared)
+            return run.solution(n_draws, self.max_rounds, job.deadline)
 
     def default_draws(self, n_shared: int) -> int:
         """Return how many draws choose rows.
@@ -155,73 +157,68 @@ class _Coreset:
     proposal: Proposal[Any] | None = None
 
 
-class _Rounds[D]:
-    """One construction: the rounds so far, and the best of them."""
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """The best coreset so far, and how the next one is to be chosen."""
+
+    best: _Coreset
+    within: float  # nats within groups
+    n_draws: int
+    failed: bool
+
+
+class _Run[D]:
+    """One construction: how a round chooses and measures."""
 
     def __init__(
         self,
-        options: BlockPursuit,
+        tolerance: float,
         posterior: GroupedPosterior[D],
         rng: np.random.Generator,
-        callback: Callable[[Progress], object],
+        history: History,
     ) -> None:
-        self.options, self.posterior, self.rng = options, posterior, rng
-        self.callback, self.started = callback, time.perf_counter()
-        self.steps: list[Progress] = []
-        self.costs: dict[str, Any] = {
-            "n_passes": 0.0,
-            "n_evaluations": 0,
-            "seconds_drawing": 0.0,
-            "seconds_evaluating": 0.0,
-        }
-        self.best: _Coreset | None = None
+        self.tolerance, self.posterior, self.rng = tolerance, posterior, rng
+        self.history, self.n_rows = history, len(posterior.data.rows)
 
-    def run(self, deadline: float) -> Solution:
-        try:
-            status = self.rounds(deadline)
-        except KeyboardInterrupt:
-            status = Status.INTERRUPTED
-        if (best := self.best) is None:
-            raise KeyboardInterrupt
-        return Solution(
-            rows=best.rows,
-            weights=best.weights,
-            history=Trace.of(self.steps),
-            status=status,
-            objective=best.objective if math.isfinite(best.objective) else math.nan,
-            proposal=best.proposal,
-            log_ratios=None if best.proposal is None else best.proposal.log_ratios,
+    def solution(self, n_draws: int, max_rounds: int, deadline: float) -> Solution:
+        within = self.tolerance
+        first = self._after(self._measured(self._chosen(n_draws, within)), n_draws, within)
+        last, status = advance(
+            first, self._round, self._judged, limit=max_rounds - 1, deadline=deadline
+        )
+        if status is Status.ITERATION_LIMIT and last.failed:
+            status = Status.SAMPLING_FAILED
+        best, proposal = last.best, last.best.proposal
+        return self.history.solution(
+            best.rows, best.weights, status, best.objective,
+            proposal=proposal, log_ratios=None if proposal is None else proposal.log_ratios,
+        )  # fmt: skip
+
+    def _judged(self, found: _Round) -> Status | None:
+        return Status.TOLERANCE_REACHED if found.best.objective <= self.tolerance else None
+
+    def _round(self, before: _Round) -> _Round:
+        found = self._measured(self._chosen(before.n_draws, before.within))
+        after = self._after(found, before.n_draws, before.within)
+        return (
+            after if found.objective < before.best.objective else replace(after, best=before.best)
         )
 
-    def rounds(self, deadline: float) -> Status:
-        options, status = self.options, Status.ITERATION_LIMIT
-        within, n_draws = options.tolerance, options.default_draws(self.posterior.n_shared)
-        for _ in range(options.max_rounds):
-            found = self._measured(self._chosen(n_draws, within))
-            if self.best is None or found.objective < self.best.objective:
-                self.best = found
-            if self.best.objective <= options.tolerance:
-                return Status.TOLERANCE_REACHED
-            if time.perf_counter() > deadline:
-                return Status.OUT_OF_TIME
-            failed = not math.isfinite(found.objective)
-            status = Status.SAMPLING_FAILED if failed else Status.ITERATION_LIMIT
-            within *= _CLOSER
-            if found.shared_part > found.objective / 2:
-                n_draws *= 2
-        return status
+    def _after(self, found: _Coreset, n_draws: int, within: float) -> _Round:
+        more = 2 if found.shared_part > found.objective / 2 else 1
+        failed = not math.isfinite(found.objective)
+        return _Round(found, _CLOSER * within, more * n_draws, failed)
 
     def _chosen(self, n_draws: int, within: float) -> _Coreset:
         """Choose the rows of every group in turn, and then all their weights together."""
-        posterior = self.posterior
-        with self._timed("seconds_drawing"):
-            found = posterior.draw(n_draws, rng=self.rng.spawn(1)[0])
+        posterior, rng = self.posterior, self.rng.spawn(1)[0]
+        with self.history.drawing():
+            found = posterior.draw(n_draws, rng=rng)
+        n_draws = len(found.shared)
 
         def loglik(rows: Rows) -> Matrix:
-            with self._timed("seconds_evaluating"):
-                values = posterior.loglik(found.draws, rows)
-            self._count(*values.shape)
-            return values
+            with self.history.evaluating(len(rows), n_draws, of=self.n_rows):
+                return posterior.loglik(found.draws, rows)
 
         choice = choose_by_group(
             posterior.data,
@@ -239,48 +236,28 @@ class _Rounds[D]:
 
     def _measured(self, coreset: _Coreset) -> _Coreset:
         """See how much log r varies over fresh draws of a coreset's own posterior."""
-        n_rows = len(self.posterior.data.rows)
-        n_draws = draws_to_certify(n_rows)
+        n_draws, rng = draws_to_certify(self.n_rows), self.rng.spawn(1)[0]
+        judged: dict[str, Any] = {}
         try:
-            with self._timed("seconds_drawing"):
-                found = self.posterior.ratios(
-                    coreset.rows, coreset.weights, n_draws, rng=self.rng.spawn(1)[0]
-                )
+            with self.history.drawing():
+                found = self.posterior.ratios(coreset.rows, coreset.weights, n_draws, rng=rng)
         except SamplingError as error:
             _log.info("A round is taken back: %s", error)
-            self._record(coreset)
-            return coreset
-        self._count(n_rows, n_draws)
-        log_ratios = found.proposal.log_ratios
-        together = SharedBasis.of(found.shared).coordinates(tangent_vectors(log_ratios))
-        measured = replace(
-            coreset,
-            objective=float(np.var(log_ratios)),
-            shared_part=float(together @ together),
-            proposal=found.proposal,
-        )
-        self._record(measured)
-        return measured
-
-    def _record(self, coreset: _Coreset) -> None:
-        ratios = None if coreset.proposal is None else coreset.proposal.log_ratios
-        progress = Progress(
+        else:
+            self.history.count(self.n_rows, n_draws, of=self.n_rows)
+            log_ratios = found.proposal.log_ratios
+            together = SharedBasis.of(found.shared).coordinates(tangent_vectors(log_ratios))
+            judged = judge(log_ratios)
+            coreset = replace(
+                coreset,
+                objective=float(np.var(log_ratios)),
+                shared_part=float(together @ together),
+                proposal=found.proposal,
+            )
+        self.history.add(
             size=len(coreset.rows),
             objective=coreset.predicted,
             heldout_objective=coreset.objective,
-            seconds=time.perf_counter() - self.started,
-            **({} if ratios is None else judge(ratios)),
-            **self.costs,
+            **judged,
         )
-        self.steps.append(progress)
-        self.callback(progress)
-
-    def _count(self, n_rows: int, n_draws: int) -> None:
-        self.costs["n_evaluations"] += n_rows * n_draws
-        self.costs["n_passes"] += n_rows / len(self.posterior.data.rows)
-
-    @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.costs[name] += time.perf_counter() - start
+        return coreset

@@ -78,112 +78,103 @@ def choose_by_group(
         If a potential is not finite at a draw.
     """
     most = max(_LEAST_SIZE, 2 * rows_of_group(noise.shape[2], shared.shape[1]))
-    run = _Run(data, loglik, shared, noise, tolerance, most)
     key = int(rng.integers(2**63))
-    for group, values in run.evaluated(rng.permutation(data.n_groups)):
-        if values is None:
-            run.add_large(group, np.random.default_rng([key, group]))
+    order, sizes = rng.permutation(data.n_groups), np.diff(data.bounds)
+    run = _Run(data, loglik, shared, noise, SharedBasis.of(shared), tolerance, most)
+    run.whole = [data.of(int(group)) for group in np.flatnonzero(sizes <= _FEW)]
+    for groups in _together(order[sizes[order] > _FEW], sizes, run.rows_at_once):
+        if sizes[groups[0]] > _CANDIDATES:
+            run.add_large(groups[0], np.random.default_rng([key, groups[0]]))
         else:
-            run.add(group, data.of(group), values, None)
+            run.add_small(groups)
     return run.choice()
 
 
+def _together(order: NDArray[np.int64], sizes: NDArray[np.int64], most: int) -> Iterator[list[int]]:
+    """Yield groups in their order, of `most` rows together; large ones come alone."""
+    waiting: list[int] = []
+    n_waiting = 0
+    for group in map(int, order):
+        if sizes[group] > _CANDIDATES:
+            yield [group]
+            continue
+        if waiting and n_waiting + sizes[group] > most:
+            yield waiting
+            waiting, n_waiting = [], 0
+        waiting.append(group)
+        n_waiting += sizes[group]
+    if waiting:
+        yield waiting
+
+
+@dataclass(eq=False)
 class _Run:
     """The rows chosen so far, and what they lack of the shared part."""
 
-    def __init__(
-        self,
-        data: GroupedRows,
-        loglik: LogLik,
-        shared: Vector,
-        noise: Vector,
-        tolerance: float,
-        most: int,
-    ) -> None:
-        self._data, self._loglik, self._shared, self._noise = data, loglik, shared, noise
-        self._basis, self._tolerance, self._most = SharedBasis.of(shared), tolerance, most
-        self._lacking = np.zeros(self._basis.functions.shape[1])
-        self._whole: list[Places] = []
-        self._places: list[Places] = []
-        self._terms: list[GroupTerms] = []
+    data: GroupedRows
+    loglik: LogLik
+    shared: Vector
+    noise: Vector
+    basis: SharedBasis
+    tolerance: float
+    most: int  # rows of a group
 
-    def evaluated(self, order: NDArray[np.int64]) -> Iterator[tuple[int, Vector | None]]:
-        """Yield groups with their potentials, many at a time; None for the large ones."""
-        data, most = self._data, max(_ENTRIES // len(self._noise), 1)
-        waiting: list[int] = []
-        n_waiting = 0
-        for group in map(int, order):
-            n_rows = len(data.of(group))
-            if n_rows <= _FEW:
-                self._whole.append(data.of(group))
-            elif n_rows > _CANDIDATES:
-                yield group, None
-            else:
-                if waiting and n_waiting + n_rows > most:
-                    yield from self._of(waiting)
-                    waiting, n_waiting = [], 0
-                waiting.append(group)
-                n_waiting += n_rows
-        yield from self._of(waiting)
+    def __post_init__(self) -> None:
+        self.lacking = np.zeros(self.basis.functions.shape[1])
+        self.whole: list[Places] = []
+        self.places: list[Places] = []
+        self.terms: list[GroupTerms] = []
+        self.rows_at_once = max(_ENTRIES // len(self.noise), 1)
 
-    def _of(self, groups: list[int]) -> Iterator[tuple[int, Vector]]:
-        if not groups:
-            return
-        places = [self._data.of(group) for group in groups]
-        values = self._values(np.concatenate(places))
-        ends = np.cumsum([len(place) for place in places])
-        yield from zip(groups, np.split(values, ends[:-1]), strict=True)
+    def add_small(self, groups: list[int]) -> None:
+        """Choose among the rows of groups that are evaluated together."""
+        places = [self.data.of(group) for group in groups]
+        ends = np.cumsum([len(own) for own in places])
+        values = np.split(self._values(np.concatenate(places)), ends[:-1])
+        for group, own, of_group in zip(groups, places, values, strict=True):
+            vectors = self._vectors(group, of_group)
+            self._add(group, own, vectors, self.data.rows.base_weights[own] @ vectors)
 
-    def add(self, group: int, places: Places, values: Vector, total: Vector | None) -> None:
+    def _add(self, group: int, places: Places, vectors: Vector, target: Vector) -> None:
         """Choose among rows of a group, to match the sum over all of them."""
-        vectors = self._vectors(group, values)
-        if total is None:
-            target = self._data.rows.base_weights[places] @ vectors
-        else:
-            target = self._vectors(group, total[None])[0]
         chosen, weights = select_rows(
-            vectors,
-            target,
-            self._basis,
-            self._lacking,
-            tolerance=self._tolerance,
-            size=self._most,
+            vectors, target, self.basis, self.lacking, tolerance=self.tolerance, size=self.most
         )
-        if len(chosen) >= len(self._data.of(group)) - 1:
-            self._whole.append(self._data.of(group))
+        if len(chosen) >= len(self.data.of(group)) - 1:
+            self.whole.append(self.data.of(group))
             return
-        terms = GroupTerms.of(vectors[chosen], target, weights, self._basis)
-        self._lacking = self._lacking + terms.lacks(weights)[0]
-        self._places.append(places[chosen])
-        self._terms.append(terms)
+        terms = GroupTerms.of(vectors[chosen], target, weights, self.basis)
+        self.lacking = self.lacking + terms.lacks(weights)[0]
+        self.places.append(places[chosen])
+        self.terms.append(terms)
 
     def add_large(self, group: int, rng: np.random.Generator) -> None:
         """Choose from a part of the rows: half come at random, half by the length of vectors."""
-        places = self._data.of(group)
-        base_weights = self._data.rows.base_weights
-        total, sizes = np.zeros(len(self._noise)), []
-        step = max(_ENTRIES // len(self._noise), 1)
-        for start in range(0, len(places), step):
-            part = places[start : start + step]
+        places = self.data.of(group)
+        base_weights = self.data.rows.base_weights
+        total, sizes = np.zeros(len(self.noise)), []
+        for start in range(0, len(places), self.rows_at_once):
+            part = places[start : start + self.rows_at_once]
             values = self._values(part)
             values -= values.mean(axis=1, keepdims=True)
             total += base_weights[part] @ values
             sizes.append(base_weights[part] * np.linalg.norm(values, axis=1))
-        candidates = _candidates(np.concatenate(sizes), rng)
-        self.add(group, places[candidates], self._values(places[candidates]), total)
+        places = places[_candidates(np.concatenate(sizes), rng)]
+        target = self._vectors(group, total[None])[0]
+        self._add(group, places, self._vectors(group, self._values(places)), target)
 
     def choice(self) -> GroupChoice:
         """Give all rows the weights that are best together."""
-        weights = joint_weights(self._terms)
-        chosen = [*self._whole, *self._places]
-        masses = [*(self._data.rows.base_weights[w] for w in self._whole), *weights]
+        weights = joint_weights(self.terms)
+        chosen = [*self.whole, *self.places]
+        masses = [*(self.data.rows.base_weights[w] for w in self.whole), *weights]
         places, found = np.concatenate(chosen), np.concatenate(masses)
         kept = np.flatnonzero(found)
-        objective = sum(joint_objective(self._terms, weights)) if weights else 0.0
+        objective = sum(joint_objective(self.terms, weights)) if weights else 0.0
         return GroupChoice(places[kept], found[kept], objective)
 
     def _values(self, places: Places) -> Vector:
-        values = np.ascontiguousarray(self._loglik(self._data.rows.take(places)), dtype=float)
+        values = np.ascontiguousarray(self.loglik(self.data.rows.take(places)), dtype=float)
         if not np.isfinite(values).all():
             n_bad = np.count_nonzero(~np.isfinite(values).all(axis=0))
             raise InvalidDataError(
@@ -194,8 +185,8 @@ class _Run:
 
     def _vectors(self, group: int, values: Vector) -> Vector:
         """Tangent vectors of rows of a group, without what they share by chance."""
-        by_chance = tangent_vectors(chance_functions(self._noise[:, group], self._shared).T)
-        return self._basis.without_noise(tangent_vectors(values), by_chance.T)
+        by_chance = tangent_vectors(chance_functions(self.noise[:, group], self.shared).T)
+        return self.basis.without_noise(tangent_vectors(values), by_chance.T)
 
 
 def _candidates(sizes: Vector, rng: np.random.Generator) -> Places:

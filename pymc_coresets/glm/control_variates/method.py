@@ -60,6 +60,7 @@ _ROUNDING = 1e-8  # of differences
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
 _MORE = 1.5  # rows, where those tried leave too much
+_ENOUGH = 0.85  # of the tolerance, for what chosen rows leave
 _MARGIN = 0.7  # of the tolerance, for what is predicted
 
 
@@ -298,7 +299,7 @@ class _Run:
                 refuse_impossible_rows(self.loglik, self.sampler.space)
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
             chosen, left = self._chosen(averaged, quadratic, coefficients, size)
-            while left > _MARGIN * self.options.tolerance and size < self.job.size:
+            while left > _ENOUGH * self.options.tolerance and size < self.job.size:
                 size = min(math.ceil(_MORE * size), self.job.size)
                 chosen, left = self._chosen(averaged, quadratic, coefficients, size)
             tried = self._try(quadratic, *chosen)

@@ -1,12 +1,17 @@
 """Functions of a few variables, expanded to second order from their values: Newton's method."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cholesky, inv
 
-__all__ = ["Expansion", "are_smooth", "design", "monomials"]
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.sampling.proposal import HeavyTailed
+
+__all__ = ["Expansion", "are_smooth", "design", "monomials", "near_mode"]
 
 type Array = NDArray[np.float64]
 
@@ -14,6 +19,7 @@ _STEP = 0.3  # standard deviations
 _CLOSE = 0.02  # twice the nats that a last step may promise: the mode to a tenth of an sd
 _ROUND = 2.0  # curvatures between 1/2 and 2 in the coordinates of the last step
 _ROUNDING = 1e-12  # of values
+_MOST_STEPS = 60
 _DAMPING = (0.0, 1e-2, 0.1, 1.0, 10.0, 1e2, 1e3, 1e4)
 
 
@@ -143,3 +149,44 @@ class Expansion:
     def _promised(self) -> float:
         """Twice the nats that Newton's step promises."""
         return float(np.square(self._slope) @ (1 / self._scales))
+
+
+def near_mode(log_density: Callable[[Array], Array], start: HeavyTailed) -> HeavyTailed:
+    """Return a normal distribution with the mode of a function of few variables, and heavy tails.
+
+    Parameters
+    ----------
+    log_density : callable
+        Takes points (n_points, p), and returns (n_points,), in nats.
+    start : HeavyTailed
+        Where the search begins, with a guess of the scales.
+
+    Raises
+    ------
+    SamplingError
+        If it leads to no mode.
+
+    Examples
+    --------
+    >>> start = HeavyTailed(np.zeros(1), np.eye(1))
+    >>> found = near_mode(lambda x: -2 * np.square(x[:, 0] - 3), start)
+    >>> found.location.round(6), found.factor.round(6)
+    (array([3.]), array([[2.]]))
+    """
+    mode, spread = start.location, inv(start.factor).T
+    for _ in range(_MOST_STEPS):
+        values = log_density(mode + design(len(mode)) @ spread.T)
+        if not are_smooth(values):
+            break
+        found = Expansion.of(values)
+        if found.is_last:
+            mode, spread = mode + spread @ found.shift, spread @ found.turn
+            return HeavyTailed(mode, cholesky(inv(spread @ spread.T), lower=True))
+        tried = mode + found.steps @ spread.T
+        heights, spread = log_density(tried), spread @ found.turn
+        best = int(np.argmax(heights))
+        if heights[best] > found.height:
+            mode = tried[best]
+        elif found.goes_on:
+            break
+    raise SamplingError("The marginal posterior of the scales has no mode near the start.")

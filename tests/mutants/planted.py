@@ -94,7 +94,7 @@ PLANTED = [
         ("newton.promised / 2 + negative_logdet(newton.root)", "newton.promised / 2"),
     ),
     *plant(
-        "glm/control_variates/hierarchy.py",
+        "glm/control_variates/given_scales.py",
         ("highest - factor.log_determinant / 2", "highest + factor.log_determinant / 2"),
         ("logs + normal.factor.log_determinant / 2 - squares / 2", "logs - squares / 2"),
         ("gradient @ step / 2", "gradient @ step"),

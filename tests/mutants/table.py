@@ -158,6 +158,7 @@ TESTS = {
     "glm/logistic/": (*unit("sensitivity", "clustering"), SENSITIVITY),
     "glm/logistic/sensitivities": (*unit("sensitivity"), SENSITIVITY_OF_ROWS),
     "glm/polynomial/": (*unit("polynomial"), PASS_GLM),
+    "glm/control_variates/given_scales": unit("hierarchy"),
     "glm/control_variates/hierarchy": unit("hierarchy"),
     "glm/control_variates/": (*unit("control_variates", "sparse_curvature"), CONTROL_VARIATES),
     "glm/predictor/": (LINEAR,),

@@ -4,15 +4,14 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from dataclasses import dataclass
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import LinAlgError, cholesky
+from scipy.linalg import LinAlgError
 
-from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.averaged import (
@@ -22,13 +21,8 @@ from pymc_coresets.glm.control_variates.averaged import (
     row_quadratics,
 )
 from pymc_coresets.glm.control_variates.concavity import concave
-from pymc_coresets.glm.control_variates.hierarchy import NormalGivenScales, find_hierarchy
+from pymc_coresets.glm.control_variates.posteriors import Approximation, Posteriors
 from pymc_coresets.glm.control_variates.residual_rows import calibrated
-from pymc_coresets.glm.control_variates.surroundings import (
-    derivatives,
-    mode_given_the_rest,
-    precision_near,
-)
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.methods.adaptive import judge
@@ -38,10 +32,8 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
-from pymc_coresets.rows.keyed import random_key, rows_to_start
+from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.proposal import HeavyTailed
-from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
@@ -52,11 +44,7 @@ _log = logging.getLogger(__name__)
 _MOST_COEFFICIENTS = 20_000
 _LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 20
 _LEAST_SHARE = 1e-6  # of the posterior's precision
-# Of the sample from whose mode it begins: levels of which this has few rows end far off.
-_BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
 _HALVINGS = 10
-_MOST_STEPS = (2_000, 400)  # of a search without rows, and of one that Newton's steps follow
-_ROUNDING = 1e-8  # of differences
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
 _MORE = 1.5  # rows, where those tried leave too much
@@ -178,20 +166,6 @@ def _seen_rows_of(loglik: LogLikelihood) -> SeenRows:
     return seen
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Approximation:
-    """What stands for all rows, and how far its posterior is from theirs."""
-
-    quadratic: Quadratic
-    of_all: Quadratic
-    rows: Rows
-    weights: np.ndarray
-    points: np.ndarray
-    draws: Draws
-    log_ratios: np.ndarray
-    objective: float
-
-
 def _precision(quadratic: Quadratic, coefficients: np.ndarray) -> Curvature:
     """Return that of all rows, with as little of the posterior's as makes it definite.
 
@@ -221,10 +195,6 @@ def _reliability(signal: float, noise: float) -> float:
     return signal / (signal + noise) if noise > 0 else 1.0
 
 
-def _agree(one: sparse.csr_array, other: sparse.csr_array) -> bool:
-    return float(abs(one - other).max()) <= _ROUNDING * float(abs(other).max())
-
-
 class _Run:
     """One construction: quadratics until they settle, then rows."""
 
@@ -238,34 +208,11 @@ class _Run:
         self.options, self.job, self.seen, self.show = options, job, seen, show
         self.found = seen.found
         self.loglik: LogLikelihood = job.loglikelihood
-        full = cast(CoresetSampler, job.posterior)
-        self.base = full.quadratic
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.started, self.steps = time.perf_counter(), list[Progress]()
         self.n_evaluations = 0
-        self.no_rows = (job.loglikelihood.some_row, np.zeros(1))
-        zero = Quadratic.zero(
-            self.found.names, self.found.coefficients, is_sparse=self.found.is_sparse
-        )
-        self.sampler = full.with_quadratic(self.base or zero)
-        self.mode = self.sampler.space.start
-        apart = job.rng.uniform(-0.5, 0.5, len(self.mode))  # products of zeros have no slope
-        self.slopes = derivatives(self.sampler.remainder.coefficients, self.mode + apart)
-        self.is_seen = np.diff(self.slopes.indptr) > 0
-        if self.base is not None:  # which may be convex far from its center
-            self.mode = self._mode_of(self.base.uncorrelated)
-            self._sampler_of(self.base)
-        self.mode = self._mode_of_some()
-        self.sampler.begin_at(self.mode[None])
-        self.hierarchy = find_hierarchy(
-            self.sampler.remainder.slopes,
-            self.sampler.remainder.coefficients,
-            self.mode,
-            [np.ravel(own) for own in self.sampler.space.columns.values()],
-        )
-        self.near: NormalGivenScales | None = None  # the last one
-        self.points: np.ndarray | None = None  # the last draws
-        self.best: _Approximation | None = None
+        self.posteriors = Posteriors(job, self.found)
+        self.best: Approximation | None = None
 
     def solution(self) -> Solution:
         """Approximate all rows in rounds, and return the best of them."""
@@ -278,7 +225,7 @@ class _Run:
             status = Status.INTERRUPTED if interrupted else Status.SAMPLING_FAILED
         best = self.best
         assert best is not None
-        self.job.report.counts.update(self.sampler.counts)
+        self.job.report.counts.update(self.posteriors.sampler.counts)
         return Solution(
             rows=best.rows,
             weights=best.weights,
@@ -296,7 +243,7 @@ class _Run:
         for _ in range(self.options.max_rounds):
             averaged, quadratic = self._average(coefficients, n_kept=self.job.size)
             if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
-                refuse_impossible_rows(self.loglik, self.sampler.space)
+                refuse_impossible_rows(self.loglik, self.posteriors.sampler.space)
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
             chosen, left = self._chosen(averaged, quadratic, coefficients, size)
             while left > _ENOUGH * self.options.tolerance and size < self.job.size:
@@ -312,7 +259,7 @@ class _Run:
                 return Status.OUT_OF_TIME
             if size >= self.job.size and tried.objective > _SETTLED * before:
                 return Status.NO_PROGRESS
-            coefficients = self.sampler.remainder.coefficients(tried.points)
+            coefficients = self.posteriors.sampler.remainder.coefficients(tried.points)
         return Status.ITERATION_LIMIT
 
     # -- the quadratic ---------------------------------------------------------------------------
@@ -322,7 +269,7 @@ class _Run:
         quadratic = self._climbed()
         best, lowest = quadratic, math.inf
         for _ in range(self.options.max_rounds):
-            coefficients = self._coefficients(quadratic, min(_SETTLING, self.n_draws))
+            coefficients = self.posteriors.coefficients(quadratic, min(_SETTLING, self.n_draws))
             averaged, following = self._average(coefficients)
             ratios = averaged.residual + following.at(coefficients) - quadratic.at(coefficients)
             objective = self._note(ratios, 0)
@@ -332,7 +279,7 @@ class _Run:
             if settled or time.perf_counter() > self.job.deadline:
                 break
             quadratic = following
-        return self._coefficients(best, self.n_draws)
+        return self.posteriors.coefficients(best, self.n_draws)
 
     def _climbed(self) -> Quadratic:
         """Return the quadratic at a point near the mode for all rows.
@@ -340,20 +287,20 @@ class _Run:
         Newton's steps from that for some rows, halved while they lead downhill: levels of which
         those have few rows end far off, and quadratics there lead further away.
         """
-        quadratic = self._at(self.mode)
-        if self.base is not None:
+        quadratic = self._at(self.posteriors.mode)
+        if self.posteriors.base is not None:
             return quadratic
-        height = self._height(self.mode)
+        height = self.posteriors.height(self.posteriors.mode)
         for _ in range(self.options.max_rounds):
-            step, gained = self._mode_of(quadratic) - self.mode, -math.inf
+            step, gained = self.posteriors.mode_of(quadratic) - self.posteriors.mode, -math.inf
             for halvings in range(_HALVINGS):
-                tried = self.mode + step / 2**halvings
-                gained = self._height(tried) - height
+                tried = self.posteriors.mode + step / 2**halvings
+                gained = self.posteriors.height(tried) - height
                 if gained > 0:
                     break
             if not gained > 0:
                 break
-            self.mode, height = tried, height + gained
+            self.posteriors.mode, height = tried, height + gained
             near = not halvings and gained < len(tried)  # as far off as a draw is
             if near or time.perf_counter() > self.job.deadline:
                 break
@@ -361,28 +308,7 @@ class _Run:
         return quadratic
 
     def _at(self, x: np.ndarray) -> Quadratic:
-        return self._average(self.sampler.remainder.coefficients(x[None]))[1]
-
-    def _height(self, x: np.ndarray) -> float:
-        """Return the log-density of all rows and the prior at a point."""
-        of_rows = self.sampler.look(self.sampler.space.constrain(x[None])).total
-        return float(of_rows[0] + self.sampler.remainder.values(x[None])[0])
-
-    def _mode_of(self, quadratic: Quadratic) -> np.ndarray:
-        space = self._sampler_of(quadratic).posterior_of(*self.no_rows)
-        return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=_MOST_STEPS[0])
-
-    def _mode_of_some(self) -> np.ndarray:
-        """Return the mode of the posterior of a sample of the rows, (n_dims,)."""
-        several = min(_BEGINNING, _BEGINNING_ENTRIES // self.found.entries_a_row)
-        size = max(rows_to_start(self.sampler.n_dims), several)
-        space = self.sampler.posterior_of_some(size, self.job.sample_key)
-        return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=_MOST_STEPS[1])
-
-    def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
-        """Draw from the posterior of a quadratic."""
-        points = self._points(quadratic, quadratic, *self.no_rows, n_draws)
-        return self.sampler.remainder.coefficients(points)
+        return self._average(self.posteriors.sampler.remainder.coefficients(x[None]))[1]
 
     def _average(
         self, coefficients: np.ndarray, *, n_kept: int = 0
@@ -398,7 +324,9 @@ class _Run:
             curvature=averaged.curvature,
             interface=self.found.coefficients,
         )
-        return averaged, quadratic if self.base is None else quadratic.plus(self.base)
+        return averaged, quadratic if self.posteriors.base is None else quadratic.plus(
+            self.posteriors.base
+        )
 
     # -- the rows --------------------------------------------------------------------------------
 
@@ -439,78 +367,21 @@ class _Run:
         chosen_rows = quadratic.minus(slope, curvature), chosen.take(kept), weights[kept]
         return chosen_rows, float(np.var(missed))
 
-    # -- draws -----------------------------------------------------------------------------------
-
-    def _points(
-        self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray, n_draws: int
-    ) -> np.ndarray:
-        """Draw from the posterior of rows and a quadratic, which is close to that of `of_all`."""
-        sampler = self._sampler_of(quadratic, of_all)
-        sampler.near = self._normal_given_scales(of_all)
-        if sampler.near is None and not sampler.corrects:
-            points = self.mode[None] if self.points is None else self.points
-            precision = self._precision_near(points.mean(axis=0), of_all)
-            sampler.begin_at(points, Factor.near(precision))
-        self.points = sampler.points(rows, weights, n_draws, rng=self.job.rng)
-        return self.points
-
-    def _normal_given_scales(self, quadratic: Quadratic) -> NormalGivenScales | None:
-        if self.hierarchy is None:
-            return None
-        try:
-            self.near = NormalGivenScales.of(self.hierarchy, quadratic, self.near)
-        except SamplingError as error:
-            _log.info("%s", error)
-            return None
-        self.mode = self.near.mode
-        return self.near
-
-    def _sampler_of(self, quadratic: Quadratic, of_all: Quadratic | None = None) -> CoresetSampler:
-        """Return the sampler of a quadratic, or of rows and what is left of that of all rows.
-
-        On average over the posterior, both have the curvature of the latter.
-        """
-        before = self.sampler.quadratic
-        if before is not None and type(before.curvature) is not type(quadratic.curvature):
-            self.sampler = self.sampler.with_quadratic(quadratic, self.mode)
-        total = quadratic if of_all is None else of_all
-
-        def precision(x: np.ndarray) -> np.ndarray:
-            near = self._precision_near(x, total)
-            return near if isinstance(near, np.ndarray) else near.toarray()
-
-        self.sampler.quadratic, self.sampler.curvature = quadratic, precision
-        return self.sampler
-
-    def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
-        """Return the precision of the posterior of a quadratic at a point."""
-        sampler = self.sampler
-        slopes = derivatives(sampler.remainder.coefficients, x)
-        pull = None
-        if not _agree(slopes, self.slopes):  # then coefficients have a curvature of their own
-            pull = quadratic.slopes_at(sampler.remainder.coefficients(x[None]))
-
-        def gradients(points: np.ndarray) -> np.ndarray:
-            pulls = None if pull is None else np.repeat(pull, len(points), axis=0)
-            return sampler.remainder.slopes(points, pulls)[1]
-
-        return precision_near(slopes, gradients, quadratic.curvature, x)
-
     def _try(
         self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray
-    ) -> _Approximation:
+    ) -> Approximation:
         """Draw from an approximation, and evaluate all rows at held-out draws."""
-        points = self._points(of_all, quadratic, rows, weights, self.n_draws)
-        draws = self.sampler.space.constrain(points)
-        own = weights @ self.sampler.loglik(draws, rows)
-        coefficients = self.sampler.remainder.coefficients(points)
+        points = self.posteriors.draw(of_all, quadratic, rows, weights, self.n_draws)
+        draws = self.posteriors.sampler.space.constrain(points)
+        own = weights @ self.posteriors.sampler.loglik(draws, rows)
+        coefficients = self.posteriors.sampler.remainder.coefficients(points)
         own = own + quadratic.at(coefficients)
-        if self.base is not None:
-            own = own - self.base.at(coefficients)
-        ratios = self.sampler.look(draws).total - own
+        if self.posteriors.base is not None:
+            own = own - self.posteriors.base.at(coefficients)
+        ratios = self.posteriors.sampler.look(draws).total - own
         ratios = ratios - ratios.mean()
         objective = self._note(ratios, len(rows))
-        return _Approximation(
+        return Approximation(
             quadratic=quadratic,
             of_all=of_all,
             rows=rows,
@@ -538,44 +409,9 @@ class _Run:
         self.show(step)
         return objective
 
-    def _proposal(self, best: _Approximation) -> Proposal[Draws] | None:
+    def _proposal(self, best: Approximation) -> Proposal[Draws] | None:
         """Return its draws, and what is near the posterior: a distribution, or a precision."""
         if not np.isfinite(best.log_ratios).all():
             return None
-        around = self._around(best)
+        around = self.posteriors.around(best)
         return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)
-
-    def _around(self, best: _Approximation) -> HeavyTailed | NormalGivenScales | Factor:
-        sampler = self._sampler_of(best.quadratic, best.of_all)
-        near = self._normal_given_scales(best.of_all)
-        if near is None and sampler.corrects:
-            try:
-                [part, *_] = sampler.laplace(best.rows, best.weights).parts
-            except SamplingError as error:
-                _log.info("The metric has no correlations: %s", error)
-            else:
-                return HeavyTailed(part.mode, part.factor)
-        center = best.points.mean(axis=0)
-        precision = self._precision_near(center, best.of_all)
-        if near is None:
-            return Factor.near(precision)
-        if isinstance(precision, np.ndarray):
-            joint = self._joint(center, precision, best)
-            if joint is not None:
-                return joint
-        return replace(near, n_operations=math.inf, metric=Factor.near(precision))
-
-    def _joint(
-        self, center: np.ndarray, precision: np.ndarray, best: _Approximation
-    ) -> HeavyTailed | None:
-        """Return one normal distribution of all coordinates, if the posterior is near that."""
-        try:
-            found = HeavyTailed(center, cholesky(precision, lower=True))
-        except LinAlgError:
-            return None
-        _, log_weights = self.sampler.weighed(
-            found, best.rows, best.weights, self.n_draws, rng=self.job.rng
-        )
-        if not np.isfinite(log_weights).all():
-            return None
-        return found if pareto_smooth(log_weights[None]).sound else None

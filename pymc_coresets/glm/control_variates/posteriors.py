@@ -1,0 +1,216 @@
+"""Posteriors of quadratics, alone and beside weighted rows: where they are, and draws."""
+
+import logging
+import math
+from dataclasses import dataclass, replace
+from typing import cast
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import LinAlgError, cholesky
+
+from pymc_coresets.diagnostics.importance import pareto_smooth
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
+from pymc_coresets.glm.control_variates.hierarchy import find_hierarchy
+from pymc_coresets.glm.control_variates.surroundings import (
+    derivatives,
+    mode_given_the_rest,
+    precision_near,
+)
+from pymc_coresets.glm.predictor.several import Predictors
+from pymc_coresets.methods.job import Reduction
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
+from pymc_coresets.rows.keyed import rows_to_start
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.steps.metric import Factor
+
+__all__ = ["Approximation", "Posteriors"]
+
+_log = logging.getLogger(__name__)
+
+# Of the sample from whose mode it begins: levels of which this has few rows end far off.
+_BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
+_MOST_STEPS = (2_000, 400)  # of a search without rows, and of one that Newton's steps follow
+_ROUNDING = 1e-8  # of differences
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Approximation:
+    """What stands for all rows, and how far its posterior is from theirs."""
+
+    quadratic: Quadratic
+    of_all: Quadratic
+    rows: Rows
+    weights: np.ndarray
+    points: np.ndarray
+    draws: Draws
+    log_ratios: np.ndarray
+    objective: float
+
+
+def _agree(one: sparse.csr_array, other: sparse.csr_array) -> bool:
+    return float(abs(one - other).max()) <= _ROUNDING * float(abs(other).max())
+
+
+class Posteriors:
+    """The posteriors that one construction goes through, whose density is compiled once.
+
+    Parameters
+    ----------
+    job : Reduction
+    found : Predictors
+        What the rows see.
+
+    Attributes
+    ----------
+    sampler : CoresetSampler
+        Of the last quadratic.
+    mode : ndarray of shape (n_dims,)
+        Near that of the last posterior.
+    base : Quadratic, or None
+        What the job's posterior has besides the rows: part of every quadratic.
+    """
+
+    def __init__(self, job: Reduction, found: Predictors) -> None:
+        self.found, self.rng = found, job.rng
+        full = cast(CoresetSampler, job.posterior)
+        self.base = full.quadratic
+        self.no_rows = (job.loglikelihood.some_row, np.zeros(1))
+        zero = Quadratic.zero(
+            self.found.names, self.found.coefficients, is_sparse=self.found.is_sparse
+        )
+        self.sampler = full.with_quadratic(self.base or zero)
+        self.mode = self.sampler.space.start
+        apart = job.rng.uniform(-0.5, 0.5, len(self.mode))  # products of zeros have no slope
+        self.slopes = derivatives(self.sampler.remainder.coefficients, self.mode + apart)
+        self.is_seen = np.diff(self.slopes.indptr) > 0
+        if self.base is not None:  # which may be convex far from its center
+            self.mode = self.mode_of(self.base.uncorrelated)
+            self.sampler_of(self.base)
+        self.mode = self.mode_of_some(job.sample_key)
+        self.sampler.begin_at(self.mode[None])
+        self.hierarchy = find_hierarchy(
+            self.sampler.remainder.slopes,
+            self.sampler.remainder.coefficients,
+            self.mode,
+            [np.ravel(own) for own in self.sampler.space.columns.values()],
+        )
+        self.near: NormalGivenScales | None = None  # the last one
+        self.points: np.ndarray | None = None  # the last draws
+
+    def mode_of(self, quadratic: Quadratic) -> np.ndarray:
+        """Return the mode of the posterior of a quadratic, given what only the prior sees."""
+        space = self.sampler_of(quadratic).posterior_of(*self.no_rows)
+        return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=_MOST_STEPS[0])
+
+    def mode_of_some(self, key: int) -> np.ndarray:
+        """Return the mode of the posterior of a sample of the rows, (n_dims,)."""
+        several = min(_BEGINNING, _BEGINNING_ENTRIES // self.found.entries_a_row)
+        size = max(rows_to_start(self.sampler.n_dims), several)
+        space = self.sampler.posterior_of_some(size, key)
+        return mode_given_the_rest(space, self.mode, self.is_seen, most_steps=_MOST_STEPS[1])
+
+    def height(self, x: np.ndarray) -> float:
+        """Return the log-density of all rows and the prior at a point."""
+        of_rows = self.sampler.look(self.sampler.space.constrain(x[None])).total
+        return float(of_rows[0] + self.sampler.remainder.values(x[None])[0])
+
+    def coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
+        """Draw from the posterior of a quadratic."""
+        points = self.draw(quadratic, quadratic, *self.no_rows, n_draws)
+        return self.sampler.remainder.coefficients(points)
+
+    def draw(
+        self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray, n_draws: int
+    ) -> np.ndarray:
+        """Draw from the posterior of rows and a quadratic, which is close to that of `of_all`."""
+        sampler = self.sampler_of(quadratic, of_all)
+        sampler.near = self._normal_given_scales(of_all)
+        if sampler.near is None and not sampler.corrects:
+            points = self.mode[None] if self.points is None else self.points
+            precision = self._precision_near(points.mean(axis=0), of_all)
+            sampler.begin_at(points, Factor.near(precision))
+        self.points = sampler.points(rows, weights, n_draws, rng=self.rng)
+        return self.points
+
+    def _normal_given_scales(self, quadratic: Quadratic) -> NormalGivenScales | None:
+        if self.hierarchy is None:
+            return None
+        try:
+            self.near = NormalGivenScales.of(self.hierarchy, quadratic, self.near)
+        except SamplingError as error:
+            _log.info("%s", error)
+            return None
+        self.mode = self.near.mode
+        return self.near
+
+    def sampler_of(self, quadratic: Quadratic, of_all: Quadratic | None = None) -> CoresetSampler:
+        """Return the sampler of a quadratic, or of rows and what is left of that of all rows.
+
+        On average over the posterior, both have the curvature of the latter.
+        """
+        before = self.sampler.quadratic
+        if before is not None and type(before.curvature) is not type(quadratic.curvature):
+            self.sampler = self.sampler.with_quadratic(quadratic, self.mode)
+        total = quadratic if of_all is None else of_all
+
+        def precision(x: np.ndarray) -> np.ndarray:
+            near = self._precision_near(x, total)
+            return near if isinstance(near, np.ndarray) else near.toarray()
+
+        self.sampler.quadratic, self.sampler.curvature = quadratic, precision
+        return self.sampler
+
+    def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:
+        """Return the precision of the posterior of a quadratic at a point."""
+        sampler = self.sampler
+        slopes = derivatives(sampler.remainder.coefficients, x)
+        pull = None
+        if not _agree(slopes, self.slopes):  # then coefficients have a curvature of their own
+            pull = quadratic.slopes_at(sampler.remainder.coefficients(x[None]))
+
+        def gradients(points: np.ndarray) -> np.ndarray:
+            pulls = None if pull is None else np.repeat(pull, len(points), axis=0)
+            return sampler.remainder.slopes(points, pulls)[1]
+
+        return precision_near(slopes, gradients, quadratic.curvature, x)
+
+    def around(self, best: Approximation) -> HeavyTailed | NormalGivenScales | Factor:
+        """Return a distribution near the posterior of an approximation, or its precision."""
+        sampler = self.sampler_of(best.quadratic, best.of_all)
+        near = self._normal_given_scales(best.of_all)
+        if near is None and sampler.corrects:
+            try:
+                [part, *_] = sampler.laplace(best.rows, best.weights).parts
+            except SamplingError as error:
+                _log.info("The metric has no correlations: %s", error)
+            else:
+                return HeavyTailed(part.mode, part.factor)
+        center = best.points.mean(axis=0)
+        precision = self._precision_near(center, best.of_all)
+        if near is None:
+            return Factor.near(precision)
+        if isinstance(precision, np.ndarray):
+            joint = self._joint(center, precision, best)
+            if joint is not None:
+                return joint
+        return replace(near, n_operations=math.inf, metric=Factor.near(precision))
+
+    def _joint(
+        self, center: np.ndarray, precision: np.ndarray, best: Approximation
+    ) -> HeavyTailed | None:
+        """Return one normal distribution of all coordinates, if the posterior is near that."""
+        try:
+            found = HeavyTailed(center, cholesky(precision, lower=True))
+        except LinAlgError:
+            return None
+        _, log_weights = self.sampler.weighed(
+            found, best.rows, best.weights, len(best.points), rng=self.rng
+        )
+        if not np.isfinite(log_weights).all():
+            return None
+        return found if pareto_smooth(log_weights[None]).sound else None

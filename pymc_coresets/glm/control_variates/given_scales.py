@@ -68,8 +68,8 @@ class NormalGivenScales:
     >>> found = NormalGivenScales.of(hierarchy, quadratic)
     >>> found.mode
     array([0.75, 0.75])
-    >>> found.draw(10_000, rng=np.random.default_rng(1))[0].var(axis=0).round(1)
-    array([0.2, 0.2])
+    >>> found.draw(10_000, rng=np.random.default_rng(1))[0].std(axis=0).round(1)
+    array([0.5, 0.5])
     """
 
     hierarchy: Hierarchy
@@ -96,10 +96,10 @@ class NormalGivenScales:
             If there is no mode.
         """
         first = hierarchy.reference[hierarchy.is_scale]
-        start = HeavyTailed(first, np.eye(len(first)) / _FIRST_SPREAD)
-        if like is not None and like.scales is not None:
-            start = like.scales
-        found = cls(hierarchy, quadratic, start, order=None if like is None else like.order)
+        start, order = HeavyTailed(first, np.eye(len(first)) / _FIRST_SPREAD), None
+        if like is not None:
+            start, order = like.scales, like.order
+        found = cls(hierarchy, quadratic, start, order=order)
         found = replace(found, order=found._normal_at_mode.factor.order)
         if not len(first):
             return found

@@ -221,7 +221,7 @@ def test_one_draw_gives_the_derivatives_at_the_mode(rows):
     assert_array_equal(found.spread, 0.0)
 
 
-def same(found, expected, **tolerance):
+def assert_same(found, expected, **tolerance):
     for name in ("slope", "curvature", "slopes", "curvatures", "spread", "residual"):
         assert_allclose(getattr(found, name), getattr(expected, name), err_msg=name, **tolerance)
 
@@ -232,7 +232,7 @@ def test_blocks_and_sparse_designs_change_nothing(sparsely, rows, monkeypatch):
     expected = average(with_design(rows["logistic"], design), CENTER, DRAWS)
     monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 256 * len(DRAWS))  # blocks of 256, 256, 88
     other = with_design(rows["logistic"], sparse.csr_array(design) if sparsely else design)
-    same(average(other, CENTER, DRAWS), expected, rtol=1e-9, atol=1e-11)
+    assert_same(average(other, CENTER, DRAWS), expected, rtol=1e-9, atol=1e-11)
 
 
 def test_equal_rows_that_were_merged_count_as_often():

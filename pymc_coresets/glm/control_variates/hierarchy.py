@@ -68,7 +68,7 @@ class Hierarchy:
 
     def expanded(self, scales: Array) -> Iterator["_Expanded"]:
         """Expand prior and coefficients at draws of the scales, (n_draws, n_scales), in parts."""
-        probes = np.zeros((1 + self.colors.max(initial=-1) + 1, len(self.reference)))
+        probes = np.zeros((2 + self.colors.max(initial=-1), len(self.reference)))
         probes[1 + self.colors, np.flatnonzero(~self.is_scale)] = 1.0
         step = max(min(_POINTS_AT_ONCE, _ENTRIES_AT_ONCE // probes.size), 1)
         for first in range(0, len(scales), step):

@@ -85,14 +85,15 @@ class ControlVariates:
     the average is taken over draws of the approximation of the round before.  Rows are then drawn
     by priority sampling with probabilities in proportion to what the quadratic misses of them, and
     kept whole where that is one; ridge regression at the draws brings their weighted sum closer to
-    that of all rows.  Weights shrink in directions where rows have more curvature than the
-    posterior, so that the quadratic without the rows' part is concave, with the prior.
+    that of all rows, where that helps at other draws, too.  Weights shrink in directions where rows
+    have more curvature than the posterior, so that the quadratic without the rows' part is concave,
+    with the prior.
 
     A round costs O(N p (S + p)) for N rows of p coefficients and S draws where the design is dense,
-    and memory O(p^2) and that of the rows that may be chosen.  At most 3 000 coefficients.  Rows
-    elsewhere are read once for each quadratic, and once to judge each coreset.  Control variates
-    are known from subsampling MCMC (Quiroz et al. 2019), where a new subsample is drawn in each
-    step; here it is chosen once.
+    and memory O(p^2) and that of the rows that may be chosen.  At most 3 000 coefficients, or
+    20 000 where few pairs of them meet in a row.  Rows elsewhere are read once for each quadratic,
+    and once to judge each coreset.  Control variates are known from subsampling MCMC (Quiroz et al.
+    2019), where a new subsample is drawn in each step; here it is chosen once.
 
     References
     ----------
@@ -245,10 +246,11 @@ class _Run:
             if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
                 refuse_impossible_rows(self.loglik, self.posteriors.sampler.space)
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
-            chosen, left = self._chosen(averaged, quadratic, coefficients, size)
+            posterior = _precision(quadratic, coefficients)
+            chosen, left = self._chosen(averaged, quadratic, coefficients, posterior, size)
             while left > _ENOUGH * self.options.tolerance and size < self.job.size:
                 size = min(math.ceil(_MORE * size), self.job.size)
-                chosen, left = self._chosen(averaged, quadratic, coefficients, size)
+                chosen, left = self._chosen(averaged, quadratic, coefficients, posterior, size)
             tried = self._try(quadratic, *chosen)
             before = math.inf if self.best is None else self.best.objective
             if tried.objective < before:
@@ -324,9 +326,8 @@ class _Run:
             curvature=averaged.curvature,
             interface=self.found.coefficients,
         )
-        return averaged, quadratic if self.posteriors.base is None else quadratic.plus(
-            self.posteriors.base
-        )
+        base = self.posteriors.base
+        return averaged, quadratic if base is None else quadratic.plus(base)
 
     # -- the rows --------------------------------------------------------------------------------
 
@@ -342,7 +343,12 @@ class _Run:
         return min(size, self.job.size)
 
     def _chosen(
-        self, averaged: AveragedRows, quadratic: Quadratic, coefficients: np.ndarray, size: int
+        self,
+        averaged: AveragedRows,
+        quadratic: Quadratic,
+        coefficients: np.ndarray,
+        posterior: Curvature,
+        size: int,
     ) -> tuple[tuple[Quadratic, Rows, np.ndarray], float]:
         """Choose rows; say how many squared nats they leave at the draws of the coefficients.
 
@@ -351,15 +357,14 @@ class _Run:
         which, shares = averaged.sample.first(size)
         chosen, whole = averaged.sample.rows.take(which), shares >= 1.0
         rows = self.seen.of(chosen)
-        each = row_quadratics(rows, quadratic.center, coefficients - quadratic.center)
+        away = coefficients - quadratic.center
+        each = row_quadratics(rows, quadratic.center, away)
         weights = rows.base_weights / shares
         goal = averaged.residual - (each.left * weights)[:, whole].sum(axis=1)
         reliability = _reliability(float(np.var(goal)), averaged.sample.variance(size))
         weights[~whole] *= reliability
         factors = np.ones(len(chosen))
         factors[~whole] = calibrated((each.left * weights)[:, ~whole], goal)
-        posterior = _precision(quadratic, coefficients)
-        away = coefficients - quadratic.center
         weights = concave(rows, factors * weights, each.curvatures, posterior, away, drawn=~whole)
         slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
         missed = averaged.residual - each.left @ weights
@@ -387,6 +392,7 @@ class _Run:
             rows=rows,
             weights=weights,
             points=points,
+            near=self.posteriors.near,
             draws=draws,
             log_ratios=ratios,
             objective=objective,

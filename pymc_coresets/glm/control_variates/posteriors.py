@@ -47,6 +47,7 @@ class Approximation:
     rows: Rows
     weights: np.ndarray
     points: np.ndarray
+    near: NormalGivenScales | None
     draws: Draws
     log_ratios: np.ndarray
     objective: float
@@ -99,7 +100,8 @@ class Posteriors:
             self.mode,
             [np.ravel(own) for own in self.sampler.space.columns.values()],
         )
-        self.near: NormalGivenScales | None = None  # the last one
+        self.near: NormalGivenScales | None = None  # of the last draws, if there is one
+        self._like: NormalGivenScales | None = None  # the last that was found
         self.points: np.ndarray | None = None  # the last draws
 
     def mode_of(self, quadratic: Quadratic) -> np.ndarray:
@@ -129,7 +131,7 @@ class Posteriors:
     ) -> np.ndarray:
         """Draw from the posterior of rows and a quadratic, which is close to that of `of_all`."""
         sampler = self.sampler_of(quadratic, of_all)
-        sampler.near = self._normal_given_scales(of_all)
+        sampler.near = self.near = self._normal_given_scales(of_all)
         if sampler.near is None and not sampler.corrects:
             points = self.mode[None] if self.points is None else self.points
             precision = self._precision_near(points.mean(axis=0), of_all)
@@ -141,12 +143,12 @@ class Posteriors:
         if self.hierarchy is None:
             return None
         try:
-            self.near = NormalGivenScales.of(self.hierarchy, quadratic, self.near)
+            self._like = NormalGivenScales.of(self.hierarchy, quadratic, self._like)
         except SamplingError as error:
             _log.info("%s", error)
             return None
-        self.mode = self.near.mode
-        return self.near
+        self.mode = self._like.mode
+        return self._like
 
     def sampler_of(self, quadratic: Quadratic, of_all: Quadratic | None = None) -> CoresetSampler:
         """Return the sampler of a quadratic, or of rows and what is left of that of all rows.
@@ -182,7 +184,7 @@ class Posteriors:
     def around(self, best: Approximation) -> HeavyTailed | NormalGivenScales | Factor:
         """Return a distribution near the posterior of an approximation, or its precision."""
         sampler = self.sampler_of(best.quadratic, best.of_all)
-        near = self._normal_given_scales(best.of_all)
+        near = best.near
         if near is None and sampler.corrects:
             try:
                 [part, *_] = sampler.laplace(best.rows, best.weights).parts

@@ -36,7 +36,7 @@ from pymc_coresets.request import asked_method, configured, named_option
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.reuse import Samplers
-from pymc_coresets.sampling.sampler import InnerNuts
+from pymc_coresets.sampling.steps.warm_nuts import InnerNuts
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
 from pymc_coresets.solving.solution import Status
 from pymc_coresets.storage import history_dataset

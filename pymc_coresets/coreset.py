@@ -9,12 +9,10 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.datatree import reweight_draws
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.glm.control_variates.interfaces import put_back
-from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.from_rows import RowsToRead
 from pymc_coresets.potentials.identity import Fingerprints, compare_fingerprints, fingerprints
@@ -27,6 +25,7 @@ from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.rewriting.rewrite import coreset_model
 from pymc_coresets.reading.template.held_model import PUT_BACK
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.results import proposed_draws
 from pymc_coresets.results.description import facts_of
 from pymc_coresets.results.summary import summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -40,7 +39,6 @@ from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_like
 
 __all__ = ["Coreset"]
 
-_POTENTIALS_AT_ONCE = 2**22
 _IMPOSSIBLE = (
     "the KL divergence is infinite, and the coreset is not to be used. The likelihood's support "
     "depends on its parameters; a few rows cannot stand for that."
@@ -181,6 +179,7 @@ class Coreset(WeightedRows):
     loo = all_rows.loo
     predict = all_rows.predict
     summary = summarise_rows
+    importance_draws = proposed_draws.importance_draws
     with_model = changed_coresets.with_model
     extend = changed_coresets.extend
 
@@ -205,7 +204,7 @@ class Coreset(WeightedRows):
 
     def _loglik(self, draws: DrawsLike) -> np.ndarray:
         loglik = required_likelihood(self)
-        own: np.ndarray = self.weights @ loglik.matrix(draws, chosen_rows(self))
+        own = loglik.weighted_sum(draws, chosen_rows(self), self.weights)
         if self.quadratic is not None:
             own = own + self.quadratic.at_draws(loglik.observations, draws)
         return own
@@ -237,79 +236,12 @@ class Coreset(WeightedRows):
         """The unconstrained space, and the log-density of `model` for many of its points."""
         loglik = required_likelihood(self)
         space, remainder = loglik.observations.space, loglik.remainder
-        step = max(_POTENTIALS_AT_ONCE // max(self.size, 1), 1)
 
         def log_density(x: np.ndarray) -> np.ndarray:
-            parts = (x[i : i + step] for i in range(0, len(x), step))
-            own = [self._loglik(space.constrain(some)) for some in parts]
-            total: np.ndarray = remainder.values(x) + np.concatenate(own)
+            total: np.ndarray = remainder.values(x) + self._loglik(space.constrain(x))
             return total
 
         return space, log_density
-
-    def importance_draws(
-        self,
-        draws: int | None = None,
-        *,
-        random_seed: int | np.random.Generator | None = None,
-    ) -> xr.DataTree:
-        """Return draws of the full posterior by importance sampling, without any coreset.
-
-        ``method="auto"`` draws from around the mode of the posterior of all rows, and evaluates
-        all rows there.  These draws, resampled by their importance weights, *are* the full
-        posterior's where Pareto k-hat is below 0.7: enough for a posterior close to normal.  The
-        coreset adds as many further draws as are wanted, and a model to sample with other priors.
-        Control variates weigh the draws that judged the coreset instead.
-
-        Parameters
-        ----------
-        draws : int, optional
-            How many; by default as many as were evaluated.
-        random_seed : int or Generator, optional
-            The result is reproducible from it.
-
-        Returns
-        -------
-        xarray.DataTree
-            One chain of the free variables.  The attributes of its group ``posterior`` hold
-            ``pareto_khat`` and ``psis_ess``, the number of independent draws that it is worth.
-
-        Raises
-        ------
-        CoresetError
-            If there are none: by another method, without a mode, or after reading from a file;
-            or `draws` is not a positive whole number, or `random_seed` not a seed.
-
-        Warns
-        -----
-        CoresetWarning
-            If the weights cannot be relied on.
-
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm
-        >>> from pymc_coresets import build_coreset
-        >>> x = np.random.default_rng(1).normal(size=5_000)
-        >>> with pm.Model():
-        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
-        ...     coreset = build_coreset(random_seed=1, progressbar=False)
-        >>> idata = coreset.importance_draws(random_seed=1)
-        >>> bool(abs(idata["posterior"]["mu"].mean() - x.mean()) < 0.005)
-        True
-        """
-        rng = generator(random_seed)
-        draws = None if draws is None else whole_number("draws", draws, least=1)
-        if self.proposal is None:
-            raise CoresetError(
-                "There are no importance draws: only method='auto' makes them, where the posterior "
-                "has a mode, and files do not keep them. Use sample()."
-            )
-        model = required_likelihood(self).observations.model
-        idata = self.proposal.draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)
-        ratios = self.proposal.log_ratios[None]
-        return reweight_draws(
-            idata, ratios, rng=rng, draws=draws, independent=True, remedy="Use sample()."
-        )
 
     # -- storage -------------------------------------------------------------------------------
 

@@ -18,7 +18,8 @@ from pymc_coresets.reading.blocks.structure import NoBlocks, find_blocks
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.grouped_sampler import GroupedSampler
-from pymc_coresets.sampling.sampler import CoresetSampler, InnerNuts
+from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.steps.warm_nuts import InnerNuts
 
 __all__ = ["Reserve", "Samplers"]
 

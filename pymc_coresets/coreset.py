@@ -33,8 +33,9 @@ from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.steps.metric import known_metric
 from pymc_coresets.sampling.steps.metropolis import LogDensity, without_nuts
 from pymc_coresets.storage import GROUP, stored_coreset, stored_dataset, stored_tree, write_netcdf
-from pymc_coresets.updates import changed_coresets
+from pymc_coresets.updates import new_rows, other_priors
 from pymc_coresets.updates.ancestry import Ancestry
+from pymc_coresets.updates.extended_rows import has_all_rows, require_all_rows
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
 __all__ = ["Coreset"]
@@ -180,8 +181,8 @@ class Coreset(WeightedRows):
     predict = all_rows.predict
     summary = summarise_rows
     importance_draws = proposed_draws.importance_draws
-    with_model = changed_coresets.with_model
-    extend = changed_coresets.extend
+    with_model = other_priors.with_model
+    extend = new_rows.extend
 
     @cached_property
     def stand_in(self) -> StandIn:
@@ -195,8 +196,8 @@ class Coreset(WeightedRows):
             impossible=_IMPOSSIBLE,
             remedy=_REMEDY,
             earlier=self.earlier,
-            has_all_rows=partial(changed_coresets.has_all_rows, self),
-            require_all_rows=partial(changed_coresets.require_all_rows, self),
+            has_all_rows=partial(has_all_rows, self),
+            require_all_rows=partial(require_all_rows, self),
             groups={GROUP: stored_dataset(self)},
             modes=self.modes,
             known_start=self._known_start,

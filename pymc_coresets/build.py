@@ -111,9 +111,9 @@ def build_coreset(  # noqa: PLR0913
     weighting : str, option object, or draws, optional
         Where the methods with a fixed weighting distribution compare the potentials:
         ``"subsample"`` (their default: a short NUTS run on a uniform coreset), ``"laplace"``,
-        ``"prior"``, ``"pathfinder"``; `Subsample` with options; or draws of your own, as a
-        DataTree, a Dataset or a mapping of names to arrays.  The other methods, ``"auto"`` among
-        them, choose their own draws and refuse it.
+        ``"prior"``; `Subsample` with options; or draws of your own (by Pathfinder, for instance),
+        as a DataTree, a Dataset or a mapping of names to arrays.  The other methods, ``"auto"``
+        among them, choose their own draws and refuse it.
     observed : str or sequence of str, optional
         Observed variables and potentials to summarise; the others stay in the model as they are.
         By default the longest observed ones and all others of 500 rows or more that are sums over

@@ -17,9 +17,8 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, positive_number, whole_number
 from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
-from pymc_coresets.potentials.of_model import full_model
+from pymc_coresets.potentials.of_model import full_model, verify_form
 from pymc_coresets.potentials.verification import refuse_impossible_rows
-from pymc_coresets.potentials.verified_models import verify_form
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key

@@ -377,13 +377,13 @@ PLANTED = [
         ("return None if found is None or not self._agrees(found) else found", "return found"),
     ),
     *plant(
-        "predictive/log_densities.py",
+        "sampling/stand_in.py",
         ("likelihood = likelihood.merge(others)", "likelihood = others"),
     ),
     *plant(
         "updates/other_priors.py",
-        ('"certificate": None,', '"status": _STATUS,'),
-        ('"proposal": None,', '"status": _STATUS,'),
+        ("certificate=None,", ""),
+        ("proposal=None,", ""),
     ),
     *plant(
         "updates/ancestry.py",

@@ -129,7 +129,6 @@ TESTS = {
     "predictive/": ("tests/models/test_predict.py",),
     "predictive/stand_ins": (STAND_IN,),
     "predictive/elpd": unit("loo"),
-    "predictive/log_densities": (STAND_IN,),
     "predictive/leave_one_out": unit("loo"),
     "predictive/all_rows": (*unit("loo"), "tests/models/test_predict.py"),
     "solving/": (*unit("problem", "space", "nnls", "solve"), CONTRACT),

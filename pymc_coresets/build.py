@@ -40,8 +40,6 @@ from pymc_coresets.sampling.weighting import Weighting, weighting_of
 from pymc_coresets.solving.solution import Status
 from pymc_coresets.storage import history_dataset
 
-__all__ = ["build_coreset"]
-
 _NUTS_SAMPLERS = ("pymc", "nutpie")
 _FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
 _FEW_DIMENSIONS = 24  # up to which choosing rows alone takes no longer than a quadratic

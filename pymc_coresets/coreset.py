@@ -38,8 +38,6 @@ from pymc_coresets.updates.ancestry import Ancestry
 from pymc_coresets.updates.extended_rows import has_all_rows, require_all_rows
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
-__all__ = ["Coreset"]
-
 _IMPOSSIBLE = (
     "the KL divergence is infinite, and the coreset is not to be used. The likelihood's support "
     "depends on its parameters; a few rows cannot stand for that."

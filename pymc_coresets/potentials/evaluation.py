@@ -33,8 +33,6 @@ from pymc_coresets.rows.passes import CandidateRule, Look, LookPart, RowBlocks, 
 from pymc_coresets.rows.threads import in_threads
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["Collapse", "LogLikelihood"]
-
 _POTENTIALS_AT_ONCE = 2**22
 
 #: Whether to merge equal rows.

@@ -13,8 +13,6 @@ from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.rewriting.rewrite import POTENTIAL, WEIGHTS, coreset_model
 
-__all__ = ["full_model", "likelihood_of_model", "verify_form"]
-
 
 def full_model(model: pm.Model | None) -> pm.Model:
     """Return the model that was passed or that of the context, which is no coreset's.

@@ -26,8 +26,6 @@ from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 
-__all__ = ["BLOCK_ROWS", "FilledModel", "fill_with"]
-
 BLOCK_ROWS = 2**16
 
 

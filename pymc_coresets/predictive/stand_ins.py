@@ -16,8 +16,6 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 
-__all__ = ["HasStandIn", "StandIn", "log_ratios"]
-
 _CHEAP = 10**9  # log-likelihoods, which take seconds
 
 

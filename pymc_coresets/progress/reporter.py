@@ -12,8 +12,6 @@ from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElap
 from rich.progress import Progress as Bars
 from rich.table import Column
 
-__all__ = ["Reporter", "View"]
-
 _log = logging.getLogger(__name__)
 
 _BAR_WIDTH = 16

@@ -44,16 +44,6 @@ from pymc_coresets.compat.pytensor_api import (
     unflatten_index_variables,
 )
 
-__all__ = [
-    "InputAxes",
-    "Lengths",
-    "axis_before_integers",
-    "has_rule",
-    "index_of",
-    "input_axes",
-    "rebuild",
-]
-
 #: For each input of a node: the axis to select along, or None where it is taken whole.
 type InputAxes = Sequence[int | None]
 

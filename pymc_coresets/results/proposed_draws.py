@@ -8,8 +8,6 @@ from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
-__all__ = ["importance_draws"]
-
 
 def importance_draws(
     coreset: WeightedRows,

@@ -7,16 +7,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Conditionals",
-    "PartedDensity",
-    "find_conditionals",
-    "negative_logdet",
-    "points_at_once",
-    "solve_lower",
-    "solve_upper",
-]
-
 type Array = NDArray[np.float64]
 
 _STEP = 0.05  # standard deviations, for differences

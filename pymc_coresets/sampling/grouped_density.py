@@ -16,8 +16,6 @@ from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.grouped import GroupedRows
 
-__all__ = ["GroupedDensity", "GroupedPrior"]
-
 type Array = NDArray[np.float64]
 
 _ABSENT = -1

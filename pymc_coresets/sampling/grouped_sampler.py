@@ -19,8 +19,6 @@ from pymc_coresets.sampling.nested_laplace import NestedLaplace, find_nested_lap
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.metric import Spread
 
-__all__ = ["GroupedSampler"]
-
 type Array = NDArray[np.float64]
 
 _ROWS_OF_START = 20  # of each level

@@ -12,8 +12,6 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = ["Guarded", "LaplaceApproximation", "descend"]
-
 _REMEDY = "use weighting='subsample', which samples instead."
 _POLISHING_STEPS = 50
 _NEGLIGIBLE = 1e-10  # nats that a Newton step still promises

@@ -22,8 +22,6 @@ from pymc_coresets.sampling.conditionals import (
 )
 from pymc_coresets.sampling.expansion import Expansion, are_smooth, design, monomials
 
-__all__ = ["GroupDraws", "NestedLaplace", "find_nested_laplace"]
-
 type Array = NDArray[np.float64]
 
 _FIRST_STEP = 1e-2 / 0.3

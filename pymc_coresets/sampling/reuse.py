@@ -21,8 +21,6 @@ from pymc_coresets.sampling.grouped_sampler import GroupedSampler
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.warm_nuts import InnerNuts
 
-__all__ = ["Reserve", "Samplers"]
-
 _RESERVE = round(1 / EFFECTIVE_SHARE)  # draws in hand for each that is asked for
 
 

@@ -28,8 +28,6 @@ from pymc_coresets.sampling.proposal import KnownDensity
 from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.sampling.steps.warm_nuts import InnerNuts, WarmNuts
 
-__all__ = ["MOST_BY_LAPLACE", "CoresetSampler", "Kind"]
-
 type Kind = Literal["auto", "nuts", "laplace"]
 
 #: Dimensions from which on 4 D gradients and a decomposition take longer than NUTS.

@@ -38,8 +38,6 @@ from pymc_coresets.sampling.steps.nuts import ON_JAX, NutsSampler, sample_by_pym
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["check", "pickled", "reweight", "sample", "with_log_densities"]
-
 _MOST_ROWS, _FEW_DRAWS = 1_000_000, 8  # that a second opinion is asked for by itself
 _MANY_ROWS = 1_000  # whose deterministics are drawn only if they are named
 

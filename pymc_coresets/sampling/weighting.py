@@ -19,16 +19,6 @@ from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.sampler import CoresetSampler
 
-__all__ = [
-    "WEIGHTINGS",
-    "Laplace",
-    "Prior",
-    "Subsample",
-    "UserDraws",
-    "Weighting",
-    "weighting_of",
-]
-
 _MOST_USER_DRAWS = 4_000
 
 

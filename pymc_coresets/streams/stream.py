@@ -29,8 +29,6 @@ from pymc_coresets.streams.notices import ChunkDigest, warn_of_drift
 from pymc_coresets.streams.outcome import chosen_coreset, rows_gone
 from pymc_coresets.streams.stored import state_of_tree, template_of_tree, tree_of_state
 
-__all__ = ["CoresetStream"]
-
 _FEWEST_DRAWS, _LEAST_DRAWS, _MOST_DRAWS = 100, 200, 2_000
 _LEAST_GROWTH = 2 * WIDENING  # so that the number of rows doubles in a later epoch
 

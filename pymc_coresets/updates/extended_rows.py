@@ -15,8 +15,6 @@ from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows, in_blocks
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
-__all__ = ["ExtendedRows", "has_all_rows", "require_all_rows"]
-
 
 @dataclass(frozen=True, eq=False)
 class ExtendedRows:

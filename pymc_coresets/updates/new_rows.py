@@ -42,8 +42,6 @@ from pymc_coresets.updates.known_rows import (
 from pymc_coresets.updates.reductions import all_of, asked_reduction, reduced
 from pymc_coresets.weighted_rows import WeightedRows
 
-__all__ = ["extend"]
-
 _METHODS = (RiemannianPursuit, ControlVariates)
 _FAR = 1.5  # standard deviations
 

@@ -23,8 +23,6 @@ from pymc_coresets.updates.ancestry import Ancestry
 from pymc_coresets.updates.extended_rows import ExtendedRows
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
-__all__ = ["with_model"]
-
 _BLOCK_ROWS = 2**16
 _STATUS = "Rows and weights were chosen under other priors: sample() it, and check() the draws."
 _REMEDY = "with_model() changes priors only: build another coreset."

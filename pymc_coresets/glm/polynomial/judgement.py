@@ -8,8 +8,6 @@ from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE, Check
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html
 
-__all__ = ["PolynomialCheck"]
-
 OUTSIDE_NOTICEABLE = 0.03
 """Share of predictors outside the radius above which the verdict gives the radius as the reason."""
 

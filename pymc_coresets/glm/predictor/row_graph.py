@@ -29,8 +29,6 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.reading.folding import evaluate
 
-__all__ = ["MOVES", "RowGraph"]
-
 #: Ops that only rearrange the entries of their first input.
 MOVES = (
     AdvancedSubtensor,

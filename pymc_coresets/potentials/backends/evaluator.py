@@ -11,15 +11,6 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.passes import CandidateRule, LookPart
 from pymc_coresets.rows.values import Rows
 
-__all__ = [
-    "AtDraws",
-    "Evaluator",
-    "LookPass",
-    "NowhereFinitePass",
-    "NumbaEvaluator",
-    "SlopesOfRows",
-]
-
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
 
 

@@ -11,8 +11,6 @@ from pymc_coresets.compat.pytensor_api import TensorType, TensorVariable, Variab
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.template.copies import settable_data
 
-__all__ = ["ColumnLike", "Template"]
-
 
 class ColumnLike(Protocol):
     """What is known of a column of the rows before it is read."""

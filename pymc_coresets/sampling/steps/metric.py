@@ -23,16 +23,6 @@ from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature
 
-__all__ = [
-    "Factor",
-    "PrecisionLeapfrog",
-    "PrecisionPotential",
-    "Spread",
-    "asks_for_nuts",
-    "known_metric",
-    "sparse_differences",
-]
-
 _TUNE = 300  # the step size alone
 _TARGET_ACCEPT = 0.9  # with longer steps, trajectories diverge where the tails are not normal
 _OWN = frozenset(signature(pm.sample).parameters)

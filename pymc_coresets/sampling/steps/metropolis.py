@@ -19,14 +19,6 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.proposal import HeavyTailed, KnownDensity
 from pymc_coresets.sampling.steps.metric import asks_for_nuts
 
-__all__ = [
-    "IndependenceMetropolis",
-    "IndependentProposals",
-    "LogDensity",
-    "around_draws",
-    "without_nuts",
-]
-
 _PILOT = 1_000  # proposals
 _MOST_PRODUCTS = 2**23  # for a proposal: thousands are made before it is known whether they serve
 # What a draw of NUTS takes: gradients, each as long as so many products in Python, and of products.

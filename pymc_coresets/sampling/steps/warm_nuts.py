@@ -26,8 +26,6 @@ from pymc_coresets.sampling.steps.nuts import (
     nuts_failure,
 )
 
-__all__ = ["InnerNuts", "WarmNuts"]
-
 type InnerNuts = Literal["pymc", "nutpie"]
 
 _log = logging.getLogger(__name__)

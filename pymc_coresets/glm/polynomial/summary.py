@@ -310,7 +310,7 @@ class PolynomialSummary:
             reach=reach.far,
             max_error=reach.max_error,
             bounded=self.statistics.is_proper,
-            draws=check,
+            draws=replace(check, subject="polynomial"),
         )
 
     def _reach(self, theta: np.ndarray) -> Reach:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 
+from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -34,8 +35,9 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
     A coreset approximates the likelihood, which other priors do not change.  But its rows were
     chosen where the old posterior is: sample the result and `check` the draws, which compares
     them with all rows at the new posterior.  Costs a comparison of the two likelihoods at eight
-    points, for all rows where they lie in memory; the old certificate, importance draws and
-    metric are dropped.
+    points, for all rows where they lie in memory.  Importance draws are weighed anew where the free
+    variables are the same: `sample` then needs NUTS no more than it did.  The old certificate is
+    dropped.
 
     Parameters
     ----------
@@ -101,14 +103,31 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
         objective=math.nan,
         status=_STATUS,
         history=coreset.history.assign_attrs(found.unmeasured.attrs),
-        # What was measured or drawn at the old posterior says nothing of this one.
+        proposal=_weighed_anew(coreset.proposal, old, new),
+        # What was measured at the old posterior says nothing of this one.
         certificate=None,
-        proposal=None,
         modes=None,
         built_from=None,
         quadratic=quadratic,
         earlier=earlier,
     )
+
+
+def _weighed_anew(
+    known: Proposal[Draws] | None, old: LogLikelihood, new: LogLikelihood
+) -> Proposal[Draws] | None:
+    """Weigh draws for the posterior under other priors of the same variables; None of others."""
+    one, other = old.observations.space, new.observations.space
+    if known is None or one.columns.keys() != other.columns.keys():
+        return None
+    if not all(np.array_equal(own, other.columns[name]) for name, own in one.columns.items()):
+        return None
+    x = one.free(known.draws)
+    there = other.constrain(x).values
+    if not all(np.allclose(own, there[name]) for name, own in known.draws.values.items()):
+        return None  # bounds have moved
+    change = new.remainder.values(x) - old.remainder.values(x)
+    return known.weighed(change)
 
 
 def _points(old: LogLikelihood, new: LogLikelihood, rng: np.random.Generator) -> Draws:

@@ -16,11 +16,11 @@ from benchmarks.opponent_ways import CORESET_REFITS, OURS
 __all__ = ["summary"]
 
 HEADER = (
-    *("model", "best alternative"),
-    *("alternative: seconds", "alternative: draws per s", "alternative: KL"),
+    *("model", "best other way"),
+    *("other: seconds", "other: draws per s", "other: KL"),
     *("coreset: seconds", "coreset: draws per s", "coreset: KL", "coreset: rows"),
     "draws per s, ratio",
-    *("20 priors by the alternative, s", "20 priors by one coreset, s"),
+    *("20 priors: other, s", "20 priors: coreset, s"),
 )
 CORESET = f"{OURS}coreset"
 RIGHT = ("right", "right, but warned")

@@ -14,7 +14,8 @@ from benchmarks.curves import markdown, verdict
 from benchmarks.glm_data import DataSet, fair, flights, synthetic
 from benchmarks.glm_judge import Judge, judge_of, seconds_of
 from pymc_coresets import build_coreset, build_pass_glm
-from pymc_coresets.sampling.laplace import laplace_draws
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.laplace import LaplaceApproximation
 
 N_REFERENCE, N_DRAWS, N_TEST = 8_000, 4_000, 10_000
 SAMPLING = {"draws": 1_000, "tune": 500, "chains": 2, "random_seed": 1, "progressbar": False}
@@ -82,7 +83,8 @@ def by_mode(model: pm.Model) -> Ask:
 
 
 def by_laplace(model: pm.Model) -> Ask:
-    draws = laplace_draws(model, N_DRAWS, rng=np.random.default_rng(1))
+    approximation = LaplaceApproximation.of(Unconstrained(model))
+    draws = approximation.draw(N_DRAWS, rng=np.random.default_rng(1))
     return lambda: Outcome(draws=draws.values["theta"])
 
 

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from pymc_coresets.sampling.approximations import GaussianApproximation as GaussianApproximation
     from pymc_coresets.sampling.approximations import check_approximation as check_approximation
     from pymc_coresets.sampling.weighting import Laplace as Laplace
-    from pymc_coresets.sampling.weighting import Pathfinder as Pathfinder
     from pymc_coresets.sampling.weighting import Prior as Prior
     from pymc_coresets.sampling.weighting import Subsample as Subsample
     from pymc_coresets.streams.coverage import Coverage as Coverage
@@ -82,7 +81,6 @@ _HOMES = {
     "Laplace": "sampling.weighting",
     "Modes": "diagnostics.known_modes",
     "NoBlocks": "reading.blocks.structure",
-    "Pathfinder": "sampling.weighting",
     "PolynomialCheck": "glm.polynomial.judgement",
     "PolynomialSummary": "glm.polynomial.summary",
     "Prior": "sampling.weighting",

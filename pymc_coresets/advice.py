@@ -14,15 +14,6 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.solving.solution import Solution, Status
 
-__all__ = [
-    "Outcome",
-    "certificate_of",
-    "decided_by",
-    "limitations",
-    "wanted_tolerance",
-    "warn_of_limits",
-]
-
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _MANY_DIVERGENCES = 0.01  # of the draws
 _FEW = 10  # observations for each dimension

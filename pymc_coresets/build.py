@@ -28,20 +28,17 @@ from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.from_rows import RowsToRead, Sampled
 from pymc_coresets.potentials.kept_rows import kept_dataset
-from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
-from pymc_coresets.potentials.verified_models import verify_form
+from pymc_coresets.potentials.of_model import full_model, likelihood_of_model, verify_form
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.request import asked_method, configured, named_option
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.reuse import Samplers
-from pymc_coresets.sampling.sampler import InnerNuts
+from pymc_coresets.sampling.steps.warm_nuts import InnerNuts
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
 from pymc_coresets.solving.solution import Status
 from pymc_coresets.storage import history_dataset
-
-__all__ = ["build_coreset"]
 
 _NUTS_SAMPLERS = ("pymc", "nutpie")
 _FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
@@ -111,9 +108,9 @@ def build_coreset(  # noqa: PLR0913
     weighting : str, option object, or draws, optional
         Where the methods with a fixed weighting distribution compare the potentials:
         ``"subsample"`` (their default: a short NUTS run on a uniform coreset), ``"laplace"``,
-        ``"prior"``, ``"pathfinder"``; `Subsample` with options; or draws of your own, as a
-        DataTree, a Dataset or a mapping of names to arrays.  The other methods, ``"auto"`` among
-        them, choose their own draws and refuse it.
+        ``"prior"``; `Subsample` with options; or draws of your own (by Pathfinder, for instance),
+        as a DataTree, a Dataset or a mapping of names to arrays.  The other methods, ``"auto"``
+        among them, choose their own draws and refuse it.
     observed : str or sequence of str, optional
         Observed variables and potentials to summarise; the others stay in the model as they are.
         By default the longest observed ones and all others of 500 rows or more that are sums over

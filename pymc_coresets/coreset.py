@@ -5,16 +5,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.datatree import reweight_draws
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.glm.control_variates.interfaces import put_back
-from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.backends.choice import Jax, backend_of
 from pymc_coresets.potentials.from_rows import RowsToRead
 from pymc_coresets.potentials.identity import Fingerprints, compare_fingerprints, fingerprints
@@ -23,24 +20,22 @@ from pymc_coresets.predictive import all_rows, stand_ins
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model
-from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.rewriting.rewrite import coreset_model
 from pymc_coresets.reading.template.held_model import PUT_BACK
-from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.results import proposed_draws
 from pymc_coresets.results.description import facts_of
 from pymc_coresets.results.summary import summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.steps.metric import known_metric
-from pymc_coresets.sampling.steps.metropolis import LogDensity, without_nuts
+from pymc_coresets.sampling.steps.metropolis import without_nuts
+from pymc_coresets.sampling.weighted_posterior import WeightedPosterior
 from pymc_coresets.storage import GROUP, stored_coreset, stored_dataset, stored_tree, write_netcdf
-from pymc_coresets.updates import changed_coresets
+from pymc_coresets.updates import new_rows, other_priors
 from pymc_coresets.updates.ancestry import Ancestry
+from pymc_coresets.updates.extended_rows import has_all_rows, require_all_rows
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
-__all__ = ["Coreset"]
-
-_POTENTIALS_AT_ONCE = 2**22
 _IMPOSSIBLE = (
     "the KL divergence is infinite, and the coreset is not to be used. The likelihood's support "
     "depends on its parameters; a few rows cannot stand for that."
@@ -181,8 +176,9 @@ class Coreset(WeightedRows):
     loo = all_rows.loo
     predict = all_rows.predict
     summary = summarise_rows
-    with_model = changed_coresets.with_model
-    extend = changed_coresets.extend
+    importance_draws = proposed_draws.importance_draws
+    with_model = other_priors.with_model
+    extend = new_rows.extend
 
     @cached_property
     def stand_in(self) -> StandIn:
@@ -192,124 +188,32 @@ class Coreset(WeightedRows):
         """
         return StandIn(
             parts=(required_likelihood(self),),
-            loglik=self._loglik,
+            loglik=self._posterior.loglik,
             impossible=_IMPOSSIBLE,
             remedy=_REMEDY,
             earlier=self.earlier,
-            has_all_rows=partial(changed_coresets.has_all_rows, self),
-            require_all_rows=partial(changed_coresets.require_all_rows, self),
+            has_all_rows=partial(has_all_rows, self),
+            require_all_rows=partial(require_all_rows, self),
             groups={GROUP: stored_dataset(self)},
             modes=self.modes,
             known_start=self._known_start,
         )
 
-    def _loglik(self, draws: DrawsLike) -> np.ndarray:
+    @cached_property
+    def _posterior(self) -> WeightedPosterior:
         loglik = required_likelihood(self)
-        own: np.ndarray = self.weights @ loglik.matrix(draws, chosen_rows(self))
-        if self.quadratic is not None:
-            own = own + self.quadratic.at_draws(loglik.observations, draws)
-        return own
+        return WeightedPosterior(loglik, chosen_rows(self), self.weights, self.quadratic)
 
     def _known_start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:
-        loglik = required_likelihood(self)
-        if loglik.backend is not None:
+        if self._posterior.loglikelihood.backend is not None:
             # Processes that are forked do not go with JAX, which has threads.
             options = {"cores": 1} | options
         if not self.proposal:
             return options
         drawn = None
         if any_sampler:
-            drawn = without_nuts(
-                self.model, self.proposal, lambda: self._density, self._n_products, options
-            )
+            drawn = without_nuts(self.model, self.proposal, self._posterior, options)
         return drawn or known_metric(self.model, self.proposal, options)
-
-    @property
-    def _n_products(self) -> int:
-        """About how many numbers are multiplied for the density of `model` at a point."""
-        of_rows: int = sum(array[:1].size for array in chosen_rows(self).arrays)
-        curvature = None if self.quadratic is None else self.quadratic.curvature
-        entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
-        return self.size * of_rows + entries
-
-    @cached_property
-    def _density(self) -> tuple[Unconstrained, LogDensity]:
-        """The unconstrained space, and the log-density of `model` for many of its points."""
-        loglik = required_likelihood(self)
-        space, remainder = loglik.observations.space, loglik.remainder
-        step = max(_POTENTIALS_AT_ONCE // max(self.size, 1), 1)
-
-        def log_density(x: np.ndarray) -> np.ndarray:
-            parts = (x[i : i + step] for i in range(0, len(x), step))
-            own = [self._loglik(space.constrain(some)) for some in parts]
-            total: np.ndarray = remainder.values(x) + np.concatenate(own)
-            return total
-
-        return space, log_density
-
-    def importance_draws(
-        self,
-        draws: int | None = None,
-        *,
-        random_seed: int | np.random.Generator | None = None,
-    ) -> xr.DataTree:
-        """Return draws of the full posterior that the build made, resampled by importance weights.
-
-        They need no sampler, and do not depend on the chosen rows: ``method="auto"`` draws from
-        around the mode of the posterior of all rows, and evaluates all rows there.  Where Pareto
-        k-hat is below 0.7, the resampled draws follow the full posterior, which is enough if it is
-        close to normal.  Use `sample` for more draws, or for other priors.  Control variates
-        resample the draws that judged the coreset instead, which come from its own posterior.
-
-        Parameters
-        ----------
-        draws : int, optional
-            How many; by default as many as were evaluated.
-        random_seed : int or Generator, optional
-            The result is reproducible from it.
-
-        Returns
-        -------
-        xarray.DataTree
-            One chain of the free variables.  The attributes of its group ``posterior`` hold
-            ``pareto_khat`` and ``psis_ess``, the number of independent draws that it is worth.
-
-        Raises
-        ------
-        CoresetError
-            If there are none: by another method, without a mode, or after reading from a file;
-            or `draws` is not a positive whole number, or `random_seed` not a seed.
-
-        Warns
-        -----
-        CoresetWarning
-            If the weights cannot be relied on.
-
-        Examples
-        --------
-        >>> import numpy as np, pymc as pm
-        >>> from pymc_coresets import build_coreset
-        >>> x = np.random.default_rng(1).normal(size=5_000)
-        >>> with pm.Model():
-        ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
-        ...     coreset = build_coreset(random_seed=1, progressbar=False)
-        >>> idata = coreset.importance_draws(random_seed=1)
-        >>> bool(abs(idata["posterior"]["mu"].mean() - x.mean()) < 0.005)
-        True
-        """
-        rng = generator(random_seed)
-        draws = None if draws is None else whole_number("draws", draws, least=1)
-        if self.proposal is None:
-            raise CoresetError(
-                "There are no importance draws: only method='auto' makes them, where the posterior "
-                "has a mode, and files do not keep them. Use sample()."
-            )
-        model = required_likelihood(self).observations.model
-        idata = self.proposal.draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)
-        ratios = self.proposal.log_ratios[None]
-        return reweight_draws(
-            idata, ratios, rng=rng, draws=draws, independent=True, remedy="Use sample()."
-        )
 
     # -- storage -------------------------------------------------------------------------------
 

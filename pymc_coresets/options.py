@@ -11,16 +11,6 @@ import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
 
-__all__ = [
-    "flag",
-    "generator",
-    "names_of",
-    "one_of",
-    "positive_number",
-    "unwritable",
-    "whole_number",
-]
-
 _MOST = 2**31 - 1
 
 

@@ -49,8 +49,6 @@ from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.rows.sources.row_source import RowSource
 
-__all__ = ["build_pass_glm"]
-
 _PROBED_ROWS = 1_000
 
 

@@ -14,8 +14,6 @@ from pymc_coresets.methods.job import Method
 from pymc_coresets.options import positive_number
 from pymc_coresets.reading.draws import Draws
 
-__all__ = ["asked_method", "configured", "named_option"]
-
 _METHODS: Mapping[str, type[Any]] = {
     **METHODS,
     ControlVariates.name: ControlVariates,

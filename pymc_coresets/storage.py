@@ -25,17 +25,6 @@ from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.solving.solution import Trace
 from pymc_coresets.weighted_rows import WeightedRows
 
-__all__ = [
-    "GROUP",
-    "history_dataset",
-    "read_netcdf",
-    "stored_coreset",
-    "stored_dataset",
-    "stored_fields",
-    "stored_tree",
-    "write_netcdf",
-]
-
 #: Groups of a file: the coreset, and the data of its rows where the model does not hold them.
 GROUP, _ROWS, _QUADRATIC = "coreset", "rows", "quadratic"
 _MODES, _SDS = "modes", "modes_sds"  # where they are, and how far they extend

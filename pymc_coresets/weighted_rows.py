@@ -17,8 +17,6 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["WeightedRows", "chosen_rows", "required_likelihood"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WeightedRows:

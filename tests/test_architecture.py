@@ -112,6 +112,19 @@ def test_private_interfaces_are_used_in_one_place(name):
     assert not any(n.startswith(("arviz_stats.base", "arviz_base")) for n in imported(name))
 
 
+@pytest.mark.parametrize("name", MODULES)
+def test_names_with_an_underscore_stay_in_their_module(name):
+    """So a name says by itself whether others use it, and no module lists its own."""
+    tree = ast.parse(MODULES[name].read_text())
+    taken = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("pymc_coresets")
+        for alias in node.names
+    }
+    assert {private for private in taken if private.startswith("_")} == set()
+
+
 def test_rooms_are_small_and_say_what_belongs_in_them():
     for folder in (path for path in PACKAGE.rglob("*") if (path / "__init__.py").is_file()):
         assert len(list(folder.glob("*.py"))) - 1 <= MOST_MODULES

@@ -13,14 +13,6 @@ from arviz_stats.base import array_stats
 from arviz_stats.utils import ELPDDataLOOSubsample
 from scipy.special import logsumexp
 
-__all__ = [
-    "BaseLabeller",
-    "ELPDDataLOOSubsample",
-    "array_stats",
-    "dict_to_dataset",
-    "xarray_sel_iter",
-]
-
 
 def _remember_without_jax() -> None:
     """Let SciPy learn that arrays of NumPy are none of JAX, which it remembers.

@@ -18,17 +18,6 @@ from dask.utils import parse_timedelta
 from distributed import Client, KilledWorker
 from distributed.scheduler import NoValidWorkerError
 
-__all__ = [
-    "LOST",
-    "UNMANNED",
-    "KilledWorker",
-    "is_client",
-    "keep_freed_memory",
-    "n_threads",
-    "no_workers_timeout",
-    "submitted",
-]
-
 _WARNING = "distributed.admin.large-graph-warning-threshold"
 _NEVER = "1000 PiB"
 _TRIM, _MAP = (-1, 2**26), (-3, 2**25)  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt, bytes

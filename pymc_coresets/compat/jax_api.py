@@ -20,8 +20,6 @@ from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.scalar.math import Log1mexp
 
-__all__ = ["device", "device_memory", "in_double", "in_single", "jax", "jnp", "translated"]
-
 _INLINING = 47.9  # after all rewrites that stabilise
 _LOG_HALF = -0.6931471805599453  # where the other formula is as good
 

@@ -10,8 +10,6 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-__all__ = ["bits_of", "double_of"]
-
 
 def _reinterpret(source: types.Type, target: types.Type, llvm: ir.Type) -> Callable[..., Any]:
     """Make a function for compiled code that reads the bits of a number as another type."""

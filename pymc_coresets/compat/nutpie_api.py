@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-__all__ = ["compiled_model", "sample_model", "shared_names", "with_starts", "with_values"]
-
 
 def compiled_model(model: Any) -> Any:  # noqa: ANN401
     """Compile the density of a PyMC model."""

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-__all__ = ["filter_of", "unfiltered"]
-
 
 def filter_of(dataset: Any) -> Any:  # noqa: ANN401
     """Return the expression that `pyarrow.dataset.Dataset.filter` was given, or None.

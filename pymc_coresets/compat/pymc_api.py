@@ -35,42 +35,6 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
-__all__ = [
-    "BlockedStep",
-    "CheckParameterValue",
-    "CpuLeapfrogIntegrator",
-    "DictToArrayBijection",
-    "DualAverageAdaptation",
-    "ModelDeterministic",
-    "ModelNamed",
-    "ParallelSamplingError",
-    "ParameterValueError",
-    "PartialObservedRV",
-    "PyMCSamplingError",
-    "QuadPotential",
-    "QuadPotentialDiagAdapt",
-    "RaveledVars",
-    "State",
-    "StepMethodState",
-    "UndefinedMomentException",
-    "compile_random",
-    "coords_of",
-    "fgraph_from_model",
-    "gradient",
-    "mean_of",
-    "model_deterministic",
-    "model_from_fgraph",
-    "model_named",
-    "model_potential",
-    "modelcontext",
-    "observed_dependent_deterministics",
-    "replace_rvs_by_values",
-    "reseed_rngs",
-    "resolve_shapes",
-    "set_coords",
-    "transformed_conditional_logp",
-]
-
 
 def coords_of(fgraph: FunctionGraph) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the coords and the lengths of dims that PyMC keeps with a model's graph.

@@ -4,8 +4,6 @@ import sys
 from contextlib import nullcontext
 from typing import Any
 
-__all__ = ["lies_in_memory", "netcdf_content"]
-
 
 def lies_in_memory(variable: Any) -> bool:  # noqa: ANN401
     """Whether a variable holds its data, and not the file that they are read from.

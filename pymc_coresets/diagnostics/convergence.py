@@ -13,8 +13,6 @@ from pymc_coresets.diagnostics.judging import Check, importance_figures
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = ["Convergence"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Convergence:

@@ -127,7 +127,6 @@ def reweight_draws(
     draws: int | None = None,
     independent: bool = False,
     remedy: str = _REMEDY,
-    free: Collection[str] | None = None,
 ) -> xr.DataTree:
     """Turn draws of the coreset posterior into draws of the full posterior by resampling.
 
@@ -148,8 +147,6 @@ def reweight_draws(
         Whether the draws are independent ones, which need not converge.
     remedy : str
         What to do where the weights cannot be relied on: the end of the warning.
-    free : collection of str, optional
-        The free variables, to judge the convergence by: see `diagnosed`.
 
     Returns
     -------
@@ -192,7 +189,7 @@ def reweight_draws(
     found = EvaluatedDraws(np.arange(log_r.shape[1]), log_r, np.zeros_like(log_r))
     certificate = Certificate(**importance_figures(log_r, smoothed)) if independent else None
     return resample_draws(
-        idata, found, rng=rng, draws=draws, remedy=remedy, free=free, certificate=certificate
+        idata, found, rng=rng, draws=draws, remedy=remedy, certificate=certificate
     )
 
 

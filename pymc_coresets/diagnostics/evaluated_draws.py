@@ -22,8 +22,6 @@ from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, diagnosed, po
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import positive_number
 
-__all__ = ["ENOUGH_ESS", "EvaluatedDraws", "enough_draws", "wanted_ess"]
-
 ENOUGH_ESS = 400.0
 """Effective sample size at which Monte Carlo standard errors are 5 % of the posterior sd."""
 

@@ -14,17 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = [
-    "Divergences",
-    "SmoothedWeights",
-    "estimate_divergences",
-    "khat_threshold",
-    "log_sum",
-    "pareto_smooth",
-    "smooth_tail",
-    "systematic_resample",
-]
-
 type Floats = NDArray[np.float64]
 
 KHAT_RELIABLE = 0.7

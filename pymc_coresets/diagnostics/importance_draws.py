@@ -8,8 +8,6 @@ import numpy as np
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.known_modes import Modes
 
-__all__ = ["LevelDraws", "LevelRatios", "Proposal"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Proposal[D]:

@@ -69,6 +69,12 @@ _WORDS = {
         better="fit a richer family, such as one with correlations, or build a coreset",
         correction="Resample the draws by them, or fit a richer family.",
     ),
+    "polynomial": _Words(
+        title="Check of a polynomial posterior",
+        posterior="approximate posterior",
+        better="use another degree or radius, or build_coreset, which needs no polynomial",
+        correction="Use reweight().",
+    ),
 }
 
 
@@ -207,7 +213,9 @@ class Certificate:
             f"draws without making them right. {better}; or sample more draws."
         )
 
-    def _rows(self) -> dict[str, str]:
+    @property
+    def facts(self) -> dict[str, str]:
+        """What is shown above the verdict: names, and numbers in words."""
         limit = khat_threshold(self.n_draws)
         return {
             f"KL({self._subject} || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
@@ -218,10 +226,10 @@ class Certificate:
         }
 
     def __repr__(self) -> str:
-        return facts_text(self._title, self._rows(), self.verdict)
+        return facts_text(self._title, self.facts, self.verdict)
 
     def _repr_html_(self) -> str:
-        return facts_html(self._title, self._rows(), verdict=self.verdict, plain=repr(self))
+        return facts_html(self._title, self.facts, verdict=self.verdict, plain=repr(self))
 
     @property
     def _title(self) -> str:
@@ -287,7 +295,7 @@ class Check(Certificate):
         What PyMC's own log-densities say of the divergence, where they were asked.
     modes : SeenModes, optional
         As of a `Certificate`.
-    subject : {"coreset", "approximation"}
+    subject : {"coreset", "approximation", "polynomial"}
         What was drawn from.  Of the independent draws of an approximation, as `check_approximation`
         judges them, nothing has to converge but their number.
 
@@ -316,7 +324,7 @@ class Check(Certificate):
     ess_folded: float = math.inf
     second_opinion: SecondOpinion | None = None
 
-    subject: Literal["coreset", "approximation"] = "coreset"
+    subject: Literal["coreset", "approximation", "polynomial"] = "coreset"
 
     @property
     def _subject(self) -> str:
@@ -353,7 +361,7 @@ class Check(Certificate):
     def verdict(self) -> str:
         """What the numbers mean and what to do, in words."""
         sentences = [self._judgement()]
-        if np.isnan(self.rhat) and self.subject == "coreset":
+        if np.isnan(self.rhat) and self.subject != "approximation":
             sentences.append("A single chain cannot show whether it converged: sample two or more.")
         if self.n_divergences:
             sentences.append(
@@ -373,10 +381,12 @@ class Check(Certificate):
             "that its distance from the full one cannot be judged. Sample longer."
         )
 
-    def _rows(self) -> dict[str, str]:
+    @property
+    def facts(self) -> dict[str, str]:
+        """What is shown above the verdict: names, and numbers in words."""
         divergences = "not recorded" if self.n_divergences is None else str(self.n_divergences)
         asked = self.second_opinion
-        return super()._rows() | {
+        return super().facts | {
             "R-hat (largest)": "needs two chains"
             if np.isnan(self.rhat)
             else f"{self.rhat:.3f} (converged below {self.rhat_limit:.3g})",

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.display.facts import facts_text
 
-__all__ = ["MODE", "Modes", "SeenModes"]
-
 #: The dimension of modes; models of how people travel have a dimension ``mode``.
 MODE = "posterior_mode"
 

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from pymc_coresets.display.facts import facts_text
 
-__all__ = ["HARMLESS", "SecondOpinion"]
-
 #: Nats by which log-ratios may differ: a divergence at the limit of 0.01 by a tenth at most.
 HARMLESS = 0.005
 

@@ -13,8 +13,6 @@ from matplotlib.lines import Line2D
 from pymc_coresets.diagnostics.alignment import common_draws, labelled_components
 from pymc_coresets.options import one_of
 
-__all__ = ["plot_comparison"]
-
 _COLOURS = {"full posterior": "#8a8f98", "approximation": "#0b6e99"}
 _HIDDEN = ("credible_interval", "point_estimate", "point_estimate_text")
 _DENSITIES: Any = {

@@ -8,18 +8,6 @@ import xarray as xr
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = [
-    "MOST_ENTRIES",
-    "RESAMPLED",
-    "SAMPLE_DIMS",
-    "diagnosed",
-    "draws_tree",
-    "posterior_dataset",
-    "ratios_by_chain",
-    "require_own",
-    "thinned",
-]
-
 SAMPLE_DIMS = ("chain", "draw")
 RESAMPLED = "resampling"
 """Attribute of draws that were resampled by their importance weights."""

@@ -8,8 +8,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["TEXT_WIDTH", "facts_text", "table_text", "wrapped"]
-
 TEXT_WIDTH = 80
 """Characters that a line of printed results has at most."""
 

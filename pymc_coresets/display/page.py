@@ -6,8 +6,6 @@ Where the style is taken out, as in notebooks that are not trusted, the text is 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-__all__ = ["facts_html", "numbers_table", "page_of", "sentences"]
-
 #: Every rule begins with a class of ours: nothing else on the page changes.
 _STYLE = (
     ".pmc-plain{display:none}"

@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.reading.template.copies import carry_over, convertible
 
-__all__ = ["fix_variables"]
-
 
 def fix_variables(model: pm.Model, given: Mapping[str, ArrayLike]) -> pm.Model:
     """Fix free variables at values, such as a scale that is not part of the linear predictor.

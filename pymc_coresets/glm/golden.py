@@ -2,8 +2,6 @@
 
 import numpy as np
 
-__all__ = ["evenly_spread", "spread_rows"]
-
 _RATIO = (np.sqrt(5.0) - 1.0) / 2.0
 
 

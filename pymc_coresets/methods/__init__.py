@@ -18,8 +18,6 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.methods.sparse_vi import SparseVI
 from pymc_coresets.methods.uniform import Uniform
 
-__all__ = ["METHODS"]
-
 #: From ``method=...`` to the dataclass of its options.
 METHODS: Mapping[str, type[Any]] = {
     method.name: method

@@ -20,15 +20,6 @@ from pymc_coresets.solving.loop import advance
 from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
 from pymc_coresets.solving.solution import Progress, Solution, Status
 
-__all__ = [
-    "AdaptiveMethod",
-    "AdaptiveState",
-    "Tangent",
-    "TangentDraws",
-    "judge",
-    "solve_adaptively",
-]
-
 _log = logging.getLogger(__name__)
 
 

@@ -8,8 +8,6 @@ from pymc_coresets.methods.job import Job, draws_around_mode
 from pymc_coresets.solving.history import History
 from pymc_coresets.solving.solution import Solution, Status
 
-__all__ = ["Exact"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Exact:

@@ -11,8 +11,6 @@ from pymc_coresets.solving.candidates import default_n_draws, tangent_problem
 from pymc_coresets.solving.loop import State, refit, solve
 from pymc_coresets.solving.solution import Solution
 
-__all__ = ["LOOSEST", "HilbertMethod"]
-
 LOOSEST = 0.1
 """Largest tolerance in nats, at draws of another posterior than the coreset's own: with fewer rows
 some directions are not matched at all, where those draws do not show it."""

@@ -21,19 +21,6 @@ _CANDIDATES_PER_ROW = 20
 _FEW_ROWS = 50_000
 _LEAST_ROWS = 200  # that the number of candidates allows for
 
-__all__ = [
-    "CoresetPosterior",
-    "GroupedPosterior",
-    "Job",
-    "Method",
-    "Reduction",
-    "candidates_to_keep",
-    "draws_around_mode",
-    "draws_to_certify",
-    "moderate_size",
-    "rows_of_a_quadratic",
-]
-
 
 class CoresetPosterior[D](Potentials[D], Protocol):
     """Draws from pi_w for any rows and weights, and the potentials of any rows at them."""

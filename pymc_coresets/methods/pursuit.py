@@ -13,8 +13,6 @@ from pymc_coresets.solving.nnls import ActiveSet, add_best
 from pymc_coresets.solving.problem import Matrix, Vector
 from pymc_coresets.solving.solution import Selection, Status
 
-__all__ = ["Pursuit", "PursuitState", "pursue"]
-
 _STEPS_PER_POINT = 10  # rows that come and go again cost one step each; 1 to 3 per point are usual
 _MARGIN = 0.1  # of the tolerance, within a round: the next posterior will differ from this one
 _LEAST_PATIENCE = 20  # rows that do not help on held-out draws before a round ends

@@ -34,8 +34,6 @@ from pymc_coresets.solving.loop import advance
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Progress, Selection, Solution, Status
 
-__all__ = ["RiemannianPursuit"]
-
 type Propose[D] = Callable[..., Proposal[D] | None] | None
 
 _log = logging.getLogger(__name__)

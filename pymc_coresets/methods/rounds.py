@@ -10,8 +10,6 @@ from pymc_coresets.rows.passes import Look
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 
-__all__ = ["Round", "View", "decide", "sound_part"]
-
 _SHORTEST = 2.0**-10
 
 

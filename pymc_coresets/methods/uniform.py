@@ -8,8 +8,6 @@ from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.solving.solution import Solution
 
-__all__ = ["Uniform"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Uniform:

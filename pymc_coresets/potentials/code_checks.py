@@ -16,8 +16,6 @@ from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["CodeCheck"]
-
 _BLOCK_ROWS = 2**16
 
 

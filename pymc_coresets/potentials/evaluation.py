@@ -1,7 +1,5 @@
 """Evaluate the potentials of any rows at any draws: compiled once, in blocks that fit the cache."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -17,13 +15,17 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.potentials.backends.choice import Jax
-from pymc_coresets.potentials.backends.evaluator import Evaluator, NumbaEvaluator, SlopesOfRows
+from pymc_coresets.potentials.backends.evaluator import (
+    Evaluator,
+    LookPass,
+    NowhereFinitePass,
+    NumbaEvaluator,
+)
 from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.row_arrays import RowArray
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.memory import InMemoryRows
@@ -31,7 +33,7 @@ from pymc_coresets.rows.passes import CandidateRule, Look, LookPart, RowBlocks, 
 from pymc_coresets.rows.threads import in_threads
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["Collapse", "LogLikelihood"]
+_POTENTIALS_AT_ONCE = 2**22
 
 #: Whether to merge equal rows.
 type Collapse = bool | Literal["auto"]
@@ -223,6 +225,22 @@ class LogLikelihood:
             pass
         return out.T
 
+    def weighted_sum(self, draws: DrawsLike, rows: Rows, weights: np.ndarray) -> np.ndarray:
+        """Return the weighted sum of the potentials of some rows at all draws, (n_draws,), in nats.
+
+        Some draws at a time: the matrix is never larger than 32 MB.
+
+        Raises
+        ------
+        InvalidDataError
+            As `matrix`.
+        """
+        draws = Draws.of(draws, self.shapes)
+        sums, step = np.zeros(draws.n_draws), max(_POTENTIALS_AT_ONCE // max(len(rows), 1), 1)
+        for some in (slice(i, i + step) for i in range(0, draws.n_draws, step)):
+            sums[some] = weights @ self.matrix(draws.take(some), rows)
+        return sums
+
     def look(
         self,
         draws: DrawsLike,
@@ -242,7 +260,7 @@ class LogLikelihood:
         """Evaluate all rows at the draws, as `look` does, and return the candidates' keys, too."""
         draws = Draws.of(draws, self.shapes)
         given, size = self.given(draws), self.evaluator.look_rows(draws.n_draws)
-        return self.source.reduce(_LookPass(self.evaluator, given, wanted, size))
+        return self.source.reduce(LookPass(self.evaluator, given, wanted, size))
 
     def nowhere_finite(self, draws: DrawsLike) -> tuple[int, int]:
         """Return how many rows have no finite potential at any draw, and the first one's position.
@@ -251,17 +269,7 @@ class LogLikelihood:
         """
         draws = Draws.of(draws, self.shapes)
         given, size = self.given(draws), self.evaluator.matrix_rows(draws.n_draws)
-        return self.source.reduce(_NowhereFinitePass(self.evaluator, given, size))
-
-    def slopes(self, space: Unconstrained) -> SlopesOfRows | None:
-        """Return the gradient of the potentials, see `Evaluator.slopes`.
-
-        Parameters
-        ----------
-        space : Unconstrained
-            Of a model with the same free variables.
-        """
-        return self.evaluator.slopes(space)
+        return self.source.reduce(NowhereFinitePass(self.evaluator, given, size))
 
     def by_group(self, draws: DrawsLike, data: GroupedRows) -> np.ndarray:
         """Sum the weighted potentials of the rows of each group.
@@ -330,15 +338,14 @@ class LogLikelihood:
     @cached_property
     def kernel(self) -> Any:  # noqa: ANN401 - the backend's own
         """What is compiled of the model, without data: a `Kernel` or a `JaxKernel`."""
-        obs = self.observations
         if self.backend is None:
-            return self._compiled_loops
+            return self._compiled_loops()
+        obs = self.observations
         from pymc_coresets.potentials.backends.jax_kernel import JaxKernel  # noqa: PLC0415
 
         dtype = self.backend.dtype
         return JaxKernel(obs.loglik, obs.n_rows, self._parameters, self._rows, dtype=dtype)
 
-    @property
     def _compiled_loops(self) -> Kernel:
         """The potentials (n_draws, n_rows), with the parameters at all draws as what is given."""
         obs = self.observations
@@ -369,44 +376,3 @@ class LogLikelihood:
             + (f"Its data are not finite in {suspects}. " if suspects else "")
             + "Check the data there, or use a weighting distribution whose draws the data allow."
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _LookPass:
-    """See `LogLikelihood.look`."""
-
-    evaluator: Evaluator
-    given: Sequence[np.ndarray]
-    wanted: CandidateRule
-    size: int
-
-    def begin(self) -> Callable[[Rows], LookPart]:
-        at_draws = self.evaluator.at(self.given)
-        return lambda rows: at_draws.look(rows, self.wanted)
-
-    def joined(self, parts: Iterable[LookPart]) -> LookPart:
-        return LookPart.joined(parts, self.wanted)
-
-
-@dataclass(frozen=True, eq=False)
-class _NowhereFinitePass:
-    """See `LogLikelihood.nowhere_finite`."""
-
-    evaluator: Evaluator
-    given: Sequence[np.ndarray]
-    size: int
-
-    def begin(self) -> Callable[[Rows], tuple[int, int]]:
-        values_of = self.evaluator.at(self.given).values
-
-        def found(rows: Rows) -> tuple[int, int]:
-            bad = np.flatnonzero(~np.isfinite(values_of(rows)).any(axis=0))
-            return bad.size, int(rows.positions[bad[0]]) if bad.size else -1
-
-        return found
-
-    def joined(self, parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
-        n_bad, first = 0, -1
-        for n, position in parts:
-            n_bad, first = n_bad + n, position if first < 0 else first
-        return n_bad, first

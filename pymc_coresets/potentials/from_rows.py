@@ -22,15 +22,6 @@ from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
-__all__ = [
-    "RowsToRead",
-    "Sampled",
-    "Settings",
-    "likelihood_of_rows",
-    "named_arrays",
-    "template_of_rows",
-]
-
 _BLOCK_ROWS = 2**16
 _N_ALONE = 3
 _MALFORMED = (ValueError, TypeError, IndexError, UnsupportedModelError)

@@ -53,8 +53,6 @@ from pymc_coresets.potentials.vectormath import (
 )
 from pymc_coresets.reading.folding import MOST_OPERANDS, inline_graphs
 
-__all__ = ["Program", "density_mode", "loop_mode"]
-
 type Function = Callable[..., Any]
 type Storage = list[Any]
 type Step = tuple[Function, list[int], list[int], list[int]]  # inputs, outputs, done with

@@ -16,8 +16,6 @@ from pymc_coresets.potentials.sameness import Probe
 from pymc_coresets.reading.row_arrays import RowArray
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["Fingerprints", "compare_fingerprints", "fingerprints"]
-
 _BLOCK_ENTRIES = 2**20
 _N_POINTS, _N_ROWS = 4, 20  # at which densities are compared
 

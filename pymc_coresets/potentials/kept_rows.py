@@ -21,15 +21,6 @@ from pymc_coresets.rows.engines.choice import no_rows_for
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
 
-__all__ = [
-    "arrays_of_dataset",
-    "columns_of_dataset",
-    "for_other_priors",
-    "kept_dataset",
-    "likelihood_of_stored",
-    "rows_of_dataset",
-]
-
 _BASE = "base_weight"
 _PREFIX = "data "  # of the names of columns, which may be those of other variables here
 

@@ -16,8 +16,6 @@ from pymc_coresets.compat.pytensor_api import FunctionGraph, Variable, unwrapped
 from pymc_coresets.potentials.fused_loops import Program, loop_mode
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["Kernel"]
-
 _N_KEPT = 16  # kernels of a process
 
 _lock = RLock()

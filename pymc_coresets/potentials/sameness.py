@@ -12,8 +12,6 @@ from pymc_coresets.potentials.verification import points_around
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["Probe", "arranged", "differing_row", "points_of", "same_priors"]
-
 
 def points_of(loglik: LogLikelihood, rng: np.random.Generator) -> Draws:
     """Return four points near a model's initial one.

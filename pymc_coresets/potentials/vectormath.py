@@ -39,19 +39,6 @@ from pymc_coresets.compat.pytensor_api import (
     upgrade_to_float,
 )
 
-__all__ = [
-    "inline_composite",
-    "pull_function_out_of_switch",
-    "vector_exp",
-    "vector_gammaln",
-    "vector_log",
-    "vector_log1p",
-    "vector_power",
-    "vector_sigmoid",
-    "vector_softplus",
-    "vectorise",
-]
-
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 # Adding 1.5 * 2**52 rounds a double to an integer and leaves it in the low bits.
@@ -232,43 +219,43 @@ class _VectorFunction(ScalarOp):
         return True
 
 
-class VectorExp(_VectorFunction):
+class _VectorExp(_VectorFunction):
     function = staticmethod(vector_exp)
 
 
-class VectorLog(_VectorFunction):
+class _VectorLog(_VectorFunction):
     function = staticmethod(vector_log)
 
 
-class VectorLog1p(_VectorFunction):
+class _VectorLog1p(_VectorFunction):
     function = staticmethod(vector_log1p)
 
 
-class VectorSoftplus(_VectorFunction):
+class _VectorSoftplus(_VectorFunction):
     function = staticmethod(vector_softplus)
 
 
-class VectorSigmoid(_VectorFunction):
+class _VectorSigmoid(_VectorFunction):
     function = staticmethod(vector_sigmoid)
 
 
-class VectorGammaLn(_VectorFunction):
+class _VectorGammaLn(_VectorFunction):
     function = staticmethod(vector_gammaln)
 
 
-class VectorPower(_VectorFunction):
+class _VectorPower(_VectorFunction):
     nin = 2
     function = staticmethod(vector_power)
 
 
 _VECTORISED: dict[type, _VectorFunction] = {
-    ps.Exp: VectorExp(upgrade_to_float, name="vector_exp"),
-    ps.Log: VectorLog(upgrade_to_float, name="vector_log"),
-    ps.Log1p: VectorLog1p(upgrade_to_float, name="vector_log1p"),
-    ps.Softplus: VectorSoftplus(upgrade_to_float, name="vector_softplus"),
-    ps.Sigmoid: VectorSigmoid(upgrade_to_float, name="vector_sigmoid"),
-    ps.GammaLn: VectorGammaLn(upgrade_to_float, name="vector_gammaln"),
-    ps.Pow: VectorPower(upgrade_to_float, name="vector_power"),
+    ps.Exp: _VectorExp(upgrade_to_float, name="vector_exp"),
+    ps.Log: _VectorLog(upgrade_to_float, name="vector_log"),
+    ps.Log1p: _VectorLog1p(upgrade_to_float, name="vector_log1p"),
+    ps.Softplus: _VectorSoftplus(upgrade_to_float, name="vector_softplus"),
+    ps.Sigmoid: _VectorSigmoid(upgrade_to_float, name="vector_sigmoid"),
+    ps.GammaLn: _VectorGammaLn(upgrade_to_float, name="vector_gammaln"),
+    ps.Pow: _VectorPower(upgrade_to_float, name="vector_power"),
 }
 
 
@@ -283,7 +270,7 @@ def vectorise(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     replacement = _VECTORISED.get(type(node.op.scalar_op))
     if replacement is None or any(i.type.dtype != "float64" for i in node.inputs):
         return None
-    if isinstance(replacement, VectorPower) and isinstance(node.inputs[1], Constant):
+    if isinstance(replacement, _VectorPower) and isinstance(node.inputs[1], Constant):
         return None  # such as a square, which the compiler turns into multiplications
     return _elementwise(replacement, node.inputs)
 

@@ -26,13 +26,6 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.row_arrays import UNNAMED
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = [
-    "points_around",
-    "reference_of",
-    "refuse_impossible_rows",
-    "verify",
-]
-
 _NEAR, _FAR = 0.5, 4.0  # on the unconstrained scale; PyMC jitters starting points by up to 1
 _N_TRIES = 30  # more points, where the log-likelihood is finite at none of the first
 _MAX_ROWS = 1_000

@@ -33,8 +33,6 @@ from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 
-__all__ = ["Kind", "loo", "predict", "verify"]
-
 type Kind = Literal["mean", "draws"]
 
 _CHANGED = (

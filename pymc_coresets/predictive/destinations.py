@@ -15,8 +15,6 @@ from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import unwritable
 from pymc_coresets.rows.fingerprints import spaced
 
-__all__ = ["Destination", "InMemory", "Region", "ZarrStore", "destination_at", "path_of_store"]
-
 type Region = tuple[int | slice, ...]
 type Destination = InMemory | ZarrStore
 

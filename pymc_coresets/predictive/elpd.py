@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from pymc_coresets.compat.arviz_api import ELPDDataLOOSubsample, array_stats
 
-__all__ = ["ElpdOfAllRows", "SumOfRows", "difference_estimate"]
-
 type Floats = NDArray[np.float64]
 
 

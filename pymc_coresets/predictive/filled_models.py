@@ -22,11 +22,10 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, Unsup
 from pymc_coresets.reading.folding import PLAIN_MODE, evaluate
 from pymc_coresets.reading.template.codes import Lookup, lookups_in
 from pymc_coresets.reading.template.copies import settable_data
+from pymc_coresets.reading.template.inputs import check_column, row_dims
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
-
-__all__ = ["BLOCK_ROWS", "FilledModel", "fill_with"]
 
 BLOCK_ROWS = 2**16
 
@@ -55,7 +54,7 @@ class FilledModel:
     @property
     def dims(self) -> set[str]:
         """The dimensions of the rows."""
-        return _row_dims(self.model, (*self.columns, *self.resized))
+        return row_dims(self.model, (*self.columns, *self.resized))
 
     def blocks(self) -> Iterator[slice]:
         """Fill the model with one block of rows after the other, and yield which rows these are."""
@@ -149,9 +148,9 @@ def _containers(
             "names."
         )
     for name in given:
-        _check_column(name, data[name], rows)
+        check_column(name, data[name], rows.columns[name])
     lengths = {len(data[name]) for name in given}
-    dims = _row_dims(model, given)
+    dims = row_dims(model, given)
     others = [
         name
         for name, values in data.items()
@@ -159,7 +158,7 @@ def _containers(
         and model[name] in below
         and values.ndim > 0
         and len(values) in lengths
-        and _row_dims(model, [name]) <= dims
+        and row_dims(model, [name]) <= dims
     ]
     for name in others:
         if model[name] in used:
@@ -176,25 +175,6 @@ def _used_by_value(model: pm.Model, graphs: Mapping[str, Variable]) -> set[Varia
     below = ancestors(graphs.values(), blockers=free)
     shapes = {v for v in below if v.owner is not None and isinstance(v.owner.op, Shape | Shape_i)}
     return set(ancestors(graphs.values(), blockers=free | shapes))
-
-
-def _check_column(name: str, values: np.ndarray, rows: RowSource) -> None:
-    column = rows.columns[name]
-    if values.ndim == 0 or values.shape[1:] != tuple(column.shape):
-        raise InvalidDataError(
-            f"rows: a row of {name!r} has shape {tuple(column.shape)}, but pm.Data({name!r}) has "
-            f"shape {values.shape}."
-        )
-    if not np.can_cast(column.dtype, values.dtype, casting="same_kind"):
-        raise InvalidDataError(
-            f"rows: {name!r} holds {np.dtype(column.dtype)}, but pm.Data({name!r}) {values.dtype}: "
-            "give numbers of this kind."
-        )
-
-
-def _row_dims(model: pm.Model, names: Sequence[str]) -> set[str]:
-    dims = (model.named_vars_to_dims.get(name) for name in names)
-    return {own[0] for own in dims if own and own[0] is not None}
 
 
 def _refuse_fixed(filled: FilledModel) -> None:

@@ -34,8 +34,6 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.reading.folding import PLAIN_MODE
 
-__all__ = ["Forward", "forward_graphs", "is_random", "predicted_names"]
-
 _lock = Lock()
 
 

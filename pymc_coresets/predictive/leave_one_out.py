@@ -21,8 +21,6 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["elpd_of_rows"]
-
 type Floats = NDArray[np.float64]
 type Positions = NDArray[np.int64]
 

@@ -25,8 +25,6 @@ from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.rows.threads import in_threads
 
-__all__ = ["Predictions"]
-
 type Shape = tuple[int, ...]
 type Values = dict[str, np.ndarray]
 type Task = tuple[int, int, int]

@@ -13,8 +13,6 @@ from pymc_coresets.predictive.filled_models import FilledModel
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.precision import widened
 
-__all__ = ["Point", "log_densities_at", "log_densities_of_all_rows", "second_opinion"]
-
 _DIGITS = 1e-9  # of a log-density: sums of many terms have fewer than single ones
 
 type Floats = NDArray[np.float64]

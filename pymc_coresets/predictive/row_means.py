@@ -31,8 +31,6 @@ from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.threads import in_threads
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["RowMeans", "means_by_row"]
-
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
 
 

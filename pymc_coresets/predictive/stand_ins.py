@@ -16,21 +16,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 
-__all__ = ["HasStandIn", "StandIn", "log_ratios"]
-
 _CHEAP = 10**9  # log-likelihoods, which take seconds
-
-
-def _no() -> bool:
-    return False
-
-
-def _nothing() -> None:
-    """Refuse nothing."""
-
-
-def _as_given(options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:  # noqa: ARG001
-    return options
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,11 +54,11 @@ class StandIn:
     impossible: str
     remedy: str
     earlier: Quadratic | None = None
-    has_all_rows: Callable[[], bool] = _no
-    require_all_rows: Callable[[], None] = _nothing
+    has_all_rows: Callable[[], bool] = lambda: False
+    require_all_rows: Callable[[], None] = lambda: None
     groups: Mapping[str, xr.Dataset] = field(default_factory=dict)
     modes: Modes | None = None
-    known_start: Callable[..., dict[str, Any]] = _as_given
+    known_start: Callable[..., dict[str, Any]] = lambda options, **_: options
 
     @property
     def free(self) -> dict[str, tuple[int, ...]]:

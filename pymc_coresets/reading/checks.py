@@ -37,8 +37,6 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.reading.known import Known, reached
 
-__all__ = ["conditions", "guard", "row_axis"]
-
 #: For some comparisons: functions whose values, and those of a softmax, always pass them with the
 #: constants that are named.  A positive function that underflows to zero is no reason to reject a
 #: draw.

@@ -7,8 +7,6 @@ import numpy as np
 from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, DimShuffle, Variable
 from pymc_coresets.reading.observations import Observations
 
-__all__ = ["chosen_rows", "row_containers"]
-
 
 def chosen_rows(
     values: np.ndarray, axes: Sequence[int], positions: np.ndarray

@@ -7,8 +7,6 @@ import pymc as pm
 from pymc_coresets.compat.pymc_api import modelcontext
 from pymc_coresets.exceptions import InvalidOptionError
 
-__all__ = ["current_model", "given_model"]
-
 
 def current_model() -> pm.Model | None:
     """Return the model of the context, or None outside of any.

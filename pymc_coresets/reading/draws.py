@@ -14,8 +14,6 @@ from pymc_coresets.compat.pytensor_api import XTensorVariable
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.reading.folding import evaluate
 
-__all__ = ["Draws", "DrawsLike", "drawn_names"]
-
 #: Whatever `Draws.of` reads.
 type DrawsLike = Draws | xr.DataTree | xr.Dataset | Mapping[str, ArrayLike]
 

@@ -30,17 +30,6 @@ from pymc_coresets.reading.folding import with_constant_shapes
 from pymc_coresets.reading.known import Known
 from pymc_coresets.reading.precision import widened
 
-__all__ = [
-    "PlainModel",
-    "UnconstrainedGraphs",
-    "as_plain_tensor",
-    "given_parameters",
-    "has_randomness",
-    "parameter_inputs",
-    "plain_model",
-    "unconstrained_graphs",
-]
-
 
 def parameter_inputs(model: pm.Model) -> dict[str, TensorVariable]:
     """Create an input of known shape for each free variable, on its constrained scale.

@@ -22,16 +22,6 @@ from pymc_coresets.reading.selection_rules import (
     input_axes,
 )
 
-__all__ = [
-    "IndexedAxis",
-    "IndexedCells",
-    "axes_of_inputs",
-    "indexed_axis",
-    "indexed_cells",
-    "joined_piece",
-    "joints",
-]
-
 #: Whether a variable is computed from any parameter.
 type Depends = Callable[[Variable], bool]
 

@@ -15,8 +15,6 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.reading.folding import evaluate
 
-__all__ = ["Known", "Planned", "Step", "describe", "reached"]
-
 
 class Known:
     """What is known of graphs whose only free inputs are some parameters.

@@ -42,8 +42,6 @@ from pymc_coresets.reading.template.held_model import HeldModel
 from pymc_coresets.reading.template.inputs import ColumnLike, Template
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = ["TERM_OF_ROW", "Observations", "find_observations"]
-
 #: Name of the row array that says to which of several sets of terms a row belongs.
 TERM_OF_ROW = "likelihood term"
 

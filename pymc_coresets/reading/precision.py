@@ -21,8 +21,6 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.exceptions import UnsupportedModelError
 
-__all__ = ["widened"]
-
 
 def widened(graphs: Sequence[Variable], given: Mapping[Variable, Variable]) -> list[Variable]:
     """Replace inputs of float32 by others of float64, and do all that follows in float64.

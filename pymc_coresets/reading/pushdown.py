@@ -40,8 +40,6 @@ from pymc_coresets.reading.selection_rules import rebuild
 from pymc_coresets.reading.sums.recursions import Stop
 from pymc_coresets.reading.template.refusals import constant_of_rows, not_by_row, taken_over_rows
 
-__all__ = ["Pushdown"]
-
 
 class _Key(NamedTuple):
     """What to select: `rows` of `variable` along `axis`."""

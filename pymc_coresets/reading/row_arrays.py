@@ -6,8 +6,6 @@ import numpy as np
 
 from pymc_coresets.compat.pytensor_api import TensorVariable, ancestors
 
-__all__ = ["ALL_ROWS", "UNNAMED", "RowArray", "RowMap"]
-
 #: What messages call an array that neither has a name nor is computed from one that has.
 UNNAMED = "an unnamed array"
 

@@ -20,7 +20,6 @@ from pymc_coresets.compat.pytensor_api import (
     ArgSortOp,
     Blockwise,
     CAReduce,
-    Constant,
     CumOp,
     DimShuffle,
     Dot,
@@ -43,16 +42,6 @@ from pymc_coresets.compat.pytensor_api import (
     Variable,
     unflatten_index_variables,
 )
-
-__all__ = [
-    "InputAxes",
-    "Lengths",
-    "axis_before_integers",
-    "has_rule",
-    "index_of",
-    "input_axes",
-    "rebuild",
-]
 
 #: For each input of a node: the axis to select along, or None where it is taken whole.
 type InputAxes = Sequence[int | None]
@@ -172,15 +161,14 @@ def _kept_axis(reduced: Collection[int] | None, ndim: int, axis: int) -> int:
 @input_axes.register(CumOp)
 @input_axes.register(SortOp)
 @input_axes.register(ArgSortOp)
-def _other_axis(op: Op, node: Apply, axis: int) -> InputAxes | None:
+def _other_axis(
+    op: ArgSortOp | CumOp | LogSoftmax | LogSumExp | Softmax | SortOp, node: Apply, axis: int
+) -> InputAxes | None:
     """Rows are independent along every axis except the one that the Op works along."""
-    x, *options = node.inputs
-    worked = getattr(op, "axis", None)
-    if worked is None and options and isinstance(options[0], Constant):
-        worked = options[0].data  # before PyTensor 3.3, sorting takes its axis as an input
-    if worked is None or axis in np.atleast_1d(worked) % x.type.ndim:
+    [x] = node.inputs
+    if op.axis is None or axis in np.atleast_1d(op.axis) % x.type.ndim:
         return None
-    return [axis, *[None] * len(options)]
+    return [axis]
 
 
 # -- linear algebra --------------------------------------------------------------------------------

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidOptionError
 
-__all__ = ["Column", "Levels", "RowColumns", "classes_between", "flat_columns"]
-
 _MOST_CLASSES = 20
 
 type Values = NDArray[Any]

@@ -8,8 +8,6 @@ from pymc_coresets.results.summary import effective_size, row_labels
 from pymc_coresets.updates.ancestry import OBJECTIVE_OF_PARTS
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows
 
-__all__ = ["facts_of"]
-
 _SHOWN_GROUPS = 6
 
 

@@ -9,8 +9,6 @@ from pymc_coresets.reading.row_arrays import UNNAMED, RowArray
 from pymc_coresets.reading.template.codes import lookups
 from pymc_coresets.results.columns import Levels
 
-__all__ = ["level_labels", "levels_of_rows", "own_values"]
-
 
 def levels_of_rows(observations: Observations) -> Mapping[int, tuple[str, Levels]]:
     """Find the row arrays that are indices of variables, as ``group`` in ``effect[group]``.

@@ -24,8 +24,6 @@ from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import AbsentRows, StreamedRows
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["columns_of_kept"]
-
 _SAMPLED = 100_000
 _BLOCK_ROWS = 2**16
 

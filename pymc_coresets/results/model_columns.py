@@ -13,8 +13,6 @@ from pymc_coresets.reading.template.copies import data_of
 from pymc_coresets.results.columns import Column, Levels, flat_columns
 from pymc_coresets.results.groups import level_labels, levels_of_rows, own_values
 
-__all__ = ["cell_codes", "columns_of_model"]
-
 type Labels = list[Sequence[Any] | None]
 
 

@@ -10,8 +10,6 @@ from matplotlib.ticker import MaxNLocator
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.weighted_rows import WeightedRows
 
-__all__ = ["plot_history", "plot_weights"]
-
 _GREY, _BLUE, _ORANGE = "#5c6169", "#0b6e99", "#d1602f"
 _CURVES: dict[str, Any] = {
     "objective": {"label": "on the draws that chose the weights", "color": _BLUE, "marker": "o"},

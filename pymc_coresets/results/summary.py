@@ -15,8 +15,6 @@ from pymc_coresets.results.kept_columns import columns_of_kept
 from pymc_coresets.results.model_columns import cell_codes, columns_of_model
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
-__all__ = ["effective_size", "row_labels", "summarise_rows", "summary_table"]
-
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SHOWN_WEIGHTS = 5
 _SHOWN_LEVELS = 20

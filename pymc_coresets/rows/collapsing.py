@@ -7,8 +7,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-__all__ = ["collapse_rows", "may_collapse"]
-
 type Columns = Sequence[NDArray[Any]]
 
 _PROBED = 20_000  # rows

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = ["BadValues", "ChunkNotes", "FirstReading", "extremes", "fingerprint", "spaced"]
-
 _LANES = 1021  # prime: rows at usual distances from each other fall into different lanes
 _WORD = 8  # bytes
 _SHOWN = 5  # problems in a message

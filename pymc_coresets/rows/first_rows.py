@@ -11,8 +11,6 @@ from pymc_coresets.rows.keyed import waiting_times, weights_of_first
 from pymc_coresets.rows.passes import Scan, Smallest, smallest
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["FirstRows", "keep_earliest"]
-
 
 @dataclass(frozen=True, eq=False)
 class FirstRows:

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["GroupedRows"]
-
 
 @dataclass(frozen=True, eq=False)
 class GroupedRows:

@@ -3,17 +3,6 @@
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "MANY_ROWS",
-    "ROWS_FOR_CURVATURE",
-    "numbers_of",
-    "random_key",
-    "rows_to_begin_with",
-    "rows_to_start",
-    "waiting_times",
-    "weights_of_first",
-]
-
 MANY_ROWS = 2_000_000  #: Of more, a sample tells the curvature of a posterior well enough.
 ROWS_FOR_CURVATURE = 500  #: For each dimension, where it comes from a sample.
 

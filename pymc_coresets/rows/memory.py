@@ -13,8 +13,6 @@ from pymc_coresets.rows.passes import Look, LookPart, Pass, Scan, Wanted, smalle
 from pymc_coresets.rows.threads import TASK_ROWS, reduced_by_threads
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["InMemoryPotentials", "InMemoryRows", "multinomial_sample"]
-
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
 
 

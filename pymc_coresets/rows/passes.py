@@ -11,19 +11,6 @@ from numpy.typing import NDArray
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.values import Rows
 
-__all__ = [
-    "CandidateRule",
-    "Look",
-    "LookPart",
-    "Pass",
-    "Potentials",
-    "RowBlocks",
-    "Scan",
-    "Smallest",
-    "Wanted",
-    "smallest",
-]
-
 _ROUNDING = 16 * np.finfo(float).eps
 
 

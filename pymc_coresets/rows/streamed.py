@@ -22,8 +22,6 @@ from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.threads import reduced_by_threads
 from pymc_coresets.rows.values import Rows, converted, in_blocks
 
-__all__ = ["AbsentRows", "StreamedRows"]
-
 _MOST_TASKS = 2048
 _MOST_BYTES = 2**27  # of rows that the first reading keeps
 

@@ -15,8 +15,6 @@ from threadpoolctl import ThreadpoolController
 from pymc_coresets.rows.passes import Pass
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["TASK_ROWS", "in_threads", "n_cores", "one_blas_thread", "reduced_by_threads"]
-
 #: Rows that are worked on together, at least: a second or more of log-likelihoods, and eight
 #: chunks, so that reading the one that two tasks share costs little.
 TASK_ROWS = 2**20

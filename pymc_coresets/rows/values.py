@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = ["Rows", "converted", "in_blocks"]
-
 
 @dataclass(frozen=True, eq=False)
 class Rows:

@@ -30,8 +30,6 @@ from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.sources.row_source import RowSource
 
-__all__ = ["GaussianApproximation", "check_approximation"]
-
 #: Log-densities of points (n_draws, n_dims) on the unconstrained scale, (n_draws,).
 type DensityOfPoints = Callable[[np.ndarray], ArrayLike]
 

@@ -11,8 +11,6 @@ from scipy.linalg import cholesky, inv
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.sampling.proposal import HeavyTailed
 
-__all__ = ["Expansion", "are_smooth", "design", "monomials", "near_mode"]
-
 type Array = NDArray[np.float64]
 
 _STEP = 0.3  # standard deviations

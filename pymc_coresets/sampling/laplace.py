@@ -5,16 +5,12 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import pymc as pm
 from scipy.linalg import LinAlgError, cho_solve, cholesky, eigh, solve_triangular
 from scipy.optimize import OptimizeResult, minimize
 
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
-
-__all__ = ["Guarded", "LaplaceApproximation", "descend", "laplace_draws"]
 
 _REMEDY = "use weighting='subsample', which samples instead."
 _POLISHING_STEPS = 50
@@ -32,40 +28,6 @@ _MOST_STEPS, _MOST_FUNCTIONS = 2_000, 10_000
 _MOST_RESTARTS = 100
 _SHRINK, _GROW = 0.1, 4.0
 _OTHER_STARTS, _JITTER = 10, 1.0  # around a start that is not finite, as PyMC's
-
-
-def laplace_draws(
-    model: pm.Model | Unconstrained, n_draws: int, *, rng: np.random.Generator
-) -> Draws:
-    """Draw from the Laplace approximation of a model's posterior, on the unconstrained scale.
-
-    Parameters
-    ----------
-    model : pm.Model or Unconstrained
-        With its unconstrained space, where the density is compiled already.
-    n_draws : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    Draws
-
-    Raises
-    ------
-    SamplingError
-        If the optimiser finds no mode, or the curvature there is not negative definite.
-
-    Examples
-    --------
-    >>> import numpy as np, pymc as pm
-    >>> with pm.Model() as model:
-    ...     y = pm.Normal("y", pm.Normal("mu", 0, 10), 1.0, observed=np.full(50, 3.0))
-    >>> draws = laplace_draws(model, 1000, rng=np.random.default_rng(1))
-    >>> bool(abs(draws.values["mu"].mean() - 3.0) < 0.05)
-    True
-    """
-    space = model if isinstance(model, Unconstrained) else Unconstrained(model, mode=loop_mode())
-    return LaplaceApproximation.of(space).draw(n_draws, rng=rng)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,6 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Density
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 
-__all__ = ["HeavyTailed", "KnownDensity", "improve"]
-
 _DEGREES, _SHARE = 30, 0.1  # of freedom of the t distribution, and its share of the draws
 _DISTANCES = (1.5, 3.0, 5.0)  # standard deviations
 _LEAST_BELOW, _STRETCHES = 1e-3, (0.5, 3.0)

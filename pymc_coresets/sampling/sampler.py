@@ -7,19 +7,15 @@ from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
-import pymc as pm
 
-from pymc_coresets.compat.pymc_api import PyMCSamplingError
 from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fused_loops import density_mode
 from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.reading.rewriting.rewrite import coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
@@ -30,24 +26,13 @@ from pymc_coresets.sampling.modes.mixtures import LaplaceMixture, resampled
 from pymc_coresets.sampling.modes.on_all_rows import around_modes
 from pymc_coresets.sampling.proposal import KnownDensity
 from pymc_coresets.sampling.steps.metric import Factor
-from pymc_coresets.sampling.steps.nuts import (
-    N_CHAINS,
-    NutpieNuts,
-    Nuts,
-    PyMCNuts,
-    Run,
-    nuts_failure,
-)
-
-__all__ = ["MOST_BY_LAPLACE", "CoresetSampler", "InnerNuts", "Kind"]
+from pymc_coresets.sampling.steps.warm_nuts import InnerNuts, WarmNuts
 
 type Kind = Literal["auto", "nuts", "laplace"]
-type InnerNuts = Literal["pymc", "nutpie"]
 
 #: Dimensions from which on 4 D gradients and a decomposition take longer than NUTS.
 MOST_BY_LAPLACE = 1_500
 
-_POTENTIALS_AT_ONCE = 2**22
 _PROPOSALS = 2  # for each draw by importance sampling
 
 _log = logging.getLogger(__name__)
@@ -57,8 +42,7 @@ class CoresetSampler:
     """Samples the posterior of any weighted rows of a model, and evaluates potentials at the draws.
 
     Rows and weights are inputs of the compiled density, so that nothing is compiled after the
-    first call of a sampler.  From the second run on, NUTS starts where the last one ended, with
-    its step size, and tunes for half as long.
+    first call of a sampler.
 
     Parameters
     ----------
@@ -68,10 +52,8 @@ class CoresetSampler:
         How draws are made.  "auto" corrects Laplace's draws by importance sampling while that is
         sound (a Pareto k-hat of at most 0.7), for they need no tuning and no further compilation,
         and goes over to NUTS for good where it is not.
-    tune : int, default 300
-        Tuning steps of each of two NUTS chains.
-    nuts_sampler : {"pymc", "nutpie"}
-        Whose NUTS.  PyMC's compiles in a second; nutpie's takes ten or more, and runs faster.
+    tune, nuts_sampler
+        As `WarmNuts` has them.
     quadratic : Quadratic, optional
         What is added to the weighted rows.
 
@@ -79,17 +61,16 @@ class CoresetSampler:
     ----------
     quadratic : Quadratic, or None
         May be replaced by others of the same interface: nothing is compiled anew.
+    corrects : bool
+        Whether the posteriors so far were so close to normal that NUTS was not needed.
     near : KnownDensity, or None
         Close to the posterior: draws are taken from it, and corrected, while that is sound.
-    metric : Factor, or None
-        Of a precision close to that of the posterior, if PyMC's NUTS shall use it.
     curvature : callable, or None
         Returns the precision (n_dims, n_dims) of the posterior near a point (n_dims,), where it is
         known: that of Laplace's approximation, in place of differences of gradients.
-    n_runs, n_draws, n_corrected, n_divergences, n_failed_starts, n_gradients, n_not_finite : int
+    n_runs, n_draws, n_corrected, n_gradients, n_not_finite : int
         Posteriors that were sampled, draws, how many of the runs were corrected draws of Laplace's,
-        divergences among the draws, runs of NUTS that failed, gradients of all rows, and draws at
-        which the log-likelihood of all rows is not finite.
+        gradients of all rows, and draws at which the log-likelihood of all rows is not finite.
 
     Examples
     --------
@@ -115,34 +96,23 @@ class CoresetSampler:
         quadratic: Quadratic | None = None,
     ) -> None:
         self.loglikelihood, self.quadratic = loglik, quadratic
-        self._kind, self._tune, self._nuts_sampler = kind, tune, nuts_sampler
-        self._corrects = kind == "auto" and loglik.n_dims <= MOST_BY_LAPLACE
-        self._last: Run | None = None
-        self._starts: list[np.ndarray] = []  # modes of the posterior of all rows, where known
+        self._kind = kind
+        self.corrects = kind == "auto" and loglik.n_dims <= MOST_BY_LAPLACE
+        self._nuts = WarmNuts(loglik, quadratic, tune=tune, nuts_sampler=nuts_sampler)
         self.near: KnownDensity | None = None
-        self.metric: Factor | None = None
         self.curvature: Callable[[np.ndarray], np.ndarray] | None = None
-        self.n_corrected = 0
-        self.n_runs = self.n_draws = self.n_divergences = self.n_failed_starts = 0
-        self.n_gradients = self.n_not_finite = 0
+        self.n_runs = self.n_draws = self.n_corrected = self.n_gradients = self.n_not_finite = 0
 
     def with_kind(self, kind: Kind, *, tune: int | None = None) -> "CoresetSampler":
         """Return a sampler of the same model that draws in another way."""
-        steps, nuts = self._tune if tune is None else tune, self._nuts_sampler
+        steps, nuts = self._nuts.tune if tune is None else tune, self._nuts.nuts_sampler
         return CoresetSampler(self.loglikelihood, kind=kind, tune=steps, nuts_sampler=nuts)
 
     def with_quadratic(
         self, quadratic: Quadratic, start: np.ndarray | None = None
     ) -> "CoresetSampler":
-        """Return a sampler of the same rows, to which a quadratic is added.
-
-        Parameters
-        ----------
-        quadratic : Quadratic
-        start : ndarray of shape (n_dims,), optional
-            Where the search for the mode begins, and NUTS where there is none.
-        """
-        nuts = self._nuts_sampler
+        """Return a sampler of the same rows and a quadratic; it may begin at a point (n_dims,)."""
+        nuts = self._nuts.nuts_sampler
         other = CoresetSampler(self.loglikelihood, nuts_sampler=nuts, quadratic=quadratic)
         if start is not None:
             other.begin_at(start[None])
@@ -150,12 +120,7 @@ class CoresetSampler:
 
     def begin_at(self, points: np.ndarray, metric: Factor | None = None) -> None:
         """Begin at points (n_points, n_dims); NUTS with the precision there, if that is known."""
-        self._starts, self.metric, self._last = list(points[:N_CHAINS]), metric, None
-
-    @property
-    def corrects(self) -> bool:
-        """Whether the posteriors so far were so close to normal that NUTS was not needed."""
-        return self._corrects
+        self._nuts.begin_at(points, metric)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -164,8 +129,8 @@ class CoresetSampler:
             "n_sampler_runs": self.n_runs,
             "n_sampler_draws": self.n_draws,
             "n_corrected_laplace": self.n_corrected,
-            "n_divergences": self.n_divergences,
-            "n_failed_starts": self.n_failed_starts,
+            "n_divergences": self._nuts.n_divergences,
+            "n_failed_starts": self._nuts.n_failed_starts,
             "n_gradients": self.n_gradients,
             "n_not_finite": self.n_not_finite,
         }
@@ -232,30 +197,36 @@ class CoresetSampler:
         self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
     ) -> np.ndarray:
         """Draw on the unconstrained scale, (n_draws, n_dims), see `draw`."""
-        self._count(n_draws)
+        self.n_runs, self.n_draws = self.n_runs + 1, self.n_draws + n_draws
         if self._kind == "laplace":
             return self.laplace(rows, weights).draw(n_draws, rng=rng)
+        points = self._importance_sampled(rows, weights, n_draws, rng)
+        if points is None:
+            return self._nuts.draw(rows, weights, self.quadratic, n_draws, rng=rng)
+        self.n_corrected += 1
+        return points
+
+    def _importance_sampled(
+        self, rows: Rows, weights: np.ndarray, n_draws: int, rng: np.random.Generator
+    ) -> np.ndarray | None:
+        """Draw without NUTS, (n_draws, n_dims); None where the posterior is near nothing known."""
         if self.near is not None:
             x, log_weights = self.weighed(self.near, rows, weights, _PROPOSALS * n_draws, rng=rng)
-            kept = resampled(x, log_weights, n_draws, rng=rng)
-            if kept is not None:
-                self.n_corrected += 1
-                return kept
+            points = resampled(x, log_weights, n_draws, rng=rng)
+            if points is not None:
+                return points
             _log.info("The posterior is too far from what it should be near")
-        if self._corrects:
-            try:
-                approximation = self.laplace(rows, weights)
-                points = self._corrected(approximation, rows, weights, n_draws, rng)
-            except SamplingError as error:
-                _log.info("No Laplace approximation, NUTS from here: %s", error)
-                self._corrects = False
-            else:
-                if points is not None:
-                    self.n_corrected += 1
-                    return points
+        if not self.corrects:
+            return None
+        try:
+            points = self._corrected(self.laplace(rows, weights), rows, weights, n_draws, rng)
+            if points is None:
                 _log.info("The posterior is too far from normal to correct Laplace's draws")
-                self._corrects = False
-        return self._warm(rows, weights, n_draws, rng)
+        except SamplingError as error:
+            _log.info("No Laplace approximation, NUTS from here: %s", error)
+            points = None
+        self.corrects = points is not None
+        return points
 
     def weighed(
         self,
@@ -268,7 +239,7 @@ class CoresetSampler:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Draw from a distribution, (n_draws, n_dims), with log-weights for the rows' posterior."""
         x, logq = near.draw(n_draws, rng=rng)
-        return x, self._density_of(rows, weights)(x) - logq
+        return x, self._log_density(rows, weights, x) - logq
 
     def rough_draw(
         self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
@@ -282,19 +253,19 @@ class CoresetSampler:
         SamplingError
             If NUTS fails.
         """
-        self._count(n_draws)
+        self.n_runs, self.n_draws = self.n_runs + 1, self.n_draws + n_draws
         try:
             approximation = self.laplace(rows, weights)
         except SamplingError as error:
             _log.info("No Laplace approximation, NUTS from here: %s", error)
-            self._corrects = False
-            return self.space.constrain(self._warm(rows, weights, n_draws, rng))
-        points = None
-        if self._corrects:
-            points = self._corrected(approximation, rows, weights, n_draws, rng)
-        self.n_corrected += points is not None
-        if points is None:
-            points = approximation.draw(n_draws, rng=rng)
+            self.corrects = False
+            points = self._nuts.draw(rows, weights, self.quadratic, n_draws, rng=rng)
+            return self.space.constrain(points)
+        corrected = None
+        if self.corrects:
+            corrected = self._corrected(approximation, rows, weights, n_draws, rng)
+        self.n_corrected += corrected is not None
+        points = approximation.draw(n_draws, rng=rng) if corrected is None else corrected
         return self.space.constrain(points)
 
     def proposal(
@@ -334,7 +305,7 @@ class CoresetSampler:
             refuse_impossible_rows(self.loglikelihood, self.space)
             return None
         self.n_gradients += found.n_gradients
-        self._starts = [part.location for part in found.mixture.parts]
+        self._nuts.starts = [part.location for part in found.mixture.parts]
         positions, logq = found.mixture.draw(n_draws, rng=rng)
         return Proposal(
             draws=self.space.constrain(positions),
@@ -351,8 +322,7 @@ class CoresetSampler:
         SamplingError
             If there is no mode.
         """
-        space = self.posterior_of(rows, weights)
-        return LaplaceMixture.of(space, self._starts)
+        return LaplaceMixture.of(self.posterior_of(rows, weights), self._nuts.starts)
 
     @property
     def full_density(self) -> PosteriorDensity:
@@ -392,7 +362,7 @@ class CoresetSampler:
     @cached_property
     def _slopes_of_source(self) -> SlopesOfRows:
         # A device keeps the blocks of the source, and knows them by where they begin and end.
-        return self.loglikelihood.slopes(self.space) or self._slopes
+        return self.loglikelihood.evaluator.slopes(self.space) or self._slopes
 
     def _unweighted(self, points: np.ndarray) -> Slopes:
         """Return the log-density without rows, and its gradients."""
@@ -403,64 +373,6 @@ class CoresetSampler:
         values, gradients = self.remainder.slopes(points, pull)
         return Slopes(values + self.quadratic.at(coefficients), gradients)
 
-    def _count(self, n_draws: int) -> None:
-        self.n_runs += 1
-        self.n_draws += n_draws
-
-    def _values(self, rows: Rows, weights: np.ndarray) -> dict[str, np.ndarray]:
-        values = row_values(self.loglikelihood.observations, rows, weights)
-        return values if self.quadratic is None else values | self.quadratic.values
-
-    def _warm(
-        self, rows: Rows, weights: np.ndarray, n_draws: int, rng: np.random.Generator
-    ) -> np.ndarray:
-        """Run NUTS from where it ended before; where the density is 0 there, from the start."""
-        values, last = self._values(rows, weights), self._last
-        try:
-            run = self._run(values, n_draws, last, rng)
-        except SamplingError as error:
-            if last is None:
-                raise
-            _log.info("NUTS starts anew: %s", error)
-            run = self._run(values, n_draws, None, rng)
-        self._last = run
-        self.n_divergences += run.n_divergences
-        return run.positions
-
-    def _run(
-        self,
-        values: dict[str, np.ndarray],
-        n_draws: int,
-        last: Run | None,
-        rng: np.random.Generator,
-    ) -> Run:
-        tune = self._tune if last is None else self._tune // 2
-        if self.metric is not None:  # and only the step size is left to tune
-            tune = self._tune // 4
-        if isinstance(self._nuts, PyMCNuts):
-            self._nuts.metric = self.metric
-        starts = self._first
-        at_initial_point = last is None and starts is None
-        try:
-            return self._nuts.run(values, n_draws, tune=tune, last=last, rng=rng, starts=starts)
-        except (ValueError, RuntimeError, FloatingPointError, PyMCSamplingError) as error:
-            self.n_failed_starts += 1
-            if isinstance(error, SamplingError):
-                raise
-            raise nuts_failure(error, self._model if at_initial_point else None) from error
-
-    @property
-    def _first(self) -> np.ndarray | None:
-        """Where the first chains of NUTS begin: at one known mode after another."""
-        known = self._starts
-        return np.stack([known[i % len(known)] for i in range(N_CHAINS)]) if known else None
-
-    @cached_property
-    def _model(self) -> pm.Model:
-        loglik = self.loglikelihood
-        some, of_one = loglik.some_row, np.ones(1)
-        return coreset_model(loglik.observations, some, of_one, quadratic=self.quadratic, lean=True)
-
     def _corrected(
         self,
         approximation: LaplaceMixture,
@@ -469,22 +381,16 @@ class CoresetSampler:
         n_draws: int,
         rng: np.random.Generator,
     ) -> np.ndarray | None:
-        density = self._density_of(rows, weights)
         of_quadratic = 0 if self.quadratic is None else self.n_dims
         n_products = self.n_dims * (len(rows) + of_quadratic)
+        density = partial(self._log_density, rows, weights)
         return approximation.corrected(n_draws, density, n_products=n_products, rng=rng)
 
-    def _density_of(self, rows: Rows, weights: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the log-density of weighted rows, for points (n_points, n_dims) at once."""
-        step = max(_POTENTIALS_AT_ONCE // max(len(rows), 1), 1)
-
-        def log_density(x: np.ndarray) -> np.ndarray:
-            parts = [x[i : i + step] for i in range(0, len(x), step)]
-            of_rows = [weights @ self.loglik(self.space.constrain(some), rows) for some in parts]
-            total: np.ndarray = self._log_unweighted(x) + np.concatenate(of_rows)
-            return total
-
-        return log_density
+    def _log_density(self, rows: Rows, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """Return the log-density of weighted rows at points (n_points, n_dims)."""
+        of_rows = self.loglikelihood.weighted_sum(self.space.constrain(x), rows, weights)
+        total: np.ndarray = self._log_unweighted(x) + of_rows
+        return total
 
     def _log_unweighted(self, x: np.ndarray) -> np.ndarray:
         """Return the log-density without rows at points (n_points, n_dims)."""
@@ -492,16 +398,3 @@ class CoresetSampler:
         if self.quadratic is not None:
             logp = logp + self.quadratic.at(self.remainder.coefficients(x))
         return logp
-
-    @cached_property
-    def _nuts(self) -> Nuts:
-        discrete = [v.name for v in self._model.discrete_value_vars]
-        if discrete:
-            raise SamplingError(
-                f"{discrete!r} are discrete, and NUTS cannot sample them: sum them out, or use "
-                "method='pursuit' with weighting='prior', or with draws of your own."
-            )
-        if self._nuts_sampler == "nutpie":
-            return NutpieNuts(self._model, self.loglikelihood.observations.shapes)
-        names = self._values(self.loglikelihood.some_row, np.ones(1))
-        return PyMCNuts(Unconstrained(self._model, mode=density_mode()), names)

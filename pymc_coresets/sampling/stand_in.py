@@ -11,26 +11,32 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import numpy as np
+import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.datatree import check_some_draws, resample_draws
 from pymc_coresets.diagnostics.evaluated_draws import ENOUGH_ESS, EvaluatedDraws, wanted_ess
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Check
-from pymc_coresets.diagnostics.posterior_draws import diagnosed, draws_tree, require_own
+from pymc_coresets.diagnostics.posterior_draws import (
+    SAMPLE_DIMS,
+    diagnosed,
+    draws_tree,
+    posterior_dataset,
+    require_own,
+)
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.fused_loops import density_mode
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.predictive.all_rows import verify
-from pymc_coresets.predictive.log_densities import densities_at_draws
 from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
-from pymc_coresets.reading.draws import drawn_names
+from pymc_coresets.reading.draws import Draws, drawn_names
+from pymc_coresets.reading.graphs import parameter_inputs
+from pymc_coresets.reading.rewriting.rewrite import POTENTIAL
 from pymc_coresets.sampling.steps.nuts import ON_JAX, NutsSampler, sample_by_pymc, sampling_options
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
-__all__ = ["check", "pickled", "reweight", "sample", "with_log_densities"]
 
 _MOST_ROWS, _FEW_DRAWS = 1_000_000, 8  # that a second opinion is asked for by itself
 _MANY_ROWS = 1_000  # whose deterministics are drawn only if they are named
@@ -50,7 +56,8 @@ def sample(
         By default no NUTS is needed where the construction of a coreset found the posterior's
         mode and covariance, it is close to normal (Pareto k-hat at most 0.7), and its density
         is cheap: then independence Metropolis-Hastings evaluates thousands of draws from around
-        there at once, with nothing to tune.  Otherwise "pymc", which compiles in some seconds.
+        there at once, with nothing to tune.  With thousands of groups, the same holds of what
+        they share, and of each group given that.  Otherwise "pymc", which compiles in some seconds.
         The others take ten or more, which a density as cheap as this one repays only where
         trajectories are long.  PyMC runs each chain of NUTS in a process of its own: where
         Python spawns processes (on Windows, and from Python 3.14 on) a script needs
@@ -302,8 +309,22 @@ def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:
     """
     for part in result.stand_in.parts:
         refuse_unweighted(part.observations)
-    idata = draws_tree(idata)
-    groups = densities_at_draws(result.model, idata, result.stand_in.loglik(idata))
+    model, idata = result.model, draws_tree(idata)
+    values = result.stand_in.loglik(idata)
+    posterior = posterior_dataset(idata, "idata")
+    shapes = {name: v.type.shape for name, v in parameter_inputs(model).items()}
+    Draws.of(posterior, shapes)  # which names what the draws lack
+    values = values.reshape([posterior.sizes[dim] for dim in SAMPLE_DIMS])
+    labels = {dim: posterior[dim] for dim in SAMPLE_DIMS}
+    likelihood = xr.Dataset({POTENTIAL: (SAMPLE_DIMS, values)}, labels)
+    quietly = {"extend_inferencedata": False, "progressbar": False}
+    if model.observed_RVs:
+        others = pm.stats.compute_log_likelihood(idata, model=model, **quietly)
+        likelihood = likelihood.merge(others)
+    groups = {
+        "log_prior": pm.stats.compute_log_prior(idata, model=model, **quietly),
+        "log_likelihood": likelihood,
+    }
     found: xr.DataTree = idata.assign({n: xr.DataTree(group) for n, group in groups.items()})
     return found
 

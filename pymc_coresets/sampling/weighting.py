@@ -14,23 +14,10 @@ import xarray as xr
 
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import one_of, whole_number
-from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
-from pymc_coresets.reading.rewriting.rewrite import coreset_model
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.sampling.laplace import laplace_draws
+from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.sampler import CoresetSampler
-
-__all__ = [
-    "WEIGHTINGS",
-    "Laplace",
-    "Pathfinder",
-    "Prior",
-    "Subsample",
-    "UserDraws",
-    "Weighting",
-    "weighting_of",
-]
 
 _MOST_USER_DRAWS = 4_000
 
@@ -76,7 +63,8 @@ class Laplace:
 
     def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Find the mode of the full model and draw around it."""
-        return laplace_draws(sampler.space.with_density(sampler.full_density), n_draws, rng=rng)
+        space = sampler.space.with_density(sampler.full_density)
+        return LaplaceApproximation.of(space).draw(n_draws, rng=rng)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,39 +130,6 @@ class Subsample:
             ) from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pathfinder:
-    """Pathfinder's normal approximation of the posterior of the full model (needs pymc-extras).
-
-    Costs as many passes over the data as its optimiser takes gradients.
-
-    Examples
-    --------
-    >>> Pathfinder()
-    Pathfinder()
-    """
-
-    def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
-        """Run Pathfinder on the full model."""
-        try:
-            from pymc_extras import fit_pathfinder  # noqa: PLC0415
-        except ImportError as error:
-            raise InvalidOptionError(
-                "weighting='pathfinder' needs the package pymc-extras. Its releases ask for a PyMC "
-                "before 6.4, so that pip refuses both together, but they work side by side: "
-                "pip install better-optimize pydantic, then "
-                "pip install --no-deps preliz pymc-extras."
-            ) from error
-        idata = fit_pathfinder(
-            model=_full_model(sampler.loglikelihood),
-            num_draws=n_draws,
-            random_seed=int(rng.integers(2**31)),
-            progressbar=False,
-        )
-        shapes = sampler.loglikelihood.observations.shapes
-        return Draws.of(idata, shapes).take(slice(0, n_draws))
-
-
 @dataclass(frozen=True, eq=False)
 class UserDraws:
     """The user's own draws: a DataTree, a Dataset, or a mapping of names to arrays.
@@ -194,11 +149,10 @@ class UserDraws:
 
 
 #: The weighting distributions that have a name.
-WEIGHTINGS: Mapping[str, type[Prior | Laplace | Subsample | Pathfinder]] = {
+WEIGHTINGS: Mapping[str, type[Prior | Laplace | Subsample]] = {
     "prior": Prior,
     "laplace": Laplace,
     "subsample": Subsample,
-    "pathfinder": Pathfinder,
 }
 
 
@@ -235,16 +189,3 @@ def weighting_of(weighting: str | Weighting | DrawsLike | None) -> Weighting:
             "as Subsample(), or draws: a DataTree, a Dataset, or a mapping of names to arrays."
         )
     return weighting
-
-
-def _full_model(loglik: LogLikelihood) -> pm.Model:
-    """Return the model of all rows, or of the distinct ones, weighted, where rows were merged."""
-    if loglik.observations.template is not None:
-        raise InvalidOptionError(
-            "This weighting distribution needs a model of all rows in memory, but the model holds "
-            "a template of them: use weighting='subsample', 'prior', or draws."
-        )
-    if loglik.n_rows == loglik.observations.n_obs:
-        return loglik.observations.model
-    rows = loglik.all_rows
-    return coreset_model(loglik.observations, rows, rows.base_weights)

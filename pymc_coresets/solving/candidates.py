@@ -9,8 +9,6 @@ from pymc_coresets.rows.passes import Look, Potentials
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Problem, Vector, tangent_vectors
 
-__all__ = ["MOST_DRAWS", "default_n_draws", "n_candidates", "problem_at", "tangent_problem"]
-
 _MAX_ENTRIES = 2**25  # of the candidates' tangent vectors: 256 MB
 _HELDOUT = 1 / 5  # of the draws
 _MIN_DRAWS = 20

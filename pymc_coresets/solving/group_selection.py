@@ -9,8 +9,6 @@ from pymc_coresets.solving.nnls import ActiveSet, add_best, rounding
 from pymc_coresets.solving.problem import Vector, unit_rows
 from pymc_coresets.solving.shared_basis import SharedBasis
 
-__all__ = ["GroupTerms", "rows_of_group", "select_rows"]
-
 
 @dataclass(frozen=True, eq=False)
 class GroupTerms:

@@ -10,8 +10,6 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
-__all__ = ["History"]
-
 
 class History:
     """The steps of a run so far, and what they cost: evaluations, passes over the data, seconds.

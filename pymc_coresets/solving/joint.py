@@ -10,8 +10,6 @@ from scipy.optimize import nnls
 from pymc_coresets.solving.group_selection import GroupTerms
 from pymc_coresets.solving.problem import Vector
 
-__all__ = ["joint_objective", "joint_weights"]
-
 _RIDGE = 1e-10  # of the largest diagonal entry: rows may depend on each other but for rounding
 _MOST_STEPS = 50
 _MOST_HALVINGS = 30

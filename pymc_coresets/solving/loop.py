@@ -17,8 +17,6 @@ from pymc_coresets.solving.problem import Problem, Vector
 from pymc_coresets.solving.solution import Progress, Selection, Status, Trace
 from pymc_coresets.solving.space import TangentSpace
 
-__all__ = ["GreedyMethod", "State", "advance", "refit", "solve"]
-
 _log = logging.getLogger(__name__)
 _OVERFITTED = 4.0  # held-out objective over that of the choosing draws
 

@@ -52,8 +52,8 @@ class Problem:
     >>> import numpy as np
     >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0]])
     >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(2))
-    >>> problem.n_obs, problem.n_draws
-    (2, 2)
+    >>> problem.n_obs, problem.norms
+    (2, array([1., 1.]))
     """
 
     vectors: Matrix
@@ -98,11 +98,6 @@ class Problem:
     def n_obs(self) -> int:
         """Number of candidate rows."""
         return len(self.vectors)
-
-    @property
-    def n_draws(self) -> int:
-        """Number of draws that represent a row."""
-        return len(self.target)
 
     @cached_property
     def norms(self) -> Vector:

@@ -9,8 +9,6 @@ from scipy.linalg import qr
 
 from pymc_coresets.solving.problem import Vector
 
-__all__ = ["SharedBasis", "chance_functions", "n_functions"]
-
 _DEPENDENT = 1e-8  # of the largest pivot: functions that the draws do not tell apart
 _MOST_FUNCTIONS = 0.25  # of the number of draws, for regressions on them
 

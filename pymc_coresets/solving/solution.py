@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 
-__all__ = ["Progress", "Selection", "Solution", "Status", "Trace"]
-
 
 class Status(Enum):
     """Why a method stopped; the value is a sentence for the user.

@@ -68,11 +68,6 @@ class TangentSpace:
         self.rounding = rounding(self.target)
         self.resolution = 4 * float(np.finfo(problem.vectors.dtype).eps)
 
-    @property
-    def base_weights(self) -> Vector:
-        """What each candidate stands for, shape (n_obs,)."""
-        return self._problem.base_weights
-
     def project(self, direction: Vector) -> Vector:
         """Inner products of all unit rows ``V_n / ||V_n||`` with a vector: one pass.
 

@@ -18,8 +18,6 @@ from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["Arrivals", "ArrivedRows", "rows_given"]
-
 _WEIGHTS = "weights=..."  # what a column of a mapping is called that holds them
 
 

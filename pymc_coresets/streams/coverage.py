@@ -11,8 +11,6 @@ from pymc_coresets.display.facts import facts_text
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.solving.problem import Vector
 
-__all__ = ["Coverage", "Displacement"]
-
 _UNLIKELY = 1e-5  # chance that a stream without drift is said to drift
 _RANK = 1e-6  # relative length of a direction in which the draws do not vary
 _DRAWS_PER_DIRECTION = 4  # of the quadratic, which has two coefficients for each

@@ -23,16 +23,6 @@ from pymc_coresets.solving.solution import Solution
 from pymc_coresets.streams.arrivals import ArrivedRows
 from pymc_coresets.streams.coverage import Coverage, Displacement
 
-__all__ = [
-    "WIDENING",
-    "Beginning",
-    "Growth",
-    "Priorities",
-    "Reason",
-    "StreamOptions",
-    "StreamState",
-]
-
 WIDENING = 2.0  # of the variance: draws of a later epoch are wider than the posterior then
 _ROWS_OF_SUMMARY = 2  # for each of the coreset: its error is to be smaller
 _PROBED_ROWS = 1_000  # for the scale of the tangent vectors

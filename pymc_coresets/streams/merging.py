@@ -31,8 +31,6 @@ from pymc_coresets.updates.coreset_parts import CoresetPart
 from pymc_coresets.updates.known_rows import KNOWN, known_before, noted
 from pymc_coresets.updates.reductions import all_of, asked_reduction, is_concave, model_of, reduced
 
-__all__ = ["merge"]
-
 _METHODS = (RiemannianPursuit, Sensitivity, ControlVariates)
 
 _LEVELS, _LEAVES = "merge_levels", "merged_coresets"

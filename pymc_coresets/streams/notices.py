@@ -11,8 +11,6 @@ from pymc_coresets.rows.collapsing import collapse_rows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.streams.growth import Beginning, Reason
 
-__all__ = ["ChunkDigest", "warn_of_drift"]
-
 _MOST_KNOWN = 10_000  # chunks, of 8 bytes each
 _ENOUGH = 10_000  # rows of a chunk, to say how much they vary
 _UNLIKELY = 1e-6  # chance that a chunk is said to come again which does not

@@ -11,8 +11,6 @@ from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.streams.growth import Growth, StreamState
 
-__all__ = ["chosen_coreset", "rows_gone"]
-
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning
 _GONE = (
     "The rows of this stream were seen once and are gone: the coreset can be sampled, but this "

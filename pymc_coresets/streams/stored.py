@@ -29,8 +29,6 @@ from pymc_coresets.streams.growth import (
     StreamState,
 )
 
-__all__ = ["digest_of", "state_of_tree", "template_of_tree", "tree_of_state"]
-
 _COUNTS: Mapping[str, Callable[[Any], Any]] = {
     "n_rows": int,
     "total_weight": float,

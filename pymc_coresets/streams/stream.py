@@ -17,9 +17,8 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, positive_number, whole_number
 from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
-from pymc_coresets.potentials.of_model import full_model
+from pymc_coresets.potentials.of_model import full_model, verify_form
 from pymc_coresets.potentials.verification import refuse_impossible_rows
-from pymc_coresets.potentials.verified_models import verify_form
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key
@@ -29,8 +28,6 @@ from pymc_coresets.streams.growth import WIDENING, Growth, StreamOptions
 from pymc_coresets.streams.notices import ChunkDigest, warn_of_drift
 from pymc_coresets.streams.outcome import chosen_coreset, rows_gone
 from pymc_coresets.streams.stored import state_of_tree, template_of_tree, tree_of_state
-
-__all__ = ["CoresetStream"]
 
 _FEWEST_DRAWS, _LEAST_DRAWS, _MOST_DRAWS = 100, 200, 2_000
 _LEAST_GROWTH = 2 * WIDENING  # so that the number of rows doubles in a later epoch

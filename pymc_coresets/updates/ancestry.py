@@ -9,8 +9,6 @@ import numpy as np
 
 from pymc_coresets.display.facts import facts_text
 
-__all__ = ["OBJECTIVE_OF_PARTS", "Ancestry"]
-
 _OBJECTIVES, _ROWS = "objectives_of_updates", "rows_of_updates"
 
 #: Attribute of a history: what the coresets that went into this one lacked, in nats.

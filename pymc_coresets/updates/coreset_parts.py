@@ -16,8 +16,6 @@ from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import settable_data
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
-__all__ = ["CoresetPart"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CoresetPart:

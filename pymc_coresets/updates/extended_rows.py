@@ -13,8 +13,7 @@ from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import Pass, Scan
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows, in_blocks
-
-__all__ = ["ExtendedRows"]
+from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,20 +106,29 @@ class ExtendedRows:
         """Return the same with other arrays of the old rows, and others in turn of the new."""
         return replace(self, old=rows, new=replace(self.new, columns=columns))
 
-    def refuse_single_rows(self) -> None:
-        """Refuse what needs every row.
+    @property
+    def _held(self) -> InMemoryRows:
+        return InMemoryRows(self.old.arrays, self.old.base_weights, self.old.positions)
 
-        Raises
-        ------
-        CoresetError
-            Always.
-        """
+
+def has_all_rows(coreset: WeightedRows) -> bool:
+    """Whether the posterior of a coreset is that of all rows."""
+    loglik = required_likelihood(coreset)
+    gone = isinstance(loglik.source, ExtendedRows)
+    if gone or loglik.n_rows != len(coreset.indices):
+        return False
+    every = loglik.all_rows
+    pairs = [(every.positions, coreset.indices), (every.base_weights, coreset.weights)]
+    if coreset.data is not None:
+        pairs += zip(every.arrays, chosen_rows(coreset).arrays, strict=True)
+    return all(np.array_equal(one, other) for one, other in pairs)
+
+
+def require_all_rows(coreset: WeightedRows) -> None:
+    """Refuse where some of the rows that a coreset stands for are gone."""
+    if isinstance(required_likelihood(coreset).source, ExtendedRows):
         raise CoresetError(
             "This coreset was extended without the old rows, of which only some are left: for "
             "this, store it, and read it with Coreset.from_netcdf(path, model, rows=...), where "
             "rows has the old ones and, after them, the new ones."
         )
-
-    @property
-    def _held(self) -> InMemoryRows:
-        return InMemoryRows(self.old.arrays, self.old.base_weights, self.old.positions)

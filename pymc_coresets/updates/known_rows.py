@@ -17,8 +17,6 @@ from pymc_coresets.potentials.kept_rows import rows_of_dataset
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.updates.coreset_parts import CoresetPart
 
-__all__ = ["KNOWN", "KnownRows", "known_before", "noted", "warn_of_known_rows"]
-
 #: Attribute of a history: some rows of each construction, by their digest.
 KNOWN = "known_rows"
 

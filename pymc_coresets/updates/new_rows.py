@@ -26,6 +26,7 @@ from pymc_coresets.potentials.sameness import differing_row, points_of, same_pri
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.rows.sources.opening import open_rows
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.ancestry import Ancestry
@@ -41,47 +42,89 @@ from pymc_coresets.updates.known_rows import (
 from pymc_coresets.updates.reductions import all_of, asked_reduction, reduced
 from pymc_coresets.weighted_rows import WeightedRows
 
-__all__ = ["with_new_rows"]
-
 _METHODS = (RiemannianPursuit, ControlVariates)
 _FAR = 1.5  # standard deviations
 
 
-def with_new_rows(
-    coreset: WeightedRows,
+def extend[C: WeightedRows](
+    coreset: C,
     model: pm.Model,
-    wanted: RowsToRead,
     *,
-    size: int | None,
-    method: str | RiemannianPursuit | ControlVariates,
-    random_seed: int | np.random.Generator | None,
-) -> dict[str, Any]:
-    """Return the fields of a coreset of all that another one stands for, and of new rows.
+    rows: RowSource | None = None,
+    executor: Any = None,  # noqa: ANN401 - of several libraries
+    size: int | None = None,
+    method: str | RiemannianPursuit | ControlVariates = "auto",
+    random_seed: int | np.random.Generator | None = None,
+) -> C:
+    """Return a coreset of all rows so far and of new ones; the old data are not needed.
+
+    The weighted rows of this coreset, in place of the data that they stand for, and all new
+    rows are what the construction sees.  It costs that of a coreset of the new rows.  Where
+    rows come in many small chunks use `CoresetStream`.
 
     Parameters
     ----------
-    coreset : WeightedRows
     model : pm.Model
-        Of the new rows.
-    wanted : RowsToRead
-        With the new rows, if they lie elsewhere.
-    size, method, random_seed
-        As of `Coreset.extend`.
+        The model of this coreset with the new rows in its `pymc.Data` containers, and none of
+        the old ones; with `rows`, a template of them.
+    rows : RowSource, optional
+        From `open_rows`: all new rows, where the model holds a few of them only.  Control
+        variates read all of them into memory.
+    executor : Executor or Client, optional
+        Who reads and evaluates `rows`, see `build_coreset`.
+    size : int, optional
+        Largest number of weighted rows; by default that of `build_coreset`.
+    method : {"auto", "control_variates"} or RiemannianPursuit or ControlVariates
+        How rows are chosen.  "auto" is pursuit; for a coreset with a quadratic it is control
+        variates: its quadratic is kept as it is, and one of the new rows is added.
+    random_seed : int or Generator, optional
+        The result is reproducible from it.
+
+    Returns
+    -------
+    Coreset
+        Its rows are numbered as if the new ones came after the old ones.  `objective`,
+        `certificate` and `check` are exact for the new rows; for the others they are relative
+        to this coreset.  `ancestry` has the divergence of each step, and all combined.
 
     Raises
     ------
     InvalidDataError
-        If the model is not that of the coreset, with other rows.
+        If the model has other free variables, priors, containers or another likelihood, or
+        its linear predictor is written in other coefficients than the quadratic.
     InvalidOptionError
-        If an option is out of range.
+        If an option is out of range, or the method does not go with a quadratic.
+    UnsupportedModelError
+        If the rows are no data containers of the model, or cells of several dims.
     CoresetError
-        If the coreset was read without its model, or its rows are not data of the model.
+        If the coreset was read without its model.
+
+    Warns
+    -----
+    CoresetWarning
+        If something limits the coreset, as `build_coreset` does, or the new rows begin with
+        some that it stands for already.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> def normal(rows):
+    ...     with pm.Model() as model:
+    ...         y = pm.Data("y", rows)
+    ...         likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
+    ...     return model
+    >>> months = np.random.default_rng(1).normal(size=(2, 3_000))
+    >>> coreset = build_coreset(normal(months[0]), random_seed=1, progressbar=False)
+    >>> longer = coreset.extend(normal(months[1]), random_seed=1)
+    >>> longer.n_observations, longer.ancestry.rows, longer.ancestry.combined < 0.01
+    (6000, (3000, 3000), True)
     """
     chosen = asked_reduction(method, _METHODS, with_quadratic=coreset.quadratic is not None)
     rng = generator(random_seed)
     size = None if size is None else whole_number("size", size, least=1)
     part = CoresetPart.of(coreset)
-    wanted = replace(part.wanted, rows=wanted.rows, executor=wanted.executor)
+    wanted = replace(part.wanted, rows=rows, executor=executor)
     new = _new_rows(full_model(model), part, wanted, rng.spawn(1)[0])
     _require_same_model(part, new, rng.spawn(1)[0])
     known = known_before(part, coreset.history.attrs)
@@ -108,21 +151,22 @@ def with_new_rows(
                 "known, and check() cannot tell. Build a coreset of all rows."
             )
     ancestry = before.extended(n_new, solution.objective)
-    return {
+    return replace(
+        coreset,
         **decided_by(solution),
-        "n_observations": coreset.n_observations + n_new,
-        "n_distinct": part.n_rows + new.n_rows,
-        "method": "extend",
-        "weighting": chosen.draws_from,
-        "random_seed": int(random_seed) if isinstance(random_seed, int | np.integer) else None,
-        "history": history_dataset(
+        n_observations=coreset.n_observations + n_new,
+        n_distinct=part.n_rows + new.n_rows,
+        method="extend",
+        weighting=chosen.draws_from,
+        random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
+        history=history_dataset(
             solution.history, ancestry.attrs | {KNOWN: noted([*known, added])} | counts
         ),
-        "loglikelihood": loglik,
-        "data": kept_dataset(loglik, solution.rows, solution.weights),
-        "built_from": None,
-        "earlier": earlier,
-    }
+        loglikelihood=loglik,
+        data=kept_dataset(loglik, solution.rows, solution.weights),
+        built_from=None,
+        earlier=earlier,
+    )
 
 
 def _moved(old: Quadratic, new: Quadratic) -> float:

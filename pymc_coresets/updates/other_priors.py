@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -12,11 +11,10 @@ from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import RowsToRead, template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, for_other_priors, rows_of_dataset
-from pymc_coresets.potentials.of_model import full_model, likelihood_of_model
+from pymc_coresets.potentials.of_model import full_model, likelihood_of_model, verify_form
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.potentials.verified_models import verify_form
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
@@ -25,28 +23,53 @@ from pymc_coresets.updates.ancestry import Ancestry
 from pymc_coresets.updates.extended_rows import ExtendedRows
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
-__all__ = ["under_other_priors"]
-
 _BLOCK_ROWS = 2**16
 _STATUS = "Rows and weights were chosen under other priors: sample() it, and check() the draws."
 _REMEDY = "with_model() changes priors only: build another coreset."
 
 
-def under_other_priors(coreset: WeightedRows, model: pm.Model) -> dict[str, Any]:
-    """Return the fields of a coreset that differ under the priors of another model.
+def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
+    """Return the same rows and weights under other priors, without a new construction.
+
+    A coreset approximates the likelihood, which other priors do not change.  But its rows were
+    chosen where the old posterior is: sample the result and `check` the draws, which compares
+    them with all rows at the new posterior.  Costs a comparison of the two likelihoods at eight
+    points, for all rows where they lie in memory; the old certificate, importance draws and
+    metric are dropped.
 
     Parameters
     ----------
-    coreset : WeightedRows
     model : pm.Model
-        With the same likelihood of the same rows.
+        With the same likelihood and data (a template of them, where the coreset was built from
+        ``rows=...``).  Priors may differ, and may depend on further variables.
+
+    Returns
+    -------
+    Coreset
+        Its `objective` is NaN: nothing was measured under these priors yet.
 
     Raises
     ------
     InvalidDataError
-        If the likelihood differs, or its data.
+        If the likelihood depends on other variables, its data differ, or it has other values
+        at random points in any row; with the row and what differs.
     CoresetError
         If the coreset was read without its model.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> x = np.random.default_rng(1).normal(size=5_000)
+    >>> def normal(prior_sd):
+    ...     with pm.Model() as model:
+    ...         y = pm.Normal("y", pm.Normal("mu", 0, prior_sd), 1.0, observed=x)
+    ...     return model
+    >>> coreset = build_coreset(normal(1.0), random_seed=1, progressbar=False)
+    >>> narrow = coreset.with_model(normal(0.01))
+    >>> idata = narrow.sample(draws=200, tune=200, chains=2, random_seed=1, progressbar=False)
+    >>> narrow.check(idata).needs_reweighting
+    False
     """
     old, model, rng = required_likelihood(coreset), full_model(model), np.random.default_rng(0)
     wanted, kept = RowsToRead(**coreset.settings, backend=old.backend or "numba"), coreset.data
@@ -66,24 +89,26 @@ def under_other_priors(coreset: WeightedRows, model: pm.Model) -> dict[str, Any]
         _require_same_block(old, template, (first, second), points)
         new = template.reading(_read_by(template, old))
     verify_form(new)
-    quadratics = {
-        name: None if q is None else carried_over(q, old.observations, new.observations)
-        for name, q in {"quadratic": coreset.quadratic, "earlier": coreset.earlier}.items()
-    }
+    quadratic, earlier = (
+        None if each is None else carried_over(each, old.observations, new.observations)
+        for each in (coreset.quadratic, coreset.earlier)
+    )
     found = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
-    return {
-        "loglikelihood": new,
-        "data": kept,
-        "objective": math.nan,
-        "status": _STATUS,
-        "history": coreset.history.assign_attrs(found.unmeasured.attrs),
+    return replace(
+        coreset,
+        loglikelihood=new,
+        data=kept,
+        objective=math.nan,
+        status=_STATUS,
+        history=coreset.history.assign_attrs(found.unmeasured.attrs),
         # What was measured or drawn at the old posterior says nothing of this one.
-        "certificate": None,
-        "proposal": None,
-        "modes": None,
-        "built_from": None,
-        **quadratics,
-    }
+        certificate=None,
+        proposal=None,
+        modes=None,
+        built_from=None,
+        quadratic=quadratic,
+        earlier=earlier,
+    )
 
 
 def _points(old: LogLikelihood, new: LogLikelihood, rng: np.random.Generator) -> Draws:

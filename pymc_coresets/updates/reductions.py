@@ -29,8 +29,6 @@ from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.solving.solution import Solution, Status
 
-__all__ = ["all_of", "asked_reduction", "is_concave", "model_of", "reduced"]
-
 _ROUNDING = 1e-9  # of the largest curvature
 
 

@@ -17,7 +17,6 @@ from pymc_coresets import (
     FrankWolfe,
     Jax,
     Laplace,
-    Pathfinder,
     Prior,
     Pursuit,
     QuasiNewton,
@@ -112,7 +111,6 @@ OPTION_CLASSES: Mapping[type[Any], Mapping[str, Argument]] = {
     Uniform: {},
     Laplace: {},
     Prior: {},
-    Pathfinder: {},
     Jax: {"dtype": one_of("float64", "float32")},
 }
 

@@ -83,7 +83,7 @@ def test_gradients_of_all_rows_are_those_of_pymc(kind, on_jax):
     names, points = list(space.point(space.start)), kind.reference.points
     at_points = np.stack([np.concatenate([np.ravel(p[n]) for n in names]) for p in points])
     n_rows = kind.case.n_obs
-    values, gradients = on_jax.slopes(space).at(at_points)(on_jax.in_memory.all)
+    values, gradients = on_jax.evaluator.slopes(space).at(at_points)(on_jax.in_memory.all)
     assert np.isfinite(gradients).all()
     assert_allclose(values, kind.reference.loglik.sum(axis=0), rtol=1e-10)
     for point, found in zip(points, gradients, strict=True):

@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pymc_coresets import build_coreset, open_rows
 from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.of_model import verify_form
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.potentials.verified_models import verify_form
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.rewrite import coreset_model
 from tests.models.reference import density

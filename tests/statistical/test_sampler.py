@@ -2,6 +2,7 @@
 
 import re
 import time
+from dataclasses import replace
 from functools import cache, partial
 from threading import Timer
 from types import SimpleNamespace
@@ -68,7 +69,7 @@ def nuts_sampler(loglik, kind):
         pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
     name = "nutpie" if kind is NutpieNuts else "pymc"
     sampler = CoresetSampler(loglik, kind="nuts", nuts_sampler=name)
-    assert isinstance(sampler._nuts, kind)
+    assert isinstance(sampler._nuts._nuts, kind)
     return sampler
 
 
@@ -124,13 +125,10 @@ def test_a_failed_warm_start_is_counted_and_begun_anew(loglik):
     sampler = nuts_sampler(loglik, PyMCNuts)
     for i in range(2):
         draw(sampler, *CORESETS[0], 100, seed=i)
-    broken = nuts.Run(
-        draws=sampler._last.draws,
-        positions=np.full_like(sampler._last.positions, np.nan),
-        step_size=sampler._last.step_size,
-        n_divergences=0,
+    last = sampler._nuts.last
+    sampler._nuts.last = replace(
+        last, positions=np.full_like(last.positions, np.nan), n_divergences=0
     )
-    sampler._last = broken
     assert_right(draw(sampler, *CORESETS[1], 1_000), *CORESETS[1])
     assert sampler.counts["n_failed_starts"] == 1
 
@@ -148,9 +146,9 @@ def test_where_nuts_cannot_start_the_variable_is_named_once():
 
 def test_the_initial_point_is_not_blamed_where_nuts_begins_at_a_known_mode(loglik, monkeypatch):
     sampler = nuts_sampler(loglik, PyMCNuts)
-    sampler._starts = [sampler.space.start]
+    sampler._nuts.starts = [sampler.space.start]
     broken = Mock(side_effect=PyMCSamplingError("Bad initial energy"))
-    monkeypatch.setitem(vars(sampler), "_nuts", SimpleNamespace(run=broken))
+    monkeypatch.setitem(vars(sampler._nuts), "_nuts", SimpleNamespace(run=broken))
     with pytest.raises(SamplingError, match=r"of a coreset: Bad initial energy\."):
         draw(sampler, *CORESETS[0], 100)
 
@@ -263,9 +261,9 @@ def test_heavy_tails_are_left_to_nuts():
     sampler = CoresetSampler(LogLikelihood(find_observations(model)))
     rows = sampler.loglikelihood.source.take(np.arange(3))
     sampler.rough_draw(rows, np.ones(3), 1_000, rng=np.random.default_rng(1))
-    assert sampler._last is None  # Laplace's own draws are good enough to find the region
+    assert sampler._nuts.last is None  # Laplace's own draws are good enough to find the region
     draw(sampler, np.arange(3), np.ones(3), 1_000)
-    assert sampler._last is not None
+    assert sampler._nuts.last is not None
     assert sampler.n_corrected == 0
 
 
@@ -279,7 +277,7 @@ def test_ctrl_c_is_not_taken_for_a_short_run(kept, kind, ctrl_c):
     with pytest.raises(KeyboardInterrupt):
         draw(sampler, *CORESETS[0], 300_000)
     timer.join()
-    assert sampler.n_failed_starts == 0
+    assert sampler.counts["n_failed_starts"] == 0
     assert_right(draw(sampler, *CORESETS[1], 1_000), *CORESETS[1])
 
 

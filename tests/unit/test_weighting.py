@@ -10,7 +10,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.laplace import LaplaceApproximation, laplace_draws
+from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.weighting import UserDraws
 
@@ -64,7 +64,8 @@ def test_laplace_covariance_is_the_inverse_hessian_on_the_unconstrained_scale():
     with pm.Model() as model:
         pm.MvNormal("x", np.zeros(2), cov=np.array([[2.0, 1.8], [1.8, 2.0]]))
         pm.LogNormal("s", 1.0, 0.3)
-    draws = laplace_draws(model, 20_000, rng=np.random.default_rng(1)).values
+    found = LaplaceApproximation.of(Unconstrained(model))
+    draws = found.draw(20_000, rng=np.random.default_rng(1)).values
     limit = 5 / np.sqrt(20_000)
     np.testing.assert_allclose(np.cov(draws["x"].T), [[2, 1.8], [1.8, 2]], atol=limit * 4)
     assert abs(np.log(draws["s"]).mean() - 1.0) < 0.3 * limit
@@ -102,7 +103,7 @@ def test_laplace_says_where_there_is_no_mode():
         log_scale = pm.Flat("log_scale")
         pm.Normal("x", 0, pm.math.exp(log_scale), shape=10)
     with pytest.raises(SamplingError, match="subsample"):
-        laplace_draws(funnel, 10, rng=np.random.default_rng(1))
+        LaplaceApproximation.of(Unconstrained(funnel))
 
 
 def test_prior_draws_have_the_prior_moments(regression):

@@ -10,8 +10,6 @@ from pymc_coresets.glm.logistic.clustering import squared_distances
 from pymc_coresets.glm.logistic.signed_rows import ClusterSums, SignedRows, nearest
 from pymc_coresets.solving.problem import Matrix, Vector
 
-__all__ = ["SensitivityBound", "guaranteed_size"]
-
 _RADIUS = 3.0  # a of R = a / sqrt(I)
 _CONSTANT = 2.0  # c of Theorem 3.2
 

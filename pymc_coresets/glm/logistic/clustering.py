@@ -9,8 +9,6 @@ from scipy.spatial.distance import cdist
 
 from pymc_coresets.solving.problem import Matrix, Vector
 
-__all__ = ["Rows", "cluster_sums", "k_means", "squared_distances"]
-
 #: Rows of numbers: an ndarray, or a `scipy.sparse.csr_array`.
 type Rows = Any
 

@@ -12,8 +12,6 @@ from pymc_coresets.rows.passes import RowBlocks, Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 
-__all__ = ["Sensitivities", "SignedBlocks", "sample_size"]
-
 _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 

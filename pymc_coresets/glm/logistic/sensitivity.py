@@ -18,8 +18,6 @@ from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.passes import RowBlocks, Scan
 from pymc_coresets.solving.solution import Solution
 
-__all__ = ["Sensitivity"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sensitivity:

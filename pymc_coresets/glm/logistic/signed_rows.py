@@ -14,8 +14,6 @@ from pymc_coresets.glm.predictor.kinds_of_rows import distinct_rows
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.solving.problem import Matrix, Vector
 
-__all__ = ["ClusterSums", "SignedRows", "centers_of", "nearest", "signed_by_labels"]
-
 _GRID = np.array([-6.0, -2.0, -0.5, 0.0, 1.0, 3.0, 6.0])  # of the linear predictor
 _NOT_FINITE = "The design matrix of the logistic regression holds NaN or infinite values."
 

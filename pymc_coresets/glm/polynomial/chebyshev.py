@@ -14,14 +14,6 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.predictor.kinds_of_rows import distinct_rows
 from pymc_coresets.solving.problem import Matrix, Vector
 
-__all__ = [
-    "MAX_DEGREE",
-    "MIN_NODES",
-    "chebyshev_fit",
-    "row_polynomials",
-    "shifted",
-]
-
 #: Beyond this degree, the conversion to monomials loses more than half of the digits.
 MAX_DEGREE = 20
 #: More than the degree needs, so that what is cut off hardly folds back (aliasing).

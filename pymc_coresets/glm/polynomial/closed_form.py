@@ -8,8 +8,6 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics
 from pymc_coresets.solving.problem import Matrix, Vector
 
-__all__ = ["gaussian_posterior"]
-
 _IMPROPER = (
     "The approximate posterior is improper, or its precision is singular up to rounding. Give the "
     "coefficients a proper prior, or a narrower one, or leave out collinear columns."

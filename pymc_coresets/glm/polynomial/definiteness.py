@@ -11,8 +11,6 @@ from pymc_coresets.glm.polynomial.multi_indices import Level, monomials
 from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.solving.problem import Matrix, Vector
 
-__all__ = ["can_be_positive", "is_negative_semidefinite"]
-
 _ROUNDING = 1e-9
 _MOST_STARTS = 60
 

@@ -1,14 +1,10 @@
 """The verdict on a posterior from polynomial statistics, in words."""
 
-import math
 from dataclasses import dataclass
 
-from pymc_coresets.diagnostics.importance import KHAT_USELESS, khat_threshold
-from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE, Check
+from pymc_coresets.diagnostics.judging import Check
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html
-
-__all__ = ["PolynomialCheck"]
 
 OUTSIDE_NOTICEABLE = 0.03
 """Share of predictors outside the radius above which the verdict gives the radius as the reason."""
@@ -38,7 +34,8 @@ class PolynomialCheck:
         Whether the polynomial log-likelihood is bounded above: for degree 2, whether its curvature
         is negative semidefinite.
     draws : Check
-        Importance ratios of the full posterior over the approximate one, and convergence.
+        Importance ratios of the full posterior over the approximate one, and convergence; of the
+        subject "polynomial".
 
     Notes
     -----
@@ -79,76 +76,37 @@ class PolynomialCheck:
     @property
     def verdict(self) -> str:
         """What to make of it and what to do, in words."""
-        sentences = [self._judgement()]
+        sentences = [self.draws.verdict]
         if not self.bounded:
             sentences.append("The polynomial is unbounded above: its posterior is improper.")
         if self.draws.converged and not self.draws.reliable:
             sentences.append(self._reason())
-        if math.isnan(self.draws.rhat):
-            sentences.append("A single chain cannot show whether it converged: sample two or more.")
-        if self.draws.n_divergences:
-            sentences.append(
-                f"The sampler reported {self.draws.n_divergences} divergences: see whether the "
-                "model should be reparametrised or target_accept raised."
-            )
         return " ".join(sentences)
-
-    def _judgement(self) -> str:
-        draws = self.draws
-        if draws.pareto_khat >= KHAT_USELESS and not draws.negligible:
-            return (
-                "Not to be used: the approximate posterior misses the full one, and re-weighting "
-                "does not correct that."
-            )
-        if not draws.converged:
-            return (
-                "Not to be used yet: the draws have not converged to the approximate posterior, so "
-                "its distance from the full one cannot be judged. Sample longer."
-            )
-        if draws.negligible:
-            return (
-                "Reliable: the draws serve as they are, they differ from the full posterior's by "
-                f"less than {KL_NEGLIGIBLE} nats."
-            )
-        if draws.reliable:
-            return (
-                "Reliable once re-weighted: the approximate posterior differs noticeably from the "
-                "full one, but its importance weights correct that. Use reweight()."
-            )
-        return (
-            "Doubtful: the approximate posterior differs noticeably from the full one, and its "
-            "importance weights are not to be relied on."
-        )
 
     def _reason(self) -> str:
         if self.outside < OUTSIDE_NOTICEABLE:
             return (
                 f"Few predictors leave the radius {self.radius:.3g}: polynomials of degree "
                 f"{self.degree} are not close enough to the log-likelihood within it. Use a higher "
-                "degree, radius='auto', or build_coreset, which needs no polynomial."
+                "degree, or radius='auto'."
             )
         return (
             f"{self.outside:.0%} of the predictors lie outside the radius {self.radius:.3g}, where "
-            "the polynomials approximate nothing. Use radius='auto', a higher degree with a radius "
-            f"that covers nearly all of them ({self.reach:.2g}), or build_coreset, which needs no "
-            "polynomial."
+            "the polynomials approximate nothing. Use radius='auto', or a higher degree with a "
+            f"radius that covers nearly all of them ({self.reach:.2g})."
         )
 
-    def _rows(self) -> dict[str, str]:
-        draws = self.draws
-        limit = khat_threshold(draws.n_draws)
+    def _facts(self) -> dict[str, str]:
         return {
             "predictors outside": f"{self.outside:.2%} beyond radius {self.radius:.3g}",
             "99.9 % of |eta| below": f"{self.reach:.3g}",
             "largest error of a row": f"{self.max_error:.2g} nats (degree {self.degree})",
             "bounded above": "yes" if self.bounded else "no",
-            "KL(approximate || full)": f"{draws.kl:.2g} ± {draws.kl_mcse:.1g} nats",
-            "Pareto k-hat": f"{draws.pareto_khat:.2f} (reliable below {limit:.2g})",
-            "ESS re-weighted": f"{draws.ess:.0f} of {draws.n_draws} draws",
+            **self.draws.facts,
         }
 
     def __repr__(self) -> str:
-        return facts_text(_TITLE, self._rows(), self.verdict)
+        return facts_text(_TITLE, self._facts(), self.verdict)
 
     def _repr_html_(self) -> str:
-        return facts_html(_TITLE, self._rows(), verdict=self.verdict, plain=repr(self))
+        return facts_html(_TITLE, self._facts(), verdict=self.verdict, plain=repr(self))

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from pymc_coresets.solving.problem import Vector
 
-__all__ = ["Level", "monomial_levels", "monomials", "n_monomials"]
-
 
 class Level(NamedTuple):
     """The monomials of one degree a: ``x[variable] * (monomial parent of degree a - 1)``.

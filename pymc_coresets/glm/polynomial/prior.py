@@ -16,13 +16,6 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = [
-    "GaussianPosterior",
-    "GaussianPrior",
-    "gaussian_prior",
-    "require_prior_at",
-]
-
 _REMEDY = "Use sample(), which takes any prior."
 _TOLERANCE = 1e-7
 

@@ -11,8 +11,6 @@ from pymc_coresets.glm.predictor.seen_rows import BlockSums, PredictorRows, Rows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix, Vector
 
-__all__ = ["PredictorSample", "Reach", "reach_pass"]
-
 _SAMPLED_ROWS, _SAMPLED_ENTRIES = 100_000, 2**25
 
 

@@ -17,8 +17,6 @@ from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.rewriting.rewrite import replace_terms
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = ["POLYNOMIAL", "polynomial_model", "verify_polynomial_model"]
-
 #: Name of the potential that stands for the likelihood.
 POLYNOMIAL = "polynomial_loglik"
 

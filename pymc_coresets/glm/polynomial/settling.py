@@ -24,8 +24,6 @@ from pymc_coresets.glm.predictor.several import coefficient_draws
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Matrix
 
-__all__ = ["Passes", "polynomial_pass"]
-
 _log = logging.getLogger(__name__)
 
 _FIRST_RADIUS, _LEAST_RADIUS = 4.0, 1.0

@@ -16,15 +16,6 @@ from pymc_coresets.glm.predictor.grams import weighted_gram, weighted_product
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.solving.problem import Matrix, Vector
 
-__all__ = [
-    "MAX_MONOMIALS",
-    "PolynomialStatistics",
-    "check_size",
-    "polynomial_statistics",
-    "polynomials_of",
-    "weighted_monomials",
-]
-
 #: Most monomials of half the degree: the largest moment matrix has at most 2 000 x 2 000 entries.
 MAX_MONOMIALS = 2_000
 _EQUAL = 64 * np.finfo(float).eps  # sums that differ by less are equal but for rounding

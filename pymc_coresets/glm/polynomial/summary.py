@@ -29,8 +29,6 @@ from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.template.held_model import PUT_BACK
 from pymc_coresets.sampling import stand_in as shared
 
-__all__ = ["PolynomialSummary"]
-
 _CHAINS, _CLOSED_FORM_DRAWS = 4, 500
 _PRIOR_DRAWS, _PRIOR_ENTRIES = 400, 2**19  # at which the prior is compared with what was read
 _REACH_DRAWS = 64  # at which the predictors of all rows are computed
@@ -312,7 +310,7 @@ class PolynomialSummary:
             reach=reach.far,
             max_error=reach.max_error,
             bounded=self.statistics.is_proper,
-            draws=check,
+            draws=replace(check, subject="polynomial"),
         )
 
     def _reach(self, theta: np.ndarray) -> Reach:

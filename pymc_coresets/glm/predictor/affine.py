@@ -14,8 +14,6 @@ from scipy import sparse
 
 from pymc_coresets.compat.pytensor_api import Variable
 
-__all__ = ["Affine", "Matrix", "Operand", "joined"]
-
 type Matrix = np.ndarray | sparse.csr_array
 type Operand = Affine | np.ndarray
 

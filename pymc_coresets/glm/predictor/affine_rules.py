@@ -33,8 +33,6 @@ from pymc_coresets.glm.predictor.affine import Affine, Operand
 from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph
 from pymc_coresets.reading.folding import evaluate
 
-__all__ = ["affine_map"]
-
 
 def affine_map(variable: Variable, graph: RowGraph) -> Affine:
     """Derive how a variable depends on the coefficient nodes below it.

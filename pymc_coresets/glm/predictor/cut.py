@@ -14,8 +14,6 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine_rules import affine_map
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 
-__all__ = ["Costs", "Cut", "contains", "smallest_cut"]
-
 _ANY = 10**6  # costs as much as no cut at all
 _ABOUT = 1_000
 

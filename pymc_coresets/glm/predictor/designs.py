@@ -22,16 +22,6 @@ from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
 
-__all__ = [
-    "compare",
-    "design_of",
-    "few_rows_of",
-    "observed_rows",
-    "points_to_compare",
-    "refuse_not_finite",
-    "row_graph_of",
-]
-
 _TRIED = 60  # rows on which predictors are tried, not all of them
 _JITTERS = (0.0, 0.1, 0.5)  # on the unconstrained scale, as `verify` has them
 

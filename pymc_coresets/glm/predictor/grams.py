@@ -6,8 +6,6 @@ from scipy.linalg.blas import dsyrk
 
 from pymc_coresets.glm.predictor.affine import Matrix
 
-__all__ = ["weighted_gram", "weighted_product"]
-
 _EQUAL = 64 * np.finfo(float).eps  # sums that differ by less are equal but for rounding
 _BLOCK_ENTRIES = 2**19  # of float64: a block and its scaled copy stay in the cache
 

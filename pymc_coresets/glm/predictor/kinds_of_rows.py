@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MOST_DISTINCT", "distinct_rows"]
-
 #: Up to so many kinds of rows, something is computed once for each of them.
 MOST_DISTINCT = 4_096
 _BEGINNING = 1_000  # rows, whose values are often all that there are

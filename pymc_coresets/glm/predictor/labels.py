@@ -14,8 +14,6 @@ from pymc_coresets.compat.pytensor_api import (
     graph_inputs,
 )
 
-__all__ = ["coefficient_names"]
-
 
 def coefficient_names(
     nodes: Mapping[Variable, tuple[int, ...]], parameters: Mapping[str, Variable], model: pm.Model

@@ -31,8 +31,6 @@ from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.glm.predictor.several import Predictors, predictors_of
 from pymc_coresets.reading.observations import Observations
 
-__all__ = ["find_linear_predictor"]
-
 _MAX_ROWS = 200  # on which the derivation is checked
 _PROBES = np.array([-1e9, -1.0, -0.5, 0.0, 0.5, 1.0, 1e9])
 _ERROR_FUNCTIONS = (ps.erf, ps.erfc, ps.erfcx)

@@ -22,8 +22,6 @@ from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.row_arrays import RowArray
 
-__all__ = ["RowDensity"]
-
 _ONE_AT_A_TIME = Lock()  # for what keeps its results until the next call
 
 

@@ -25,11 +25,9 @@ from pymc_coresets.compat.pytensor_api import (
     Variable,
     clone_replace,
     graph_inputs,
-    io_toposort,
 )
 from pymc_coresets.reading.folding import evaluate
-
-__all__ = ["MOVES", "RowGraph"]
+from pymc_coresets.reading.known import Known
 
 #: Ops that only rearrange the entries of their first input.
 MOVES = (
@@ -73,10 +71,8 @@ class RowGraph:
     def __init__(self, parameters: Sequence[Variable], rows: Mapping[Variable, np.ndarray]) -> None:
         self.parameters = tuple(parameters)
         self.rows = dict(rows)
-        self._depends = dict.fromkeys(parameters, True)
-        self._by_row = dict.fromkeys(rows, True)
+        self._of_parameters, self._of_rows = Known(parameters), Known(rows)
         self._made: dict[tuple[Variable | int, ...], Variable] = {}
-        self._shared: dict[Variable, np.ndarray] = {}
         self.computed: list[Variable] = []
 
     def of_rows(self, rows: Mapping[Variable, np.ndarray]) -> "RowGraph":
@@ -95,11 +91,11 @@ class RowGraph:
 
     def depends(self, variable: Variable) -> bool:
         """Whether a variable is computed from any free variable."""
-        return _known(self._depends, variable)
+        return self._of_parameters.depends(variable)
 
     def by_row(self, variable: Variable) -> bool:
         """Whether a variable is computed from any array of rows."""
-        return _known(self._by_row, variable)
+        return self._of_rows.depends(variable)
 
     def values(self, variable: Variable) -> np.ndarray:
         """Return the values, for all rows, of a variable that depends on no free variable."""
@@ -108,9 +104,7 @@ class RowGraph:
         if isinstance(variable, Constant):
             return cast(np.ndarray, variable.data)
         if not self.by_row(variable):
-            if variable not in self._shared:
-                [self._shared[variable]] = evaluate([variable])
-            return self._shared[variable]
+            return self._of_parameters.value(variable)
         self.computed.append(variable)
         data: dict[Variable, Variable] = {
             v: pt.constant(self.rows[v], dtype=v.type.dtype)
@@ -122,13 +116,7 @@ class RowGraph:
 
     def shape(self, variable: Variable) -> tuple[int, ...]:
         """Return the shape of a variable that depends on no array of rows."""
-        if None not in variable.type.shape:
-            return tuple(variable.type.shape)
-        zeros: dict[Variable, Variable] = {
-            v: pt.zeros(v.type.shape, dtype=v.type.dtype) for v in self.parameters
-        }
-        [shape] = evaluate(clone_replace([pt.shape(variable)], zeros, rebuild_strict=False))
-        return tuple(int(n) for n in shape)
+        return self._of_parameters.shape(variable)
 
     def is_coefficient(self, variable: Variable) -> bool:
         """Whether all rows share a variable, and it is not just a rearrangement of others."""
@@ -157,12 +145,3 @@ class RowGraph:
     def reciprocal(self, variable: Variable) -> Variable:
         """Return the coefficient node ``1 / variable``, always the same."""
         return self._made.setdefault((variable,), pt.reciprocal(variable))
-
-
-def _known(known: dict[Variable, bool], variable: Variable) -> bool:
-    if variable not in known:
-        known[variable] = False  # unless it is computed from something
-        for node in io_toposort([], [variable]):
-            found = any(known.setdefault(i, False) for i in node.inputs)
-            known.update(dict.fromkeys(node.outputs, found))
-    return known[variable]

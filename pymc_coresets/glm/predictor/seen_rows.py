@@ -25,8 +25,6 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewriting.quadratic import Curvature
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["BlockSums", "PredictorRows", "RowsInMemory", "SeenRows", "seen_rows_of"]
-
 _ONE_AT_A_TIME = Lock()
 _BLOCK_ENTRIES = 2**22  # of float64
 _BLOCK_ROWS = (64, 2**17)  # at least and at most

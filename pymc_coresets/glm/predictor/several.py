@@ -29,8 +29,6 @@ from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewriting.quadratic import interface_at
 
-__all__ = ["Line", "Predictors", "coefficient_draws", "find_predictors", "predictors_of"]
-
 _COMPARED = 200
 _DENSE_UP_TO = 1_000  # coefficients
 

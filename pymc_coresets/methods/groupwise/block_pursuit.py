@@ -22,8 +22,6 @@ from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
 from pymc_coresets.solving.shared_basis import SharedBasis, n_functions
 from pymc_coresets.solving.solution import Solution, Status
 
-__all__ = ["MOST_SHARED", "BlockPursuit"]
-
 #: Shared dimensions beyond which the functions of them are more than draws tell apart.
 MOST_SHARED = 40
 

@@ -15,8 +15,6 @@ from pymc_coresets.solving.joint import joint_objective, joint_weights
 from pymc_coresets.solving.problem import Vector, tangent_vectors
 from pymc_coresets.solving.shared_basis import SharedBasis, chance_functions
 
-__all__ = ["GroupChoice", "choose_by_group"]
-
 type Places = NDArray[np.int64]
 type LogLik = Callable[[Rows], NDArray[np.floating[Any]]]
 

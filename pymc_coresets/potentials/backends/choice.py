@@ -7,8 +7,6 @@ from typing import Any
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import one_of
 
-__all__ = ["Jax", "backend_of"]
-
 _SINGLE = 1e-3  # nats, absolute or for each nat, by which potentials in float32 may be off
 
 

@@ -9,8 +9,6 @@ import numpy as np
 from pymc_coresets.compat.jax_api import device, device_memory, jnp
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["DeviceRows", "entries_together", "padded"]
-
 _LEAST = 64
 _SHARE = 2  # of the device's memory: half of it is for rows
 _HOST_BYTES = 2**28  # where the device is the processor

@@ -1,6 +1,6 @@
 """What evaluates the potentials of blocks of rows, and the implementation by compiled loops."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -10,8 +10,6 @@ from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.passes import CandidateRule, LookPart
 from pymc_coresets.rows.values import Rows
-
-__all__ = ["AtDraws", "Evaluator", "NumbaEvaluator", "SlopesOfRows"]
 
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
 
@@ -97,3 +95,48 @@ class _LoopsAtDraws:
 
     def look(self, rows: Rows, wanted: CandidateRule) -> LookPart:
         return LookPart.of(self.values(rows), rows, wanted)
+
+
+@dataclass(frozen=True, eq=False)
+class LookPass:
+    """A look at all rows, for `RowBlocks.reduce`."""
+
+    evaluator: Evaluator
+    given: Sequence[np.ndarray]
+    wanted: CandidateRule
+    size: int
+
+    def begin(self) -> Callable[[Rows], LookPart]:
+        """Return what is done to a block of rows."""
+        at_draws = self.evaluator.at(self.given)
+        return lambda rows: at_draws.look(rows, self.wanted)
+
+    def joined(self, parts: Iterable[LookPart]) -> LookPart:
+        """Add up what was found in the blocks."""
+        return LookPart.joined(parts, self.wanted)
+
+
+@dataclass(frozen=True, eq=False)
+class NowhereFinitePass:
+    """Counts the rows without a finite potential at any draw, and finds the first of them."""
+
+    evaluator: Evaluator
+    given: Sequence[np.ndarray]
+    size: int
+
+    def begin(self) -> Callable[[Rows], tuple[int, int]]:
+        """Return what is done to a block of rows."""
+        values_of = self.evaluator.at(self.given).values
+
+        def found(rows: Rows) -> tuple[int, int]:
+            bad = np.flatnonzero(~np.isfinite(values_of(rows)).any(axis=0))
+            return bad.size, int(rows.positions[bad[0]]) if bad.size else -1
+
+        return found
+
+    def joined(self, parts: Iterable[tuple[int, int]]) -> tuple[int, int]:
+        """Add up what was found in the blocks."""
+        n_bad, first = 0, -1
+        for n, position in parts:
+            n_bad, first = n_bad + n, position if first < 0 else first
+        return n_bad, first

@@ -13,8 +13,6 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.passes import CandidateRule, LookPart
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["JaxEvaluator"]
-
 _LOOK_ROWS = 2**17  # of a block: as many as a chunk of a file has
 _CPU_ENTRIES = 2**17  # of potentials that exist together: in the cache of a core
 

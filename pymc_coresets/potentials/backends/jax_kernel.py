@@ -15,8 +15,6 @@ from pymc_coresets.reading.precision import widened
 from pymc_coresets.reading.row_arrays import RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
 
-__all__ = ["JaxKernel"]
-
 _ROUNDING = 16.0  # units in the last place, below which deviations are rounding errors
 # What JAX raises while it follows a function that needs values where there are but shapes.
 _UNTRACEABLE = (NotImplementedError, TypeError, ValueError, IndexError)

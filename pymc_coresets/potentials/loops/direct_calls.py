@@ -38,8 +38,6 @@ from pymc_coresets.compat.pytensor_api import (
     unflatten_index_variables,
 )
 
-__all__ = ["direct_call"]
-
 _FEW = 500  # entries, up to which an index of several axes is as fast as it can be
 
 type Function = Callable[..., Any]

@@ -24,8 +24,6 @@ from pymc_coresets.compat.pytensor_api import (
     register_funcify_and_cache_key,
 )
 
-__all__ = ["as_plain_loops"]
-
 _VERSION = 2  # of the functions here, for PyTensor's cache
 
 

@@ -42,8 +42,6 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.reading.known import Known, reached
 from pymc_coresets.reading.selection_rules import has_rule, input_axes
 
-__all__ = ["Dependence", "connected", "performed"]
-
 #: Of entries of the first input.
 _MOVES = (AdvancedSubtensor, JoinDims, Repeat, Reshape, Split, SplitDims, Subtensor)
 _REPLACEMENTS = (AdvancedIncSubtensor, IncSubtensor)

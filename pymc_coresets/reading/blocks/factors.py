@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from pymc_coresets.reading.blocks.dependence import connected
 
-__all__ = ["MOST_SHARED", "Factoring", "Part", "as_factors", "best_factoring", "factoring"]
-
 MOST_SHARED = 60  # coordinates: the blocks are matched at p (p + 3) / 2 functions of these
 _MOST_FACTORS = 8  # of which all subsets are tried
 

@@ -13,8 +13,6 @@ from pymc_coresets.reading.folding import numpy_function, plain_mode
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["dependence_between"]
-
 _N_SPLITS = 4  # each separates any two levels with a probability of 1/2
 _HALF = 0.5
 _MAX_ROWS = 200

@@ -15,8 +15,6 @@ from pymc_coresets.reading.blocks.factors import Factoring
 from pymc_coresets.reading.blocks.parting import Parting
 from pymc_coresets.reading.folding import numpy_function
 
-__all__ = ["LevelPrior", "LevelTerm"]
-
 
 class LevelTerm(NamedTuple):
     """An array whose entries are added up, each of which belongs to one level.

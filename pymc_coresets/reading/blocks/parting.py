@@ -26,8 +26,6 @@ from pymc_coresets.reading.graphs import UnconstrainedGraphs
 from pymc_coresets.reading.known import Known, reached
 from pymc_coresets.reading.observations import Observations
 
-__all__ = ["Linked", "Parting", "summands"]
-
 
 class Linked(NamedTuple):
     """A free variable all of whose coordinates hang together.

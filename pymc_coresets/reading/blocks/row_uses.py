@@ -23,8 +23,6 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.selection_rules import index_of
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["Codes", "RowUses", "Use"]
-
 
 @dataclass(frozen=True, eq=False)
 class Use:

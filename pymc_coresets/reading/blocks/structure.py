@@ -24,8 +24,6 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.row_arrays import UNNAMED
 from pymc_coresets.rows.values import Rows
 
-__all__ = ["Blocks", "NoBlocks", "find_blocks"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Blocks:

@@ -18,8 +18,6 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.reading.selection_rules import Lengths, rebuild
 
-__all__ = ["apply_to_cells"]
-
 
 def apply_to_cells(
     node: Apply, output: int, inputs: Mapping[int, TensorVariable], lengths: Mapping[int, int]

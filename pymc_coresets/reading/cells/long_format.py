@@ -34,8 +34,6 @@ from pymc_coresets.reading.indexing import axes_of_inputs, indexed_cells
 from pymc_coresets.reading.known import Known, Planned, Step, describe
 from pymc_coresets.reading.products.other_forms import written_otherwise
 
-__all__ = ["Cells", "LongFormat", "without_length_one"]
-
 
 @dataclass(frozen=True, eq=False)
 class Cells:

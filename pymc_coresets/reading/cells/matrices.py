@@ -17,8 +17,6 @@ from pymc_coresets.reading.likelihood.terms import Term
 from pymc_coresets.reading.sums.addends import sum_over_events
 from pymc_coresets.reading.sums.splitting import RowTerm
 
-__all__ = ["layout_of_cells"]
-
 
 def layout_of_cells(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...]) -> Layout:
     """Write terms and deterministics with one row for each cell, in C order of the dims.

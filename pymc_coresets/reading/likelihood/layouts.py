@@ -16,13 +16,6 @@ from pymc_coresets.reading.likelihood.terms import Term, refuse_joint
 from pymc_coresets.reading.sums.addends import sum_over_events, total_of
 from pymc_coresets.reading.sums.splitting import RowTerm, row_term
 
-__all__ = [
-    "Layout",
-    "RowSet",
-    "layout_of_rows",
-    "refuse_several",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class RowSet:

@@ -10,14 +10,6 @@ from pymc_coresets.compat.pytensor_api import AdvancedIncSubtensor, ancestors
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 
-__all__ = [
-    "common_positions",
-    "dims_of_data",
-    "imputed_names",
-    "positions_of_data",
-    "same_positions",
-]
-
 _SUFFIX = "_observed"  # PyMC's name for the part of a variable that is not missing
 
 

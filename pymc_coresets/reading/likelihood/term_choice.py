@@ -19,8 +19,6 @@ from pymc_coresets.reading.graphs import PlainModel
 from pymc_coresets.reading.pushdown import Pushdown
 from pymc_coresets.reading.sums.splitting import RowTerm, observed_length, row_term
 
-__all__ = ["by_default", "other_potentials"]
-
 _FEW = 500  # terms that cost NUTS next to nothing, and stay exact where they are
 
 

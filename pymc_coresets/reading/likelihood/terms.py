@@ -12,19 +12,6 @@ from pymc_coresets.reading.folding import evaluate, known_length
 from pymc_coresets.reading.graphs import PlainModel
 from pymc_coresets.reading.likelihood.missing import dims_of_data
 
-__all__ = [
-    "Term",
-    "as_names",
-    "axis_of_rows",
-    "n_rows_of",
-    "refuse_complex",
-    "refuse_constant",
-    "refuse_joint",
-    "refuse_local",
-    "refuse_single",
-    "term_names",
-]
-
 
 @dataclass(frozen=True)
 class Term:

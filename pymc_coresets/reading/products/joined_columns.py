@@ -19,8 +19,6 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.reading.row_arrays import RowArray
 
-__all__ = ["join_columns"]
-
 _MANY = 10  # terms: with fewer, a matrix saves nothing
 
 type _Columns = Mapping[Variable, RowArray]

@@ -22,8 +22,6 @@ from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.products.split_axes import sum_of_members, without_merged_axes
 from pymc_coresets.reading.selection_rules import has_rule
 
-__all__ = ["lagged_product", "vectorised_loop", "written_otherwise"]
-
 #: Whether a variable is computed from any parameter.
 type Depends = Callable[[Variable], bool]
 

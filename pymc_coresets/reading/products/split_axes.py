@@ -24,8 +24,6 @@ from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import Planned, Step
 from pymc_coresets.reading.selection_rules import input_axes
 
-__all__ = ["sum_of_members", "without_merged_axes"]
-
 _SPARSE = 8  # times as many entries, most of which are none, as there were
 
 #: Whether a variable is computed from any parameter.

@@ -16,8 +16,6 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewriting.symmetric import half_form
 from pymc_coresets.reading.unconstrained import of_points
 
-__all__ = ["Curvature", "Quadratic", "interface_at"]
-
 type Curvature = np.ndarray | sparse.csr_array
 
 _CENTER, _SLOPE, _CURVATURE = "coreset_center", "coreset_slope", "coreset_curvature"

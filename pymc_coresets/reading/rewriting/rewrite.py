@@ -35,16 +35,6 @@ from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.template.copies import convertible, data_of, initial_values
 from pymc_coresets.rows.values import Rows
 
-__all__ = [
-    "POTENTIAL",
-    "QUADRATIC",
-    "UNWEIGHTED",
-    "WEIGHTS",
-    "coreset_model",
-    "replace_terms",
-    "row_values",
-]
-
 #: Names of the variables that the coreset model has in place of the observed ones.
 POTENTIAL, WEIGHTS = "coreset_loglik", "coreset_weights"
 #: Name of the potential with what the rows of a log-density that is one number lack.

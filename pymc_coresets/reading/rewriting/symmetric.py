@@ -16,8 +16,6 @@ from pymc_coresets.compat.pytensor_api import (
     register_funcify_and_cache_key,
 )
 
-__all__ = ["half_form", "symmetric_product"]
-
 
 class _SymmetricProduct(OpFromGraph):
     """A graph of gathers and a scatter, and in Numba's mode one loop, six times as fast."""

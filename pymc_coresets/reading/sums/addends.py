@@ -24,8 +24,6 @@ from pymc_coresets.compat.pytensor_api import (
     io_toposort,
 )
 
-__all__ = ["Addend", "Series", "addends_of", "sum_over_events", "total_of"]
-
 #: What is applied to each part of a sum: a sign, a factor, or a check of the parameters.
 type Wrap = Callable[[Variable], Variable]
 

@@ -13,8 +13,6 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.known import describe, reached
 from pymc_coresets.reading.selection_rules import axis_before_integers, index_of, input_axes
 
-__all__ = ["Stop", "refuse_recursion"]
-
 #: A variable that rows could not be selected below, and its axis that has them.
 type Stop = tuple[Variable, int]
 

@@ -27,14 +27,6 @@ from pymc_coresets.reading.likelihood.terms import Term, axis_of_rows, n_rows_of
 from pymc_coresets.reading.selection_rules import input_axes
 from pymc_coresets.reading.sums.addends import Addend, Series, addends_of, sum_over_events, total_of
 
-__all__ = [
-    "RowTerm",
-    "observed_length",
-    "refuse_elsewhere",
-    "refuse_entangled",
-    "row_term",
-]
-
 _FEW = 100  # terms beside the rows that cost next to nothing
 
 

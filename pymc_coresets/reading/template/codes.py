@@ -12,8 +12,6 @@ from pymc_coresets.compat.pytensor_api import (
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.selection_rules import index_of
 
-__all__ = ["Lookup", "lookups", "lookups_in"]
-
 
 @dataclass(frozen=True, eq=False)
 class Lookup:

@@ -10,15 +10,6 @@ from pymc_coresets.compat.pymc_api import fgraph_from_model, model_from_fgraph
 from pymc_coresets.compat.pytensor_api import Constant, SharedVariable, Variable
 from pymc_coresets.exceptions import UnsupportedModelError
 
-__all__ = [
-    "carry_over",
-    "convertible",
-    "copy_with_rows",
-    "data_of",
-    "initial_values",
-    "settable_data",
-]
-
 
 def data_of(variable: Any) -> np.ndarray:  # noqa: ANN401 - two classes without a common one
     """Return what a data container of a model holds, or was frozen to; not a copy.

@@ -12,8 +12,6 @@ from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.reading.template.copies import copy_with_rows, settable_data
 
-__all__ = ["PUT_BACK", "HeldModel"]
-
 #: What to do where other data lie in the user's model.
 PUT_BACK = "Put the old data back for this call, or build a coreset of the new ones."
 

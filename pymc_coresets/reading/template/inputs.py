@@ -11,8 +11,6 @@ from pymc_coresets.compat.pytensor_api import TensorType, TensorVariable, Variab
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.template.copies import settable_data
 
-__all__ = ["ColumnLike", "Template"]
-
 
 class ColumnLike(Protocol):
     """What is known of a column of the rows before it is read."""
@@ -76,7 +74,7 @@ class Template:
                 "its name, such as pm.Data('x', rows.head(1_000)['x'])."
             )
         for name, value in values.items():
-            _check_column(name, value, columns[name])
+            check_column(name, value, columns[name])
         lengths = {name: len(value) for name, value in values.items()}
         n_rows = next(iter(lengths.values()))
         if set(lengths.values()) != {n_rows} or n_rows < 2:
@@ -125,7 +123,7 @@ class Template:
         beforehand, or leave it out. (docs: troubleshooting#models-that-are-refused)
         """
         containers = {model[name] for name in self.values}
-        row_dims = _row_dims(model, self.values)
+        dims_of_rows = row_dims(model, self.values)
         for variable in [*model.basic_RVs, *model.potentials, *model.deterministics]:
             found = containers.intersection(ancestors([variable]))
             if found and variable.name not in summarised:
@@ -136,33 +134,42 @@ class Template:
                 )
         for variable in model.data_vars:
             dims = model.named_vars_to_dims.get(variable.name) or ()
-            if variable.name not in self.values and row_dims.intersection(dims):
+            if variable.name not in self.values and dims_of_rows.intersection(dims):
                 raise UnsupportedModelError(
                     f"{variable.name!r} has the dimension of the rows, but the rows have no column "
                     "of its name: name its column, or leave it out."
                 )
 
 
-def _check_column(name: str, values: np.ndarray, column: ColumnLike) -> None:
+def check_column(name: str, values: np.ndarray, column: ColumnLike) -> None:
+    """Refuse a column that does not fit into the data container of its name.
+
+    Raises
+    ------
+    InvalidDataError
+        If its entry in a row has another shape, or numbers that the container cannot hold.
+    """
+    remedy = f"let both be alike, as in pm.Data({name!r}, rows.head(1_000)[{name!r}])."
     if values.ndim == 0 or values.shape[1:] != tuple(column.shape):
         raise InvalidDataError(
-            f"pm.Data({name!r}) has shape {values.shape}, but a row of its column has shape "
-            f"{tuple(column.shape)}: give it rows of the column, as in rows.head(1_000)[{name!r}]."
+            f"A row of the column {name!r} has shape {tuple(column.shape)}, but pm.Data({name!r}) "
+            f"has shape {values.shape}: {remedy}"
         )
     if not np.can_cast(column.dtype, values.dtype, casting="same_kind"):
         raise InvalidDataError(
-            f"pm.Data({name!r}) holds {values.dtype}, but its column {np.dtype(column.dtype)}: "
-            f"give it rows of the column, as in rows.head(1_000)[{name!r}]."
+            f"The column {name!r} holds {np.dtype(column.dtype)}, but pm.Data({name!r}) "
+            f"{values.dtype}: {remedy}"
         )
 
 
-def _row_dims(model: pm.Model, names: Collection[str]) -> set[str]:
+def row_dims(model: pm.Model, names: Collection[str]) -> set[str]:
+    """Return the first dimensions of some data containers."""
     dims = (model.named_vars_to_dims.get(name) for name in names)
     return {own[0] for own in dims if own and own[0] is not None}
 
 
 def _refuse_coords(model: pm.Model, names: Collection[str]) -> None:
-    for dim in sorted(_row_dims(model, names)):
+    for dim in sorted(row_dims(model, names)):
         if model.coords.get(dim) is not None:
             raise UnsupportedModelError(
                 f"The dimension {dim!r} of the rows has coords, which can only label the template: "

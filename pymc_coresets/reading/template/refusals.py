@@ -15,8 +15,6 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.exceptions import UnsupportedModelError
 
-__all__ = ["constant_of_rows", "not_by_row", "taken_over_rows"]
-
 _N_SHOWN = 3
 _ROW_BY_ROW = (Elemwise, DimShuffle, TypeCastingOp)
 

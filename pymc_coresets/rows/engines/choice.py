@@ -6,8 +6,6 @@ from typing import Any
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.rows.engines.executors import Engine, Pool, Threads
 
-__all__ = ["engine_of", "no_rows_for"]
-
 _ACCEPTED = (
     "a concurrent.futures.Executor, such as a ProcessPoolExecutor, or a dask.distributed.Client"
 )

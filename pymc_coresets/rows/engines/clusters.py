@@ -28,8 +28,6 @@ from pymc_coresets.rows.engines.executors import (
     versions,
 )
 
-__all__ = ["Cluster", "cluster_of"]
-
 _SILENCE, _PATIENCE = 10.0, 1_800.0  # seconds without any worker: until a warning, and an error
 
 

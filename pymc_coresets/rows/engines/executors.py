@@ -22,19 +22,6 @@ from pymc_coresets.exceptions import CoresetError, InvalidOptionError
 from pymc_coresets.rows.sources.layout import Chunk
 from pymc_coresets.rows.threads import n_cores, one_blas_thread
 
-__all__ = [
-    "LOOK_SECONDS",
-    "Engine",
-    "Pool",
-    "Portions",
-    "Task",
-    "Threads",
-    "in_order",
-    "packed",
-    "perform",
-    "versions",
-]
-
 _PACKAGES = ("pymc-coresets", "pymc", "pytensor", "numba", "numpy")
 LOOK_SECONDS = 1.0  #: After which whoever works is looked at.
 _N_TRIES = 3  # where an operating system or a network failed

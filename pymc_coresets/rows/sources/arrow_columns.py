@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.sources.columns import TEXT, Field, Values
 
-__all__ = ["arrow_field", "arrow_values", "named_columns", "schema_fields", "tables_of_sizes"]
-
 _TEXT = (
     pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view,
     pa.types.is_binary, pa.types.is_large_binary, pa.types.is_dictionary,

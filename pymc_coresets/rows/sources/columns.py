@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-__all__ = ["TEXT", "Field", "Values", "array_field", "column_field", "column_values"]
-
 TEXT = np.dtype(object)
 
 

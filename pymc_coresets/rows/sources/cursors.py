@@ -5,8 +5,6 @@ from collections.abc import Callable, Hashable, Iterator
 from threading import Lock
 from typing import Self
 
-__all__ = ["Cursor", "Recent"]
-
 _N_AHEAD = 8  # blocks that wait for their thread
 
 _NOTHING = object()

@@ -12,8 +12,6 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.sources.columns import Field, Values
 from pymc_coresets.rows.sources.tables import Table
 
-__all__ = ["ColumnType", "Fault", "Recipe", "decode", "not_finite"]
-
 _STACKED_ROWS = 2048  # a block of stacked columns stays in a core's own cache
 _MISSING, _UNSEEN = "missing value", "unseen label"
 _VALUES_SHOWN = 5

@@ -5,8 +5,6 @@ from contextlib import contextmanager
 
 from pymc_coresets.exceptions import InvalidDataError
 
-__all__ = ["reading_errors"]
-
 _DAMAGED = "It may be truncated or damaged: write it again."
 _TOO_LARGE = (
     "Let the process use more memory, or write the data in smaller row groups or partitions; a "

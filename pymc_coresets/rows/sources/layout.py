@@ -7,8 +7,6 @@ from typing import Any
 
 from pymc_coresets.rows.fingerprints import spaced
 
-__all__ = ["BLOCK_ROWS", "Chunk", "Piece", "Segment", "chunks_of", "cuts_of", "segment_at"]
-
 BLOCK_ROWS = 2**17
 _JOINED_BYTES = 2**27  # of small pieces that are read together
 

@@ -17,8 +17,6 @@ from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.sources.tables import Opened, library_of, open_table, table_of
 
-__all__ = ["open_rows", "required_source"]
-
 _GRIDS = {".zarr", ".nc", ".nc4", ".h5netcdf"}
 _REMEDIES = {
     "LazyFrame": "collect() it, or pass the paths of its files",

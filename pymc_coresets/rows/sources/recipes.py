@@ -9,8 +9,6 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.sources.columns import Field
 from pymc_coresets.rows.sources.decoding import ColumnType, Recipe
 
-__all__ = ["recipes_of", "weight_recipe"]
-
 _INDEX = "__index_level_"  # how pandas names an index without a name in a file
 _REMEDIES = {
     "dates or times": "leave it out by columns=, or turn it into numbers, such as days since the "

@@ -25,8 +25,6 @@ from pymc_coresets.rows.sources.layout import Chunk, segment_at
 from pymc_coresets.rows.sources.tables import Location, Reader, SentRows, table_of
 from pymc_coresets.rows.threads import TASK_ROWS
 
-__all__ = ["RowSource"]
-
 type Arrays = dict[str, NDArray[Any]]
 type Weights = NDArray[np.float64] | None
 type Seed = int | Sequence[int] | np.random.SeedSequence | np.random.Generator

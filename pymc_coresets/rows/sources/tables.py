@@ -15,17 +15,6 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.sources.columns import Field, Values, column_field, column_values
 from pymc_coresets.rows.sources.layout import Chunk, Piece
 
-__all__ = [
-    "Location",
-    "Opened",
-    "Reader",
-    "SentRows",
-    "Table",
-    "library_of",
-    "open_table",
-    "table_of",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Table:

@@ -12,8 +12,6 @@ from pymc_coresets.reading.folding import plain_mode
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 
-__all__ = ["image_points", "images", "prior_draws", "starting_points", "starts_at_images"]
-
 _DRAWS_OF_PRIOR, _BEST, _ANY = 48, 6, 6  # how many, and how many climbs begin there
 _JITTERED, _IMAGES = 4, 8  # climbs that begin near the initial point, and at images
 # What flat priors raise, and distributions at parameters out of range.

@@ -14,8 +14,6 @@ from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.modes.search import SAME, log_mass
 from pymc_coresets.sampling.proposal import HeavyTailed
 
-__all__ = ["LaplaceMixture", "Mixture", "resampled"]
-
 _PROPOSALS = (2, 10)  # for each draw by importance sampling
 _PRODUCTS = 2**28  # of numbers, for all of them
 _NEARLY_ALL = 0.75  # of the draws

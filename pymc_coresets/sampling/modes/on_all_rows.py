@@ -23,8 +23,6 @@ from pymc_coresets.sampling.modes.mixtures import Mixture
 from pymc_coresets.sampling.modes.search import NOTICEABLE, SAME, LocalMode, find_modes, log_mass
 from pymc_coresets.sampling.proposal import HeavyTailed, improve
 
-__all__ = ["FoundModes", "around_modes"]
-
 _LARGE = 150  # dimensions: climbs and gradients of all rows would cost more than what follows
 _MOST_IMAGES = 24  # of other modes, where climbs begin
 _FOR_SDS = 100  # draws around each mode

@@ -11,8 +11,6 @@ from scipy.optimize import minimize
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 
-__all__ = ["NOTICEABLE", "SAME", "LocalMode", "apart", "find_modes", "log_mass"]
-
 SAME = 2.0  #: Standard deviations between points of the same mode.
 NOTICEABLE = 0.01  #: Share of the posterior's mass from which on a mode is reported.
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 import pymc as pm
@@ -22,16 +22,6 @@ from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature
-
-__all__ = [
-    "Factor",
-    "PrecisionLeapfrog",
-    "PrecisionPotential",
-    "Spread",
-    "asks_for_nuts",
-    "known_metric",
-    "sparse_differences",
-]
 
 _TUNE = 300  # the step size alone
 _TARGET_ACCEPT = 0.9  # with longer steps, trajectories diverge where the tails are not normal
@@ -156,6 +146,15 @@ class Factor:
 
     def __reduce__(self) -> tuple[type[Self], tuple[Curvature]]:
         return type(self), (self.matrix,)
+
+
+@runtime_checkable
+class OwnMetric(Protocol):
+    """A distribution that knows the precision of the posterior, which its own may not be."""
+
+    @property
+    def metric(self) -> Factor | None:
+        """Of that precision."""
 
 
 class PrecisionPotential(QuadPotential):  # type: ignore[misc] # PyMC's are not typed
@@ -338,7 +337,8 @@ def known_metric(
     if _OTHER_STARTS & options.keys() or khat >= KHAT_RELIABLE:
         return dict(options)
     rng, around = generator(options.get("random_seed")), known.around
-    around = getattr(around, "metric", around)
+    if isinstance(around, OwnMetric):
+        around = around.metric
     # What is no parameter of its own, `pm.sample` hands on to the step method.
     of_nuts = options.keys() - _OWN
     stream = rng.spawn(1)[0]

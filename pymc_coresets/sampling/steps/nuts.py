@@ -25,19 +25,6 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.steps.metric import Factor, PrecisionLeapfrog, PrecisionPotential
 
-__all__ = [
-    "N_CHAINS",
-    "ON_JAX",
-    "NutpieNuts",
-    "Nuts",
-    "NutsSampler",
-    "PyMCNuts",
-    "Run",
-    "nuts_failure",
-    "sample_by_pymc",
-    "sampling_options",
-]
-
 #: NUTS as `pm.sample` offers it.
 type NutsSampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
 

@@ -17,8 +17,6 @@ from pymc_coresets.rows.sources.kinds.named_files import files_at, is_address, p
 from pymc_coresets.rows.sources.layout import Piece
 from pymc_coresets.rows.sources.tables import Opened, Table, open_table
 
-__all__ = ["open_dataset", "open_paths"]
-
 _FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc",
 }  # fmt: skip

@@ -21,8 +21,6 @@ from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Chunk, Piece, Segment, cuts_of
 from pymc_coresets.rows.sources.tables import Location, Opened, Reader, Table
 
-__all__ = ["ParquetFile", "ParquetReader", "open_scan"]
-
 _BUFFER = 2**18  # bytes of each column of a large row group that are read ahead
 _N_FOOTERS, _N_CURSORS = 64, 8
 

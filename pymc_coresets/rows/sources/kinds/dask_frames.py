@@ -12,8 +12,6 @@ from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.layout import Chunk, Piece
 from pymc_coresets.rows.sources.tables import Location, Opened, Reader, Table, table_of
 
-__all__ = ["computed", "open_frame"]
-
 _OF_A_CLUSTER = "dask.distributed"  # the name of the scheduler of a Client
 _REMEDY = "Try to compute it without open_rows."
 

@@ -9,8 +9,6 @@ from pymc_coresets.rows.sources.cursors import Cursor, Recent
 from pymc_coresets.rows.sources.layout import Chunk, Piece
 from pymc_coresets.rows.sources.tables import Opened, Reader, Table, library_of, table_of
 
-__all__ = ["open_iterable"]
-
 _N_KEPT = 16  # chunks that were read last
 
 

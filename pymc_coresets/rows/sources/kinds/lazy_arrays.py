@@ -14,8 +14,6 @@ from pymc_coresets.rows.sources.failures import reading_errors
 from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Chunk, Piece
 from pymc_coresets.rows.sources.tables import Location, Opened, Reader, Table, library_of
 
-__all__ = ["dataset_arrays", "is_lazy", "open_arrays"]
-
 _REMEDY = "Try to load these rows without open_rows."
 
 

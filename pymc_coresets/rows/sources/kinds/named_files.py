@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from glob import glob, has_magic
 from pathlib import Path
 
-__all__ = ["NamedFiles", "files_at", "is_address", "paths_of"]
-
 type Paths = str | Path | Sequence[str | Path]
 
 _SKIPPED = (".", "_")  # how the names of files begin that are no data

@@ -7,16 +7,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Conditionals",
-    "PartedDensity",
-    "find_conditionals",
-    "negative_logdet",
-    "points_at_once",
-    "solve_lower",
-    "solve_upper",
-]
-
 type Array = NDArray[np.float64]
 
 _STEP = 0.05  # standard deviations, for differences
@@ -28,6 +18,7 @@ _SLACK = 1e-5  # nats: the differences' mode is not quite the density's
 _ROUNDING = 1e-10
 _ENTRIES = 2**20  # of float64: 8 MB
 _FLATTEST = 1e-10  # curvature, relative to that of the other variables
+_TOLERANCE = 1e-11  # nats that a step may still promise, for each group
 
 
 class PartedDensity(Protocol):
@@ -64,7 +55,7 @@ class _Slopes(NamedTuple):
 
 
 def find_conditionals(
-    density: PartedDensity, shared: Array, start: Array, scale: Array, *, tolerance: float = 1e-11
+    density: PartedDensity, shared: Array, start: Array, scale: Array
 ) -> Conditionals:
     """Find the conditional modes of all groups at once, by Newton's method on differences.
 
@@ -78,8 +69,6 @@ def find_conditionals(
         Where to look for the modes.
     scale : ndarray of shape (B, G, q)
         Rough conditional standard deviations; 0 where they are not known.
-    tolerance : float
-        Nats that a step may still promise, for each group.
 
     Notes
     -----
@@ -102,7 +91,7 @@ def find_conditionals(
     """
     each = points_at_once(start.shape[1:])
     parts = [slice(first, first + each) for first in range(0, len(shared), each)]
-    found = [_found(density, shared[i], start[i], scale[i], tolerance) for i in parts]
+    found = [_found(density, shared[i], start[i], scale[i]) for i in parts]
     return Conditionals(*map(np.concatenate, zip(*found, strict=True)))
 
 
@@ -117,9 +106,7 @@ def points_at_once(shape: tuple[int, ...]) -> int:
     return max(_ENTRIES // max(prod(shape), 1), 1)
 
 
-def _found(
-    density: PartedDensity, shared: Array, start: Array, scale: Array, tolerance: float
-) -> Conditionals:
+def _found(density: PartedDensity, shared: Array, start: Array, scale: Array) -> Conditionals:
     centre, trial = start, start
     value = np.full(start.shape[:2], -np.inf)
     share, step = np.ones(start.shape[:2]), np.zeros_like(start)
@@ -134,7 +121,7 @@ def _found(
         scale = np.where(usable[..., None], newton.scale, scale)
         share = np.where(usable, 1.0, _SHORTER * share)
         trial = centre + share[..., None] * step
-        done = (usable & (newton.promised <= tolerance)).all(axis=1)
+        done = (usable & (newton.promised <= _TOLERANCE)).all(axis=1)
         if (done | (share < _SHORTEST).any(axis=1)).all():
             break
     total = found.alone + (found.value + newton.promised / 2 + negative_logdet(newton.root)).sum(1)

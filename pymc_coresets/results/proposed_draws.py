@@ -1,0 +1,74 @@
+"""Draws of the full posterior that a construction made, before there was any coreset."""
+
+import numpy as np
+import xarray as xr
+
+from pymc_coresets.diagnostics.datatree import reweight_draws
+from pymc_coresets.exceptions import CoresetError
+from pymc_coresets.options import generator, whole_number
+from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
+
+
+def importance_draws(
+    coreset: WeightedRows,
+    draws: int | None = None,
+    *,
+    random_seed: int | np.random.Generator | None = None,
+) -> xr.DataTree:
+    """Return draws of the full posterior that the build made, resampled by importance weights.
+
+    They need no sampler, and do not depend on the chosen rows: ``method="auto"`` draws from around
+    the mode of the posterior of all rows, and evaluates all rows there.  Where Pareto k-hat is
+    below 0.7, the resampled draws follow the full posterior, which is enough if it is close to
+    normal.  Use `sample` for more draws, or for other priors.  Control variates resample the draws
+    that judged the coreset instead, which come from its own posterior.
+
+    Parameters
+    ----------
+    draws : int, optional
+        How many; by default as many as were evaluated.
+    random_seed : int or Generator, optional
+        The result is reproducible from it.
+
+    Returns
+    -------
+    xarray.DataTree
+        One chain of the free variables.  The attributes of its group ``posterior`` hold
+        ``pareto_khat`` and ``psis_ess``, the number of independent draws that it is worth.
+
+    Raises
+    ------
+    CoresetError
+        If there are none: by another method, without a mode, or after reading from a file;
+        or `draws` is not a positive whole number, or `random_seed` not a seed.
+
+    Warns
+    -----
+    CoresetWarning
+        If the weights cannot be relied on.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> from pymc_coresets import build_coreset
+    >>> x = np.random.default_rng(1).normal(size=5_000)
+    >>> with pm.Model():
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+    ...     coreset = build_coreset(random_seed=1, progressbar=False)
+    >>> idata = coreset.importance_draws(random_seed=1)
+    >>> bool(abs(idata["posterior"]["mu"].mean() - x.mean()) < 0.005)
+    True
+    """
+    rng = generator(random_seed)
+    draws = None if draws is None else whole_number("draws", draws, least=1)
+    if coreset.proposal is None:
+        raise CoresetError(
+            "There are no importance draws: only method='auto' makes them, where the posterior "
+            "has a mode, and files do not keep them. Use sample()."
+        )
+    model = required_likelihood(coreset).observations.model
+    idata = coreset.proposal.draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)
+    ratios = coreset.proposal.log_ratios[None]
+    return reweight_draws(
+        idata, ratios, rng=rng, draws=draws, independent=True, remedy="Use sample()."
+    )

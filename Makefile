@@ -111,9 +111,10 @@ tables: ## bring the figures that the documentation quotes up to date with docs/
 prose: ## look for phrases that readers of the documentation stumbled over
 	@python3 scripts/prose.py
 
-figures: $(DOCS_READY) ## draw the pictures of "How it works" and of the comparison with other ways
+figures: $(DOCS_READY) ## draw the pictures of "How it works", "Many parameters" and the comparison with other ways
 	@MPLBACKEND=Agg OMP_NUM_THREADS=$(THREADS) $(DOCS_VENV)/bin/python docs/figures/how_it_works.py
 	@MPLBACKEND=Agg OMP_NUM_THREADS=$(THREADS) $(DOCS_VENV)/bin/python docs/figures/opponents.py
+	@MPLBACKEND=Agg OMP_NUM_THREADS=$(THREADS) $(DOCS_VENV)/bin/python docs/figures/many_parameters.py
 
 gallery: $(DOCS_READY) ## run the scripts of examples/gallery that have changed, and build the site with what they draw
 	@GALLERY=run $(SPHINX)

@@ -26,7 +26,7 @@ from pymc_coresets.sampling.sampler import CoresetSampler
 
 __all__ = [
     "built",
-    "coreset_nuts",
+    "coreset_draws",
     "importance",
     "laplace",
     "nuts_all",
@@ -157,7 +157,7 @@ def importance(task: Task) -> Answer:
     )
 
 
-def coreset_nuts(task: Task) -> Answer:
+def coreset_draws(task: Task) -> Answer:
     """Build a coreset, sample it, check the draws, and follow what the check says."""
     coreset, said = built(task)
     settings = task.settings

@@ -1,8 +1,8 @@
-"""The best opponent of each model and ours, from the tables that `benchmarks.opponents` wrote.
+"""The best alternative for each model beside a coreset, from `benchmarks.opponents`'s tables.
 
 ``python -m benchmarks.opponent_summary docs/tables`` reads ``opponents-MODEL.md`` there, and writes
 ``opponents-summary.md``: of all ways that were right, the one with most effective draws in a
-second, compilation included, beside a coreset and NUTS.
+second, compilation included, beside the coreset.
 """
 
 import argparse
@@ -16,11 +16,13 @@ from benchmarks.opponent_ways import CORESET_REFITS, OURS
 __all__ = ["summary"]
 
 HEADER = (
-    *("model", "best opponent", "seconds", "effective draws per s", "KL"),
-    *("coreset + NUTS: seconds", "effective draws per s", "KL", "rows", "draws per s, ratio"),
-    *("20 priors: best opponent, s", "one coreset, s"),
+    *("model", "best other way"),
+    *("other: seconds", "other: draws per s", "other: KL"),
+    *("coreset: seconds", "coreset: draws per s", "coreset: KL", "coreset: rows"),
+    "draws per s, ratio",
+    *("20 priors: other, s", "20 priors: coreset, s"),
 )
-CORESET = "ours: coreset + NUTS"
+CORESET = f"{OURS}coreset"
 RIGHT = ("right", "right, but warned")
 
 
@@ -42,7 +44,7 @@ def seconds(line: Mapping[str, str]) -> float:
 
 
 def refits(lines: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return the seconds of fits with other priors, by the best opponent and by ours."""
+    """Return the seconds of fits with other priors, by the best alternative and by one coreset."""
     ways = [next((way for way in lines if way.startswith("refits of ")), ""), CORESET_REFITS]
     taken = [lines.get(way, {}) for way in ways]
     return [f"{seconds(line):.0f}" if line.get("rest, s") else "" for line in taken]

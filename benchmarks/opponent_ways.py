@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from benchmarks.opponent_packages import gpboost, hmcecs, inla
 from benchmarks.opponent_refits import coreset_refits, laplace_refits, nuts_refits
 from benchmarks.opponent_sampling import (
-    coreset_nuts,
+    coreset_draws,
     importance,
     laplace,
     nuts_all,
@@ -34,7 +34,7 @@ WAYS: Mapping[str, Way] = {
     "GPBoost": gpboost,
     "HMCECS": hmcecs,
     f"{OURS}importance draws": importance,
-    f"{OURS}coreset + NUTS": coreset_nuts,
+    f"{OURS}coreset": coreset_draws,
 }
 
 #: The same model with other priors, again and again, by opponents that can do that.

@@ -13,7 +13,7 @@ Carlo noise, which is in brackets: what equal posteriors exceed in one of 1 000 
 
 ``--seconds`` limits each way, without compilation.  A run of NUTS that does not end by then is
 extrapolated from the part that was done, and marked with ``≈``.  ``--refits 20`` is
-the number of other priors: one coreset for all of them against the best opponent of the table.
+the number of other priors: one coreset for all of them against the best alternative in the table.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""J against the number of rows, with and without the quadratic: a table and a figure.
+"""J against the number of rows, with and without the quadratic: what the picture is drawn from.
 
 Logistic regressions of 10^5 rows and correlated columns.  With the quadratic: two averages of it,
 and then rows twice.  Rows alone: rounds of pursuit, where D and the number of rows are small enough
@@ -9,19 +9,15 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pymc as pm
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from benchmarks.curves import markdown
 from benchmarks.many_parameters import dense_columns
 from pymc_coresets import ControlVariates, CoresetWarning, RiemannianPursuit, build_coreset
 
-__all__ = ["draw", "measured", "table_of_points"]
+__all__ = ["measured", "table_of_points"]
 
 HEADER = ("D", "rows at most", "quadratic", "rows", "J, nats", "J by PyMC", "CPU s")
 N_ROWS, COLUMNS = 100_000, (50, 100, 200, 400, 1_000)
@@ -30,8 +26,6 @@ SIZES = (30, 300, 3_000, 10_000)
 ALONE = {50: (100, 300, 1_000), 100: (300, 1_000)}
 _TINY = 1e-9  # nats: a tolerance that no build meets, so that each takes all rows that it may
 _OPINION_AT = 3_000  # rows: there PyMC's own densities are asked, too
-_BLUES = ("#7fb0dc", "#5795cd", "#3a7dbb", "#1f5f9e", "#0b3c6f")
-_ORANGE, _FAINT = "#c2521f", "#7b8794"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,31 +85,3 @@ def table_of_points(points: Iterable[Point]) -> str:
         "" if np.isnan(p.by_pymc) else f"{p.by_pymc:.2g}",
         f"{p.seconds:.0f}",
     ] for p in points))  # fmt: skip
-
-
-def draw(points: list[Point], path: Path) -> None:
-    """Draw J against rows, with one line for each D."""
-    figure = Figure(figsize=(7.93, 4.7), layout="constrained")
-    axis = figure.subplots()
-    for columns, blue in zip(COLUMNS, _BLUES, strict=True):
-        _curve(axis, [p for p in points if p.columns == columns and p.quadratic], blue)
-        _curve(axis, [p for p in points if p.columns == columns and not p.quadratic], _ORANGE)
-    axis.axhline(0.01, color=_FAINT, lw=1, ls=":", zorder=0)
-    at_left: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "bottom"}
-    axis.annotate("default tolerance", (0.005, 0.01), xytext=(0, 3), textcoords="offset points",
-                  color=_FAINT, fontsize=9, **at_left)  # fmt: skip
-    axis.set(xscale="log", yscale="log", xlabel="weighted rows", ylabel="J, nats")
-    axis.xaxis.set_major_formatter(lambda rows, _: f"{rows:,.0f}")
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(alpha=0.25, lw=0.6)
-    figure.savefig(path, dpi=200)
-
-
-def _curve(axis: Axes, own: list[Point], colour: str) -> None:
-    if not own:
-        return
-    rows, divergences = [p.rows for p in own], [p.divergence for p in own]
-    axis.plot(rows, divergences, color=colour, marker="o", ms=4, lw=1.8)
-    words = f"D = {own[0].columns:,}{'' if own[0].quadratic else ', rows alone'}"
-    axis.annotate(words, (rows[-1], divergences[-1]), xytext=(7, 0), va="center", fontsize=9,
-                  textcoords="offset points", color=colour, annotation_clip=False)  # fmt: skip

@@ -43,6 +43,8 @@ PHRASES = {
     r"\bhonest(?:y|ly)?\b": "let the figures speak",
     r"\bother than in a\b": "unlike in a",
     r"\bstands? in \[": "is in",
+    r"\bsome (?:hundred|thousand|dozen|twenty)": "a few hundred, about twenty",
+    r"\bfrom [\d.]+(?: parameters)? on\b": "with 25 or more",
     r"\b(?:entry|entries|rows?|draws?|numbers?) a (?:row|draw|group|step)\b": "per",
 }
 ALLOWED = {"docs/measured.md": ("at hand",)}  # the name of a line of a table

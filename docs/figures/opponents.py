@@ -23,7 +23,7 @@ from benchmarks.opponent_names import MODELS  # noqa: E402
 
 # The mark of each way, its colour, and its name. Pathfinder has no divergence in the tables.
 WAYS = {
-    "ours: coreset + NUTS": ("o", "orange", "coreset"),
+    "ours: coreset": ("o", "orange", "coreset"),
     "Laplace + PSIS": ("s", "blue", "Laplace + weights"),
     "NUTS": ("D", "ink", "NUTS"),
     "ADVI": ("v", "faint", "ADVI"),

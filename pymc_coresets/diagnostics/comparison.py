@@ -28,7 +28,7 @@ _LONG = 100.0  # numbers from here on are written with an exponent
 _TITLE = "Approximate posterior against full posterior"
 
 
-#: How numbers are written: most of them, and those from 100 on.
+#: How numbers are written: most of them, and those of 100 or more.
 _MEAN, _RATIO, _SHIFT = (".4g", ".4g"), (".3f", ".1e"), ("+.3f", "+.1e")
 #: Columns of the table that are shown: their headings, and how they are written.
 _SHOWN = {

@@ -86,7 +86,7 @@ class Certificate:
     ----------
     pareto_khat : float
         Shape of the tail of the importance ratios: they are reliable below 0.7 (a little less for
-        few draws) and useless from 1 on. ``-inf`` for an exact coreset.
+        few draws) and useless at 1 or more. ``-inf`` for an exact coreset.
     ess : float
         Effective sample size of the draws once re-weighted to the full posterior; of a `Check`
         with the draws' own autocorrelation.

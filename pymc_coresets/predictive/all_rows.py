@@ -142,7 +142,7 @@ def loo(
     Raises
     ------
     InvalidOptionError
-        If `observations` is not a whole number from 2 on, `ess` not positive, or `random_seed`
+        If `observations` is not a whole number of at least 2, `ess` not positive, or `random_seed`
         not a seed.
     InvalidDataError
         If the draws lack a variable, are impossible under the full data, fewer than 30, or

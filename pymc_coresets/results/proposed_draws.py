@@ -15,13 +15,13 @@ def importance_draws(
     *,
     random_seed: int | np.random.Generator | None = None,
 ) -> xr.DataTree:
-    """Return draws of the full posterior by importance sampling, without any coreset.
+    """Return draws of the full posterior that the build made, resampled by importance weights.
 
-    ``method="auto"`` draws from around the mode of the posterior of all rows, and evaluates
-    all rows there.  These draws, resampled by their importance weights, *are* the full
-    posterior's where Pareto k-hat is below 0.7: enough for a posterior close to normal.  The
-    coreset adds as many further draws as are wanted, and a model to sample with other priors.
-    Control variates weigh the draws that judged the coreset instead.
+    They need no sampler, and do not depend on the chosen rows: ``method="auto"`` draws from around
+    the mode of the posterior of all rows, and evaluates all rows there.  Where Pareto k-hat is
+    below 0.7, the resampled draws follow the full posterior, which is enough if it is close to
+    normal.  Use `sample` for more draws, or for other priors.  Control variates resample the draws
+    that judged the coreset instead, which come from its own posterior.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ class Prior:
 class Laplace:
     """The Laplace approximation of the full posterior: its mode and the curvature there.
 
-    Costs as many passes over the data as the optimiser takes gradients (some dozens), and 4 D
+    Costs as many passes over the data as the optimiser takes gradients (a few dozen), and 4 D
     for the Hessian, by central differences of the gradient.  Hierarchical models may have no
     mode: use `Subsample` there.
 

@@ -52,9 +52,9 @@ class CoresetStream:
         Taken from the context where it is not given.  Its data containers hold a few rows, as for
         ``build_coreset(rows=...)``.  It is not changed.
     pilot : mapping of str to array_like, RowSource, or anything that `open_rows` reads
-        The first rows, by the names of the containers.  They count like all others.  Some thousand
-        that were chosen at random from all over the data serve best; they are held in memory, and
-        must determine the posterior roughly.
+        The first rows, by the names of the containers.  They count like all others.  A few thousand
+        chosen at random from all over the data serve best; they are held in memory, and must
+        determine the posterior roughly.
     size : int, optional
         Largest number of weighted rows.  By default 2 K, but 100 at least and 1 000 at most, where
         K = D(D + 3)/2 + 1 rows match any quadratic log-posterior of D free dimensions.

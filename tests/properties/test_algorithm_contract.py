@@ -1,5 +1,9 @@
 """One contract for every method that works in the tangent space of fixed draws."""
 
+import re
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -12,14 +16,26 @@ from pymc_coresets.solving.loop import solve
 from pymc_coresets.solving.problem import Problem
 from pymc_coresets.solving.solution import Selection, Status
 
-GREEDY = [name for name, method in METHODS.items() if issubclass(method, HilbertMethod)]
+PAGE = Path(__file__).parents[2] / "docs/adding-a-method.md"
+
+
+def method_of_the_page() -> type[Any]:
+    """The method that the page on adding one shows in full."""
+    *_, block = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    names: dict[str, Any] = {"__name__": PAGE.stem}
+    exec(compile(block, PAGE.name, "exec"), names)
+    return names["KCenter"]
+
+
+TESTED = {**METHODS, "k_center": method_of_the_page()}
+GREEDY = [name for name, method in TESTED.items() if issubclass(method, HilbertMethod)]
 STEPWISE = [name for name in GREEDY if name != "iht"]
 every_method = pytest.mark.parametrize("name", GREEDY)
 quick = settings(deadline=None, max_examples=30)
 
 
 def run(name: str, problem: Problem, size: int) -> Selection:
-    return solve(METHODS[name](), problem, size, rng=np.random.default_rng(7))
+    return solve(TESTED[name](), problem, size, rng=np.random.default_rng(7))
 
 
 def problem_of(vectors: np.ndarray, base_weights: np.ndarray | None = None) -> Problem:

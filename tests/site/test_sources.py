@@ -76,6 +76,11 @@ def test_readme_links_to_pages_from_one_address_alone(monkeypatch):
     assert "docs/" not in re.sub(r"`.*?`", "", published)
 
 
+@pytest.mark.parametrize("source", PROSE, ids=named)
+def test_no_merge_was_left_half_done(source):
+    assert not re.search(r"^(<{7}|>{7}) ", source.read_text(), re.MULTILINE)
+
+
 def test_there_are_few_pages():
     pages = [path for path in SOURCES if "docs" in path.parts]
     assert len(pages) <= 55

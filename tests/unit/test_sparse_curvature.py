@@ -196,7 +196,7 @@ def test_nuts_draws_by_a_precision():
 
 @pytest.mark.usefixtures("sparsely")
 def test_factors_of_many_levels():
-    """All that is made for thousands of dimensions, on some dozens."""
+    """All that is made for thousands of dimensions, on a few dozen."""
     model = crossed(np.random.default_rng(6), 5 * N)
     coreset = build_coreset(model, method="control_variates", random_seed=1, progressbar=False)
     assert sparse.issparse(coreset.quadratic.curvature)

@@ -7,13 +7,19 @@ once.
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import pymc as pm
 
 from benchmarks.opponent_sampling import NO_MODE, built, sample_until
-from benchmarks.opponent_task import Answer, DoesNotFitError, Task, judged_chains, weighted_answer
+from benchmarks.opponent_task import (
+    CHAINS,
+    Answer,
+    DoesNotFitError,
+    Task,
+    judged_chains,
+    weighted_answer,
+)
 from pymc_coresets.compat.nutpie_api import compiled_model
 from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import SamplingError
@@ -47,25 +53,28 @@ def powers(n: int) -> np.ndarray:
 
 
 def coreset_refits(task: Task) -> Answer:
-    """Build one coreset; sample it with each prior, and check each time."""
+    """Build one coreset; with each prior, sample it, check the draws, and follow what that says."""
+    settings, model = task.settings, with_power(task.model)
     coreset, _ = built(task)
-    model = with_power(coreset_model(coreset.loglikelihood.observations, *_rows_of(coreset)))
-    with task.clock.compiling():
-        compiled = compiled_model(model)
     answers: list[Answer] = []
-    for power in powers(task.settings.refits):
-        idata, share = sample_until(task, compiled.with_data(**{POWER: power}))
-        if share < 1:
+    for power in powers(settings.refits):
+        if time.perf_counter() > task.deadline:
             break
-        check = coreset.check(idata)
-        answer = judged_chains(idata, model)
+        model[POWER].set_value(np.asarray(power))
+        other = coreset.with_model(model)
+        idata = other.sample(
+            draws=settings.draws,
+            chains=CHAINS,
+            cores=min(CHAINS, settings.cores),
+            random_seed=settings.seed,
+            progressbar=False,
+        )
+        check, answer = other.check(idata), judged_chains(idata, other.model)
+        if check.reliable and check.needs_reweighting:
+            other.reweight(idata, random_seed=settings.seed)
+            answer = replace(answer, effective=check.ess)
         answers.append(replace(answer, khat=check.pareto_khat, warned=not check.reliable))
     return _together(task, answers)
-
-
-def _rows_of(coreset: Any) -> tuple[Any, np.ndarray]:  # noqa: ANN401
-    source = coreset.loglikelihood.collapsed(collapse=False).source
-    return source.at(coreset.indices), coreset.weights
 
 
 def nuts_refits(task: Task) -> Answer:

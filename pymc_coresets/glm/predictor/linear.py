@@ -11,12 +11,7 @@ from pymc_coresets.compat.pytensor_api import Constant, Variable, ancestors, io_
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.golden import spread_rows
 from pymc_coresets.glm.predictor.cut import Costs, contains, smallest_cut
-from pymc_coresets.glm.predictor.designs import (
-    design_of,
-    few_rows_of,
-    observed_rows,
-    row_graph_of,
-)
+from pymc_coresets.glm.predictor.designs import design_of, few_rows_of, observed_rows, row_graph_of
 from pymc_coresets.glm.predictor.row_density import RowDensity
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.glm.predictor.several import Predictors, predictors_of

@@ -11,12 +11,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cho_solve, cholesky
 from scipy.sparse.linalg import splu
 
-from pymc_coresets.compat.pymc_api import (
-    CpuLeapfrogIntegrator,
-    QuadPotential,
-    RaveledVars,
-    State,
-)
+from pymc_coresets.compat.pymc_api import CpuLeapfrogIntegrator, QuadPotential, RaveledVars, State
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.options import generator

@@ -391,7 +391,7 @@ PLANTED = [
     ),
     *plant(
         "sampling/approximations.py",
-        (".total + self._rest(points)", ".total"),
+        (".total + loglik.remainder.values(points)", ".total"),
     ),
     *plant(
         "methods/rounds.py",

@@ -37,8 +37,8 @@ from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.blocks.structure import Blocks, find_blocks
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.grouped_sampler import GroupedSampler
-from pymc_coresets.sampling.nested_laplace import NestedLaplace
+from pymc_coresets.sampling.levels.grouped_sampler import GroupedSampler
+from pymc_coresets.sampling.levels.nested_laplace import NestedLaplace
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.solving.solution import Solution
 

@@ -5,7 +5,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import pymc as pm
 import xarray as xr
 
@@ -21,17 +20,16 @@ from pymc_coresets.predictive import all_rows, stand_ins
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model
-from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.rewriting.rewrite import coreset_model
 from pymc_coresets.reading.template.held_model import PUT_BACK
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.results import proposed_draws
 from pymc_coresets.results.description import facts_of
 from pymc_coresets.results.summary import summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.steps.metric import known_metric
-from pymc_coresets.sampling.steps.metropolis import LogDensity, without_nuts
+from pymc_coresets.sampling.steps.metropolis import without_nuts
+from pymc_coresets.sampling.weighted_posterior import WeightedPosterior
 from pymc_coresets.storage import GROUP, stored_coreset, stored_dataset, stored_tree, write_netcdf
 from pymc_coresets.updates import new_rows, other_priors
 from pymc_coresets.updates.ancestry import Ancestry
@@ -190,7 +188,7 @@ class Coreset(WeightedRows):
         """
         return StandIn(
             parts=(required_likelihood(self),),
-            loglik=self._loglik,
+            loglik=self._posterior.loglik,
             impossible=_IMPOSSIBLE,
             remedy=_REMEDY,
             earlier=self.earlier,
@@ -201,46 +199,21 @@ class Coreset(WeightedRows):
             known_start=self._known_start,
         )
 
-    def _loglik(self, draws: DrawsLike) -> np.ndarray:
+    @cached_property
+    def _posterior(self) -> WeightedPosterior:
         loglik = required_likelihood(self)
-        own = loglik.weighted_sum(draws, chosen_rows(self), self.weights)
-        if self.quadratic is not None:
-            own = own + self.quadratic.at_draws(loglik.observations, draws)
-        return own
+        return WeightedPosterior(loglik, chosen_rows(self), self.weights, self.quadratic)
 
     def _known_start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:
-        loglik = required_likelihood(self)
-        if loglik.backend is not None:
+        if self._posterior.loglikelihood.backend is not None:
             # Processes that are forked do not go with JAX, which has threads.
             options = {"cores": 1} | options
         if not self.proposal:
             return options
         drawn = None
         if any_sampler:
-            drawn = without_nuts(
-                self.model, self.proposal, lambda: self._density, self._n_products, options
-            )
+            drawn = without_nuts(self.model, self.proposal, self._posterior, options)
         return drawn or known_metric(self.model, self.proposal, options)
-
-    @property
-    def _n_products(self) -> int:
-        """About how many numbers are multiplied for the density of `model` at a point."""
-        of_rows: int = sum(array[:1].size for array in chosen_rows(self).arrays)
-        curvature = None if self.quadratic is None else self.quadratic.curvature
-        entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
-        return self.size * of_rows + entries
-
-    @cached_property
-    def _density(self) -> tuple[Unconstrained, LogDensity]:
-        """The unconstrained space, and the log-density of `model` for many of its points."""
-        loglik = required_likelihood(self)
-        space, remainder = loglik.observations.space, loglik.remainder
-
-        def log_density(x: np.ndarray) -> np.ndarray:
-            total: np.ndarray = remainder.values(x) + self._loglik(space.constrain(x))
-            return total
-
-        return space, log_density
 
     # -- storage -------------------------------------------------------------------------------
 

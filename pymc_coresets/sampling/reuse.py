@@ -17,7 +17,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.blocks.structure import NoBlocks, find_blocks
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.grouped_sampler import GroupedSampler
+from pymc_coresets.sampling.levels.grouped_sampler import GroupedSampler
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.warm_nuts import InnerNuts
 

@@ -56,7 +56,8 @@ def sample(
         By default no NUTS is needed where the construction of a coreset found the posterior's
         mode and covariance, it is close to normal (Pareto k-hat at most 0.7), and its density
         is cheap: then independence Metropolis-Hastings evaluates thousands of draws from around
-        there at once, with nothing to tune.  Otherwise "pymc", which compiles in some seconds.
+        there at once, with nothing to tune.  With thousands of groups, the same holds of what
+        they share, and of each group given that.  Otherwise "pymc", which compiles in some seconds.
         The others take ten or more, which a density as cheap as this one repays only where
         trajectories are long.  PyMC runs each chain of NUTS in a process of its own: where
         Python spawns processes (on Windows, and from Python 3.14 on) a script needs

@@ -23,7 +23,7 @@ from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.grouped import GroupedRows
-from pymc_coresets.sampling.grouped_density import GroupedDensity, GroupedPrior
+from pymc_coresets.sampling.levels.grouped_density import GroupedDensity, GroupedPrior
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.metric import known_metric

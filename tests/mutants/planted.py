@@ -79,17 +79,23 @@ PLANTED = [
         ("part * pt.constant(weight)", "part"),
     ),
     *plant(
-        "sampling/grouped_density.py",
+        "sampling/levels/grouped_density.py",
         ("% (self._blocks.n_blocks + 1)", "% self._blocks.n_blocks"),
         ("by_level += self.sums(draws)", "pass"),
         ("by_level -= np.square(np.where(absent, local, 0.0)).sum(axis=2) / 2", "pass"),
     ),
     *plant(
-        "sampling/grouped_sampler.py",
+        "sampling/levels/draws_in_levels.py",
+        ("logq - negative_logdet(root)", "logq"),
+        ("alone + total.sum(axis=1)", "alone + own.sum(axis=1)"),
+        ("log_weight - total > -rng", "log_weight - total > 1.0 - rng"),
+    ),
+    *plant(
+        "sampling/levels/grouped_sampler.py",
         ("self._density(self.data).sums(draws) - density.sums(draws)", "density.sums(draws)"),
     ),
     *plant(
-        "sampling/conditionals.py",
+        "sampling/levels/conditionals.py",
         ("(2 * value - above - below)", "(value - above - below)"),
         ("newton.promised / 2 + negative_logdet(newton.root)", "newton.promised / 2"),
     ),
@@ -100,7 +106,7 @@ PLANTED = [
         ("gradient @ step / 2", "gradient @ step"),
     ),
     *plant(
-        "sampling/nested_laplace.py",
+        "sampling/levels/nested_laplace.py",
         ("proposed - ratios > -rng", "ratios - proposed > -rng"),
         ("[centre + offset, centre - offset]", "[centre + offset, centre + offset]"),
         ("np.square(slopes).sum(axis=0)", "0"),

@@ -1,5 +1,7 @@
 """Independence Metropolis-Hastings: its chains, when it is used, and what `sample` returns."""
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -14,6 +16,7 @@ from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.steps.metropolis import (
     IndependenceMetropolis,
     IndependentProposals,
+    OfDensity,
     around_draws,
     without_nuts,
 )
@@ -26,7 +29,7 @@ def proposals_of(model, around):
     """Those of a model's own density, without any rows."""
     space, x = Unconstrained(model), pt.vector("x")
     density = of_points([x], space.at(x, [model.logp()]))
-    return IndependentProposals(space, around, lambda points: density(points)[0])
+    return IndependentProposals(space, OfDensity(around, lambda points: density(points)[0]))
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,7 @@ def gammas():
 
 
 def test_chains_are_draws_of_the_posterior(gammas):
-    found = gammas.tried(1_000, np.random.default_rng(1))
+    found = gammas.tried(4_000, 1_000, np.random.default_rng(1))
     assert 1 <= found.n_skipped <= 20
     with found.space.model as model:
         step = IndependenceMetropolis(model.value_vars, found)
@@ -55,22 +58,30 @@ def test_a_chain_is_where_the_weights_are(gammas):
     """Of three proposals that are equally frequent, by brute force."""
     with gammas.space.model as model:
         step = IndependenceMetropolis(model.value_vars, gammas)
-    step.rng, kinds = np.random.default_rng(2), np.random.default_rng(3).integers(0, 3, 61_000)
+    step.rng, kinds = np.random.default_rng(2), np.random.default_rng(3).integers(0, 3, 60_001)
     log_weights = np.log([1.0, 3.0, 0.0 + 1e-300])[kinds]
     path = step._path(log_weights)
     visited = np.bincount(kinds[path[1:]], minlength=3) / (len(path) - 1)
     # At most three proposals in a row are refused on average: as 20 000 independent draws.
     np.testing.assert_allclose(visited, [0.25, 0.75, 0.0], atol=5 * np.sqrt(0.19 / 20_000))
-    assert path[0] < 1_000
-    assert (np.diff(path) >= 0)[1:].all()
+    assert path[0] == 0
+    assert (np.diff(path) >= 0).all()
 
 
 def test_how_many_proposals_a_draw_needs(gammas):
-    rng = np.random.default_rng(1)
     log_weights = gammas.weighed(1_000, np.random.default_rng(1))[2]
     weights = np.exp(log_weights - log_weights.max())
-    assert gammas.tried(1_000, rng).n_skipped == np.ceil(1 / weights.mean())
-    assert gammas.tried(1, np.random.default_rng(1)) is None
+
+    def tried(n, most):
+        found = gammas.tried(n, most, np.random.default_rng(1))
+        return None if found is None else found.n_skipped
+
+    unhurried, least = (
+        np.ceil(1 / weights.mean()),
+        np.ceil((weights**2).mean() / weights.mean() ** 2),
+    )
+    assert tried(1_000, 1_000) == unhurried > least == tried(10**9, 1_000)
+    assert tried(1_000, 1) is None
 
 
 def test_weights_without_a_mean_are_left_to_nuts():
@@ -79,14 +90,13 @@ def test_weights_without_a_mean_are_left_to_nuts():
         log_sd = pm.Normal("log_sd", 0, 3)
         pm.Normal("x", 0, pm.math.exp(log_sd), shape=9)
     proposals = proposals_of(model, HeavyTailed(np.zeros(10), np.eye(10)))
-    assert proposals.tried(10_000, np.random.default_rng(1)) is None
+    assert proposals.tried(1_000, 10_000, np.random.default_rng(1)) is None
 
 
 def test_a_density_that_is_hardly_ever_finite_is_left_to_nuts(gammas):
-    impossible = IndependentProposals(
-        gammas.space, gammas.around, lambda x: np.full(len(x), -np.inf)
-    )
-    assert impossible.tried(1_000, np.random.default_rng(1)) is None
+    nowhere = OfDensity(gammas.draws.around, lambda x: np.full(len(x), -np.inf))
+    impossible = IndependentProposals(gammas.space, nowhere)
+    assert impossible.tried(1_000, 1_000, np.random.default_rng(1)) is None
 
 
 def test_the_covariance_of_draws():
@@ -137,7 +147,7 @@ def test_nuts_is_used_where_it_is_asked_for(coreset, options):
 
 def test_options_of_any_sampler(coreset):
     def options(**given):
-        return without_nuts(coreset.model, coreset.proposal, lambda: coreset._density, 1_000, given)
+        return without_nuts(coreset.model, coreset.proposal, coreset._posterior, given)
 
     assert isinstance(options(draws=10, tune=5)["step"], IndependenceMetropolis)
     assert options(tune=5)["tune"] == 5
@@ -145,5 +155,7 @@ def test_options_of_any_sampler(coreset):
         assert options(**of_nuts) is None
     known = coreset.proposal
     few = Proposal(draws=known.draws.take(np.arange(9)), log_ratios=np.zeros(9), around=None)
-    assert without_nuts(coreset.model, few, lambda: coreset._density, 1_000, {}) is None
-    assert without_nuts(coreset.model, known, lambda: coreset._density, 10**9, {}) is None
+    assert without_nuts(coreset.model, few, coreset._posterior, {}) is None
+    rows = coreset._posterior.rows
+    many = replace(coreset._posterior, rows=rows.take(np.zeros(4_000_000, int)))
+    assert without_nuts(coreset.model, known, many, {}) is None

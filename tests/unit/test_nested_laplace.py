@@ -6,8 +6,8 @@ from scipy.special import digamma, polygamma
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.sampling import conditionals
-from pymc_coresets.sampling.conditionals import find_conditionals
-from pymc_coresets.sampling.nested_laplace import find_nested_laplace
+from pymc_coresets.sampling.levels.conditionals import find_conditionals
+from pymc_coresets.sampling.levels.nested_laplace import find_nested_laplace
 
 G, N_ROWS, P = 40, 12, 2
 SHARED = P + 1

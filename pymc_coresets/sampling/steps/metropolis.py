@@ -1,9 +1,9 @@
 """Independence Metropolis-Hastings: draws without a sampler where the posterior is known well."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pymc as pm
@@ -16,31 +16,72 @@ from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling.levels.draws_in_levels import DrawsInLevels, NormalInLevels
 from pymc_coresets.sampling.proposal import HeavyTailed, KnownDensity
 from pymc_coresets.sampling.steps.metric import asks_for_nuts
+from pymc_coresets.sampling.weighted_posterior import WeightedPosterior
 
 _PILOT = 1_000  # proposals
 _MOST_PRODUCTS = 2**23  # for a proposal: thousands are made before it is known whether they serve
 # What a draw of NUTS takes: gradients, each as long as so many products in Python, and of products.
 _GRADIENTS, _IN_PYTHON, _OF_A_GRADIENT = 15, 1e5, 3
+_PAIRS = 1, 4  # of draws of each level for one of what they share
+_ENTRIES = 2**24  # of proposals that are held at once
+_QUICK, _DRAWS = 1e9, 1_000  # products; of a chain of `pm.sample`
 _DRAWS_PER_DIM = 5  # whose covariance is as good as the posterior's
 
 
-type LogDensity = Callable[[np.ndarray], np.ndarray]
 type Weighed = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class WeighedDraws(Protocol):
+    """Draws from near a posterior, and how much each of them counts."""
+
+    @property
+    def n_products(self) -> float:
+        """About how many products a draw takes, or could take in that time."""
+
+    def weighed(self, n_draws: int, rng: np.random.Generator) -> Weighed:
+        """Return draws (n, n_dims), the posterior's log-density there, and log-weights, (n,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class OfDensity:
+    """Draws of a known distribution, weighed by a log-density (see `WeighedDraws`).
+
+    Parameters
+    ----------
+    around : KnownDensity
+    log_density : callable
+        Of points (n_points, n_dims), in nats up to a constant: (n_points,).
+    n_of_density : float, default 0
+        Products that it takes at a point.
+    """
+
+    around: KnownDensity
+    log_density: Callable[[np.ndarray], np.ndarray]
+    n_of_density: float = 0.0
+
+    @property
+    def n_products(self) -> float:
+        """See `WeighedDraws`."""
+        return self.around.n_products + self.n_of_density
+
+    def weighed(self, n_draws: int, rng: np.random.Generator) -> Weighed:
+        """See `WeighedDraws`."""
+        x, logq = self.around.draw(n_draws, rng=rng)
+        logp = self.log_density(x)
+        return x, logp, logp - logq
 
 
 @dataclass(frozen=True, eq=False)
 class IndependentProposals:
-    """Proposals that do not depend on where a chain is, and the density that they approximate.
+    """Proposals that do not depend on where a chain is.
 
     Parameters
     ----------
     space : Unconstrained
-    around : KnownDensity
-        What they are drawn from.
-    log_density : callable
-        That of the posterior at points (n_points, n_dims), in nats up to a constant: (n_points,).
+    draws : WeighedDraws
     n_skipped : int, default 1
         Proposals for each draw of a chain.
     pilot : tuple of ndarray, optional
@@ -48,32 +89,39 @@ class IndependentProposals:
     """
 
     space: Unconstrained
-    around: KnownDensity
-    log_density: LogDensity
+    draws: WeighedDraws
     n_skipped: int = 1
     pilot: Weighed | None = None
 
     def weighed(self, n: int, rng: np.random.Generator) -> Weighed:
         """Return proposals (n, n_dims), the log-density there, and their log-weights, (n,)."""
-        x, logq = self.around.draw(n, rng=rng)
         with np.errstate(all="ignore"):  # where it is not finite, no chain goes
-            logp = np.nan_to_num(self.log_density(x), nan=-np.inf, posinf=-np.inf, neginf=-np.inf)
-        return x, logp, logp - logq
+            x, *logs = self.draws.weighed(n, rng)
+            logp, log_weights = (
+                np.nan_to_num(own, nan=-np.inf, posinf=-np.inf, neginf=-np.inf) for own in logs
+            )
+        return x, logp, log_weights
 
-    def tried(self, most: int, rng: np.random.Generator) -> "IndependentProposals | None":
-        """Say how many proposals a draw needs, by a thousand; None if they are more than `most`.
+    def tried(self, n: int, most: int, rng: np.random.Generator) -> "IndependentProposals | None":
+        """Say how many proposals each of n draws needs, by a thousand; None if more than `most`.
 
         Or if Pareto k-hat says that the weights have no mean.  Where a chain stays longest, at the
         largest weight, it accepts one of as many as that is times the mean weight: after so many
-        proposals, it has hardly ever stayed.
+        proposals, it has hardly ever stayed.  Where they would take more than some seconds, there
+        are fewer, but as many as importance sampling takes for one that is worth an independent
+        one.
         """
         pilot = self.weighed(_PILOT, rng)
         log_weights = pilot[2]
         finite = log_weights[np.isfinite(log_weights)]
         if len(finite) < _PILOT // 2 or pareto_smooth(finite[None]).pareto_khat > KHAT_RELIABLE:
             return None
-        n = math.ceil(_PILOT * math.exp(finite.max() - logsumexp(finite)))
-        return replace(self, n_skipped=n, pilot=pilot) if n <= most else None
+        log_mean = logsumexp(finite) - math.log(_PILOT)
+        unhurried = math.ceil(math.exp(finite.max() - log_mean))
+        least = math.ceil(math.exp(logsumexp(2 * finite) - math.log(_PILOT) - 2 * log_mean))
+        quick = int(_QUICK // (n * self.draws.n_products))
+        skipped = max(min(unhurried, quick), least)
+        return replace(self, n_skipped=skipped, pilot=pilot) if unhurried <= most else None
 
 
 def around_draws(points: np.ndarray) -> HeavyTailed | None:
@@ -94,8 +142,7 @@ def around_draws(points: np.ndarray) -> HeavyTailed | None:
 def without_nuts(
     model: pm.Model,
     known: Proposal[Draws],
-    density: Callable[[], tuple[Unconstrained, LogDensity]],
-    n_products: int,
+    posterior: WeightedPosterior,
     options: Mapping[str, Any],
 ) -> dict[str, Any] | None:
     """Return options of `pm.sample` for draws that are proposed independently of each other.
@@ -105,10 +152,8 @@ def without_nuts(
     model : pm.Model
     known : Proposal
         Near the posterior, in the model's unconstrained space.
-    density : callable
-        Returns that space, and the log-density of the model there.
-    n_products : int
-        Of numbers, for the density at one point.
+    posterior : WeightedPosterior
+        Of the same model.
     options : mapping of str
         What `pm.sample` would be passed.
 
@@ -117,26 +162,35 @@ def without_nuts(
     dict of str, or None
         None where NUTS is to be used: an option is one of NUTS, or it does better.
     """
-    if n_products > _MOST_PRODUCTS or asks_for_nuts(options):
+    if posterior.n_products > _MOST_PRODUCTS or asks_for_nuts(options):
         return None
-    (space, log_density), around = density(), known.around
-    if not isinstance(around, KnownDensity):
-        around = around_draws(space.free(known.draws))
-        if around is None:
-            return None
-    of_nuts = _GRADIENTS * (_IN_PYTHON + _OF_A_GRADIENT * n_products)
-    most = int(of_nuts // (n_products + around.n_products))
-    if not most:
-        return None
-    if isinstance(around, HeavyTailed):
-        around = around.split(log_density)
+    of_nuts = _GRADIENTS * (_IN_PYTHON + _OF_A_GRADIENT * posterior.n_products)
     rng = generator(options.get("random_seed")).spawn(1)[0]
-    proposals = IndependentProposals(space, around, log_density).tried(most, rng)
-    if proposals is None:
-        return None
-    with model:
-        step = IndependenceMetropolis(model.value_vars, proposals)
-    return {"tune": 0, **options, "cores": 1, "step": step}
+    n_draws = options.get("draws", _DRAWS) * options.get("chains", 1)
+    for draws in _ways(known, posterior):
+        most = int(of_nuts // draws.n_products)
+        if not most:
+            continue
+        proposals = IndependentProposals(posterior.space, draws).tried(n_draws, most, rng)
+        if proposals is not None:
+            with model:
+                step = IndependenceMetropolis(model.value_vars, proposals)
+            return {"tune": 0, **options, "cores": 1, "step": step}
+    return None
+
+
+def _ways(known: Proposal[Draws], posterior: WeightedPosterior) -> Iterator[WeighedDraws]:
+    around = known.around
+    if isinstance(around, NormalInLevels):
+        density = posterior.in_levels
+        yield from (DrawsInLevels(density, around.approximation, n) for n in _PAIRS)
+        return
+    if not isinstance(around, KnownDensity):
+        around = around_draws(posterior.space.free(known.draws))
+    if isinstance(around, HeavyTailed):
+        around = around.split(posterior.log_density)
+    if around is not None:
+        yield OfDensity(around, posterior.log_density, posterior.n_products)
 
 
 class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
@@ -161,9 +215,8 @@ class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are no
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 3.0, 1.0)
     ...     space, around = Unconstrained(model), HeavyTailed(np.array([3.2]), np.eye(1))
-    ...     proposals = IndependentProposals(
-    ...         space, around, lambda x: -((x[:, 0] - 3.0) ** 2) / 2
-    ...     )
+    ...     draws = OfDensity(around, lambda x: -((x[:, 0] - 3.0) ** 2) / 2)
+    ...     proposals = IndependentProposals(space, draws)
     ...     step = IndependenceMetropolis(model.value_vars, proposals)
     ...     idata = pm.sample(
     ...         1_000, tune=0, chains=2, cores=1, step=step, random_seed=1, progressbar=False
@@ -197,23 +250,25 @@ class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are no
         super().setup_chain(rng, tune, draws)
         n_draws, own = tune + draws, self._proposals
         pilot = own.weighed(_PILOT, self.rng) if own.pilot is None else own.pilot
-        more = own.weighed(n_draws * own.n_skipped, self.rng)
-        x, logp, log_weights = (np.concatenate(both) for both in zip(pilot, more, strict=True))
-        where = self._path(log_weights)
-        moved = np.diff(where) != 0
-        kept = where[own.n_skipped :: own.n_skipped]
-        self._accepted = moved.reshape(n_draws, -1).mean(axis=1)
-        self._points, self._logp, self._next = x[kept], logp[kept], 0
+        first = int(self.rng.choice(_PILOT, p=softmax(pilot[2])))
+        last = tuple(array[[first]] for array in pilot)
+        parts, at_once = [], max(_ENTRIES // (own.n_skipped * pilot[0].shape[1]), 1)
+        for n in np.diff([*range(0, n_draws, at_once), n_draws]):
+            more = own.weighed(n * own.n_skipped, self.rng)
+            x, logp, log_weights = map(np.concatenate, zip(last, more, strict=True))
+            where = self._path(log_weights)
+            last = x[where[-1:]], logp[where[-1:]], log_weights[where[-1:]]
+            kept = where[own.n_skipped :: own.n_skipped]
+            accepted = (np.diff(where) != 0).reshape(n, -1).mean(axis=1)
+            parts.append((x[kept], logp[kept], accepted))
+        self._points, self._logp, self._accepted = map(np.concatenate, zip(*parts, strict=True))
+        self._next = 0
 
     def _path(self, log_weights: np.ndarray) -> np.ndarray:
-        """Return where a chain begins, and where it is after each proposal, as their numbers.
-
-        It begins at one of the pilot, which are not proposed.
-        """
-        now = int(self.rng.choice(_PILOT, p=softmax(log_weights[:_PILOT])))
+        """Return where a chain is after each proposal, by their numbers; it begins at the first."""
         limits = log_weights - np.log(self.rng.uniform(size=len(log_weights)))
-        heights, path = log_weights.tolist(), [now]
-        for i, limit in enumerate(limits[_PILOT:].tolist(), _PILOT):
+        now, heights, path = 0, log_weights.tolist(), [0]
+        for i, limit in enumerate(limits[1:].tolist(), 1):
             if limit >= heights[now]:
                 now = i
             path.append(now)

@@ -14,14 +14,16 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.grouped_density import GroupedDensity, GroupedPrior
-from pymc_coresets.sampling.nested_laplace import NestedLaplace, find_nested_laplace
+from pymc_coresets.sampling.levels.draws_in_levels import NormalInLevels
+from pymc_coresets.sampling.levels.grouped_density import GroupedDensity, GroupedPrior
+from pymc_coresets.sampling.levels.nested_laplace import NestedLaplace, find_nested_laplace
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.metric import Spread
 
 type Array = NDArray[np.float64]
 
 _ROWS_OF_START = 20  # of each level
+_MOST_KEPT = 2**23  # entries of an approximation
 
 
 class GroupedSampler:
@@ -137,7 +139,7 @@ class GroupedSampler:
                 "posterior: check that the likelihood is positive wherever the prior is."
             )
         by_level -= by_level.mean(axis=0)  # centred sums keep their digits
-        around = Spread(self._variances(density, own))
+        around = self._around(density, own)
         proposal = Proposal(draws=draws, log_ratios=by_level.sum(axis=1), around=around)
         return LevelRatios(proposal, found.whitened)
 
@@ -174,12 +176,9 @@ class GroupedSampler:
     def _space(self) -> Unconstrained:
         return self._loglik.observations.space
 
-    def _variances(self, density: GroupedDensity, around: NestedLaplace) -> Array:
-        """Of all coordinates, in the order of the coreset's model, which may be another one."""
-        shared, local = around.deviations()
-        deviations = density.positions(shared[None], local[None])[0]
-        here, there = self._sampler.space.columns, self._space.columns
-        variances: Array = np.empty_like(deviations)
-        for name, columns in there.items():
-            variances[here[name]] = np.square(deviations[columns])
-        return variances
+    @staticmethod
+    def _around(density: GroupedDensity, found: NestedLaplace) -> NormalInLevels | Spread:
+        """Return what `Coreset.sample` is to know of it: all, where that is not too large."""
+        shared, local = found.deviations()
+        spread = Spread(np.square(density.positions(shared[None], local[None])[0]))
+        return spread if found.terms.size > _MOST_KEPT else NormalInLevels(found, spread)

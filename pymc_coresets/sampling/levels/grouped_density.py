@@ -1,19 +1,19 @@
 """A posterior's density in parts: what groups of rows share, and what each of them has alone."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fused_loops import density_mode
 from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import of_points
 from pymc_coresets.rows.grouped import GroupedRows
 
 type Array = NDArray[np.float64]
@@ -40,6 +40,7 @@ class GroupedPrior:
 
     Examples
     --------
+    >>> import pymc as pm
     >>> from pymc_coresets.reading.blocks.structure import find_blocks
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
@@ -67,24 +68,21 @@ class GroupedPrior:
 
     def at(self, x: Array) -> tuple[Draws, Array, Array]:
         """Return draws of the variables, and the log-density, shared (B,) and by level (B, G)."""
-        variables = self._blocks.prior.parting.graphs.variables
-        sums = np.empty((len(x), self._blocks.n_blocks + 1))
-        draws: list[list[Array]] = [[] for _ in variables]
-        for i, row in enumerate(x):
-            *values, terms = self._terms(*self._values(row))
-            sums[i] = terms @ self._members
-            for own, value in zip(draws, values, strict=True):
-                own.append(value)
-        found = {n: np.stack(own) for n, own in zip(variables, draws, strict=True)}
-        return Draws(found), sums[:, -1], sums[:, :-1]
-
-    def _values(self, x: Array) -> list[Array]:
-        inputs = self._blocks.prior.inputs.values()
-        ends = np.cumsum([np.prod(v.type.shape, dtype=int) for v in inputs])
-        return [
-            np.asarray(own.reshape(v.type.shape), v.type.dtype)
-            for own, v in zip(np.split(x, ends[:-1]), inputs, strict=True)
+        values = [
+            np.asarray(x[:, own].reshape(-1, *v.type.shape), v.type.dtype)
+            for own, v in self._inputs
         ]
+        *draws, terms = self._terms(*values)
+        sums = terms @ self._members
+        variables = self._blocks.prior.parting.graphs.variables
+        return Draws(dict(zip(variables, draws, strict=True))), sums[:, -1], sums[:, :-1]
+
+    @cached_property
+    def _inputs(self) -> list[tuple[slice, TensorVariable]]:
+        """Where each value variable stands in the unconstrained vector."""
+        inputs = list(self._blocks.prior.inputs.values())
+        ends = np.cumsum([0, *(np.prod(v.type.shape, dtype=int) for v in inputs)])
+        return [(slice(*ends[i : i + 2]), v) for i, v in enumerate(inputs)]
 
     @cached_property
     def _members(self) -> csr_array:
@@ -95,16 +93,12 @@ class GroupedPrior:
         return csr_array(entries, shape=(levels.size, self._blocks.n_blocks + 1))
 
     @cached_property
-    def _terms(self) -> Any:  # noqa: ANN401
+    def _terms(self) -> Callable[..., list[Array]]:
         """Free variables on their own scale, and all terms of the log-density in one vector."""
         prior = self._blocks.prior
         terms = pt.concatenate([np.zeros(0), *(term.graph.ravel() for term in prior.terms)])
         outputs = [*prior.parting.graphs.variables.values(), terms]
-        function = pm.compile(
-            [*prior.inputs.values()], outputs, mode=density_mode(), on_unused_input="ignore"
-        )
-        function.trust_input = True
-        return function
+        return of_points(list(prior.inputs.values()), outputs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth, systematic_resample
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.sampling.conditionals import (
+from pymc_coresets.sampling.expansion import Expansion, are_smooth, design, monomials
+from pymc_coresets.sampling.levels.conditionals import (
     Conditionals,
     PartedDensity,
     find_conditionals,
@@ -16,14 +17,15 @@ from pymc_coresets.sampling.conditionals import (
     solve_lower,
     solve_upper,
 )
-from pymc_coresets.sampling.expansion import Expansion, are_smooth, design, monomials
 
 type Array = NDArray[np.float64]
+
+#: Degrees of freedom of the draws of shared variables.
+SHARED_TAILS = 30
 
 _FIRST_STEP = 1e-2 / 0.3
 _MOST_STEPS = 60
 _PROPOSALS = 2  # for each draw by importance sampling
-_SHARED_TAILS = 30  # degrees of freedom
 _LOCAL_TAILS = 8
 _EXCHANGES = 6  # of each group's variables, by independent Metropolis steps
 _REMEDY = (
@@ -129,7 +131,7 @@ class NestedLaplace:
         SamplingError
             If the Pareto k-hat of the shared variables' weights exceeds 0.7.
         """
-        z, logq = _heavy((_PROPOSALS * n_draws, 1, self.n_shared), _SHARED_TAILS, rng)
+        z, logq = heavy_tailed((_PROPOSALS * n_draws, 1, self.n_shared), SHARED_TAILS, rng)
         whitened = z[:, 0]
         shared = self.mode + whitened @ self.spread.T
         found = self._conditionals(density, whitened)
@@ -319,7 +321,7 @@ def _scales(root: Array) -> Array:
 # -- draws ----------------------------------------------------------------------------------------
 
 
-def _heavy(
+def heavy_tailed(
     shape: tuple[int, int, int], degrees: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Draws of t distributions along the last axis, and their log-densities up to a constant."""
@@ -344,11 +346,11 @@ def _exchanged(
 def _exchanged_at(
     density: PartedDensity, shared: Array, centre: Array, root: Array, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    noise, logq = _heavy(centre.shape, _LOCAL_TAILS, rng)
+    noise, logq = heavy_tailed(centre.shape, _LOCAL_TAILS, rng)
     local = centre + solve_upper(root, noise)
     ratios = density(shared, local)[1] - logq
     for _ in range(_EXCHANGES):
-        other, logq = _heavy(centre.shape, _LOCAL_TAILS, rng)
+        other, logq = heavy_tailed(centre.shape, _LOCAL_TAILS, rng)
         there = centre + solve_upper(root, other)
         proposed = density(shared, there)[1] - logq
         # Exponential numbers are minus the logarithms of uniform ones.

@@ -145,11 +145,11 @@ class Factor:
 
 @runtime_checkable
 class OwnMetric(Protocol):
-    """A distribution that knows the precision of the posterior, which its own may not be."""
+    """A distribution that knows how far the posterior extends, which may be further than itself."""
 
     @property
-    def metric(self) -> Factor | None:
-        """Of that precision."""
+    def metric(self) -> Factor | Spread | None:
+        """Of its precision, or its covariance."""
 
 
 class PrecisionPotential(QuadPotential):  # type: ignore[misc] # PyMC's are not typed

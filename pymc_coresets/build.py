@@ -13,11 +13,7 @@ import pymc as pm
 
 from pymc_coresets.advice import Outcome, decided_by, wanted_tolerance, warn_of_limits
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.exceptions import (
-    InvalidOptionError,
-    SamplingError,
-    UnsupportedModelError,
-)
+from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.method import ControlVariates, has_linear_predictors
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.groupwise.block_pursuit import MOST_SHARED, BlockPursuit

@@ -11,10 +11,7 @@ from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.given import fix_variables
 from pymc_coresets.glm.polynomial.chebyshev import MAX_DEGREE
 from pymc_coresets.glm.polynomial.multi_indices import n_monomials
-from pymc_coresets.glm.polynomial.replacement import (
-    POLYNOMIAL,
-    verify_polynomial_model,
-)
+from pymc_coresets.glm.polynomial.replacement import POLYNOMIAL, verify_polynomial_model
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.polynomial.statistics import (
     MAX_MONOMIALS,
@@ -31,19 +28,10 @@ from pymc_coresets.glm.predictor.seen_rows import (
     seen_rows_of,
 )
 from pymc_coresets.glm.predictor.several import Predictors
-from pymc_coresets.options import (
-    flag,
-    generator,
-    positive_number,
-    whole_number,
-)
+from pymc_coresets.options import flag, generator, positive_number, whole_number
 from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import (
-    RowsToRead,
-    likelihood_of_rows,
-    template_of_rows,
-)
+from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows, template_of_rows
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.context import given_model

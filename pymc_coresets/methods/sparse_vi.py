@@ -7,12 +7,7 @@ from typing import Any, ClassVar, Literal, cast, get_args
 import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.methods.adaptive import (
-    AdaptiveMethod,
-    AdaptiveState,
-    Tangent,
-    TangentDraws,
-)
+from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangent, TangentDraws
 from pymc_coresets.options import flag, one_of, positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows

@@ -16,23 +16,15 @@ from typing import Any, cast
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import (
     AddDestroyHandler,
-    AdvancedIncSubtensor,
     Apply,
-    BatchedDot,
-    Blockwise,
-    BlockwiseWithCoreShape,
     Constant,
-    DimShuffle,
-    Dot,
-    Elemwise,
     FunctionGraph,
     HasInnerGraph,
     JITLinker,
-    Join,
     Mode,
-    NoPythonOp,
     NumbaLinker,
     RewriteDatabaseQuery,
     TensorType,
@@ -57,7 +49,7 @@ type Function = Callable[..., Any]
 type Storage = list[Any]
 type Step = tuple[Function, list[int], list[int], list[int]]  # inputs, outputs, done with
 
-_TRANSPOSE = DimShuffle(input_ndim=2, new_order=(1, 0))
+_TRANSPOSE = ops.DimShuffle(input_ndim=2, new_order=(1, 0))
 
 # Multiplications for each entry of a product's longest axis: with fewer, a loop is as fast as BLAS.
 _FEW_PRODUCTS = 64
@@ -243,19 +235,19 @@ class _LoopLinker(JITLinker):
 def _function_of(node: Apply, *, of_rows: bool) -> Function:
     """Return a function of the values of the inputs of a node."""
     op = node.op
-    if isinstance(op, BlockwiseWithCoreShape):
-        [core] = [n for n in op.fgraph.apply_nodes if isinstance(n.op, Blockwise)]
-        if isinstance(core.op.core_op, Join):
+    if isinstance(op, ops.BlockwiseWithCoreShape):
+        [core] = [n for n in op.fgraph.apply_nodes if isinstance(n.op, ops.Blockwise)]
+        if isinstance(core.op.core_op, ops.Join):
             return _joined(core)
-        if isinstance(core.op.core_op, Dot) or not of_rows:  # a loop over draws may be Python's
+        if isinstance(core.op.core_op, ops.Dot) or not of_rows:  # a loop over draws may be Python's
             perform = _performed(core)
             return lambda *inputs: perform(*inputs[: len(core.inputs)])
         return _compiled(node)
     few = len(node.inputs) < MOST_OPERANDS
-    is_ufunc = few and isinstance(op, Elemwise) and op.nfunc_spec is not None
-    if isinstance(op, (Elemwise, HasInnerGraph, NoPythonOp)) and not is_ufunc:
+    is_ufunc = few and isinstance(op, ops.Elemwise) and op.nfunc_spec is not None
+    if isinstance(op, (ops.Elemwise, HasInnerGraph, ops.NoPythonOp)) and not is_ufunc:
         return _compiled(node)
-    if isinstance(op, AdvancedIncSubtensor) and _adds_by_number(node):
+    if isinstance(op, ops.AdvancedIncSubtensor) and _adds_by_number(node):
         return _compiled(node)  # NumPy's takes ten times as long
     return direct_call(op, node) or _performed(node)
 
@@ -294,7 +286,7 @@ def _compiled(node: Apply) -> Function:
 
 def _performed(node: Apply) -> Function:
     is_array = [isinstance(v.type, TensorType) for v in node.outputs]
-    as_array = _in_order if isinstance(node.op, Elemwise) else np.asarray
+    as_array = _in_order if isinstance(node.op, ops.Elemwise) else np.asarray
 
     def perform(*inputs: Any) -> Any:  # noqa: ANN401
         storage: list[Storage] = [[None] for _ in node.outputs]  # of this call alone
@@ -329,13 +321,15 @@ def _joined(node: Apply) -> Function:
     return join
 
 
-@node_rewriter([Dot, BatchedDot, Blockwise])  # type: ignore[untyped-decorator]
+@node_rewriter([ops.Dot, ops.BatchedDot, ops.Blockwise])  # type: ignore[untyped-decorator]
 def _loop_over_product(
     fgraph: FunctionGraph,  # noqa: ARG001 (PyTensor passes it)
     node: Apply,
 ) -> list[Variable] | None:
     """Rewrite a product that does little for each entry of its long axis as a sum of products."""
-    is_product = isinstance(node.op, Dot | BatchedDot) or isinstance(node.op.core_op, Dot)
+    is_product = isinstance(node.op, ops.Dot | ops.BatchedDot) or isinstance(
+        node.op.core_op, ops.Dot
+    )
     if not is_product:
         return None
     a, b = cast(list[TensorVariable], node.inputs)
@@ -344,7 +338,7 @@ def _loop_over_product(
     known = sorted(n for n in lengths if n is not None)
     if 1 not in known and (len(known) < 2 or known[0] * known[1] > _FEW_PRODUCTS):
         return None
-    if lengths[2] == 1 and isinstance(node.op, Dot) and _is_transpose(a):
+    if lengths[2] == 1 and isinstance(node.op, ops.Dot) and _is_transpose(a):
         return [(a.owner.inputs[0] * b).sum(axis=0)[:, None]]  # along its rows, not its columns
     if lengths[2] == 1:
         return [(a * pt.matrix_transpose(b)).sum(axis=-1, keepdims=True)]

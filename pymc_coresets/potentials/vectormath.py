@@ -23,14 +23,12 @@ import numpy as np
 import pytensor.scalar as ps
 from numba import njit
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.numba_api import bits_of, double_of
 from pymc_coresets.compat.pytensor_api import (
     Apply,
-    Composite,
     Constant,
-    Elemwise,
     FunctionGraph,
-    ScalarOp,
     Variable,
     node_rewriter,
     numba_funcify_Composite,
@@ -202,7 +200,7 @@ def vector_gammaln(x: float) -> float:
     return y if x >= 0.0 else np.nan
 
 
-class _VectorFunction(ScalarOp):
+class _VectorFunction(ops.ScalarOp):
     """Scalar Op whose Numba implementation is one of the functions above."""
 
     nin, nout = 1, 1
@@ -264,7 +262,7 @@ def _funcify(op: _VectorFunction, node: Apply, **kwargs: object) -> tuple[Any, s
     return type(op).function, sha256(f"{type(op)}{_VERSION}".encode()).hexdigest()
 
 
-@node_rewriter([Elemwise])
+@node_rewriter([ops.Elemwise])
 def vectorise(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Replace functions of double precision by those of this module."""
     replacement = _VECTORISED.get(type(node.op.scalar_op))
@@ -275,14 +273,14 @@ def vectorise(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     return _elementwise(replacement, node.inputs)
 
 
-@node_rewriter([Elemwise])
+@node_rewriter([ops.Elemwise])
 def pull_function_out_of_switch(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Rewrite switch(c, f(a), f(b)) as f(switch(c, a, b)): half the calls of f."""
     if not isinstance(node.op.scalar_op, ps.Switch):
         return None
     condition, left, right = node.inputs
     if not all(
-        v.owner is not None and isinstance(v.owner.op, Elemwise) and len(v.owner.inputs) == 1
+        v.owner is not None and isinstance(v.owner.op, ops.Elemwise) and len(v.owner.inputs) == 1
         for v in (left, right)
     ):
         return None
@@ -291,10 +289,10 @@ def pull_function_out_of_switch(fgraph: FunctionGraph, node: Apply) -> list[Vari
     [a], [b] = left.owner.inputs, right.owner.inputs
     if a.type.dtype != b.type.dtype:
         return None
-    return [left.owner.op(Elemwise(node.op.scalar_op)(condition, a, b))]
+    return [left.owner.op(ops.Elemwise(node.op.scalar_op)(condition, a, b))]
 
 
-class _InlineComposite(Composite):
+class _InlineComposite(ops.Composite):
     """A fused expression that is always compiled into its loop."""
 
 
@@ -307,15 +305,15 @@ def _funcify_inline(op: _InlineComposite, node: Apply, **kwargs: object) -> tupl
     return inline, key and sha256(f"{key}{_VERSION}".encode()).hexdigest()
 
 
-@node_rewriter([Elemwise])
+@node_rewriter([ops.Elemwise])
 def inline_composite(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Have fused expressions compiled into their loops."""
     composite = node.op.scalar_op
-    if type(composite) is not Composite:
+    if type(composite) is not ops.Composite:
         return None
     return _elementwise(_InlineComposite(composite.inputs, composite.outputs), node.inputs)
 
 
-def _elementwise(function: ScalarOp, inputs: Sequence[Variable]) -> list[Variable]:
-    outputs: list[Variable] = Elemwise(function).make_node(*inputs).outputs
+def _elementwise(function: ops.ScalarOp, inputs: Sequence[Variable]) -> list[Variable]:
+    outputs: list[Variable] = ops.Elemwise(function).make_node(*inputs).outputs
     return outputs

@@ -7,11 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import ParameterValueError
 from pymc_coresets.compat.pytensor_api import (
-    Add,
-    Elemwise,
-    Sub,
     TensorConstant,
     Variable,
     ancestors,
@@ -213,7 +211,7 @@ def _rounding(obs: Observations, draws: Draws) -> np.ndarray:
     terms = [
         pt.reshape(v, (obs.n_obs, -1))
         for node in io_toposort([], [obs.reference])
-        if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Add | Sub)
+        if isinstance(node.op, ops.Elemwise) and isinstance(node.op.scalar_op, ops.Add | ops.Sub)
         for v in node.inputs
         if v.type.shape[:1] == (obs.n_obs,)
     ]

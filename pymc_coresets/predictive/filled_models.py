@@ -8,11 +8,10 @@ import numpy as np
 import pymc as pm
 import pytensor
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import resolve_shapes
 from pymc_coresets.compat.pytensor_api import (
     Constant,
-    Shape,
-    Shape_i,
     SharedVariable,
     TensorVariable,
     Variable,
@@ -173,7 +172,9 @@ def _used_by_value(model: pm.Model, graphs: Mapping[str, Variable]) -> set[Varia
     """Return what the graphs depend on by more than its shape."""
     free = set(model.free_RVs)
     below = ancestors(graphs.values(), blockers=free)
-    shapes = {v for v in below if v.owner is not None and isinstance(v.owner.op, Shape | Shape_i)}
+    shapes = {
+        v for v in below if v.owner is not None and isinstance(v.owner.op, ops.Shape | ops.Shape_i)
+    }
     return set(ancestors(graphs.values(), blockers=free | shapes))
 
 

@@ -11,6 +11,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import (
     UndefinedMomentException,
     compile_random,
@@ -20,8 +21,6 @@ from pymc_coresets.compat.pymc_api import (
 )
 from pymc_coresets.compat.pytensor_api import (
     Apply,
-    BernoulliRV,
-    CheckAndRaise,
     FunctionGraph,
     NoneTypeT,
     RandomType,
@@ -37,13 +36,15 @@ from pymc_coresets.reading.folding import PLAIN_MODE
 _lock = Lock()
 
 
-@node_rewriter([BernoulliRV])
+@node_rewriter([ops.BernoulliRV])
 def _compare_uniform_numbers(_: FunctionGraph, node: Apply) -> list[Variable]:
     """Draw Bernoulli variables from uniform ones: SciPy takes ten times as long."""
     rng, size = node.inputs[:2]
     p = pt.as_tensor(node.inputs[2])
     valid = pt.all((p >= 0) & (p <= 1))
-    checked = CheckAndRaise(ValueError, "A Bernoulli probability is not between 0 and 1.")(p, valid)
+    checked = ops.CheckAndRaise(ValueError, "A Bernoulli probability is not between 0 and 1.")(
+        p, valid
+    )
     shape = pt.shape(p) if isinstance(size.type, NoneTypeT) else size
     next_rng, uniform = pt.random.uniform(size=shape, rng=rng, return_next_rng=True)
     return [next_rng, pt.cast(pt.lt(uniform, checked), node.op.dtype)]

@@ -10,26 +10,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import (
-    AND,
-    GE,
-    GT,
-    LE,
-    Abs,
     Apply,
-    CAReduce,
     Constant,
-    DimShuffle,
-    Elemwise,
-    Exp,
-    MakeVector,
-    ScalarFromTensor,
-    Sigmoid,
-    Softmax,
-    Softplus,
-    Sqr,
-    Sum,
-    TensorFromScalar,
     TensorVariable,
     Variable,
     ancestors,
@@ -41,9 +25,9 @@ from pymc_coresets.reading.known import Known, reached
 #: constants that are named.  A positive function that underflows to zero is no reason to reject a
 #: draw.
 _BOUNDS: dict[type, tuple[tuple[type, ...], Callable[[np.ndarray], np.ndarray]]] = {
-    GE: ((Sigmoid, Exp, Softplus, Sqr, Abs), lambda bound: bound <= 0),
-    GT: ((Exp, Softplus), lambda bound: bound <= 0),
-    LE: ((Sigmoid,), lambda bound: bound >= 1),
+    ops.GE: ((ops.Sigmoid, ops.Exp, ops.Softplus, ops.Sqr, ops.Abs), lambda bound: bound <= 0),
+    ops.GT: ((ops.Exp, ops.Softplus), lambda bound: bound <= 0),
+    ops.LE: ((ops.Sigmoid,), lambda bound: bound >= 1),
 }
 
 
@@ -120,8 +104,8 @@ def _conjuncts(condition: Variable) -> list[Variable]:
     if node is None:
         return []
     # Nested `all` reductions are one; any other reduction is a condition in itself.
-    is_all = isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, AND)
-    if isinstance(node.op, ScalarFromTensor | TensorFromScalar | MakeVector) or (
+    is_all = isinstance(node.op, ops.CAReduce) and isinstance(node.op.scalar_op, ops.AND)
+    if isinstance(node.op, ops.ScalarFromTensor | ops.TensorFromScalar | ops.MakeVector) or (
         is_all and condition.type.ndim == 0
     ):
         return list(node.inputs)
@@ -132,7 +116,7 @@ def _always_true(condition: Variable) -> bool:
     if isinstance(condition, Constant):
         return bool(np.all(condition.data))
     node = condition.owner
-    if node is None or not isinstance(node.op, Elemwise):
+    if node is None or not isinstance(node.op, ops.Elemwise):
         return False
     known = _BOUNDS.get(type(node.op.scalar_op))
     if known is None:
@@ -157,22 +141,22 @@ def _with_known_sums(condition: Variable) -> Variable:
 
 def _is_sum_of_softmax(variable: Variable) -> bool:
     node = variable.owner
-    if node is None or not isinstance(node.op, Sum):
+    if node is None or not isinstance(node.op, ops.Sum):
         return False
     inner = node.inputs[0].owner
-    return inner is not None and isinstance(inner.op, Softmax) and inner.op.axis == node.op.axis
+    return inner is not None and isinstance(inner.op, ops.Softmax) and inner.op.axis == node.op.axis
 
 
 def _computed_by(variable: Variable, functions: tuple[type, ...]) -> bool:
     node = variable.owner
     if node is None:
         return False
-    if isinstance(node.op, Softmax):
+    if isinstance(node.op, ops.Softmax):
         return True
-    return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, functions)
+    return isinstance(node.op, ops.Elemwise) and isinstance(node.op.scalar_op, functions)
 
 
 def _without_views(variable: Variable) -> Variable:
-    while variable.owner is not None and isinstance(variable.owner.op, DimShuffle):
+    while variable.owner is not None and isinstance(variable.owner.op, ops.DimShuffle):
         variable = variable.owner.inputs[0]
     return variable

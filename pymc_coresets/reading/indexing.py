@@ -6,14 +6,8 @@ from typing import NamedTuple, cast
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_coresets.compat.pytensor_api import (
-    AdvancedSubtensor,
-    Apply,
-    Join,
-    Subtensor,
-    TensorVariable,
-    Variable,
-)
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Apply, TensorVariable, Variable
 from pymc_coresets.reading.folding import evaluate, known_length
 from pymc_coresets.reading.selection_rules import (
     InputAxes,
@@ -73,13 +67,13 @@ def indexed_axis(node: Apply, axis: int, depends: Depends) -> IndexedAxis | None
     >>> indexed_axis(x[1:4].owner, 0, lambda v: v is x).positions
     array([1, 2, 3])
     """
-    if not isinstance(node.op, AdvancedSubtensor | Subtensor):
+    if not isinstance(node.op, ops.AdvancedSubtensor | ops.Subtensor):
         return None
     x, index_inputs = cast(TensorVariable, node.inputs[0]), node.inputs[1:]
     if any(depends(i) for i in index_inputs):
         return None
     entries, arrays = index_of(node)
-    if isinstance(node.op, Subtensor):
+    if isinstance(node.op, ops.Subtensor):
         return _sliced_axis(x, entries, axis)
     if len(arrays) != 1 or any(e != slice(None) for e in entries if isinstance(e, slice)):
         return None
@@ -128,7 +122,7 @@ def joints(node: Apply, axis: int) -> list[tuple[int, int | None]]:
     >>> joints(pt.join(0, x, pt.vector("y")).owner, 0)
     [(0, 2), (2, None)]
     """
-    if not isinstance(node.op, Join) or node.op.axis % node.outputs[0].type.ndim != axis:
+    if not isinstance(node.op, ops.Join) or node.op.axis % node.outputs[0].type.ndim != axis:
         return []
     found: list[tuple[int, int | None]] = []
     start = 0
@@ -174,7 +168,7 @@ def axes_of_inputs(node: Apply, axis: int, depends: Depends) -> tuple[InputAxes 
     ([0, None, 0], 1)
     """
     axes = input_axes(node.op, node, axis)
-    if axes is None or not isinstance(node.op, AdvancedSubtensor):
+    if axes is None or not isinstance(node.op, ops.AdvancedSubtensor):
         return axes, None
     _, arrays = index_of(node)
     first, ndim = min(arrays), max(entry.type.ndim for entry in arrays.values())
@@ -226,7 +220,7 @@ def indexed_cells(node: Apply, axis: int, depends: Depends) -> IndexedCells | No
     >>> indexed_cells(picked.owner, 0, lambda v: v is x).positions
     (array([0, 1, 1]), array([0, 0, 1]))
     """
-    if not isinstance(node.op, AdvancedSubtensor):
+    if not isinstance(node.op, ops.AdvancedSubtensor):
         return None
     entries, arrays = index_of(node)
     plain = all(e == slice(None) for e in entries if isinstance(e, slice))

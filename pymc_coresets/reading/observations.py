@@ -15,12 +15,7 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.cells.matrices import layout_of_cells
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.graphs import PlainModel, plain_model
-from pymc_coresets.reading.likelihood.layouts import (
-    Layout,
-    RowSet,
-    layout_of_rows,
-    refuse_several,
-)
+from pymc_coresets.reading.likelihood.layouts import Layout, RowSet, layout_of_rows, refuse_several
 from pymc_coresets.reading.likelihood.missing import imputed_names
 from pymc_coresets.reading.likelihood.term_choice import by_default, other_potentials
 from pymc_coresets.reading.likelihood.terms import (

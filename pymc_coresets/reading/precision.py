@@ -6,19 +6,8 @@ from typing import Any
 
 import pytensor.tensor as pt
 
-from pymc_coresets.compat.pytensor_api import (
-    AdvancedIncSubtensor,
-    Apply,
-    Cast,
-    Elemwise,
-    IncSubtensor,
-    OpFromGraph,
-    Scan,
-    SymbolicOp,
-    Variable,
-    graph_inputs,
-    io_toposort,
-)
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Apply, Variable, graph_inputs, io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 
 
@@ -56,20 +45,20 @@ def widened(graphs: Sequence[Variable], given: Mapping[Variable, Variable]) -> l
 
 def _made_anew(node: Apply, inputs: list[Variable]) -> Sequence[Variable]:
     op = node.op
-    if isinstance(op, SymbolicOp):
+    if isinstance(op, ops.SymbolicOp):
         outputs: Sequence[Variable] = op(*inputs, return_list=True)
         return outputs
     pairs = zip(inputs, node.inputs, strict=True)
     if all(new.type.dtype == old.type.dtype for new, old in pairs):
         return node.clone_with_new_inputs(inputs, strict=False).outputs
-    if isinstance(op, OpFromGraph | Scan):
+    if isinstance(op, ops.OpFromGraph | ops.Scan):
         raise UnsupportedModelError(
             f"The model is in float32, but log-likelihoods are added up in float64, and {op} "
             "cannot be: set pytensor.config.floatX = 'float64' before you write the model."
         )
-    if isinstance(op, Elemwise) and isinstance(op.scalar_op, Cast):
+    if isinstance(op, ops.Elemwise) and isinstance(op.scalar_op, ops.Cast):
         return [pt.cast(inputs[0], _wide(node.outputs[0].type.dtype))]
-    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+    if isinstance(op, ops.IncSubtensor | ops.AdvancedIncSubtensor):
         inputs[:2] = [pt.cast(v, "float64") for v in inputs[:2]]
     if any(_wide(value) is not value for value in vars(op).values()):  # as of a sum
         op = copy(op)

@@ -12,36 +12,8 @@ from functools import singledispatch
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_coresets.compat.pytensor_api import (
-    AdvancedSubtensor,
-    Alloc,
-    Apply,
-    Argmax,
-    ArgSortOp,
-    Blockwise,
-    CAReduce,
-    CumOp,
-    DimShuffle,
-    Dot,
-    Elemwise,
-    IncSubtensor,
-    Join,
-    JoinDims,
-    LogSoftmax,
-    LogSumExp,
-    Op,
-    Reshape,
-    Softmax,
-    SolveBase,
-    SortOp,
-    SpecifyShape,
-    SplitDims,
-    Subtensor,
-    SymbolicOp,
-    TypeCastingOp,
-    Variable,
-    unflatten_index_variables,
-)
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Apply, Variable, unflatten_index_variables
 
 #: For each input of a node: the axis to select along, or None where it is taken whole.
 type InputAxes = Sequence[int | None]
@@ -51,7 +23,7 @@ type Lengths = Mapping[int, Variable]
 
 
 @singledispatch
-def input_axes(op: Op, node: Apply, axis: int) -> InputAxes | None:
+def input_axes(op: ops.Op, node: Apply, axis: int) -> InputAxes | None:
     """Return, for each input, the axis along which row n of the output needs only row n.
 
     Parameters
@@ -79,7 +51,7 @@ def input_axes(op: Op, node: Apply, axis: int) -> InputAxes | None:
     return None
 
 
-def has_rule(op: Op) -> bool:
+def has_rule(op: ops.Op) -> bool:
     """Whether there is a rule for this type of Op.
 
     Examples
@@ -120,32 +92,32 @@ def _unless_broadcast(inputs: Iterable[Variable], axis: int) -> InputAxes:
 
 
 @input_axes.register
-def _(op: Elemwise, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.Elemwise, node: Apply, axis: int) -> InputAxes | None:
     return _unless_broadcast(node.inputs, axis)
 
 
 @input_axes.register
-def _(op: DimShuffle, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.DimShuffle, node: Apply, axis: int) -> InputAxes | None:
     source = op.new_order[axis]
     return None if source == "x" else [source]
 
 
 @input_axes.register
-def _(op: TypeCastingOp, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.TypeCastingOp, node: Apply, axis: int) -> InputAxes | None:
     return [axis]
 
 
 # -- reductions, and Ops along one axis ------------------------------------------------------------
 
 
-@input_axes.register(CAReduce)
-@input_axes.register(Argmax)
-def _reduced(op: CAReduce | Argmax, node: Apply, axis: int) -> InputAxes | None:
+@input_axes.register(ops.CAReduce)
+@input_axes.register(ops.Argmax)
+def _reduced(op: ops.CAReduce | ops.Argmax, node: Apply, axis: int) -> InputAxes | None:
     return [_kept_axis(op.axis, node.inputs[0].type.ndim, axis)]
 
 
 @input_axes.register
-def _(op: LogSumExp, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.LogSumExp, node: Apply, axis: int) -> InputAxes | None:
     # With keepdims the axes keep their places.
     if node.inputs[0].type.ndim == node.outputs[0].type.ndim:
         return _other_axis(op, node, axis)
@@ -156,13 +128,15 @@ def _kept_axis(reduced: Collection[int] | None, ndim: int, axis: int) -> int:
     return [i for i in range(ndim) if i not in (reduced or ())][axis]
 
 
-@input_axes.register(Softmax)
-@input_axes.register(LogSoftmax)
-@input_axes.register(CumOp)
-@input_axes.register(SortOp)
-@input_axes.register(ArgSortOp)
+@input_axes.register(ops.Softmax)
+@input_axes.register(ops.LogSoftmax)
+@input_axes.register(ops.CumOp)
+@input_axes.register(ops.SortOp)
+@input_axes.register(ops.ArgSortOp)
 def _other_axis(
-    op: ArgSortOp | CumOp | LogSoftmax | LogSumExp | Softmax | SortOp, node: Apply, axis: int
+    op: ops.ArgSortOp | ops.CumOp | ops.LogSoftmax | ops.LogSumExp | ops.Softmax | ops.SortOp,
+    node: Apply,
+    axis: int,
 ) -> InputAxes | None:
     """Rows are independent along every axis except the one that the Op works along."""
     [x] = node.inputs
@@ -175,18 +149,18 @@ def _other_axis(
 
 
 @input_axes.register
-def _(op: Dot, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.Dot, node: Apply, axis: int) -> InputAxes | None:
     return [axis, None] if axis == 0 else [None, axis]
 
 
 @input_axes.register
-def _(op: Blockwise, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.Blockwise, node: Apply, axis: int) -> InputAxes | None:
     batch = op.batch_ndim(node)
     if axis < batch:
         return _unless_broadcast(node.inputs, axis)
-    if isinstance(op.core_op, Dot):
+    if isinstance(op.core_op, ops.Dot):
         return [axis, None] if axis == batch else [None, axis]
-    if isinstance(op.core_op, SolveBase) and op.core_op.b_ndim == 2 and axis == batch + 1:
+    if isinstance(op.core_op, ops.SolveBase) and op.core_op.b_ndim == 2 and axis == batch + 1:
         return [*[None] * (len(node.inputs) - 1), axis]
     return None
 
@@ -195,7 +169,7 @@ def _(op: Blockwise, node: Apply, axis: int) -> InputAxes | None:
 
 
 @input_axes.register
-def _(op: Subtensor, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.Subtensor, node: Apply, axis: int) -> InputAxes | None:
     entries, _ = index_of(node)
     x_axis = axis_before_integers(entries, axis)
     if x_axis < len(entries) and entries[x_axis] != slice(None):
@@ -204,7 +178,7 @@ def _(op: Subtensor, node: Apply, axis: int) -> InputAxes | None:
 
 
 @input_axes.register
-def _(op: AdvancedSubtensor, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.AdvancedSubtensor, node: Apply, axis: int) -> InputAxes | None:
     entries, arrays = index_of(node)
     first, last = min(arrays), max(arrays)
     adjacent = len(arrays) == last - first + 1
@@ -234,7 +208,7 @@ def _index_axes(
 
 
 @input_axes.register
-def _(op: IncSubtensor, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.IncSubtensor, node: Apply, axis: int) -> InputAxes | None:
     x, y, *index_inputs = node.inputs
     entries = unflatten_index_variables(index_inputs, op.idx_list)
     if axis < len(entries) and entries[axis] != slice(None):
@@ -249,13 +223,13 @@ def _(op: IncSubtensor, node: Apply, axis: int) -> InputAxes | None:
 
 
 @input_axes.register
-def _(op: Join, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.Join, node: Apply, axis: int) -> InputAxes | None:
     joined = op.axis % node.outputs[0].type.ndim
     return None if axis == joined else [axis] * len(node.inputs)
 
 
 @input_axes.register
-def _(op: Alloc, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.Alloc, node: Apply, axis: int) -> InputAxes | None:
     value, *shape = node.inputs
     value_axis = axis - (len(shape) - value.type.ndim)
     whole = value_axis < 0 or value.type.broadcastable[value_axis]
@@ -263,12 +237,12 @@ def _(op: Alloc, node: Apply, axis: int) -> InputAxes | None:
 
 
 @input_axes.register
-def _(op: SpecifyShape, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.SpecifyShape, node: Apply, axis: int) -> InputAxes | None:
     return [axis, *[None] * (len(node.inputs) - 1)]
 
 
 @input_axes.register
-def _(op: Reshape, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.Reshape, node: Apply, axis: int) -> InputAxes | None:
     """In C order an axis survives if its length and the product of those before it stay."""
     x, out = node.inputs[0], node.outputs[0]
     if None in x.type.shape or None in out.type.shape:
@@ -281,7 +255,7 @@ def _(op: Reshape, node: Apply, axis: int) -> InputAxes | None:
 
 
 @input_axes.register
-def _(op: JoinDims, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.JoinDims, node: Apply, axis: int) -> InputAxes | None:
     if axis < op.start_axis:
         return [axis]
     joined = node.inputs[0].type.shape[op.start_axis : op.start_axis + op.n_axes]
@@ -292,7 +266,7 @@ def _(op: JoinDims, node: Apply, axis: int) -> InputAxes | None:
 
 
 @input_axes.register
-def _(op: SplitDims, node: Apply, axis: int) -> InputAxes | None:
+def _(op: ops.SplitDims, node: Apply, axis: int) -> InputAxes | None:
     n_new = node.outputs[0].type.ndim - node.inputs[0].type.ndim + 1
     if op.axis <= axis < op.axis + n_new:
         return None
@@ -304,7 +278,7 @@ def _(op: SplitDims, node: Apply, axis: int) -> InputAxes | None:
 
 @singledispatch
 def rebuild(
-    op: Op, node: Apply, inputs: Sequence[Variable], lengths: Lengths
+    op: ops.Op, node: Apply, inputs: Sequence[Variable], lengths: Lengths
 ) -> Sequence[Variable]:
     """Apply the Op of `node` again, to inputs with fewer rows.
 
@@ -337,7 +311,7 @@ def rebuild(
 
 @rebuild.register
 def _(
-    op: SymbolicOp, node: Apply, inputs: Sequence[Variable], lengths: Lengths
+    op: ops.SymbolicOp, node: Apply, inputs: Sequence[Variable], lengths: Lengths
 ) -> Sequence[Variable]:
     # An instance holds an inner graph for the shapes of its first inputs.
     fresh = type(op)(**{name: getattr(op, name) for name in getattr(op, "__props__", ())})
@@ -346,20 +320,24 @@ def _(
 
 
 @rebuild.register
-def _(op: Alloc, node: Apply, inputs: Sequence[Variable], lengths: Lengths) -> Sequence[Variable]:
+def _(
+    op: ops.Alloc, node: Apply, inputs: Sequence[Variable], lengths: Lengths
+) -> Sequence[Variable]:
     value, *shape = inputs
     return [pt.broadcast_to(value, [lengths.get(i, n) for i, n in enumerate(shape)])]
 
 
 @rebuild.register
 def _(
-    op: SpecifyShape, node: Apply, inputs: Sequence[Variable], lengths: Lengths
+    op: ops.SpecifyShape, node: Apply, inputs: Sequence[Variable], lengths: Lengths
 ) -> Sequence[Variable]:
     known = [None if i in lengths else n for i, n in enumerate(node.outputs[0].type.shape)]
     return [pt.specify_shape(inputs[0], known)]
 
 
 @rebuild.register
-def _(op: Reshape, node: Apply, inputs: Sequence[Variable], lengths: Lengths) -> Sequence[Variable]:
+def _(
+    op: ops.Reshape, node: Apply, inputs: Sequence[Variable], lengths: Lengths
+) -> Sequence[Variable]:
     shape = [lengths.get(i, n) for i, n in enumerate(node.outputs[0].type.shape)]
     return [pt.reshape(inputs[0], shape)]

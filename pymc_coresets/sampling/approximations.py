@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -139,9 +139,9 @@ def check_approximation(  # noqa: PLR0913
         posterior = _holding(posterior, density)
         density = None
     loglik = likelihood_of_model(model, wanted, rng=np.random.default_rng(0))
-    ratios = _Ratios(loglik, space, density)
+    ratios = partial(_log_ratios, loglik, space, density)
     tree = xr.DataTree.from_dict({"posterior": posterior})
-    return replace(check_some_draws(tree, ratios.at, draws=draws), subject="approximation")
+    return replace(check_some_draws(tree, ratios, draws=draws), subject="approximation")
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,42 +263,40 @@ class GaussianApproximation:
 # -- log-densities ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Ratios:
-    """Log-ratios of the posterior over an approximation, on the unconstrained scale."""
+def _log_ratios(
+    loglik: LogLikelihood,
+    space: Unconstrained,
+    density: DensityOfPoints | None,
+    idata: xr.DataTree,
+) -> np.ndarray:
+    """Return log-ratios of the posterior over an approximation, on the unconstrained scale.
 
-    loglik: LogLikelihood
-    space: Unconstrained
-    density: DensityOfPoints | None  # None where the draws hold its values
+    The density is None where the draws hold its values.
+    """
+    draws = Draws.of(idata, loglik.observations.shapes)
+    points = _points(draws, space)
+    with np.errstate(all="ignore"):  # such draws are refused below
+        full = loglik.look(draws).total + loglik.remainder.values(points)
+    if density is None:
+        own = idata["posterior"][_HELD].transpose("chain", "draw").to_numpy().ravel()
+    else:
+        with np.errstate(all="ignore"):  # what is not finite is named
+            own = _usable(density(points), (len(points),))
+    return ratios_by_chain(idata, full - own, impossible=_IMPOSSIBLE)
 
-    def at(self, idata: xr.DataTree) -> np.ndarray:
-        draws = Draws.of(idata, self.loglik.observations.shapes)
-        points = self._points(draws)
-        with np.errstate(all="ignore"):  # such draws are refused below
-            full = self.loglik.look(draws).total + self._rest(points)
-        if self.density is None:
-            own = idata["posterior"][_HELD].transpose("chain", "draw").to_numpy().ravel()
-        else:
-            with np.errstate(all="ignore"):  # what is not finite is named
-                own = _usable(self.density(points), (len(points),))
-        return ratios_by_chain(idata, full - own, impossible=_IMPOSSIBLE)
 
-    @cached_property
-    def _rest(self) -> Callable[[np.ndarray], np.ndarray]:
-        return self.loglik.remainder.values
-
-    def _points(self, draws: Draws) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            points = self.space.free(draws)
-        outside = np.argwhere(~np.isfinite(points))
-        if outside.size:
-            draw, column = outside[0]
-            name = next(n for n, own in self.space.columns.items() if column in own)
-            raise InvalidDataError(
-                f"Draw {draw} lies outside of the support, or on its border, and {name!r} is not "
-                "finite there: these are draws of another model, or were rounded."
-            )
-        return points
+def _points(draws: Draws, space: Unconstrained) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        points = space.free(draws)
+    outside = np.argwhere(~np.isfinite(points))
+    if outside.size:
+        draw, column = outside[0]
+        name = next(n for n, own in space.columns.items() if column in own)
+        raise InvalidDataError(
+            f"Draw {draw} lies outside of the support, or on its border, and {name!r} is not "
+            "finite there: these are draws of another model, or were rounded."
+        )
+    return points
 
 
 def _density(log_density: Any, space: Unconstrained) -> Any:  # noqa: ANN401 - what users pass

@@ -269,12 +269,7 @@ class CoresetSampler:
         return self.space.constrain(points)
 
     def proposal(
-        self,
-        n_draws: int,
-        *,
-        start_size: int,
-        rng: np.random.Generator,
-        key: int | None = None,
+        self, n_draws: int, *, start_size: int, rng: np.random.Generator, key: int | None = None
     ) -> Proposal[Draws] | None:
         """Draw from around the modes of the posterior of all rows.
 

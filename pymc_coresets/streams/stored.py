@@ -21,13 +21,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.passes import LookPart
 from pymc_coresets.rows.streamed import AbsentRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.streams.growth import (
-    Beginning,
-    Growth,
-    Reason,
-    StreamOptions,
-    StreamState,
-)
+from pymc_coresets.streams.growth import Beginning, Growth, Reason, StreamOptions, StreamState
 
 _COUNTS: Mapping[str, Callable[[Any], Any]] = {
     "n_rows": int,

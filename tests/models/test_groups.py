@@ -277,7 +277,7 @@ def test_sampling_starts_at_draws_with_their_variances(model, coreset):
     found = known_metric(coreset.model, coreset.proposal, options)
     n_dims = G + 4
     velocity = found["step"].potential.velocity(np.ones(n_dims))
-    np.testing.assert_allclose(velocity, coreset.proposal.around.covariance)
+    np.testing.assert_allclose(velocity, coreset.proposal.around.metric.covariance)
     assert velocity.shape == (n_dims,)
     assert len(found["initvals"]) == 2
     draws = coreset.proposal.draws.values["offset"]

@@ -52,7 +52,7 @@ PLANTED = [
         "reading/blocks/dependence.py",
         ("        self._link(one, other)\n        return", "        return"),
         ("self._link(labels, np.broadcast_to(chosen, labels.shape))", "pass"),
-        ("if isinstance(node.op, CheckAndRaise) else node.inputs", "if False else node.inputs"),
+        ("if isinstance(node.op, ops.CheckAndRaise) else node.inputs", "if False else node.inputs"),
         ("-1) if found is None else found", "0) if found is None else found"),
     ),
     *plant(
@@ -397,7 +397,7 @@ PLANTED = [
     ),
     *plant(
         "sampling/approximations.py",
-        (".total + self._rest(points)", ".total"),
+        (".total + loglik.remainder.values(points)", ".total"),
     ),
     *plant(
         "methods/rounds.py",

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import digamma, polygamma
 
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.sampling import conditionals
+from pymc_coresets.sampling.levels import conditionals
 from pymc_coresets.sampling.levels.conditionals import find_conditionals
 from pymc_coresets.sampling.levels.nested_laplace import find_nested_laplace
 

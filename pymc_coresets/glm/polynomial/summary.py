@@ -11,11 +11,7 @@ from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.glm.polynomial.judgement import PolynomialCheck
-from pymc_coresets.glm.polynomial.prior import (
-    GaussianPosterior,
-    gaussian_prior,
-    require_prior_at,
-)
+from pymc_coresets.glm.polynomial.prior import GaussianPosterior, gaussian_prior, require_prior_at
 from pymc_coresets.glm.polynomial.reach import Reach
 from pymc_coresets.glm.polynomial.replacement import polynomial_model
 from pymc_coresets.glm.polynomial.settling import Passes

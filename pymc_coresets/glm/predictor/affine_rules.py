@@ -13,21 +13,8 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from scipy import sparse
 
-from pymc_coresets.compat.pytensor_api import (
-    Apply,
-    Blockwise,
-    CAReduce,
-    Constant,
-    DimShuffle,
-    Dot,
-    Elemwise,
-    Join,
-    SparseDot,
-    StructuredDot,
-    Variable,
-    ancestors,
-    io_toposort,
-)
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Apply, Constant, Variable, ancestors, io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import Affine, Operand
 from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph
@@ -110,19 +97,19 @@ def _mapped(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
     match node.op:
         case op if isinstance(op, MOVES):
             return _moved(node, inputs, graph)
-        case Join():
+        case ops.Join():
             return _joined(node.op.axis, inputs)
-        case CAReduce(scalar_op=ps.Add()):
+        case ops.CAReduce(scalar_op=ps.Add()):
             [x] = inputs
             assert isinstance(x, Affine)  # for it depends on coefficients
             return _summed(x, range(len(x.shape)) if node.op.axis is None else node.op.axis)
-        case Dot() | Blockwise(core_op=Dot()):
+        case ops.Dot() | ops.Blockwise(core_op=ops.Dot()):
             return _product(node, inputs, graph)
-        case SparseDot() | StructuredDot():
+        case ops.SparseDot() | ops.StructuredDot():
             a, b = inputs
             if isinstance(b, Affine) and not isinstance(a, Affine) and b.shape[1:] == (1,):
                 return b.mapped(sparse.csr_array(a), (a.shape[0], 1))
-        case Elemwise():
+        case ops.Elemwise():
             return _elementwise(node, inputs, graph)
     raise _not_affine(node, graph)
 
@@ -165,7 +152,7 @@ def _moved(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
     op, (x, *options) = node.op, inputs
     if not isinstance(x, Affine) or any(isinstance(o, Affine) for o in options):
         raise _not_affine(node, graph)
-    if isinstance(op, DimShuffle) and list(op.shuffle) == sorted(op.shuffle):
+    if isinstance(op, ops.DimShuffle) and list(op.shuffle) == sorted(op.shuffle):
         return x.reshaped(tuple(1 if i == "x" else x.shape[i] for i in op.new_order))
     positions = pt.constant(np.arange(x.size).reshape(x.shape))
     constants = [_constant(v, o) for v, o in zip(node.inputs[1:], options, strict=True)]

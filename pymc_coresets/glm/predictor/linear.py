@@ -6,26 +6,12 @@ from collections.abc import Collection
 import numpy as np
 import pytensor.scalar as ps
 
-from pymc_coresets.compat.pytensor_api import (
-    Constant,
-    DimShuffle,
-    Elemwise,
-    Reshape,
-    SpecifyShape,
-    TypeCastingOp,
-    Variable,
-    ancestors,
-    io_toposort,
-)
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Constant, Variable, ancestors, io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.golden import spread_rows
 from pymc_coresets.glm.predictor.cut import Costs, contains, smallest_cut
-from pymc_coresets.glm.predictor.designs import (
-    design_of,
-    few_rows_of,
-    observed_rows,
-    row_graph_of,
-)
+from pymc_coresets.glm.predictor.designs import design_of, few_rows_of, observed_rows, row_graph_of
 from pymc_coresets.glm.predictor.row_density import RowDensity
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.glm.predictor.several import Predictors, predictors_of
@@ -202,7 +188,7 @@ def _step(upper: Variable, node: Variable, *, by_row: bool, known: bool) -> str 
     count as a response, unless they are added to it.
     """
     op, first = upper.owner.op, upper.owner.inputs[0] is node
-    if isinstance(op, DimShuffle | Reshape | SpecifyShape | TypeCastingOp):
+    if isinstance(op, ops.DimShuffle | ops.Reshape | ops.SpecifyShape | ops.TypeCastingOp):
         return "view"
     maybe_response = by_row and not known
     scaling = "data" if by_row else "view" if _is_sign(upper, node) else "scale"
@@ -227,7 +213,7 @@ def _is_sign(upper: Variable, node: Variable) -> bool:
 
 def _scalar_op(variable: Variable) -> ps.ScalarOp | None:
     op = variable.owner.op
-    return op.scalar_op if isinstance(op, Elemwise) else None
+    return op.scalar_op if isinstance(op, ops.Elemwise) else None
 
 
 # -- why there is none -----------------------------------------------------------------------------

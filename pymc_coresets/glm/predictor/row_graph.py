@@ -8,38 +8,22 @@ from typing import cast
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_coresets.compat.pytensor_api import (
-    AdvancedSubtensor,
-    Alloc,
-    Constant,
-    DimShuffle,
-    Join,
-    JoinDims,
-    Reshape,
-    SparseDot,
-    SpecifyShape,
-    SplitDims,
-    StructuredDot,
-    Subtensor,
-    TypeCastingOp,
-    Variable,
-    clone_replace,
-    graph_inputs,
-)
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Constant, Variable, clone_replace, graph_inputs
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import Known
 
 #: Ops that only rearrange the entries of their first input.
 MOVES = (
-    AdvancedSubtensor,
-    Alloc,
-    DimShuffle,
-    JoinDims,
-    Reshape,
-    SpecifyShape,
-    SplitDims,
-    Subtensor,
-    TypeCastingOp,
+    ops.AdvancedSubtensor,
+    ops.Alloc,
+    ops.DimShuffle,
+    ops.JoinDims,
+    ops.Reshape,
+    ops.SpecifyShape,
+    ops.SplitDims,
+    ops.Subtensor,
+    ops.TypeCastingOp,
 )
 
 
@@ -125,11 +109,11 @@ class RowGraph:
         node = variable.owner
         if node is None:
             return True
-        if isinstance(node.op, SparseDot | StructuredDot):  # of all rows at once
+        if isinstance(node.op, ops.SparseDot | ops.StructuredDot):  # of all rows at once
             return self.depends(node.inputs[0])
-        if not isinstance(node.op, (*MOVES, Join)):
+        if not isinstance(node.op, (*MOVES, ops.Join)):
             return True
-        options = [] if isinstance(node.op, Join) else node.inputs[1:]
+        options = [] if isinstance(node.op, ops.Join) else node.inputs[1:]
         return any(self.depends(i) for i in options)
 
     def product(self, one: Variable, other: Variable) -> Variable:

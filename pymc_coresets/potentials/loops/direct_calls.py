@@ -15,28 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pymc_coresets.compat.pytensor_api import (
-    Add,
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    Alloc,
-    Apply,
-    CAReduce,
-    Composite,
-    Constant,
-    DimShuffle,
-    Dot,
-    Elemwise,
-    IncSubtensor,
-    Mul,
-    Op,
-    Reshape,
-    ScalarFromTensor,
-    ScalarOp,
-    Split,
-    Subtensor,
-    unflatten_index_variables,
-)
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Apply, Constant, unflatten_index_variables
 
 _FEW = 500  # entries, up to which an index of several axes is as fast as it can be
 
@@ -44,7 +24,7 @@ type Function = Callable[..., Any]
 
 
 @singledispatch
-def direct_call(op: Op, node: Apply) -> Function | None:
+def direct_call(op: ops.Op, node: Apply) -> Function | None:
     """Return a function of the inputs of a node to its output.
 
     Parameters
@@ -75,7 +55,7 @@ def direct_call(op: Op, node: Apply) -> Function | None:
 
 
 @direct_call.register
-def _(op: DimShuffle, node: Apply) -> Function:
+def _(op: ops.DimShuffle, node: Apply) -> Function:
     order = (*(i for i in op.new_order if i != "x"), *op.drop)
     kept = tuple(None if i == "x" else slice(None) for i in op.new_order)
     if not op.drop:
@@ -94,12 +74,12 @@ def _(op: DimShuffle, node: Apply) -> Function:
 
 
 @direct_call.register
-def _(op: Reshape, node: Apply) -> Function:
+def _(op: ops.Reshape, node: Apply) -> Function:
     return lambda x, shape: x.reshape(shape)
 
 
 @direct_call.register
-def _(op: Alloc, node: Apply) -> Function | None:
+def _(op: ops.Alloc, node: Apply) -> Function | None:
     value, *_ = node.inputs
     if not all(value.type.broadcastable):
         return None
@@ -114,7 +94,7 @@ def _(op: Alloc, node: Apply) -> Function | None:
 
 
 @direct_call.register
-def _(op: Split, node: Apply) -> Function | None:
+def _(op: ops.Split, node: Apply) -> Function | None:
     _, sizes = node.inputs
     if not isinstance(sizes, Constant) or len(sizes.data) < 2:
         return None
@@ -131,27 +111,29 @@ def _(op: Split, node: Apply) -> Function | None:
 
 
 @direct_call.register
-def _(op: ScalarFromTensor, node: Apply) -> Function:
+def _(op: ops.ScalarFromTensor, node: Apply) -> Function:
     return lambda x: x[()]
 
 
 # -- indexing --------------------------------------------------------------------------------------
 
 
-def _known_index(op: Subtensor | IncSubtensor, entries: Sequence[Any]) -> tuple[Any, ...] | None:
+def _known_index(
+    op: ops.Subtensor | ops.IncSubtensor, entries: Sequence[Any]
+) -> tuple[Any, ...] | None:
     if not all(isinstance(v, Constant) for v in entries):
         return None
     return tuple(unflatten_index_variables([v.data for v in entries], op.idx_list))
 
 
 @direct_call.register
-def _(op: Subtensor, node: Apply) -> Function | None:
+def _(op: ops.Subtensor, node: Apply) -> Function | None:
     index = _known_index(op, node.inputs[1:])
     return None if index is None else lambda x, *_: np.asarray(x[index])
 
 
 @direct_call.register
-def _(op: IncSubtensor, node: Apply) -> Function | None:
+def _(op: ops.IncSubtensor, node: Apply) -> Function | None:
     index = _known_index(op, node.inputs[2:])
     if index is None or op.inplace:
         return None
@@ -168,7 +150,7 @@ def _(op: IncSubtensor, node: Apply) -> Function | None:
     return changed
 
 
-def _by_numbers(op: AdvancedSubtensor | AdvancedIncSubtensor, index: Sequence[Any]) -> bool:
+def _by_numbers(op: ops.AdvancedSubtensor | ops.AdvancedIncSubtensor, index: Sequence[Any]) -> bool:
     """Whether the first axes of an array are indexed by numbers, at least one of them a list."""
     return (
         all(isinstance(entry, int) for entry in op.idx_list)
@@ -178,12 +160,12 @@ def _by_numbers(op: AdvancedSubtensor | AdvancedIncSubtensor, index: Sequence[An
 
 
 @direct_call.register
-def _(op: AdvancedSubtensor, node: Apply) -> Function | None:
+def _(op: ops.AdvancedSubtensor, node: Apply) -> Function | None:
     return (lambda x, *index: x[index]) if _by_numbers(op, node.inputs[1:]) else None
 
 
 @direct_call.register
-def _(op: AdvancedIncSubtensor, node: Apply) -> Function | None:
+def _(op: ops.AdvancedIncSubtensor, node: Apply) -> Function | None:
     _, y, *entries = node.inputs
     is_sum = not (op.set_instead_of_inc or op.ignore_duplicates or op.inplace)
     if not is_sum or not _by_numbers(op, entries):
@@ -223,12 +205,12 @@ def _flat_index(index: Sequence[np.ndarray], shape: tuple[int, ...]) -> np.ndarr
 
 
 @direct_call.register
-def _(op: Dot, node: Apply) -> Function:
+def _(op: ops.Dot, node: Apply) -> Function:
     return lambda x, y: np.asarray(np.dot(x, y))
 
 
 @direct_call.register
-def _(op: CAReduce, node: Apply) -> Function | None:
+def _(op: ops.CAReduce, node: Apply) -> Function | None:
     [x], [out] = node.inputs, node.outputs
     dtype = np.dtype(out.type.dtype)
     accumulator = getattr(op, "acc_dtype", None) or dtype
@@ -239,19 +221,19 @@ def _(op: CAReduce, node: Apply) -> Function | None:
 
 
 @direct_call.register
-def _(op: ScalarOp, node: Apply) -> Function | None:
-    if isinstance(op, Composite) or len(node.outputs) > 1:
+def _(op: ops.ScalarOp, node: Apply) -> Function | None:
+    if isinstance(op, ops.Composite) or len(node.outputs) > 1:
         return None
     number = np.dtype(node.outputs[0].type.dtype).type
-    if isinstance(op, Mul):
+    if isinstance(op, ops.Mul):
         return lambda *x: number(reduce(operator.mul, x))
     value: Function = op.impl
     return lambda *x: number(value(*x))
 
 
 @direct_call.register
-def _(op: Elemwise, node: Apply) -> Function | None:
-    is_chain = isinstance(op.scalar_op, Add | Mul)
+def _(op: ops.Elemwise, node: Apply) -> Function | None:
+    is_chain = isinstance(op.scalar_op, ops.Add | ops.Mul)
     if op.nfunc_spec is None or not (is_chain or op.nfunc_spec[1] == len(node.inputs)):
         return None
     op.prepare_node(node, None, None, "py")

@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import (
-    Alloc,
     Apply,
     FunctionGraph,
-    Max,
-    Sum,
     Variable,
     node_rewriter,
     numba_njit,
@@ -27,19 +25,19 @@ from pymc_coresets.compat.pytensor_api import (
 _VERSION = 2  # of the functions here, for PyTensor's cache
 
 
-class _PlainSum(Sum):
+class _PlainSum(ops.Sum):
     """A sum over one axis of an array with two or three."""
 
 
-class _PlainMax(Max):
+class _PlainMax(ops.Max):
     """A maximum over one axis of an array with two or three; NaN where one is."""
 
 
-class _PlainAlloc(Alloc):
+class _PlainAlloc(ops.Alloc):
     """An array of a number."""
 
 
-@node_rewriter([Sum, Max, Alloc])  # type: ignore[untyped-decorator]
+@node_rewriter([ops.Sum, ops.Max, ops.Alloc])  # type: ignore[untyped-decorator]
 def as_plain_loops(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Have sums, maxima and filled arrays compiled by the functions of this module.
 
@@ -57,10 +55,14 @@ def as_plain_loops(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """
     first, out, op = node.inputs[0], node.outputs[0], node.op
     fresh: Any = None
-    if type(op) in (Sum, Max) and _is_over_one_axis(op, first, out):
-        plain: Any = _PlainSum if type(op) is Sum else _PlainMax
+    if type(op) in (ops.Sum, ops.Max) and _is_over_one_axis(op, first, out):
+        plain: Any = _PlainSum if type(op) is ops.Sum else _PlainMax
         fresh = plain(axis=op.axis)
-    elif type(op) is Alloc and all(first.type.broadcastable) and 1 <= out.type.ndim <= len(_FILLS):
+    elif (
+        type(op) is ops.Alloc
+        and all(first.type.broadcastable)
+        and 1 <= out.type.ndim <= len(_FILLS)
+    ):
         fresh = _PlainAlloc()
     if fresh is None:
         return None
@@ -68,7 +70,7 @@ def as_plain_loops(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     return outputs
 
 
-def _is_over_one_axis(op: Sum | Max, x: Variable, out: Variable) -> bool:
+def _is_over_one_axis(op: ops.Sum | ops.Max, x: Variable, out: Variable) -> bool:
     """Whether the functions below compute a sum or maximum."""
     kinds = {x.type.dtype, out.type.dtype, getattr(op, "acc_dtype", None) or out.type.dtype}
     axes = () if op.axis is None else op.axis

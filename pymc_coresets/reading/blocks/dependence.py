@@ -17,23 +17,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
     Apply,
-    CheckAndRaise,
-    IncSubtensor,
-    Join,
-    JoinDims,
-    MakeVector,
-    OpFromGraph,
-    Repeat,
-    Reshape,
-    Shape,
-    Shape_i,
-    Split,
-    SplitDims,
-    Subtensor,
     TensorVariable,
     Variable,
     inline_ofg_node,
@@ -43,8 +29,16 @@ from pymc_coresets.reading.known import Known, reached
 from pymc_coresets.reading.selection_rules import has_rule, input_axes
 
 #: Of entries of the first input.
-_MOVES = (AdvancedSubtensor, JoinDims, Repeat, Reshape, Split, SplitDims, Subtensor)
-_REPLACEMENTS = (AdvancedIncSubtensor, IncSubtensor)
+_MOVES = (
+    ops.AdvancedSubtensor,
+    ops.JoinDims,
+    ops.Repeat,
+    ops.Reshape,
+    ops.Split,
+    ops.SplitDims,
+    ops.Subtensor,
+)
+_REPLACEMENTS = (ops.AdvancedIncSubtensor, ops.IncSubtensor)
 
 type Labels = NDArray[np.int64]
 
@@ -93,7 +87,7 @@ class Dependence:
                 continue
             if not any(i in self.labels for i in node.inputs):
                 continue
-            if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
+            if isinstance(node.op, ops.OpFromGraph) and not has_rule(node.op):
                 inlined = inline_ofg_node(node)
                 inner = io_toposort(node.inputs, inlined)
                 self._follow(inner, _without_conditions(inlined))
@@ -135,9 +129,9 @@ class Dependence:
 
     def _through(self, node: Apply) -> Sequence[Labels | None]:
         op, labels = node.op, [self.labels.get(i) for i in node.inputs]
-        if isinstance(op, CheckAndRaise):
+        if isinstance(op, ops.CheckAndRaise):
             return labels[:1]
-        if isinstance(op, Shape | Shape_i):
+        if isinstance(op, ops.Shape | ops.Shape_i):
             return [None]
         n_moved = self._n_moved(node)
         options = node.inputs[n_moved:]
@@ -150,7 +144,7 @@ class Dependence:
     @staticmethod
     def _n_moved(node: Apply) -> int:
         """Return how many of the inputs, the first ones, a node only puts elsewhere."""
-        if isinstance(node.op, Join | MakeVector):
+        if isinstance(node.op, ops.Join | ops.MakeVector):
             return len(node.inputs)
         if isinstance(node.op, _REPLACEMENTS) and node.op.set_instead_of_inc:
             return 2
@@ -196,7 +190,7 @@ def _without_conditions(outputs: Iterable[Variable]) -> set[Apply]:
     """
 
     def below(node: Apply) -> list[Apply]:
-        inputs = node.inputs[:1] if isinstance(node.op, CheckAndRaise) else node.inputs
+        inputs = node.inputs[:1] if isinstance(node.op, ops.CheckAndRaise) else node.inputs
         return [v.owner for v in inputs if v.owner is not None]
 
     return set(reached([v.owner for v in outputs if v.owner is not None], below))

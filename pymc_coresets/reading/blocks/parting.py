@@ -9,16 +9,8 @@ import numpy as np
 import pytensor.scalar as ps
 from numpy.typing import NDArray
 
-from pymc_coresets.compat.pytensor_api import (
-    Apply,
-    CAReduce,
-    CheckAndRaise,
-    DimShuffle,
-    Elemwise,
-    Join,
-    MakeVector,
-    Variable,
-)
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Apply, Variable
 from pymc_coresets.reading.blocks.dependence import Dependence
 from pymc_coresets.reading.blocks.factors import Part
 from pymc_coresets.reading.blocks.row_uses import RowUses
@@ -173,13 +165,13 @@ def summands(graph: Variable, known: Known) -> Iterator[Variable]:
 def _added(node: Apply, known: Known) -> Sequence[Variable] | None:
     """Return the inputs that a node adds up, if that is all that it does."""
     op = node.op
-    if isinstance(op, CheckAndRaise):
+    if isinstance(op, ops.CheckAndRaise):
         return node.inputs[:1]
-    if isinstance(op, DimShuffle | Join | MakeVector):
+    if isinstance(op, ops.DimShuffle | ops.Join | ops.MakeVector):
         return list(node.inputs)
-    if isinstance(op, CAReduce):
+    if isinstance(op, ops.CAReduce):
         return node.inputs if isinstance(op.scalar_op, ps.Add) else None
-    if not isinstance(op, Elemwise):
+    if not isinstance(op, ops.Elemwise):
         return None
     match op.scalar_op:
         case ps.Add() | ps.Sub() | ps.Neg() | ps.Identity():

@@ -5,11 +5,9 @@ from typing import cast
 
 import pytensor.tensor as pt
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import (
-    AdvancedSubtensor,
-    Alloc,
     Apply,
-    Dot,
     TensorType,
     TensorVariable,
     Variable,
@@ -50,13 +48,13 @@ def apply_to_cells(
     >>> apply_to_cells(pt.dot(x, b).owner, 0, {0: cells}, {0: 1}).type.shape
     (5, 1, 1)
     """
-    if isinstance(node.op, AdvancedSubtensor) and any(i > 0 for i in inputs):
+    if isinstance(node.op, ops.AdvancedSubtensor) and any(i > 0 for i in inputs):
         return _indexed(node, inputs)
-    if isinstance(node.op, Dot) or isinstance(getattr(node.op, "core_op", None), Dot):
+    if isinstance(node.op, ops.Dot) or isinstance(getattr(node.op, "core_op", None), ops.Dot):
         product = _product(node, inputs)
         if product is not None:
             return product
-    if isinstance(node.op, Alloc) and 0 in inputs:
+    if isinstance(node.op, ops.Alloc) and 0 in inputs:
         value, result = inputs[0], node.outputs[0].type.shape
         if value.type.shape[1:] == tuple(lengths.get(i, n) for i, n in enumerate(result)):
             return value

@@ -6,12 +6,9 @@ from typing import cast
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import (
-    Add,
-    DimShuffle,
-    Elemwise,
     FunctionGraph,
-    Mul,
     TensorVariable,
     Variable,
     graph_inputs,
@@ -76,7 +73,7 @@ def join_columns(
 def _sums(graphs: Sequence[Variable]) -> list[Variable]:
     """List the sums with one value per row that are no parts of others."""
     nodes = io_toposort([], list(graphs))
-    sums = [node.outputs[0] for node in nodes if _is(node.outputs[0], Add)]
+    sums = [node.outputs[0] for node in nodes if _is(node.outputs[0], ops.Add)]
     parts = {v for total in sums for v in total.owner.inputs if v.type == total.type}
     return [total for total in sums if _is_column(total) and total not in parts]
 
@@ -94,7 +91,7 @@ def _terms_of(
     terms: dict[Variable, list[Variable]] = {}
     others = []
     for part in _addends(total):
-        inputs = part.owner.inputs if _is(part, Mul) else []
+        inputs = part.owner.inputs if _is(part, ops.Mul) else []
         known = [v for v in inputs if v in columns]
         scalars = [v for v in inputs if v not in columns]
         plain = all(all(v.type.broadcastable) and v.type.dtype == total.type.dtype for v in scalars)
@@ -111,14 +108,14 @@ def _addends(total: Variable) -> Iterator[Variable]:
     stack = [total]
     while stack:
         part = stack.pop()
-        if _is(part, Add) and part.type == total.type:
+        if _is(part, ops.Add) and part.type == total.type:
             stack.extend(reversed(part.owner.inputs))
         else:
             yield part
 
 
 def _number(v: Variable) -> Variable:
-    is_view = v.owner is not None and isinstance(v.owner.op, DimShuffle)
+    is_view = v.owner is not None and isinstance(v.owner.op, ops.DimShuffle)
     inner = v.owner.inputs[0] if is_view else v
     return inner if inner.type.ndim == 0 else cast(TensorVariable, v).dimshuffle()
 
@@ -127,7 +124,7 @@ def _is(variable: Variable, operation: type) -> bool:
     node = variable.owner
     return (
         node is not None
-        and isinstance(node.op, Elemwise)
+        and isinstance(node.op, ops.Elemwise)
         and isinstance(node.op.scalar_op, operation)
     )
 

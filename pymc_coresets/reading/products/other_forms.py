@@ -6,13 +6,9 @@ from typing import cast
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import (
     Apply,
-    Blockwise,
-    Convolve1d,
-    OpFromGraph,
-    Repeat,
-    Scan,
     TensorVariable,
     Variable,
     inline_ofg_node,
@@ -56,7 +52,7 @@ def written_otherwise(node: Apply, depends: Depends) -> list[Variable] | None:
 
 
 def _inlined(node: Apply, depends: Depends) -> list[Variable] | None:  # noqa: ARG001
-    if not isinstance(node.op, OpFromGraph) or has_rule(node.op):
+    if not isinstance(node.op, ops.OpFromGraph) or has_rule(node.op):
         return None
     inlined: list[Variable] = inline_ofg_node(node)
     return inlined
@@ -64,7 +60,7 @@ def _inlined(node: Apply, depends: Depends) -> list[Variable] | None:  # noqa: A
 
 def _looked_up(node: Apply, depends: Depends) -> list[Variable] | None:
     """Write a repetition as a lookup."""
-    if not isinstance(node.op, Repeat) or depends(node.inputs[1]):
+    if not isinstance(node.op, ops.Repeat) or depends(node.inputs[1]):
         return None
     x, counts = cast(list[TensorVariable], node.inputs)
     length = x.type.shape[node.op.axis]
@@ -89,7 +85,7 @@ def vectorised_loop(node: Apply, depends: Depends) -> list[Variable] | None:  # 
     >>> vectorised.eval({x: [1.0, 2.0], b: 3.0})
     array([3., 6.])
     """
-    if not isinstance(node.op, Scan):
+    if not isinstance(node.op, ops.Scan):
         return None
     op, info = node.op, node.op.info
     inner = op.fgraph.unfreeze()
@@ -131,7 +127,7 @@ def lagged_product(node: Apply, depends: Depends) -> list[Variable] | None:
     >>> found.eval({w: [1.0, 0.5]})
     array([2.5, 5. ])
     """
-    if not (isinstance(node.op, Blockwise) and isinstance(node.op.core_op, Convolve1d)):
+    if not (isinstance(node.op, ops.Blockwise) and isinstance(node.op.core_op, ops.Convolve1d)):
         return None
     first, second, full = (cast(TensorVariable, v) for v in node.inputs)
     data, weights = (second, first) if depends(first) else (first, second)

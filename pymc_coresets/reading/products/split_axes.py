@@ -11,10 +11,9 @@ from typing import NamedTuple, cast
 import numpy as np
 import pytensor.tensor as pt
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import (
-    AdvancedIncSubtensor,
     Apply,
-    Reshape,
     TensorVariable,
     Variable,
     unflatten_index_variables,
@@ -74,7 +73,7 @@ def without_merged_axes(node: Apply, depends: Depends) -> list[Variable] | None:
     >>> product.owner.op, found.owner.op
     (Reshape(ndim=2), DimShuffle(input_ndim=3,new_order=(0, 1)))
     """
-    if not isinstance(node.op, Reshape):
+    if not isinstance(node.op, ops.Reshape):
         return None
     x, shape = cast(TensorVariable, node.inputs[0]), node.outputs[0].type.shape
     n_new = len(shape) - x.type.ndim + 1
@@ -115,7 +114,7 @@ def sum_of_members(node: Apply, depends: Depends) -> list[Variable] | None:
     >>> sum_of_members(total.owner, Known([b]).depends)[0].eval({b: 0.0})
     array([2., 1.])
     """
-    if not isinstance(node.op, AdvancedIncSubtensor) or node.op.set_instead_of_inc:
+    if not isinstance(node.op, ops.AdvancedIncSubtensor) or node.op.set_instead_of_inc:
         return None
     x, y, *index_inputs = cast(list[TensorVariable], node.inputs)
     [index, *others] = unflatten_index_variables(index_inputs, node.op.idx_list)
@@ -175,7 +174,7 @@ def _plan(key: _Key, lengths: Lengths, members: Members, depends: Depends) -> St
         return Step((), lambda _: cells)
     node = x.owner
     axes = None if node is None else input_axes(node.op, node, axis)
-    if axes is None or isinstance(node.op, Reshape):
+    if axes is None or isinstance(node.op, ops.Reshape):
         raise _NoSplitError
     inputs = cast(list[TensorVariable], node.inputs)
     needs = {i: _Key(inputs[i], a) for i, a in enumerate(axes) if a is not None}
@@ -196,7 +195,7 @@ def _split_here(
     if not depends(x):
         split = x.reshape(shape) if members is None else pt.take(x, members, axis=axis)
         return cast(TensorVariable, split)
-    if x.owner is None or not isinstance(x.owner.op, Reshape) or members is not None:
+    if x.owner is None or not isinstance(x.owner.op, ops.Reshape) or members is not None:
         return None
     merged: TensorVariable = x.owner.inputs[0]
     return merged if merged.type.shape == shape else None

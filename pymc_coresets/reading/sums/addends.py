@@ -6,23 +6,8 @@ from typing import NamedTuple, cast
 
 import pytensor.tensor as pt
 
-from pymc_coresets.compat.pytensor_api import (
-    Add,
-    Apply,
-    Blockwise,
-    CheckAndRaise,
-    DimShuffle,
-    Dot,
-    Elemwise,
-    Mul,
-    Neg,
-    Sub,
-    Sum,
-    TensorVariable,
-    TrueDiv,
-    Variable,
-    io_toposort,
-)
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Apply, TensorVariable, Variable, io_toposort
 
 #: What is applied to each part of a sum: a sign, a factor, or a check of the parameters.
 type Wrap = Callable[[Variable], Variable]
@@ -150,11 +135,11 @@ def _longest(total: TensorVariable, series: Series) -> dict[Variable, int]:
 def _reduced(variable: Variable, series: Series) -> Addend | None:
     """Return the array that a variable is the sum of, and its axis that has the terms."""
     node = variable.owner
-    core = node.op.core_op if isinstance(node.op, Blockwise) else node.op
-    if isinstance(core, Dot) and variable.type.shape == (1, 1) and series.axis == 0:
+    core = node.op.core_op if isinstance(node.op, ops.Blockwise) else node.op
+    if isinstance(core, ops.Dot) and variable.type.shape == (1, 1) and series.axis == 0:
         row, column = node.inputs
         return Addend(row.dimshuffle(1) * column.dimshuffle(0), 0)
-    if not isinstance(node.op, Sum):
+    if not isinstance(node.op, ops.Sum):
         return None
     x = cast(TensorVariable, node.inputs[0])
     if x.type.ndim <= series.axis:
@@ -184,12 +169,12 @@ def _operands(
     node = variable.owner
     if terms is not None:
         return [(terms.variable, ())]
-    if isinstance(node.op, DimShuffle):
+    if isinstance(node.op, ops.DimShuffle):
         return [(node.inputs[0], ())]
-    if isinstance(node.op, CheckAndRaise):
+    if isinstance(node.op, ops.CheckAndRaise):
         x, *conditions = node.inputs
         return [(x, (lambda part: node.op(part, *conditions),))]
-    if isinstance(node.op, Elemwise):
+    if isinstance(node.op, ops.Elemwise):
         return list(_of_elemwise(node, lengths))
     return []
 
@@ -197,14 +182,14 @@ def _operands(
 def _of_elemwise(node: Apply, lengths: dict[Variable, int]) -> Iterator[_Wrapped]:
     operation, inputs = node.op.scalar_op, node.inputs
     shape = node.outputs[0].type.shape
-    if isinstance(operation, Add | Sub | Neg):
-        minus = {Neg: 0, Sub: 1}.get(type(operation))
+    if isinstance(operation, ops.Add | ops.Sub | ops.Neg):
+        minus = {ops.Neg: 0, ops.Sub: 1}.get(type(operation))
         if all(None not in v.type.shape for v in (node.outputs[0], *inputs)):
             for i, v in enumerate(inputs):
                 repeats = math.prod(shape) // max(math.prod(v.type.shape), 1)
                 yield v, _times(-repeats if i == minus else repeats)
-    elif isinstance(operation, Mul | TrueDiv):
-        numerators = range(len(inputs) if isinstance(operation, Mul) else 1)
+    elif isinstance(operation, ops.Mul | ops.TrueDiv):
+        numerators = range(len(inputs) if isinstance(operation, ops.Mul) else 1)
         main = max(numerators, key=lambda i: lengths.get(inputs[i], 0))
         shared = all(all(v.type.broadcastable) for i, v in enumerate(inputs) if i != main)
         if shared and inputs[main].type.shape == shape:

@@ -2,13 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from pymc_coresets.compat.pytensor_api import (
-    IncSubtensor,
-    Join,
-    Scan,
-    Subtensor,
-    Variable,
-)
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Variable
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.known import describe, reached
 from pymc_coresets.reading.selection_rules import axis_before_integers, index_of, input_axes
@@ -79,12 +74,12 @@ def _loop_along(variable: Variable, axis: int, depends: _Depends) -> Variable | 
 
     def below(place: _Place) -> Iterable[_Place]:
         v, along = place
-        ends = v.owner is None or isinstance(v.owner.op, Scan) or not depends(v)
+        ends = v.owner is None or isinstance(v.owner.op, ops.Scan) or not depends(v)
         return [] if ends else _below(v, along)
 
     start: _Place = (variable, axis)
     for v, along in reached([start], below):
-        if v.owner is not None and isinstance(v.owner.op, Scan) and not along and depends(v):
+        if v.owner is not None and isinstance(v.owner.op, ops.Scan) and not along and depends(v):
             return v
     return None
 
@@ -94,9 +89,9 @@ def _below(variable: Variable, axis: int | None) -> Iterator[_Place]:
     node = variable.owner
     if axis is None:
         yield from ((v, None) for v in node.inputs)
-    elif isinstance(node.op, Subtensor):
+    elif isinstance(node.op, ops.Subtensor):
         yield node.inputs[0], axis_before_integers(index_of(node)[0], axis)
-    elif isinstance(node.op, Join | IncSubtensor):
+    elif isinstance(node.op, ops.Join | ops.IncSubtensor):
         yield from ((v, axis) for v in node.inputs)
     else:
         axes = input_axes(node.op, node, axis) or [None] * len(node.inputs)

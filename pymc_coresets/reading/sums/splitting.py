@@ -8,9 +8,8 @@ from typing import cast
 import pymc as pm
 import pytensor.tensor as pt
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import (
-    CheckAndRaise,
-    Scan,
     TensorVariable,
     Variable,
     XTensorVariable,
@@ -160,7 +159,7 @@ def _cuts(x: TensorVariable, axis: int, known: Known) -> set[int]:
         if node is None or not known.depends(variable):
             return []
         cuts.update(start for start, _ in joints(node, axis))
-        axes = [axis] if isinstance(node.op, CheckAndRaise) else input_axes(node.op, node, axis)
+        axes = [axis] if isinstance(node.op, ops.CheckAndRaise) else input_axes(node.op, node, axis)
         return [(v, a) for v, a in zip(node.inputs, axes or (), strict=False) if a is not None]
 
     start: tuple[Variable, int] = (x, axis)
@@ -231,4 +230,4 @@ def refuse_elsewhere(plain: PlainModel, names: Sequence[str], dim: str | None) -
 
 
 def _is_scan(variable: Variable) -> bool:
-    return variable.owner is not None and isinstance(variable.owner.op, Scan)
+    return variable.owner is not None and isinstance(variable.owner.op, ops.Scan)

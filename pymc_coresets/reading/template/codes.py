@@ -3,12 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pymc_coresets.compat.pytensor_api import (
-    AdvancedSubtensor,
-    TensorVariable,
-    Variable,
-    ancestors,
-)
+from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, TensorVariable, Variable, ancestors
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.selection_rules import index_of
 

@@ -4,19 +4,12 @@ from collections.abc import Collection
 
 import numpy as np
 
-from pymc_coresets.compat.pytensor_api import (
-    CAReduce,
-    Constant,
-    DimShuffle,
-    Elemwise,
-    TypeCastingOp,
-    Variable,
-    ancestors,
-)
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import Constant, Variable, ancestors
 from pymc_coresets.exceptions import UnsupportedModelError
 
 _N_SHOWN = 3
-_ROW_BY_ROW = (Elemwise, DimShuffle, TypeCastingOp)
+_ROW_BY_ROW = (ops.Elemwise, ops.DimShuffle, ops.TypeCastingOp)
 
 
 def constant_of_rows(variable: Variable, axis: int) -> UnsupportedModelError:
@@ -90,6 +83,6 @@ def _operation(variable: Variable, below: Collection[Variable]) -> str:
     """Name the operation that most likely takes the rows together."""
     nodes = [v.owner for v in below if v.owner is not None]
     others = [n for n in nodes if not isinstance(n.op, _ROW_BY_ROW)]
-    reductions = [n for n in others if isinstance(n.op, CAReduce)]
+    reductions = [n for n in others if isinstance(n.op, ops.CAReduce)]
     found = [*reductions, *others, *nodes]
     return str(found[0].op) if found else repr(variable.name)

@@ -179,10 +179,7 @@ def _are_paths(source: Any) -> bool:  # noqa: ANN401
 
 def _opened_by_arrow(source: Any) -> Opened:  # noqa: ANN401
     try:
-        from pymc_coresets.rows.sources.kinds.arrow_datasets import (  # noqa: PLC0415
-            open_dataset,
-            open_paths,
-        )
+        from pymc_coresets.rows.sources.kinds.arrow_datasets import open_dataset, open_paths  # noqa: PLC0415
 
         return open_paths(source) if _are_paths(source) else open_dataset(source)
     except ModuleNotFoundError as error:

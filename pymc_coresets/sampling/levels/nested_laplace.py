@@ -6,11 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.diagnostics.importance import (
-    KHAT_RELIABLE,
-    pareto_smooth,
-    systematic_resample,
-)
+from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth, systematic_resample
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.sampling.expansion import Expansion, are_smooth, design, monomials
 from pymc_coresets.sampling.levels.conditionals import (

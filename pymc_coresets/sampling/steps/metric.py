@@ -11,12 +11,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cho_solve, cholesky
 from scipy.sparse.linalg import splu
 
-from pymc_coresets.compat.pymc_api import (
-    CpuLeapfrogIntegrator,
-    QuadPotential,
-    RaveledVars,
-    State,
-)
+from pymc_coresets.compat.pymc_api import CpuLeapfrogIntegrator, QuadPotential, RaveledVars, State
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.options import generator
@@ -150,11 +145,11 @@ class Factor:
 
 @runtime_checkable
 class OwnMetric(Protocol):
-    """A distribution that knows the precision of the posterior, which its own may not be."""
+    """A distribution that knows how far the posterior extends, which may be further than itself."""
 
     @property
-    def metric(self) -> Factor | None:
-        """Of that precision."""
+    def metric(self) -> Factor | Spread | None:
+        """Of its precision, or its covariance."""
 
 
 class PrecisionPotential(QuadPotential):  # type: ignore[misc] # PyMC's are not typed

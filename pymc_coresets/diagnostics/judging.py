@@ -287,7 +287,7 @@ class Check(Certificate):
     ess_bulk : float
         Smallest bulk effective sample size over the variables.
     n_divergences : int or None
-        Divergent transitions of the sampler; None if they were not recorded.
+        Divergent transitions of NUTS; None where it was not needed.
     ess_folded : float
         Smallest effective sample size of a variable's distance from its median, which R-hat
         compares between chains, too.
@@ -384,13 +384,12 @@ class Check(Certificate):
     @property
     def facts(self) -> dict[str, str]:
         """What is shown above the verdict: names, and numbers in words."""
-        divergences = "not recorded" if self.n_divergences is None else str(self.n_divergences)
-        asked = self.second_opinion
+        n_divergences, asked = self.n_divergences, self.second_opinion
         return super().facts | {
             "R-hat (largest)": "needs two chains"
             if np.isnan(self.rhat)
             else f"{self.rhat:.3f} (converged below {self.rhat_limit:.3g})",
             "bulk ESS (smallest)": f"{self.ess_bulk:.0f}",
-            "divergences": divergences,
+            **({} if n_divergences is None else {"divergences": str(n_divergences)}),
             **({} if asked is None else {"PyMC's densities": asked.in_short}),
         }

@@ -101,15 +101,35 @@ def test_other_priors_are_those_of_the_new_model(first):
 
 def test_nothing_that_was_measured_under_the_old_priors_is_kept(first):
     assert first.certificate is not None
-    assert first.proposal is not None
     other = first.with_model(regression(month(0), prior_sd=0.02))
-    assert other.certificate is other.proposal is None
+    assert other.certificate is None
     assert np.isnan(other.objective)
     assert np.isnan(other.ancestry.combined)
-    with pytest.raises(CoresetError, match="no importance draws"):
-        other.importance_draws()
     assert first.certificate is not None
     assert "other priors" in repr(other)
+
+
+def test_importance_draws_are_weighed_anew(first):
+    other = first.with_model(regression(month(0), prior_sd=0.1))
+    mean, precision = posterior(month(0), prior_sd=0.1)
+    sd = np.sqrt(np.diag(np.linalg.inv(precision)))
+    before = posterior(month(0))[0]
+    assert np.abs(mean - before).max() > 0.8 * sd.max()
+    weighed = other.importance_draws(random_seed=1)["posterior"]
+    tree = other.sample(draws=500, random_seed=1, progressbar=False, quiet=True)
+    assert "accepted" in tree["sample_stats"]
+    # Five standard errors of the draws' effective number.
+    for found, ess in ((weighed, weighed.attrs["psis_ess"]), (tree["posterior"], 400)):
+        means = np.array([found[name].mean().item() for name in "ab"])
+        assert ess >= 100
+        assert_array_equal(np.abs(means - mean) < 5 * sd / np.sqrt(ess), True)
+
+
+def test_draws_of_other_variables_are_not_kept(first):
+    other = first.with_model(regression(month(0), centre="middle"))
+    assert other.proposal is None
+    with pytest.raises(CoresetError, match="no importance draws"):
+        other.importance_draws()
     assert pickled(other).certificate is None
 
 

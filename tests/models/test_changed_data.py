@@ -1,5 +1,7 @@
 """A coreset stands for the data that it was built from, whatever `pm.set_data` puts in since."""
 
+from itertools import permutations
+
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -10,6 +12,7 @@ from pymc.model.transform.optimization import freeze_dims_and_data
 
 from pymc_coresets import build_coreset, build_pass_glm, merge, open_rows
 from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.reading.template.copies import copy_with_rows
 
 N, FEW = 400, 5
 RNG = np.random.default_rng(1)
@@ -87,6 +90,17 @@ def test_old_data_that_are_put_back_are_no_change():
         old = {n: values.copy() for n, values in DATA.items()}
         pm.set_data(old | {"spread": 2.0, "unused": np.arange(float(N))}, coords={"obs": labels})
     assert coreset.full_model is model
+
+
+@pytest.mark.parametrize("names", permutations("abc"))
+def test_a_point_of_the_model_is_one_of_its_copy(names):
+    """However the variables are used: what is known of a posterior goes by their order."""
+    with pm.Model() as model:
+        free = {name: pm.Normal(name) for name in names}
+        x = pm.Data("x", np.arange(3.0))
+        pm.Normal("y", free["a"] + free["b"] * x, pm.math.exp(free["c"]), observed=np.zeros(3))
+    copy = copy_with_rows(model, {"x": np.ones(3)})
+    assert [rv.name for rv in copy.free_RVs] == list(names)
 
 
 def test_other_labels_are_a_change():

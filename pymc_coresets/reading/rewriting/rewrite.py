@@ -32,7 +32,12 @@ from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.containers import chosen_rows, row_containers
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.reading.template.copies import convertible, data_of, initial_values
+from pymc_coresets.reading.template.copies import (
+    convertible,
+    data_of,
+    initial_values,
+    sort_as_in,
+)
 from pymc_coresets.rows.values import Rows
 
 #: Names of the variables that the coreset model has in place of the observed ones.
@@ -249,9 +254,7 @@ class _Rewrite:
         for name, dims in self.dims.items():
             if None in dims and name in model.named_vars:
                 model.named_vars_to_dims[name] = self._renamed(dims)
-        # In topological order by then; a point of one model shall be a point of the others.
-        places = {rv.name: place for place, rv in enumerate(self.obs.model.free_RVs)}
-        model.free_RVs.sort(key=lambda rv: places[rv.name])
+        sort_as_in(self.obs.model, model)  # in topological order by then
         for name, value in self.initial_values.items():
             model.set_initval(model[name], value)
         return model

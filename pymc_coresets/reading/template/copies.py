@@ -81,6 +81,7 @@ def carry_over(model: pm.Model, copy: pm.Model) -> None:
     >>> copy.named_vars_to_dims["x"]
     ('row', None)
     """
+    sort_as_in(model, copy)
     free = {rv.name for rv in copy.free_RVs}
     for name, value in initial_values(model).items():
         if name in free:
@@ -88,6 +89,23 @@ def carry_over(model: pm.Model, copy: pm.Model) -> None:
     for name, dims in model.named_vars_to_dims.items():
         if dims and None in dims and name in copy.named_vars:
             copy.named_vars_to_dims[name] = dims
+
+
+def sort_as_in(model: pm.Model, copy: pm.Model) -> None:
+    """Put the free variables of a copy in order: a point of one model shall be one of the other.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     a, b = pm.Normal("a"), pm.Normal("b")
+    >>> with pm.Model() as copy:
+    ...     b, a = pm.Normal("b"), pm.Normal("a")
+    >>> sort_as_in(model, copy)
+    >>> copy.free_RVs
+    [a, b]
+    """
+    places = {rv.name: place for place, rv in enumerate(model.free_RVs)}
+    copy.free_RVs.sort(key=lambda rv: places[rv.name])
 
 
 def initial_values(model: pm.Model) -> dict[str, Any]:

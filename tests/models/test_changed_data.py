@@ -92,7 +92,7 @@ def test_old_data_that_are_put_back_are_no_change():
     assert coreset.full_model is model
 
 
-@pytest.mark.parametrize("names", permutations("abc"))
+@pytest.mark.parametrize("names", [*permutations("abc")])
 def test_a_point_of_the_model_is_one_of_its_copy(names):
     """However the variables are used: what is known of a posterior goes by their order."""
     with pm.Model() as model:

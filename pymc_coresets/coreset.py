@@ -21,7 +21,7 @@ from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.rewriting.rewrite import coreset_model
-from pymc_coresets.reading.template.held_model import PUT_BACK
+from pymc_coresets.reading.template.held_model import PUT_BACK, HeldModel
 from pymc_coresets.results import proposed_draws
 from pymc_coresets.results.description import facts_of
 from pymc_coresets.results.summary import summarise_rows
@@ -153,7 +153,9 @@ class Coreset(WeightedRows):
         With `quadratic`, a second one, ``coreset_quadratic``, stands for the other rows.
         """
         observations, quadratic = required_likelihood(self).observations, self.quadratic
-        return coreset_model(observations, chosen_rows(self), self.weights, quadratic=quadratic)
+        model = coreset_model(observations, chosen_rows(self), self.weights, quadratic=quadratic)
+        self.__dict__["_made"] = HeldModel.of(model), _terms(model)
+        return model
 
     @cached_property
     def blocks(self) -> Blocks | NoBlocks:
@@ -204,11 +206,17 @@ class Coreset(WeightedRows):
         loglik = required_likelihood(self)
         return WeightedPosterior(loglik, chosen_rows(self), self.weights, self.quadratic)
 
+    @property
+    def _is_changed(self) -> bool:
+        """Whether `model` has other data or terms by now, which the construction did not know."""
+        model, (held, terms) = self.model, self.__dict__["_made"]
+        return bool(held.changed) or terms != _terms(model)
+
     def _known_start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:
         if self._posterior.loglikelihood.backend is not None:
             # Processes that are forked do not go with JAX, which has threads.
             options = {"cores": 1} | options
-        if not self.proposal:
+        if not self.proposal or self._is_changed:
             return options
         drawn = None
         if any_sampler:
@@ -355,3 +363,7 @@ class Coreset(WeightedRows):
 
     __reduce__ = shared.pickled
     __copy__ = replace
+
+
+def _terms(model: pm.Model) -> list[str]:
+    return [str(v.name) for v in (*model.basic_RVs, *model.potentials)]

@@ -20,8 +20,13 @@ from pymc_coresets.predictive import all_rows, stand_ins
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.context import current_model, given_model
-from pymc_coresets.reading.rewriting.rewrite import coreset_model
-from pymc_coresets.reading.template.held_model import PUT_BACK, HeldModel
+from pymc_coresets.reading.rewriting.rewrite import (
+    POTENTIAL,
+    QUADRATIC,
+    UNWEIGHTED,
+    coreset_model,
+)
+from pymc_coresets.reading.template.held_model import PUT_BACK, HeldModel, terms_of
 from pymc_coresets.results import proposed_draws
 from pymc_coresets.results.description import facts_of
 from pymc_coresets.results.summary import summarise_rows
@@ -154,7 +159,7 @@ class Coreset(WeightedRows):
         """
         observations, quadratic = required_likelihood(self).observations, self.quadratic
         model = coreset_model(observations, chosen_rows(self), self.weights, quadratic=quadratic)
-        self.__dict__["_made"] = HeldModel.of(model), _terms(model)
+        self.__dict__["_made"] = HeldModel.of(model)
         return model
 
     @cached_property
@@ -209,8 +214,16 @@ class Coreset(WeightedRows):
     @property
     def _is_changed(self) -> bool:
         """Whether `model` has other data or terms by now, which the construction did not know."""
-        model, (held, terms) = self.model, self.__dict__["_made"]
-        return bool(held.changed) or terms != _terms(model)
+        model, made = self.model, self.__dict__["_made"]
+        known = {
+            POTENTIAL,
+            QUADRATIC,
+            UNWEIGHTED,
+            *self._posterior.loglikelihood.observations.held.terms,
+        }
+        return (
+            bool(made.changed) or terms_of(model) != made.terms or not known.issuperset(made.terms)
+        )
 
     def _known_start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:
         if self._posterior.loglikelihood.backend is not None:
@@ -363,7 +376,3 @@ class Coreset(WeightedRows):
 
     __reduce__ = shared.pickled
     __copy__ = replace
-
-
-def _terms(model: pm.Model) -> list[str]:
-    return [str(v.name) for v in (*model.basic_RVs, *model.potentials)]

@@ -11,6 +11,7 @@ from pymc_coresets.solving.group_selection import GroupTerms
 from pymc_coresets.solving.problem import Vector
 
 _RIDGE = 1e-10  # of the largest diagonal entry: rows may depend on each other but for rounding
+_LEAST_LOCAL = 1e-12  # of the squares of the shared part
 _MOST_STEPS = 50
 _MOST_HALVINGS = 30
 _SUFFICIENT = 1e-4  # of the decrease that the slope promises (Armijo)
@@ -100,7 +101,10 @@ class _Factored:
 
     def __init__(self, terms: GroupTerms) -> None:
         self.shared = terms.shared
-        ridge = _RIDGE * max(float(np.diag(terms.gram).max(initial=0.0)), 1e-300)
+        largest = float(np.diag(terms.gram).max(initial=0.0))
+        # A level without variables of its own may have no local part at all.
+        seen = _LEAST_LOCAL * float(np.square(terms.shared).sum(axis=1).max(initial=0.0))
+        ridge = max(_RIDGE * largest, seen, 1e-300)
         self.gram = terms.gram + ridge * np.eye(len(terms.gram))
         self.root = cholesky(self.gram, lower=False)
         sides = np.concatenate([terms.pull[:, None], terms.shared], axis=1)

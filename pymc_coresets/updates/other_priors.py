@@ -16,10 +16,12 @@ from pymc_coresets.potentials.of_model import full_model, likelihood_of_model, v
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
 from pymc_coresets.potentials.verification import verify
+from pymc_coresets.reading.blocks.structure import NoBlocks, find_blocks
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.levels.draws_in_levels import NormalInLevels
 from pymc_coresets.updates.ancestry import Ancestry
 from pymc_coresets.updates.extended_rows import ExtendedRows
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
@@ -116,9 +118,14 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
 def _weighed_anew(
     known: Proposal[Draws] | None, old: LogLikelihood, new: LogLikelihood
 ) -> Proposal[Draws] | None:
-    """Weigh draws for the posterior under other priors of the same variables; None of others."""
+    """Weigh draws for the posterior under other priors of the same variables; None of others.
+
+    None of several modes, either: others may lead under other priors.
+    """
     one, other = old.observations.space, new.observations.space
     if known is None or one.columns.keys() != other.columns.keys():
+        return None
+    if known.modes is not None and len(known.modes) > 1:
         return None
     if not all(np.array_equal(own, other.columns[name]) for name, own in one.columns.items()):
         return None
@@ -127,7 +134,21 @@ def _weighed_anew(
     if not all(np.allclose(own, there[name]) for name, own in known.draws.values.items()):
         return None  # bounds have moved
     change = new.remainder.values(x) - old.remainder.values(x)
-    return known.weighed(change)
+    around = known.around
+    if isinstance(around, NormalInLevels) and not _same_levels(old, new):
+        around = around.metric
+    return replace(known, around=around).weighed(change)
+
+
+def _same_levels(old: LogLikelihood, new: LogLikelihood) -> bool:
+    """Whether the levels are independent under both priors, and the variables theirs."""
+    one, other = (find_blocks(each.observations) for each in (old, new))
+    if isinstance(one, NoBlocks) or isinstance(other, NoBlocks) or one.n_blocks != other.n_blocks:
+        return False
+    pairs = zip(one.local_columns, other.local_columns, strict=True)
+    return np.array_equal(one.shared_columns, other.shared_columns) and all(
+        np.array_equal(*pair) for pair in pairs
+    )
 
 
 def _points(old: LogLikelihood, new: LogLikelihood, rng: np.random.Generator) -> Draws:

@@ -28,6 +28,9 @@ class FewCounts:
         by_level = -np.square(own - shared) / 2 + self.counts * own - np.exp(own)
         return -np.square(shared[:, 0]) / 2, by_level
 
+    def of_absent(self, local):
+        return 0.0
+
     def positions(self, shared, local):
         return np.concatenate([shared, local[..., 0]], axis=1)
 
@@ -67,6 +70,32 @@ def test_weights_make_up_for_what_the_approximation_lacks(n_pairs):
     # The modes are not the means, by more than that.
     modes = near.given(np.zeros((1, 1)))[0].ravel()
     assert np.abs(modes - of_levels).max() > 5 * error
+
+
+def test_a_level_whose_draws_are_mostly_impossible_counts_those_that_are_possible():
+    """Effects above zero only, which a normal approximation does not know."""
+
+    @dataclass(frozen=True)
+    class Positive(FewCounts):
+        def __call__(self, shared, local):
+            alone, by_level = super().__call__(shared, local)
+            return alone, np.where(local[..., 0] > 0, by_level, np.nan)
+
+    near = find_nested_laplace(FewCounts(COUNTS), np.zeros(1), len(COUNTS), 1)
+    draws = DrawsInLevels(Positive(COUNTS), near, 4)
+    with np.errstate(invalid="ignore"):
+        x, _, log_weights = draws.weighed(100_000, np.random.default_rng(1))
+    assert np.isfinite(log_weights).mean() > 0.6
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    shared, own = np.linspace(-4, 4, 321), np.linspace(0.001, 6, 2_000)
+    at = own[None, :, None]
+    each = np.exp(-np.square(at - shared[:, None, None]) / 2 + COUNTS * at - np.exp(at))
+    marginal = np.exp(-np.square(shared) / 2 + np.log(each.sum(axis=1)).sum(axis=1))
+    mean = marginal @ shared / marginal.sum()
+    # Five standard errors; the standard deviation is below 1.
+    assert weights @ x[:, 0] == pytest.approx(mean, abs=5 * np.sqrt(np.square(weights).sum()))
+    assert np.square(weights).sum() < 1e-4
 
 
 def test_more_pairs_are_less_noise():
@@ -132,3 +161,32 @@ def test_the_posterior_is_that_of_nuts(slopes):
         # NUTS has an effective 100 draws at least: five standard errors.
         np.testing.assert_array_less(np.abs(a.mean(axis=0) - b.mean(axis=0)), 0.5 * sd)
         np.testing.assert_array_less(np.abs(np.log(b.std(axis=0) / sd)), 0.35)
+
+
+def test_the_log_density_leaves_out_what_stands_in_for_absent_variables():
+    """A reference level has rows, and no variables of its own."""
+    rng = np.random.default_rng(5)
+    level = np.repeat(np.arange(13), 100)
+    with pm.Model() as model:
+        effects = pm.Normal("effects", 0, pm.HalfNormal("scale"), shape=12)
+        mean = pm.Normal("mean") + pm.math.concatenate([[0.0], effects])[level]
+        mean += pm.Normal("slope") * rng.normal(size=1_300)
+        pm.Normal("y", mean, 1.0, observed=rng.normal(size=1_300))
+    coreset = build_coreset(model, method="block_pursuit", random_seed=1, progressbar=False)
+    posterior = coreset._posterior
+    draws = DrawsInLevels(posterior.in_levels, coreset.proposal.around.approximation, 1)
+    x, logp, _ = draws.weighed(50, np.random.default_rng(1))
+    assert not draws.density.prior.present.all()
+    np.testing.assert_allclose(np.ptp(logp - posterior.log_density(x)), 0.0, atol=1e-8)
+
+
+def test_other_priors_may_tie_the_levels(slopes):
+    """They are no levels then, and what was known of them is of no use."""
+    model = slopes.full_model
+    assert isinstance(slopes.with_model(model).proposal.around, NormalInLevels)
+    with model.copy() as tied:
+        pm.Potential("tie", -0.5 * ((tied["z"][1:] - tied["z"][:-1]) ** 2).sum())
+    tied.free_RVs.sort(key=lambda rv: [v.name for v in model.free_RVs].index(rv.name))
+    other = slopes.with_model(tied)
+    assert not isinstance(other.proposal.around, NormalInLevels)
+    assert "posterior" in other.sample(draws=20, tune=20, chains=2, cores=1, **QUIET).children

@@ -153,3 +153,16 @@ def test_few_draws_allow_few_functions(rng):
     noise, shared = rng.normal(size=(40, 2)), rng.normal(size=(40, 5))
     assert chance_functions(noise, shared).shape == (40, 3)
     assert chance_functions(noise[:, :1], shared).shape == (40, 7)
+
+
+def test_levels_without_a_local_part_are_weighted_for_what_is_shared(rng):
+    """As one without variables of its own, in a model whose potentials are quadratic."""
+    shared, target = rng.uniform(size=(2, 3, 2)), np.array([3.0, 2.0])
+    groups = [
+        GroupTerms(own, np.zeros((3, 3)), np.zeros(3), target / 2, 0.0, np.ones(3))
+        for own in shared
+    ]
+    found = np.concatenate(joint_weights(groups))
+    _, expected = nnls(shared.reshape(6, 2).T, target)
+    assert (found >= 0).all()
+    assert np.linalg.norm(shared.reshape(6, 2).T @ found - target) <= expected + 1e-5

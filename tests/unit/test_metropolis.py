@@ -84,7 +84,7 @@ def test_how_many_proposals_a_draw_needs(gammas):
     assert tried(1_000, 1) is None
 
 
-def test_weights_without_a_mean_are_left_to_nuts():
+def test_unreliable_weights_are_left_to_nuts():
     """A normal distribution in the neck of a funnel."""
     with pm.Model() as model:
         log_sd = pm.Normal("log_sd", 0, 3)
@@ -145,21 +145,22 @@ def test_nuts_is_used_where_it_is_asked_for(coreset, options):
     assert "tree_depth" in idata["sample_stats"]
 
 
-@pytest.mark.parametrize("change", ["data", "term"])
+@pytest.mark.parametrize("change", ["data", "term", "term of the full model"])
 def test_a_model_that_the_user_changed_is_sampled_as_it_is(change):
     x = np.random.default_rng(1).normal(1.0, size=2_000)
-    with pm.Model():
+    with pm.Model() as full:
         mu = pm.Normal("mu", 0, pm.Data("scale", 1.0))
         pm.Normal("y", mu, 1.0, observed=x)
         coreset = build_coreset(random_seed=1, progressbar=False)
-    assert "accepted" in coreset.sample(draws=50, chains=2, **QUIET)["sample_stats"]
-    with coreset.model as model:
+    if change != "term of the full model":
+        assert "accepted" in coreset.sample(draws=50, chains=2, **QUIET)["sample_stats"]
+    with full if change == "term of the full model" else coreset.model as model:
         if change == "data":
             pm.set_data({"scale": 0.01})
         else:
             pm.Potential("narrow", pm.logp(pm.Normal.dist(0, 0.01), model["mu"]))
     idata = coreset.sample(draws=500, tune=500, chains=2, cores=1, **QUIET)
-    precision = 2_000 + 1e4 + (change == "term")
+    precision = 2_000 + 1e4 + (change != "data")
     found = idata["posterior"]["mu"].to_numpy()
     # NUTS has an effective 100 draws at least: five standard errors.
     assert found.mean() == pytest.approx(x.sum() / precision, abs=0.5 / np.sqrt(precision))

@@ -92,7 +92,7 @@ def carry_over(model: pm.Model, copy: pm.Model) -> None:
 
 
 def sort_as_in(model: pm.Model, copy: pm.Model) -> None:
-    """Put the free variables of a copy in order: a point of one model shall be one of the other.
+    """Put the free variables of a copy in order: a point of one model is then one of the other.
 
     Examples
     --------

@@ -32,12 +32,15 @@ class HeldModel:
         Of the dimensions whose length may change.
     labels : mapping of str to tuple or None
         Coordinates of the dimensions.
+    terms : tuple of str
+        Random variables and potentials that the model had.
     """
 
     live: pm.Model
     values: Mapping[str, np.ndarray]
     lengths: Mapping[str, int]
     labels: Mapping[str, _Labels]
+    terms: tuple[str, ...]
 
     @classmethod
     def of(cls, model: pm.Model, without: Collection[str] = ()) -> Self:
@@ -64,6 +67,7 @@ class HeldModel:
             {n: values for n, values in settable_data(model).items() if n not in without},
             {dim: length for dim, length in _lengths(model).items() if dim not in moved},
             {dim: labels for dim, labels in model.coords.items() if dim not in moved},
+            terms_of(model),
         )
 
     @property
@@ -115,3 +119,17 @@ def _same(old: np.ndarray, new: np.ndarray) -> bool:
     masked = np.array_equal(np.ma.getmaskarray(old), np.ma.getmaskarray(new))
     floats = old.dtype.kind == new.dtype.kind == "f"
     return masked and np.array_equal(old, new, equal_nan=floats)
+
+
+def terms_of(model: pm.Model) -> tuple[str, ...]:
+    """Return the names of what the log-density of a model is the sum of.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     a = pm.Normal("a")
+    ...     b = pm.Potential("b", 2 * a)
+    >>> terms_of(model)
+    ('a', 'b')
+    """
+    return tuple(str(getattr(v, "name", v)) for v in (*model.basic_RVs, *model.potentials))

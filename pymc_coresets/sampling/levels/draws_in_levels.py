@@ -84,14 +84,16 @@ class DrawsInLevels:
             away, logq = solve_upper(root, noise), logq - negative_logdet(root)
             for one in (away, -away):
                 alone, log_density = self.density(shared, centre + one)
-                log_weight = log_density - logq
+                possible = np.isfinite(log_density)
+                log_weight = np.where(possible, log_density, -np.inf) - logq
                 total = np.logaddexp(total, log_weight)
                 # Exponential numbers are minus the logarithms of uniform ones.
                 taken = log_weight - total > -rng.standard_exponential(total.shape)
                 offset = np.where(taken[..., None], one, offset)
                 own = np.where(taken, log_density, own)
+        local = centre + offset
         return (
-            self.density.positions(shared, centre + offset),
-            alone + own.sum(axis=1),
+            self.density.positions(shared, local),
+            alone + (own + self.density.of_absent(local)).sum(axis=1),
             alone + total.sum(axis=1) - of_shared[:, 0],
         )

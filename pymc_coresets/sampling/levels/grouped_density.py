@@ -123,10 +123,13 @@ class GroupedDensity:
         """Evaluate points, shared (B, p) and local (B, G, q): returns (B,) and (B, G), in nats."""
         draws, alone, by_level = self.prior.at(self.positions(shared, local))
         by_level += self.sums(draws)
-        absent = ~self.prior.present
-        if absent.any():
-            by_level -= np.square(np.where(absent, local, 0.0)).sum(axis=2) / 2
+        by_level -= self.of_absent(local)
         return alone, by_level
+
+    def of_absent(self, local: Array) -> Array | float:
+        """Return what standard normal stand-ins for absent variables subtract, (B, G), in nats."""
+        absent = ~self.prior.present
+        return np.square(np.where(absent, local, 0.0)).sum(axis=2) / 2 if absent.any() else 0.0
 
     def sums(self, draws: Draws) -> Array:
         """Return the weighted sums of the potentials of each level, (n_draws, G), in nats."""

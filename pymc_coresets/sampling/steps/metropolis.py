@@ -21,7 +21,7 @@ from pymc_coresets.sampling.proposal import HeavyTailed, KnownDensity
 from pymc_coresets.sampling.steps.metric import asks_for_nuts
 from pymc_coresets.sampling.weighted_posterior import WeightedPosterior
 
-_PILOT = 1_000  # proposals
+_PILOT, _LEAST = 1_000, 100  # proposals
 _MOST_PRODUCTS = 2**23  # for a proposal: thousands are made before it is known whether they serve
 # What a draw of NUTS takes: gradients, each as long as so many products in Python, and of products.
 _GRADIENTS, _IN_PYTHON, _OF_A_GRADIENT = 15, 1e5, 3
@@ -69,7 +69,8 @@ class OfDensity:
 
     def weighed(self, n_draws: int, rng: np.random.Generator) -> Weighed:
         """See `WeighedDraws`."""
-        x, logq = self.around.draw(n_draws, rng=rng)
+        x, logq = self.around.draw(max(n_draws, _LEAST), rng=rng)  # of which a tenth are of a t
+        x, logq = x[:n_draws], logq[:n_draws]
         logp = self.log_density(x)
         return x, logp, logp - logq
 
@@ -105,11 +106,10 @@ class IndependentProposals:
     def tried(self, n: int, most: int, rng: np.random.Generator) -> "IndependentProposals | None":
         """Say how many proposals each of n draws needs, by a thousand; None if more than `most`.
 
-        Or if Pareto k-hat says that the weights have no mean.  Where a chain stays longest, at the
-        largest weight, it accepts one of as many as that is times the mean weight: after so many
-        proposals, it has hardly ever stayed.  Where they would take more than some seconds, there
-        are fewer, but as many as importance sampling takes for one that is worth an independent
-        one.
+        Or if Pareto k-hat says that the weights are not reliable.  Where a chain stays longest, at
+        the largest weight, it accepts one of as many as that is times the mean weight: after so
+        many proposals, it has hardly ever stayed.  Where these would take more than a few seconds,
+        there are fewer, but at least as many as are worth one independent draw by their weights.
         """
         pilot = self.weighed(_PILOT, rng)
         log_weights = pilot[2]
@@ -196,9 +196,9 @@ def _ways(known: Proposal[Draws], posterior: WeightedPosterior) -> Iterator[Weig
 class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
     """Independence Metropolis-Hastings as a step method of PyMC.
 
-    All proposals of a chain are drawn and evaluated at once when it begins, at one of the pilot
-    that is chosen by its weight: there is nothing to tune.  Exact as MCMC is, and uniformly ergodic
-    where the weights are bounded (Tierney 1994; Mengersen and Tweedie 1996).
+    A chain begins at a pilot draw chosen by its weight, and all its proposals are drawn and
+    evaluated then, many at a time: there is nothing to tune.  Exact as MCMC is, and uniformly
+    ergodic where the weights are bounded (Tierney 1994; Mengersen and Tweedie 1996).
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from pymc_coresets.solving.group_selection import GroupTerms
 from pymc_coresets.solving.problem import Vector
 
 _RIDGE = 1e-10  # of the largest diagonal entry: rows may depend on each other but for rounding
-_LEAST_LOCAL = 1e-12  # of the squares of the shared part
+_LEAST_LOCAL = 1e-8  # of the squares of the shared part
 _MOST_STEPS = 50
 _MOST_HALVINGS = 30
 _SUFFICIENT = 1e-4  # of the decrease that the slope promises (Armijo)

@@ -349,7 +349,7 @@ def test_importance_draws_have_the_model_s_dims(census):
 
 
 def test_other_methods_have_no_importance_draws(model):
-    with pytest.raises(CoresetError, match="only method='auto'"):
+    with pytest.raises(CoresetError, match="There are no importance draws"):
         build(model, method="uniform").importance_draws()
 
 

@@ -6,14 +6,13 @@ once.
 """
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pymc as pm
 
-from benchmarks.opponent_sampling import NO_MODE, built, sample_until
+from benchmarks.opponent_sampling import NO_MODE, answer_of, built, sample_until
 from benchmarks.opponent_task import (
-    CHAINS,
     Answer,
     DoesNotFitError,
     Task,
@@ -54,26 +53,14 @@ def powers(n: int) -> np.ndarray:
 
 def coreset_refits(task: Task) -> Answer:
     """Build one coreset; with each prior, sample it, check the draws, and follow what that says."""
-    settings, model = task.settings, with_power(task.model)
+    model = with_power(task.model)
     coreset, _ = built(task)
     answers: list[Answer] = []
-    for power in powers(settings.refits):
+    for power in powers(task.settings.refits):
         if time.perf_counter() > task.deadline:
             break
         model[POWER].set_value(np.asarray(power))
-        other = coreset.with_model(model)
-        idata = other.sample(
-            draws=settings.draws,
-            chains=CHAINS,
-            cores=min(CHAINS, settings.cores),
-            random_seed=settings.seed,
-            progressbar=False,
-        )
-        check, answer = other.check(idata), judged_chains(idata, other.model)
-        if check.reliable and check.needs_reweighting:
-            other.reweight(idata, random_seed=settings.seed)
-            answer = replace(answer, effective=check.ess)
-        answers.append(replace(answer, khat=check.pareto_khat, warned=not check.reliable))
+        answers.append(answer_of(task, coreset.with_model(model)))
     return _together(task, answers)
 
 

@@ -159,7 +159,11 @@ def importance(task: Task) -> Answer:
 
 def coreset_draws(task: Task) -> Answer:
     """Build a coreset, sample it, check the draws, and follow what the check says."""
-    coreset, said = built(task)
+    return answer_of(task, *built(task))
+
+
+def answer_of(task: Task, coreset: Coreset, said: str = "") -> Answer:
+    """Sample a coreset, check the draws, and follow what the check says."""
     settings = task.settings
     idata = coreset.sample(
         draws=settings.draws,

@@ -18,7 +18,7 @@ from pymc_coresets.potentials.identity import Fingerprints, compare_fingerprints
 from pymc_coresets.potentials.kept_rows import likelihood_of_stored
 from pymc_coresets.predictive import all_rows, stand_ins
 from pymc_coresets.predictive.stand_ins import StandIn
-from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
+from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks
 from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.rewriting.rewrite import (
     POTENTIAL,
@@ -151,21 +151,26 @@ class Coreset(WeightedRows):
             raise CoresetError("The rows are those of the model's own data at coreset.indices.")
         return self.data
 
-    @cached_property
+    @property
     def model(self) -> pm.Model:
         """A plain PyMC model with a weighted `Potential` in place of the likelihood of all rows.
 
         With `quadratic`, a second one, ``coreset_quadratic``, stands for the other rows.
         """
-        observations, quadratic = required_likelihood(self).observations, self.quadratic
-        model = coreset_model(observations, chosen_rows(self), self.weights, quadratic=quadratic)
-        self.__dict__["_made"] = HeldModel.of(model)
-        return model
+        return self._made.live
 
     @cached_property
+    def _made(self) -> HeldModel:
+        """The model, and what it held when it was made."""
+        observations, quadratic = required_likelihood(self).observations, self.quadratic
+        return HeldModel.of(
+            coreset_model(observations, chosen_rows(self), self.weights, quadratic=quadratic)
+        )
+
+    @property
     def blocks(self) -> Blocks | NoBlocks:
         """Levels whose variables are independent given the shared ones, or why there are none."""
-        return find_blocks(required_likelihood(self).observations)
+        return required_likelihood(self).blocks
 
     @property
     def ancestry(self) -> Ancestry:
@@ -214,15 +219,12 @@ class Coreset(WeightedRows):
     @property
     def _is_changed(self) -> bool:
         """Whether `model` has other data or terms by now, which the construction did not know."""
-        model, made = self.model, self.__dict__["_made"]
-        known = {
-            POTENTIAL,
-            QUADRATIC,
-            UNWEIGHTED,
-            *self._posterior.loglikelihood.observations.held.terms,
-        }
+        made, held = self._made, required_likelihood(self).observations.held
+        known = {POTENTIAL, QUADRATIC, UNWEIGHTED, *held.terms}
         return (
-            bool(made.changed) or terms_of(model) != made.terms or not known.issuperset(made.terms)
+            bool(made.changed)
+            or terms_of(made.live) != made.terms
+            or not known.issuperset(made.terms)
         )
 
     def _known_start(self, options: dict[str, Any], *, any_sampler: bool) -> dict[str, Any]:

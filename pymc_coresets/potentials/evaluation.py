@@ -23,6 +23,7 @@ from pymc_coresets.potentials.backends.evaluator import (
 )
 from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.potentials.remainder import Remainder
+from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.row_arrays import RowArray
@@ -123,7 +124,7 @@ class LogLikelihood:
         return self._with(LogLikelihood(self.observations, source=source, backend=self.backend))
 
     def _with(self, other: "LogLikelihood") -> "LogLikelihood":
-        shared = ("kernel", "_remainder")
+        shared = ("kernel", "_remainder", "blocks")
         other.__dict__.update({n: self.__dict__[n] for n in shared if n in self.__dict__})
         return other
 
@@ -134,6 +135,11 @@ class LogLikelihood:
         if known is None or known.space is not self.observations.space:
             known = self.__dict__["_remainder"] = Remainder(self.observations)
         return known
+
+    @cached_property
+    def blocks(self) -> Blocks | NoBlocks:
+        """Levels whose variables are independent given what they share, or why there are none."""
+        return find_blocks(self.observations)
 
     def remainder_beside(self, interface: TensorVariable) -> Remainder:
         """Return the same with coefficients, in place of that without: nothing is made twice."""

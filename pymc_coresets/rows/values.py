@@ -63,6 +63,11 @@ class Rows:
         """
         return Rows.joined([self, other])
 
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers the rows are."""
+        return sum(array.size for array in self.arrays)
+
     def where(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where rows of the given positions, all of which are here, stand among these.
 

@@ -14,7 +14,7 @@ from pymc_coresets.diagnostics.importance import (
 )
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.reading.blocks.structure import NoBlocks, find_blocks
+from pymc_coresets.reading.blocks.structure import NoBlocks
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.levels.grouped_sampler import GroupedSampler
@@ -143,7 +143,7 @@ class Samplers:
 
     @cached_property
     def _by_groups(self) -> GroupedSampler:
-        blocks = find_blocks(self.first.loglikelihood.observations)
+        blocks = self.first.loglikelihood.blocks
         if isinstance(blocks, NoBlocks):
             raise UnsupportedModelError(f"The rows cannot be chosen by groups: {blocks.reason}")
         return GroupedSampler(self.first, blocks)

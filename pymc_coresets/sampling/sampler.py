@@ -27,6 +27,7 @@ from pymc_coresets.sampling.modes.on_all_rows import around_modes
 from pymc_coresets.sampling.proposal import KnownDensity
 from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.sampling.steps.warm_nuts import InnerNuts, WarmNuts
+from pymc_coresets.sampling.weighted_posterior import WeightedPosterior
 
 type Kind = Literal["auto", "nuts", "laplace"]
 
@@ -383,9 +384,8 @@ class CoresetSampler:
 
     def _log_density(self, rows: Rows, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Return the log-density of weighted rows at points (n_points, n_dims)."""
-        of_rows = self.loglikelihood.weighted_sum(self.space.constrain(x), rows, weights)
-        total: np.ndarray = self._log_unweighted(x) + of_rows
-        return total
+        posterior = WeightedPosterior(self.loglikelihood, rows, weights, self.quadratic)
+        return posterior.log_density(x)
 
     def _log_unweighted(self, x: np.ndarray) -> np.ndarray:
         """Return the log-density without rows at points (n_points, n_dims)."""

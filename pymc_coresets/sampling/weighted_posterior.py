@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.reading.blocks.structure import Blocks, find_blocks
+from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -40,10 +40,9 @@ class WeightedPosterior:
     @property
     def n_products(self) -> float:
         """About how many numbers are multiplied for the density at a point."""
-        of_rows = sum(array[:1].size for array in self.rows.arrays)
         curvature = None if self.quadratic is None else self.quadratic.curvature
         entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
-        return float(len(self.rows) * of_rows + entries)
+        return float(self.rows.n_numbers + entries)
 
     def loglik(self, draws: DrawsLike) -> np.ndarray:
         """Return what stands for the log-likelihood of all rows, (n_draws,), in nats."""
@@ -61,7 +60,7 @@ class WeightedPosterior:
     @cached_property
     def in_levels(self) -> GroupedDensity:
         """The density in parts, of a model whose rows fall into groups."""
-        blocks = find_blocks(self.loglikelihood.observations)
+        blocks = self.loglikelihood.blocks
         assert isinstance(blocks, Blocks), "the coreset was built by groups"
         level = blocks.block_of(self.rows)
         data = GroupedRows.sorted(self.rows, self.weights, level, blocks.n_blocks)

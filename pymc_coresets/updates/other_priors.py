@@ -16,7 +16,7 @@ from pymc_coresets.potentials.of_model import full_model, likelihood_of_model, v
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.reading.blocks.structure import NoBlocks, find_blocks
+from pymc_coresets.reading.blocks.structure import NoBlocks
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
@@ -142,7 +142,7 @@ def _weighed_anew(
 
 def _same_levels(old: LogLikelihood, new: LogLikelihood) -> bool:
     """Whether the levels are independent under both priors, and the variables theirs."""
-    one, other = (find_blocks(each.observations) for each in (old, new))
+    one, other = old.blocks, new.blocks
     if isinstance(one, NoBlocks) or isinstance(other, NoBlocks) or one.n_blocks != other.n_blocks:
         return False
     pairs = zip(one.local_columns, other.local_columns, strict=True)

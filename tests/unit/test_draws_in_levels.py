@@ -190,3 +190,27 @@ def test_other_priors_may_tie_the_levels(slopes):
     other = slopes.with_model(tied)
     assert not isinstance(other.proposal.around, NormalInLevels)
     assert "posterior" in other.sample(draws=20, tune=20, chains=2, cores=1, **QUIET).children
+
+
+def test_levels_are_those_of_the_data_that_the_model_had():
+    """Also after draws with them: what was compiled for these does not read the containers."""
+    rng = np.random.default_rng(5)
+    level = np.repeat(np.arange(30), 50)
+    with pm.Model() as model:
+        effects = pm.Normal("effects", 0, pm.Data("scale", 1.0), shape=30)
+        mean = pm.Normal("mean") + effects[level] + pm.Normal("slope") * rng.normal(size=1_500)
+        pm.Normal("y", mean, pm.HalfNormal("sd"), observed=rng.normal(size=1_500))
+    coreset = build_coreset(model, method="block_pursuit", random_seed=1, progressbar=False)
+    x = coreset._posterior.space.free(coreset.proposal.draws.take(slice(0, 3)))
+
+    def densities():
+        _, alone, by_level = coreset._posterior.in_levels.prior.at(x)
+        return alone + by_level.sum(axis=1)
+
+    before = densities()
+    first = coreset.sample(draws=100, chains=2, **QUIET)["posterior"]["effects"]
+    with model:
+        pm.set_data({"scale": 0.01})
+    np.testing.assert_allclose(densities(), before, rtol=1e-12)
+    again = coreset.sample(draws=100, chains=2, **QUIET)["posterior"]["effects"]
+    np.testing.assert_allclose(again, first)

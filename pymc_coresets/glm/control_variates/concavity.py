@@ -1,19 +1,42 @@
 """Weights under which a quadratic that lacks the rows' part has a maximum."""
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import LinAlgError, eigh
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
-from pymc_coresets.reading.rewriting.quadratic import Curvature
+from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
 from pymc_coresets.sampling.steps.metric import Factor
 
-__all__ = ["concave", "largest_share"]
+__all__ = ["concave", "largest_share", "precision_of"]
 
 _ALLOWED = 0.9  # of the posterior's curvature, while single weights shrink
 _ROUNDS, _SHRINKINGS = 8, 15
+_LEAST_SHARE = 1e-6  # of the posterior's precision
 # Of a sparse matrix in a round, how exactly, and how often Lanczos' method starts again.
 _DIRECTIONS, _RELATIVE, _RESTARTS = 100, 1e-2, 10
+
+
+def precision_of(quadratic: Quadratic, coefficients: np.ndarray) -> Curvature:
+    """Return that of all rows, with as little of the posterior's as makes it definite.
+
+    What the prior adds here it need not add far out: that of effects is flat where their scale is
+    large.
+    """
+    precision = 1 / np.maximum(coefficients.var(axis=0), np.finfo(float).tiny)
+    of_rows, share = -quadratic.curvature, _LEAST_SHARE
+    while True:
+        total: Curvature = of_rows + share * sparse.diags_array(precision)
+        total = total if isinstance(total, np.ndarray) else sparse.csr_array(total)
+        try:
+            Factor(total)
+        except LinAlgError:
+            if share >= 1.0:
+                return total
+            share *= 10
+        else:
+            return total
 
 
 def concave(

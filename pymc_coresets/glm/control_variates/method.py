@@ -9,8 +9,6 @@ from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from scipy import sparse
-from scipy.linalg import LinAlgError
 
 from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
@@ -20,7 +18,7 @@ from pymc_coresets.glm.control_variates.averaged import (
     average,
     row_quadratics,
 )
-from pymc_coresets.glm.control_variates.concavity import concave
+from pymc_coresets.glm.control_variates.concavity import concave, precision_of
 from pymc_coresets.glm.control_variates.posteriors import Approximation, Posteriors
 from pymc_coresets.glm.control_variates.residual_rows import calibrated
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
@@ -34,7 +32,6 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
 __all__ = ["ControlVariates", "has_linear_predictors"]
@@ -43,7 +40,6 @@ _log = logging.getLogger(__name__)
 
 _MOST_COEFFICIENTS = 20_000
 _LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 20
-_LEAST_SHARE = 1e-6  # of the posterior's precision
 _HALVINGS = 10
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
@@ -167,27 +163,6 @@ def _seen_rows_of(loglik: LogLikelihood) -> SeenRows:
     return seen
 
 
-def _precision(quadratic: Quadratic, coefficients: np.ndarray) -> Curvature:
-    """Return that of all rows, with as little of the posterior's as makes it definite.
-
-    What the prior adds here it need not add far out: that of effects is flat where their scale is
-    large.
-    """
-    precision = 1 / np.maximum(coefficients.var(axis=0), np.finfo(float).tiny)
-    of_rows, share = -quadratic.curvature, _LEAST_SHARE
-    while True:
-        total: Curvature = of_rows + share * sparse.diags_array(precision)
-        total = total if isinstance(total, np.ndarray) else sparse.csr_array(total)
-        try:
-            Factor(total)
-        except LinAlgError:
-            if share >= 1.0:
-                return total
-            share *= 10
-        else:
-            return total
-
-
 def _reliability(signal: float, noise: float) -> float:
     """Return what to multiply an estimate of a sum by, so that its error is the least.
 
@@ -246,7 +221,7 @@ class _Run:
             if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
                 refuse_impossible_rows(self.loglik, self.posteriors.sampler.space)
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
-            posterior = _precision(quadratic, coefficients)
+            posterior = precision_of(quadratic, coefficients)
             chosen, left = self._chosen(averaged, quadratic, coefficients, posterior, size)
             while left > _ENOUGH * self.options.tolerance and size < self.job.size:
                 size = min(math.ceil(_MORE * size), self.job.size)

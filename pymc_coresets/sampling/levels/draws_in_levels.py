@@ -60,9 +60,8 @@ class DrawsInLevels:
     @property
     def n_products(self) -> float:
         """About how many products a draw takes."""
-        data = self.density.data
-        of_rows = sum(array[:1].size for array in data.rows.arrays)
-        return float(2 * self.n_pairs * (len(data.rows) * of_rows + self.near.terms[0].size))
+        of_rows = self.density.data.rows.n_numbers
+        return float(2 * self.n_pairs * (of_rows + self.near.terms[0].size))
 
     def weighed(self, n_draws: int, rng: np.random.Generator) -> tuple[Array, Array, Array]:
         """Return draws (n, n_dims), the posterior's log-density there, and log-weights, (n,)."""
@@ -84,8 +83,7 @@ class DrawsInLevels:
             away, logq = solve_upper(root, noise), logq - negative_logdet(root)
             for one in (away, -away):
                 alone, log_density = self.density(shared, centre + one)
-                possible = np.isfinite(log_density)
-                log_weight = np.where(possible, log_density, -np.inf) - logq
+                log_weight = np.where(np.isfinite(log_density), log_density, -np.inf) - logq
                 total = np.logaddexp(total, log_weight)
                 # Exponential numbers are minus the logarithms of uniform ones.
                 taken = log_weight - total > -rng.standard_exponential(total.shape)

@@ -6,6 +6,7 @@ PyMC may move or change these names in any release; `tests/unit/test_compat.py` 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pymc.backends.ndarray import NDArray
 from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.moments.means import mean as mean_of

@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 
-from pymc_coresets.compat.pytensor_api import Variable
+from pymc_coresets.compat.pytensor_api import Variable, untraced
 from pymc_coresets.diagnostics.opinion import HARMLESS, SecondOpinion
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.predictive.filled_models import FilledModel
@@ -120,6 +120,7 @@ def log_densities_of_all_rows(
     return total + log_densities_at(model, points, others)
 
 
+@untraced()
 def _function(model: pm.Model, names: Sequence[str] | None) -> Callable[[Point], float]:
     variables = model.value_vars
     terms = None if names is None else [model[name] for name in names]

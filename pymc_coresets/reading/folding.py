@@ -33,6 +33,7 @@ from pymc_coresets.compat.pytensor_api import (
     inline_ofg_node,
     node_rewriter,
     rewrite_graph,
+    untraced,
     vectorize_graph,
 )
 from pymc_coresets.reading.selection_rules import rebuild
@@ -154,13 +155,14 @@ def numpy_function(
     >>> numpy_function([b], [b * pt.log(1 - pt.sigmoid(x))])(2.0)[0].round(9)
     array([ -0., -80.])
     """
-    graphs, constants = _lifted(outputs)
-    function = pytensor.function(
-        [*inputs, *constants.values()],
-        graphs,
-        mode=PLAIN_MODE if mode is None else mode,
-        on_unused_input="ignore",
-    )
+    with untraced():
+        graphs, constants = _lifted(outputs)
+        function = pytensor.function(
+            [*inputs, *constants.values()],
+            graphs,
+            mode=PLAIN_MODE if mode is None else mode,
+            on_unused_input="ignore",
+        )
     data = [cast(Constant, constant).data for constant in constants]
 
     def call(*values: Any) -> list[np.ndarray]:  # noqa: ANN401
@@ -198,7 +200,8 @@ def simplified(graphs: Sequence[Variable]) -> list[Variable]:
     ['Neg', '[id', 'A]']
     """
     lifted, constants = _lifted(graphs)
-    rewritten = cast(list[Variable], rewrite_graph(lifted, include=_STABLE, clone=True))
+    with untraced():
+        rewritten = cast(list[Variable], rewrite_graph(lifted, include=_STABLE, clone=True))
     put_back = {placeholder: constant for constant, placeholder in constants.items()}
     return clone_replace(rewritten, put_back) if put_back else rewritten
 

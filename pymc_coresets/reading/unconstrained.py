@@ -18,6 +18,7 @@ from pymc_coresets.compat.pytensor_api import (
     XTensorVariable,
     as_xtensor,
     clone_replace,
+    untraced,
     vectorize_graph,
 )
 from pymc_coresets.reading.draws import Draws
@@ -70,7 +71,8 @@ class Unconstrained:
         self.model, self._mode = model, mode
         self.curvature: Callable[[np.ndarray], np.ndarray] | None = None
         names = [v.name for v in model.value_vars]
-        point = model.initial_point(random_seed=0)
+        with untraced():
+            point = model.initial_point(random_seed=0)
         self._start = DictToArrayBijection.map({name: np.asarray(point[name]) for name in names})
 
     @property
@@ -243,7 +245,8 @@ def of_points(
     points: dict[Variable, TensorVariable] = {
         v: pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in inputs
     }
-    several = cast(list[TensorVariable], vectorize_graph(list(graphs), points))
+    with untraced():
+        several = cast(list[TensorVariable], vectorize_graph(list(graphs), points))
     n_points = points[inputs[0]].shape[0]
     whole = [
         graph if graph.type.ndim > one.type.ndim else pt.repeat(graph[None], n_points, axis=0)

@@ -34,6 +34,7 @@ from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.reading.rewriting.rewrite import POTENTIAL
 from pymc_coresets.sampling.steps.nuts import ON_JAX, NutsSampler, sample_by_pymc, sampling_options
+from pymc_coresets.sampling.steps.recorded import SharedTrace
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -113,6 +114,8 @@ def sample(
         lengths = {part.observations.n_obs for part in found.parts}
         lengths |= {group.sizes["row"] for group in found.groups.values()}
         kwargs["var_names"] = drawn_names(result.model, lengths, more_than=_MANY_ROWS)
+    if nuts_sampler == "pymc":
+        kwargs = {"trace": SharedTrace.of(result.model, kwargs["var_names"])} | kwargs
     idata = sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
     for name, dataset in found.groups.items():
         idata[name] = dataset

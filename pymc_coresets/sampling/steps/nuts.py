@@ -18,7 +18,7 @@ from pymc_coresets.compat.pymc_api import (
     PyMCSamplingError,
     QuadPotentialDiagAdapt,
 )
-from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs
+from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs, untraced
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.reading.draws import Draws
@@ -124,7 +124,8 @@ def sample_by_pymc(model: pm.Model, **options: Any) -> xr.DataTree:  # noqa: ANN
     SamplingError
     """
     try:
-        idata: xr.DataTree = pm.sample(model=model, **options)
+        with untraced():
+            idata: xr.DataTree = pm.sample(model=model, **options)
     except (PyMCSamplingError, ParallelSamplingError) as error:
         raise SamplingError(
             f"pm.sample failed: {_text_of(error)}. Give initvals=... where the log-density is "

@@ -28,7 +28,6 @@ from pymc_coresets.predictive.stand_ins import HasStandIn, StandIn, log_ratios
 from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.template.copies import copy_with_rows
-from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -90,18 +89,18 @@ def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> Second
     some = thinned(idata, draws)
     ratios = log_ratios(result, some).ravel()
     base = own.parts[0].observations
-    space = Unconstrained(base.model)
+    space = base.space
     with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to a border
         points = [space.point(x) for x in space.free(Draws.of(some, base.shapes))]
     copy = copy_with_rows(base.model, {})
     filled = _filled_with_own(own, copy)
     if filled is None:
-        of_full = log_densities_at(base.model, points)
+        of_full, of_own = log_densities_at([base.model, result.model], points)
     else:
         names = [term.name for term in base.terms]
         of_full = log_densities_of_all_rows(filled, points, names)
-    of_own, slack = log_densities_at(result.model, points), own.parts[0].slack
-    return second_opinion(of_full, of_own, ratios, slack=slack)
+        [of_own] = log_densities_at([result.model], points)
+    return second_opinion(of_full, of_own, ratios, slack=own.parts[0].slack)
 
 
 def loo(

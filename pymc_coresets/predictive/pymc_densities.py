@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 
-from pymc_coresets.compat.pytensor_api import Variable, untraced
+from pymc_coresets.compat.pytensor_api import untraced
 from pymc_coresets.diagnostics.opinion import HARMLESS, SecondOpinion
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.predictive.filled_models import FilledModel
@@ -70,30 +70,33 @@ def second_opinion(
 
 
 def log_densities_at(
-    model: pm.Model, points: Sequence[Point], names: Sequence[str] | None = None
+    models: Sequence[pm.Model], points: Sequence[Point], names: Sequence[str] | None = None
 ) -> Floats:
-    """Evaluate PyMC's log-density of a model, Jacobians included, by NumPy.
+    """Evaluate PyMC's log-densities of models, Jacobians included, by NumPy.
+
+    What they have in common, such as priors, is evaluated once.
 
     Parameters
     ----------
-    model : pm.Model
+    models : sequence of pm.Model
+        With the same value variables.
     points : sequence of dict
     names : sequence of str, optional
         Of the variables and potentials that are added up; by default all.
 
     Returns
     -------
-    ndarray of shape (n_points,)
+    ndarray of shape (n_models, n_points)
         In nats.
 
     Examples
     --------
     >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu")
-    >>> log_densities_at(model, [{"mu": np.array(0.0)}]).round(4)
-    array([-0.9189])
+    >>> log_densities_at([model], [{"mu": np.array(0.0)}]).round(4)
+    array([[-0.9189]])
     """
-    return _at(points, _function(model, names))
+    return _at(points, _function(models, names))
 
 
 def log_densities_of_all_rows(
@@ -113,32 +116,31 @@ def log_densities_of_all_rows(
     ndarray of shape (n_points,)
         In nats.
     """
-    of_rows = _function(filled.model, names)
-    total = sum(_at(points, of_rows) for _ in filled.blocks())
+    of_rows = _function([filled.model], names)
+    total = sum(_at(points, of_rows)[0] for _ in filled.blocks())
     model = filled.model
     others = [v.name for v in (*model.basic_RVs, *model.potentials) if v.name not in names]
-    return total + log_densities_at(model, points, others)
+    of_all: Floats = total + log_densities_at([model], points, others)[0]
+    return of_all
 
 
 @untraced()
-def _function(model: pm.Model, names: Sequence[str] | None) -> Callable[[Point], float]:
-    variables = model.value_vars
-    terms = None if names is None else [model[name] for name in names]
+def _function(
+    models: Sequence[pm.Model], names: Sequence[str] | None
+) -> Callable[[Point], list[np.ndarray]]:
     # In float32, where the model was written so, there were no digits to compare.
-    wide = {v: v.type.clone(dtype="float64")(v.name) for v in variables if _is_single(v)}
-    [logp] = widened([model.logp(vars=terms)], wide)
-    function = numpy_function([wide.get(v, v) for v in variables], [logp])
-
-    def at(point: Point) -> float:
-        [value] = function(*(point[v.name] for v in variables))
-        return float(value)
-
-    return at
-
-
-def _is_single(variable: Variable) -> bool:
-    return bool(variable.type.dtype == "float32")
+    inputs = {
+        v.name: v.type.clone(dtype="float64")(v.name) if v.type.dtype == "float32" else v
+        for v in models[0].value_vars
+    }
+    graphs = []
+    for model in models:
+        terms = None if names is None else [model[name] for name in names]
+        others = {v: inputs[v.name] for v in model.value_vars if inputs[v.name] is not v}
+        graphs += widened([model.logp(vars=terms)], others)
+    function = numpy_function(list(inputs.values()), graphs)
+    return lambda point: function(*(point[name] for name in inputs))
 
 
-def _at(points: Sequence[Point], density: Callable[[Point], float]) -> Floats:
-    return np.array([density(point) for point in points])
+def _at(points: Sequence[Point], densities: Callable[[Point], list[np.ndarray]]) -> Floats:
+    return np.array([densities(point) for point in points], dtype=np.float64).T

@@ -4,6 +4,7 @@ The rules of this package are about PyTensor's operations, so there are many.  P
 change these names in any release; `tests/unit/test_compat.py` says what broke.
 """
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -85,39 +86,80 @@ from pytensor.xtensor import as_xtensor
 from pytensor.xtensor.type import XTensorVariable
 
 
-class _Untraced:
-    """How many blocks of `untraced` are being run now, and the limit outside of them."""
+class WhileAny[T]:
+    """A setting of the process that is another one while any block runs, in whichever thread.
 
-    lock, n_running, limit = Lock(), 0, 0
+    Parameters
+    ----------
+    exchange : callable
+        Sets a value, and returns that which was set before.
+    value : object
+
+    Examples
+    --------
+    >>> values = [1]
+    >>> two = WhileAny(lambda value: (values.append(value), values[-2])[1], 2)
+    >>> with two(), two():
+    ...     values[-1]
+    2
+    >>> values
+    [1, 2, 1]
+    """
+
+    def __init__(self, exchange: Callable[[T], T], value: T) -> None:
+        self._exchange, self._value = exchange, value
+        self._lock, self._n_running, self._before = Lock(), 0, value
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Return the context of a block."""
+        with self._lock:
+            if not self._n_running:
+                self._before = self._exchange(self._value)
+            self._n_running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._n_running -= 1
+                if not self._n_running:
+                    self._exchange(self._before)
+
+
+def _set_limit(limit: int) -> int:
+    before: int = config.traceback__limit
+    config.traceback__limit = limit
+    return before
+
+
+def _set_collection(enabled: bool) -> bool:  # noqa: FBT001
+    before = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    return before
+
+
+#: Variables and operations do not know which line of code made them, which PyTensor finds for each
+#: of the thousands that its rewrites make.
+untraced = WhileAny(_set_limit, 0)
+_uncollected = WhileAny(_set_collection, False)  # noqa: FBT003
 
 
 @contextmanager
-def untraced() -> Iterator[None]:
-    """Make variables and operations that do not know which line of code made them.
+def compiling() -> Iterator[None]:
+    """Make graphs and functions in a fifth less time.
 
-    PyTensor names it in errors, for the graphs of the user's model.  To find it for each of the
-    thousands that its rewrites make takes a tenth of the time of a construction.
+    They are untraced, and Python looks for cycles among these many objects when all are made.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> with untraced():
+    >>> with compiling():
     ...     x = pt.vector()
     >>> x.tag.trace, len(pt.vector().tag.trace)
     ([], 1)
     """
-    with _Untraced.lock:
-        if not _Untraced.n_running:
-            _Untraced.limit = config.traceback__limit
-            config.traceback__limit = 0
-        _Untraced.n_running += 1
-    try:
+    with untraced(), _uncollected():
         yield
-    finally:
-        with _Untraced.lock:
-            _Untraced.n_running -= 1
-            if not _Untraced.n_running:
-                config.traceback__limit = _Untraced.limit
 
 
 def unwrapped(function: Any) -> Callable[..., Sequence[np.ndarray]]:  # noqa: ANN401

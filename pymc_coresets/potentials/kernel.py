@@ -12,7 +12,7 @@ import cloudpickle
 import numpy as np
 import pytensor
 
-from pymc_coresets.compat.pytensor_api import FunctionGraph, Variable, untraced, unwrapped
+from pymc_coresets.compat.pytensor_api import FunctionGraph, Variable, compiling, unwrapped
 from pymc_coresets.potentials.fused_loops import Program, loop_mode
 from pymc_coresets.rows.values import Rows
 
@@ -80,7 +80,7 @@ class Kernel:
     @cached_property
     def _rewritten(self) -> FunctionGraph:
         inputs, mode = [*self._given, *self._of_rows], loop_mode(n_given=len(self._given))
-        with untraced():
+        with compiling():
             function = pytensor.function(inputs, self._outputs, mode=mode, on_unused_input="ignore")
         self._program = cast(Program, unwrapped(function))
         return cast(FunctionGraph, function.maker.fgraph)

@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, clone_replace, untraced
+from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, clone_replace, compiling
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.folding import simplified
@@ -33,7 +33,7 @@ def remainder_graph(observations: Observations) -> Variable:
     """
     model, terms = observations.model, {term.name for term in observations.terms}
     others = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in terms]
-    with untraced():
+    with compiling():
         logp: Variable = model.logp(vars=others)
     if observations.unweighted is None:
         return logp
@@ -129,15 +129,13 @@ class Remainder:
         return of_points([x], [logp])
 
     @cached_property
-    @untraced()
     def _with_slopes(self) -> Callable[..., list[np.ndarray]]:
         x, [logp, *coefficients] = self._graphs
         pulls = [pt.vector("pull", dtype="float64") for _ in coefficients]
         pulled = logp + sum(
             (own * pull).sum() for own, pull in zip(coefficients, pulls, strict=True)
         )
-        gradient = cast(TensorVariable, pt.grad(pulled, x, disconnected_inputs="ignore"))
-        return of_points([x, *pulls], [logp, gradient], loop_mode())
+        return of_points([x, *pulls], [logp], loop_mode(), slope_of=pulled)
 
 
 def refuse_unweighted(observations: Observations) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 from numpy.typing import NDArray
 
-from pymc_coresets.compat.pytensor_api import untraced
+from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.diagnostics.opinion import HARMLESS, SecondOpinion
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.predictive.filled_models import FilledModel
@@ -124,7 +124,7 @@ def log_densities_of_all_rows(
     return of_all
 
 
-@untraced()
+@compiling()
 def _function(
     models: Sequence[pm.Model], names: Sequence[str] | None
 ) -> Callable[[Point], list[np.ndarray]]:

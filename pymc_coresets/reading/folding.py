@@ -28,12 +28,12 @@ from pymc_coresets.compat.pytensor_api import (
     Variable,
     ancestors,
     clone_replace,
+    compiling,
     dfs_rewriter,
     graph_inputs,
     inline_ofg_node,
     node_rewriter,
     rewrite_graph,
-    untraced,
     vectorize_graph,
 )
 from pymc_coresets.reading.selection_rules import rebuild
@@ -155,7 +155,7 @@ def numpy_function(
     >>> numpy_function([b], [b * pt.log(1 - pt.sigmoid(x))])(2.0)[0].round(9)
     array([ -0., -80.])
     """
-    with untraced():
+    with compiling():
         graphs, constants = _lifted(outputs)
         function = pytensor.function(
             [*inputs, *constants.values()],
@@ -200,7 +200,7 @@ def simplified(graphs: Sequence[Variable]) -> list[Variable]:
     ['Neg', '[id', 'A]']
     """
     lifted, constants = _lifted(graphs)
-    with untraced():
+    with compiling():
         rewritten = cast(list[Variable], rewrite_graph(lifted, include=_STABLE, clone=True))
     put_back = {placeholder: constant for constant, placeholder in constants.items()}
     return clone_replace(rewritten, put_back) if put_back else rewritten

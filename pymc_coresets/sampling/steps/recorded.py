@@ -6,7 +6,7 @@ from typing import Self
 import pymc as pm
 
 from pymc_coresets.compat.pymc_api import NDArray
-from pymc_coresets.compat.pytensor_api import untraced
+from pymc_coresets.compat.pytensor_api import compiling
 
 
 class SharedTrace(NDArray):  # type: ignore[misc] # PyMC's are not typed
@@ -31,7 +31,7 @@ class SharedTrace(NDArray):  # type: ignore[misc] # PyMC's are not typed
     def of(cls, model: pm.Model, names: Sequence[str] | None = None) -> Self:
         """Compile what is recorded: the variables of these names, by default all."""
         variables = None  # all but those that are observed
-        with untraced():
+        with compiling():
             if names is not None:
                 chosen = [v for v in model.unobserved_RVs if v.name in names]
                 variables = model.replace_rvs_by_values(chosen)

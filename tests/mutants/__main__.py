@@ -81,7 +81,7 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.folder, self.report = folder, folder / "failed.txt"
         self.sound: dict[str, bool] = {}  # tests that failed, and whether they pass without a bug
-        for name in (PACKAGE, "tests", "benchmarks", "examples"):
+        for name in (PACKAGE, "tests", "benchmarks", "docs", "examples"):
             measured = {"benchmarks": ["results", "figures"]}.get(name, [])
             ignored = shutil.ignore_patterns("__pycache__", *measured)
             shutil.copytree(ROOT / name, folder / name, ignore=ignored)

@@ -39,7 +39,7 @@ def asked_method(method: str | Method) -> Method:
             names = list(_METHODS)
             raise InvalidOptionError(f"method={method!r} is unknown: use one of {names!r}.")
         return cast(Method, _METHODS[method]())
-    if isinstance(method, type) or not isinstance(method, tuple(_METHODS.values())):
+    if not isinstance(method, tuple(_METHODS.values())):
         raise InvalidOptionError(
             f"method={method!r} must be a name or an option object such as Pursuit()."
         )

@@ -1,6 +1,5 @@
 """Failed rewrites are errors, and the examples of hypothesis the same in every run by default."""
 
-import gc
 import os
 import signal
 from _thread import interrupt_main
@@ -11,17 +10,6 @@ from hypothesis import settings
 
 # A rewrite that fails is otherwise logged, and left out.
 pytensor.config.on_opt_error = "raise"
-
-# Half of the time goes into graphs.  A fifth of it was spent on which line made each operation, and
-# on cycles among the millions of objects that were imported.
-pytensor.config.traceback__limit = 0
-gc.set_threshold(20_000, 20, 50)
-
-
-def pytest_collection_finish():
-    gc.collect()
-    gc.freeze()
-
 
 settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.register_profile("other", deadline=None)

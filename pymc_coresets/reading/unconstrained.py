@@ -255,7 +255,7 @@ def of_points(
     sloping = [] if slope_of is None else [slope_of]
     with compiling():
         several = cast(list[TensorVariable], vectorize_graph([*graphs, *sloping], points))
-        slopes = [  # graphs of gradients, vectorised, have half as many operations more
+        slopes = [  # a gradient that is vectorised itself has a fifth more operations
             cast(TensorVariable, pt.grad(v.sum(), points[inputs[0]], disconnected_inputs="ignore"))
             for v in several[len(graphs) :]
         ]

@@ -114,8 +114,8 @@ def sample(
         lengths = {part.observations.n_obs for part in found.parts}
         lengths |= {group.sizes["row"] for group in found.groups.values()}
         kwargs["var_names"] = drawn_names(result.model, lengths, more_than=_MANY_ROWS)
-    if nuts_sampler == "pymc":
-        kwargs = {"trace": SharedTrace.of(result.model, kwargs["var_names"])} | kwargs
+    if nuts_sampler == "pymc" and kwargs.get("trace") is None:
+        kwargs["trace"] = SharedTrace.of(result.model, kwargs["var_names"])
     idata = sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
     for name, dataset in found.groups.items():
         idata[name] = dataset

@@ -82,7 +82,7 @@ class Copy:
         self.folder, self.report = folder, folder / "failed.txt"
         self.sound: dict[str, bool] = {}  # tests that failed, and whether they pass without a bug
         for name in (PACKAGE, "tests", "benchmarks", "docs", "examples"):
-            measured = {"benchmarks": ["results", "figures"]}.get(name, [])
+            measured = ("results", "figures") if name == "benchmarks" else ()
             ignored = shutil.ignore_patterns("__pycache__", *measured)
             shutil.copytree(ROOT / name, folder / name, ignore=ignored)
         shutil.copy(ROOT / "pyproject.toml", folder)

@@ -269,6 +269,10 @@ PLANTED = [
         ("replace(sample, weights=weights)", "sample"),
     ),
     *plant(
+        "glm/control_variates/surroundings.py",
+        ("np.maximum(of_rows.diagonal(), 0.0)", "of_rows.diagonal()"),
+    ),
+    *plant(
         "glm/predictor/seen_rows.py",
         ("_like(line.design, design), offset", "_like(line.design, design), 0 * offset"),
         ("total[np.ix_(other, one)] += part.T", "pass"),

@@ -596,7 +596,8 @@ def test_rows_that_are_impossible_nearby_are_kept_whole():
     assert coreset.objective < 0.05
 
 
-def test_the_precision_of_a_quadratic_is_the_hessian_of_its_posterior():
+@pytest.mark.parametrize("sign", [-1.0, 1.0], ids=["concave", "convex"])
+def test_the_precision_of_a_quadratic_is_the_hessian_of_its_posterior(sign):
     """Not centred: coefficients are products of free variables, and have curvature of their own."""
     rng = np.random.default_rng(8)
     group = np.arange(60) % 4
@@ -611,7 +612,7 @@ def test_the_precision_of_a_quadratic_is_the_hessian_of_its_posterior():
         names=found.names,
         center=rng.normal(size=5),
         slope=rng.normal(size=5),
-        curvature=-root @ root.T,
+        curvature=sign * root @ root.T,
         interface=found.coefficients,
     )
     sampler = CoresetSampler(loglik, quadratic=quadratic)

@@ -73,7 +73,8 @@ def precision_near(
     ndarray or csr_array, of shape (n_dims, n_dims)
     """
     of_rows = slopes @ -curvature @ slopes.T
-    steps = _STEP / np.sqrt(1 + of_rows.diagonal())
+    # The quadratic may be convex along a coordinate.
+    steps = _STEP / np.sqrt(1 + np.maximum(of_rows.diagonal(), 0.0))
     of_prior = sparse_differences(gradients, x, steps)
     precision: Curvature = of_rows - (of_prior + of_prior.T) / 2
     return precision

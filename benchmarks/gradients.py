@@ -23,13 +23,13 @@ from pathlib import Path
 import numpy as np
 import pymc as pm
 import pytensor
+from pytensor import Mode
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.curves import markdown
 from benchmarks.gradient_models import MODELS
 from benchmarks.gradients_by_hand import BY_HAND, Value
-from pymc_coresets.compat.pytensor_api import Mode
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
 from pymc_coresets.reading.observations import find_observations

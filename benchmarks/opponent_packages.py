@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pytensor.graph import graph_inputs
 from pytensor.graph.replace import graph_replace
 
 from benchmarks.opponent_task import CHAINS, Answer, DoesNotFitError, Task, judged_chains
-from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs
+from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws

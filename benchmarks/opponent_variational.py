@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
+from pytensor.graph import graph_inputs
 
 from benchmarks.opponent_task import (
     ESS_TOLD,
@@ -16,7 +17,7 @@ from benchmarks.opponent_task import (
     Task,
     importance_ratios,
 )
-from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs
+from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.diagnostics.importance import (
     KHAT_RELIABLE,
     estimate_divergences,

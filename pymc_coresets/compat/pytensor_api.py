@@ -1,6 +1,6 @@
-"""All that is used of PyTensor beyond ``pytensor`` and ``pytensor.tensor``, in one place.
+"""All that is used of PyTensor beyond its four public modules, in one place.
 
-The rules of this package are about PyTensor's operations, so there are many.  PyTensor may move or
+These are ``pytensor``, and in it ``graph``, ``scalar`` and ``tensor``.  PyTensor may move or
 change these names in any release; `tests/unit/test_compat.py` says what broke.
 """
 
@@ -12,21 +12,17 @@ from typing import Any
 
 import numpy as np
 from pytensor import config
-from pytensor.compile.builders import OpFromGraph, SymbolicOp
-from pytensor.compile.mode import AddDestroyHandler, Mode, get_mode
+from pytensor.compile.builders import SymbolicOp
+from pytensor.compile.mode import AddDestroyHandler
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import disconnected_type
-from pytensor.graph.basic import Apply, Constant, Variable, clone, equal_computations
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.graph.basic import equal_computations
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.op import _NoPythonOp as NoPythonOp
-from pytensor.graph.replace import clone_replace, vectorize_graph
-from pytensor.graph.rewriting.basic import MergeOptimizer, dfs_rewriter, node_rewriter
-from pytensor.graph.rewriting.db import RewriteDatabaseQuery
-from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.graph.traversal import ancestors, graph_inputs, io_toposort
+from pytensor.graph.rewriting.basic import MergeOptimizer, dfs_rewriter
+from pytensor.graph.traversal import io_toposort
 from pytensor.link.basic import JITLinker
 from pytensor.link.numba.dispatch.basic import (
     numba_funcify_ensure_cache,
@@ -36,24 +32,6 @@ from pytensor.link.numba.dispatch.basic import (
 from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar import (
-    AND,
-    GE,
-    GT,
-    LE,
-    Abs,
-    Add,
-    Exp,
-    Mul,
-    Neg,
-    Sigmoid,
-    Softplus,
-    Sqr,
-    Sub,
-    TrueDiv,
-)
-from pytensor.scalar.basic import Cast, Composite, ScalarOp, upgrade_to_float
-from pytensor.scalar.math import Log1mexp
 from pytensor.scan.op import Scan
 from pytensor.sparse.math import Dot as SparseDot
 from pytensor.sparse.math import StructuredDot
@@ -79,9 +57,7 @@ from pytensor.tensor.subtensor import (
     Subtensor,
     unflatten_index_variables,
 )
-from pytensor.tensor.type import TensorType
 from pytensor.tensor.type_other import NoneTypeT
-from pytensor.tensor.variable import TensorConstant, TensorVariable
 from pytensor.xtensor import as_xtensor
 from pytensor.xtensor.type import XTensorVariable
 

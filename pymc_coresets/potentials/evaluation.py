@@ -6,13 +6,9 @@ from typing import Any, Literal
 import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import DTypeLike
+from pytensor.graph import Variable, graph_inputs, vectorize_graph
+from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import (
-    TensorVariable,
-    Variable,
-    graph_inputs,
-    vectorize_graph,
-)
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.backends.evaluator import (

@@ -15,24 +15,24 @@ from typing import Any, cast
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor import Mode, get_mode
+from pytensor.graph import (
+    Apply,
+    Constant,
+    FunctionGraph,
+    RewriteDatabaseQuery,
+    Variable,
+    node_rewriter,
+)
+from pytensor.tensor import TensorType, TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import (
     AddDestroyHandler,
-    Apply,
-    Constant,
-    FunctionGraph,
     HasInnerGraph,
     JITLinker,
-    Mode,
     NumbaLinker,
-    RewriteDatabaseQuery,
-    TensorType,
-    TensorVariable,
-    Variable,
     dfs_rewriter,
-    get_mode,
-    node_rewriter,
     numba_funcify_ensure_cache,
     numba_njit,
 )

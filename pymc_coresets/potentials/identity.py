@@ -8,8 +8,8 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+from pytensor.graph import graph_inputs
 
-from pymc_coresets.compat.pytensor_api import graph_inputs
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.sameness import Probe

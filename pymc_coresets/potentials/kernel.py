@@ -11,8 +11,9 @@ from typing import cast
 import cloudpickle
 import numpy as np
 import pytensor
+from pytensor.graph import FunctionGraph, Variable
 
-from pymc_coresets.compat.pytensor_api import FunctionGraph, Variable, compiling, unwrapped
+from pymc_coresets.compat.pytensor_api import compiling, unwrapped
 from pymc_coresets.potentials.fused_loops import Program, loop_mode
 from pymc_coresets.rows.values import Rows
 

@@ -6,8 +6,10 @@ from typing import cast
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph import Variable, clone_replace
+from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, clone_replace, compiling
+from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.folding import simplified

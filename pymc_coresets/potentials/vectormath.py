@@ -22,19 +22,14 @@ from typing import Any, cast
 import numpy as np
 import pytensor.scalar as ps
 from numba import njit
+from pytensor.graph import Apply, Constant, FunctionGraph, Variable, node_rewriter
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.numba_api import bits_of, double_of
 from pymc_coresets.compat.pytensor_api import (
-    Apply,
-    Constant,
-    FunctionGraph,
-    Variable,
-    node_rewriter,
     numba_funcify_Composite,
     numba_njit,
     register_scalar_funcify,
-    upgrade_to_float,
 )
 
 _LOG2_E = 1.4426950408889634
@@ -200,7 +195,7 @@ def vector_gammaln(x: float) -> float:
     return y if x >= 0.0 else np.nan
 
 
-class _VectorFunction(ops.ScalarOp):
+class _VectorFunction(ps.ScalarOp):
     """Scalar Op whose Numba implementation is one of the functions above."""
 
     nin, nout = 1, 1
@@ -247,13 +242,13 @@ class _VectorPower(_VectorFunction):
 
 
 _VECTORISED: dict[type, _VectorFunction] = {
-    ps.Exp: _VectorExp(upgrade_to_float, name="vector_exp"),
-    ps.Log: _VectorLog(upgrade_to_float, name="vector_log"),
-    ps.Log1p: _VectorLog1p(upgrade_to_float, name="vector_log1p"),
-    ps.Softplus: _VectorSoftplus(upgrade_to_float, name="vector_softplus"),
-    ps.Sigmoid: _VectorSigmoid(upgrade_to_float, name="vector_sigmoid"),
-    ps.GammaLn: _VectorGammaLn(upgrade_to_float, name="vector_gammaln"),
-    ps.Pow: _VectorPower(upgrade_to_float, name="vector_power"),
+    ps.Exp: _VectorExp(ps.upgrade_to_float, name="vector_exp"),
+    ps.Log: _VectorLog(ps.upgrade_to_float, name="vector_log"),
+    ps.Log1p: _VectorLog1p(ps.upgrade_to_float, name="vector_log1p"),
+    ps.Softplus: _VectorSoftplus(ps.upgrade_to_float, name="vector_softplus"),
+    ps.Sigmoid: _VectorSigmoid(ps.upgrade_to_float, name="vector_sigmoid"),
+    ps.GammaLn: _VectorGammaLn(ps.upgrade_to_float, name="vector_gammaln"),
+    ps.Pow: _VectorPower(ps.upgrade_to_float, name="vector_power"),
 }
 
 
@@ -292,7 +287,7 @@ def pull_function_out_of_switch(fgraph: FunctionGraph, node: Apply) -> list[Vari
     return [left.owner.op(ops.Elemwise(node.op.scalar_op)(condition, a, b))]
 
 
-class _InlineComposite(ops.Composite):
+class _InlineComposite(ps.Composite):
     """A fused expression that is always compiled into its loop."""
 
 
@@ -309,11 +304,11 @@ def _funcify_inline(op: _InlineComposite, node: Apply, **kwargs: object) -> tupl
 def inline_composite(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Have fused expressions compiled into their loops."""
     composite = node.op.scalar_op
-    if type(composite) is not ops.Composite:
+    if type(composite) is not ps.Composite:
         return None
     return _elementwise(_InlineComposite(composite.inputs, composite.outputs), node.inputs)
 
 
-def _elementwise(function: ops.ScalarOp, inputs: Sequence[Variable]) -> list[Variable]:
+def _elementwise(function: ps.ScalarOp, inputs: Sequence[Variable]) -> list[Variable]:
     outputs: list[Variable] = ops.Elemwise(function).make_node(*inputs).outputs
     return outputs

@@ -5,17 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.graph import Variable, ancestors, graph_inputs
+from pytensor.tensor import TensorConstant
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import ParameterValueError
-from pymc_coresets.compat.pytensor_api import (
-    TensorConstant,
-    Variable,
-    ancestors,
-    graph_inputs,
-    io_toposort,
-)
+from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
@@ -211,7 +208,7 @@ def _rounding(obs: Observations, draws: Draws) -> np.ndarray:
     terms = [
         pt.reshape(v, (obs.n_obs, -1))
         for node in io_toposort([], [obs.reference])
-        if isinstance(node.op, ops.Elemwise) and isinstance(node.op.scalar_op, ops.Add | ops.Sub)
+        if isinstance(node.op, ops.Elemwise) and isinstance(node.op.scalar_op, ps.Add | ps.Sub)
         for v in node.inputs
         if v.type.shape[:1] == (obs.n_obs,)
     ]

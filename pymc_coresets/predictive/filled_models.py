@@ -7,16 +7,12 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
+from pytensor.graph import Constant, Variable, ancestors
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import resolve_shapes
-from pymc_coresets.compat.pytensor_api import (
-    Constant,
-    SharedVariable,
-    TensorVariable,
-    Variable,
-    ancestors,
-)
+from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.folding import PLAIN_MODE, evaluate
 from pymc_coresets.reading.template.codes import Lookup, lookups_in

@@ -10,6 +10,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from pytensor.graph import Apply, FunctionGraph, Variable, ancestors, node_rewriter
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import (
@@ -19,17 +20,7 @@ from pymc_coresets.compat.pymc_api import (
     observed_dependent_deterministics,
     reseed_rngs,
 )
-from pymc_coresets.compat.pytensor_api import (
-    Apply,
-    FunctionGraph,
-    NoneTypeT,
-    RandomType,
-    SharedVariable,
-    Variable,
-    ancestors,
-    dfs_rewriter,
-    node_rewriter,
-)
+from pymc_coresets.compat.pytensor_api import NoneTypeT, RandomType, SharedVariable, dfs_rewriter
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.reading.folding import PLAIN_MODE
 

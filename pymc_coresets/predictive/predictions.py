@@ -11,9 +11,9 @@ import numpy as np
 import pymc as pm
 import pytensor
 import xarray as xr
+from pytensor.graph import Variable
 
 from pymc_coresets.compat.arviz_api import dict_to_dataset
-from pymc_coresets.compat.pytensor_api import Variable
 from pymc_coresets.exceptions import CoresetError, InvalidDataError, UnsupportedModelError
 from pymc_coresets.predictive.destinations import Destination, Region
 from pymc_coresets.predictive.filled_models import FilledModel

@@ -8,16 +8,10 @@ from typing import cast
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph import Variable, ancestors, graph_inputs, vectorize_graph
+from pytensor.tensor import TensorType, TensorVariable
 
-from pymc_coresets.compat.pytensor_api import (
-    CheckAndRaise,
-    TensorType,
-    TensorVariable,
-    Variable,
-    ancestors,
-    graph_inputs,
-    vectorize_graph,
-)
+from pymc_coresets.compat.pytensor_api import CheckAndRaise
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.predictive.filled_models import BLOCK_ROWS, FilledModel

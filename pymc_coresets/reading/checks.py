@@ -8,26 +8,21 @@ vector to minus infinity.  For a few rows the check has to be about these rows a
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.graph import Apply, Constant, Variable, ancestors, clone_replace
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import (
-    Apply,
-    Constant,
-    TensorVariable,
-    Variable,
-    ancestors,
-    clone_replace,
-)
 from pymc_coresets.reading.known import Known, reached
 
 #: For some comparisons: functions whose values, and those of a softmax, always pass them with the
 #: constants that are named.  A positive function that underflows to zero is no reason to reject a
 #: draw.
 _BOUNDS: dict[type, tuple[tuple[type, ...], Callable[[np.ndarray], np.ndarray]]] = {
-    ops.GE: ((ops.Sigmoid, ops.Exp, ops.Softplus, ops.Sqr, ops.Abs), lambda bound: bound <= 0),
-    ops.GT: ((ops.Exp, ops.Softplus), lambda bound: bound <= 0),
-    ops.LE: ((ops.Sigmoid,), lambda bound: bound >= 1),
+    ps.GE: ((ps.Sigmoid, ps.Exp, ps.Softplus, ps.Sqr, ps.Abs), lambda bound: bound <= 0),
+    ps.GT: ((ps.Exp, ps.Softplus), lambda bound: bound <= 0),
+    ps.LE: ((ps.Sigmoid,), lambda bound: bound >= 1),
 }
 
 
@@ -104,7 +99,7 @@ def _conjuncts(condition: Variable) -> list[Variable]:
     if node is None:
         return []
     # Nested `all` reductions are one; any other reduction is a condition in itself.
-    is_all = isinstance(node.op, ops.CAReduce) and isinstance(node.op.scalar_op, ops.AND)
+    is_all = isinstance(node.op, ops.CAReduce) and isinstance(node.op.scalar_op, ps.AND)
     if isinstance(node.op, ops.ScalarFromTensor | ops.TensorFromScalar | ops.MakeVector) or (
         is_all and condition.type.ndim == 0
     ):

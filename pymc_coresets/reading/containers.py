@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 import numpy as np
+from pytensor.graph import Variable
 
-from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, DimShuffle, Variable
+from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, DimShuffle
 from pymc_coresets.reading.observations import Observations
 
 

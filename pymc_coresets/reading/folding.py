@@ -5,36 +5,34 @@ from typing import Any, cast
 
 import numpy as np
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
-
-from pymc_coresets.compat.pymc_api import resolve_shapes
-from pymc_coresets.compat.pytensor_api import (
-    Add,
+from pytensor import Mode, OpFromGraph
+from pytensor.graph import (
     Apply,
-    Blockwise,
     Constant,
-    Elemwise,
     FunctionGraph,
-    Log1mexp,
-    Mode,
-    Mul,
-    OpFromGraph,
     RewriteDatabaseQuery,
-    Shape,
-    Shape_i,
-    Softplus,
-    SymbolicOp,
-    TensorVariable,
     Variable,
     ancestors,
     clone_replace,
-    compiling,
-    dfs_rewriter,
     graph_inputs,
-    inline_ofg_node,
     node_rewriter,
     rewrite_graph,
     vectorize_graph,
+)
+from pytensor.tensor import TensorVariable
+
+from pymc_coresets.compat.pymc_api import resolve_shapes
+from pymc_coresets.compat.pytensor_api import (
+    Blockwise,
+    Elemwise,
+    Shape,
+    Shape_i,
+    SymbolicOp,
+    compiling,
+    dfs_rewriter,
+    inline_ofg_node,
 )
 from pymc_coresets.reading.selection_rules import rebuild
 
@@ -60,9 +58,9 @@ MOST_OPERANDS = 32
 def _as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
     """Write functions by others that NumPy has: PyTensor would call Python for each number."""
     x = node.inputs[0]
-    if isinstance(node.op.scalar_op, Softplus):
+    if isinstance(node.op.scalar_op, ps.Softplus):
         return [pt.maximum(x, 0) + pt.log1p(pt.exp(-pt.abs(x)))]
-    if isinstance(node.op.scalar_op, Log1mexp):
+    if isinstance(node.op.scalar_op, ps.Log1mexp):
         near_zero = pt.log(-pt.expm1(pt.maximum(x, -1)))
         return [pt.switch(x > -np.log(2), near_zero, pt.log1p(-pt.exp(x)))]
     return None
@@ -72,7 +70,7 @@ def _as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # 
 def _in_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
     """Write sums and products of many arrays, which PyTensor makes of nested ones, in parts."""
     size, parts = MOST_OPERANDS - 1, list(node.inputs)
-    if len(parts) <= size or not isinstance(node.op.scalar_op, Add | Mul):
+    if len(parts) <= size or not isinstance(node.op.scalar_op, ps.Add | ps.Mul):
         return None
     while len(parts) > 1:
         groups = [parts[i : i + size] for i in range(0, len(parts), size)]

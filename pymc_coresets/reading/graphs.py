@@ -7,23 +7,24 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import pymc as pm
-
-from pymc_coresets.compat.pymc_api import replace_rvs_by_values, transformed_conditional_logp
-from pymc_coresets.compat.pytensor_api import (
+from pytensor.graph import (
     FunctionGraph,
-    MergeOptimizer,
-    RandomType,
-    SharedVariable,
-    TensorType,
-    TensorVariable,
-    TypeCastingOp,
     Variable,
-    XTensorVariable,
     ancestors,
-    as_xtensor,
     clone_replace,
     graph_inputs,
     rewrite_graph,
+)
+from pytensor.tensor import TensorType, TensorVariable
+
+from pymc_coresets.compat.pymc_api import replace_rvs_by_values, transformed_conditional_logp
+from pymc_coresets.compat.pytensor_api import (
+    MergeOptimizer,
+    RandomType,
+    SharedVariable,
+    TypeCastingOp,
+    XTensorVariable,
+    as_xtensor,
 )
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.folding import with_constant_shapes

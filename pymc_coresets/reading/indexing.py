@@ -5,9 +5,10 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph import Apply, Variable
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import Apply, TensorVariable, Variable
 from pymc_coresets.reading.folding import evaluate, known_length
 from pymc_coresets.reading.selection_rules import (
     InputAxes,

@@ -5,14 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph import Variable, ancestors, clone_replace
+from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import (
-    TensorVariable,
-    Variable,
-    ancestors,
-    clone_replace,
-    io_toposort,
-)
+from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.reading.folding import evaluate
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.cells.matrices import layout_of_cells
 from pymc_coresets.reading.context import given_model

@@ -4,10 +4,13 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
+import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor import OpFromGraph
+from pytensor.graph import Apply, Variable, graph_inputs
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import Apply, Variable, graph_inputs, io_toposort
+from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 
 
@@ -51,12 +54,12 @@ def _made_anew(node: Apply, inputs: list[Variable]) -> Sequence[Variable]:
     pairs = zip(inputs, node.inputs, strict=True)
     if all(new.type.dtype == old.type.dtype for new, old in pairs):
         return node.clone_with_new_inputs(inputs, strict=False).outputs
-    if isinstance(op, ops.OpFromGraph | ops.Scan):
+    if isinstance(op, OpFromGraph | ops.Scan):
         raise UnsupportedModelError(
             f"The model is in float32, but log-likelihoods are added up in float64, and {op} "
             "cannot be: set pytensor.config.floatX = 'float64' before you write the model."
         )
-    if isinstance(op, ops.Elemwise) and isinstance(op.scalar_op, ops.Cast):
+    if isinstance(op, ops.Elemwise) and isinstance(op.scalar_op, ps.Cast):
         return [pt.cast(inputs[0], _wide(node.outputs[0].type.dtype))]
     if isinstance(op, ops.IncSubtensor | ops.AdvancedIncSubtensor):
         inputs[:2] = [pt.cast(v, "float64") for v in inputs[:2]]

@@ -19,17 +19,11 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph import Apply, Constant, Variable, ancestors
+from pytensor.tensor import TensorConstant, TensorVariable
 
 from pymc_coresets.compat.pymc_api import CheckParameterValue
-from pymc_coresets.compat.pytensor_api import (
-    Apply,
-    CheckAndRaise,
-    Constant,
-    TensorConstant,
-    TensorVariable,
-    Variable,
-    ancestors,
-)
+from pymc_coresets.compat.pytensor_api import CheckAndRaise
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading import checks
 from pymc_coresets.reading.indexing import axes_of_inputs, indexed_axis, joined_piece

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-
-from pymc_coresets.compat.pytensor_api import TensorVariable, ancestors
+from pytensor.graph import ancestors
+from pytensor.tensor import TensorVariable
 
 #: What messages call an array that neither has a name nor is computed from one that has.
 UNNAMED = "an unnamed array"

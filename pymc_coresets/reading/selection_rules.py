@@ -11,9 +11,10 @@ from functools import singledispatch
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph import Apply, Op, Variable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import Apply, Variable, unflatten_index_variables
+from pymc_coresets.compat.pytensor_api import unflatten_index_variables
 
 #: For each input of a node: the axis to select along, or None where it is taken whole.
 type InputAxes = Sequence[int | None]
@@ -23,7 +24,7 @@ type Lengths = Mapping[int, Variable]
 
 
 @singledispatch
-def input_axes(op: ops.Op, node: Apply, axis: int) -> InputAxes | None:
+def input_axes(op: Op, node: Apply, axis: int) -> InputAxes | None:
     """Return, for each input, the axis along which row n of the output needs only row n.
 
     Parameters
@@ -51,7 +52,7 @@ def input_axes(op: ops.Op, node: Apply, axis: int) -> InputAxes | None:
     return None
 
 
-def has_rule(op: ops.Op) -> bool:
+def has_rule(op: Op) -> bool:
     """Whether there is a rule for this type of Op.
 
     Examples
@@ -278,7 +279,7 @@ def _(op: ops.SplitDims, node: Apply, axis: int) -> InputAxes | None:
 
 @singledispatch
 def rebuild(
-    op: ops.Op, node: Apply, inputs: Sequence[Variable], lengths: Lengths
+    op: Op, node: Apply, inputs: Sequence[Variable], lengths: Lengths
 ) -> Sequence[Variable]:
     """Apply the Op of `node` again, to inputs with fewer rows.
 

@@ -9,18 +9,12 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from pytensor import Mode
+from pytensor.graph import Variable, clone_replace, vectorize_graph
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pymc_api import DictToArrayBijection, RaveledVars
-from pymc_coresets.compat.pytensor_api import (
-    Mode,
-    TensorVariable,
-    Variable,
-    XTensorVariable,
-    as_xtensor,
-    clone_replace,
-    compiling,
-    vectorize_graph,
-)
+from pymc_coresets.compat.pytensor_api import XTensorVariable, as_xtensor, compiling
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, plain_mode
 from pymc_coresets.reading.graphs import as_plain_tensor

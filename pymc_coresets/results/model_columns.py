@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from pytensor.graph import ancestors
 
-from pymc_coresets.compat.pytensor_api import ancestors
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.row_arrays import UNNAMED

@@ -6,8 +6,8 @@ from typing import NamedTuple, Self, cast
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph import Variable, clone_replace, graph_inputs
 
-from pymc_coresets.compat.pytensor_api import Variable, clone_replace, graph_inputs
 from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.potentials.remainder import of_vector

@@ -6,6 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
+from pytensor.graph import FunctionGraph
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import graph_inputs, io_toposort
 
@@ -17,7 +18,7 @@ from pymc_coresets.compat.pymc_api import (
     model_named,
     set_coords,
 )
-from pymc_coresets.compat.pytensor_api import FunctionGraph, SymbolicOp
+from pymc_coresets.compat.pytensor_api import SymbolicOp
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.potentials.verification import verify

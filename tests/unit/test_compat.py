@@ -13,12 +13,12 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.graph import Apply, Constant, vectorize_graph
 from scipy.special import logsumexp
 from scipy.stats import genpareto
 
 import pymc_coresets.compat
 from pymc_coresets.compat import arviz_api, nutpie_api, pymc_api, pytensor_api
-from pymc_coresets.compat.pytensor_api import Apply, Constant
 
 FOLDER = Path(pymc_coresets.compat.__file__).parent
 NAMES = [
@@ -121,7 +121,7 @@ def test_operations_say_along_which_axis_they_work():
 
 def test_graphs_are_vectorised_over_new_leading_axes():
     b, draws = pt.dvector("b", shape=(3,)), pt.dmatrix("draws", shape=(None, 3))
-    graph = pytensor_api.vectorize_graph(b.sum(), {b: draws})
+    graph = vectorize_graph(b.sum(), {b: draws})
     assert graph.type.ndim == 1
 
 

@@ -8,13 +8,9 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.graph import vectorize_graph
 
-from pymc_coresets.compat.pytensor_api import (
-    BatchedDot,
-    BlockwiseWithCoreShape,
-    Dot,
-    vectorize_graph,
-)
+from pymc_coresets.compat.pytensor_api import BatchedDot, BlockwiseWithCoreShape, Dot
 from pymc_coresets.potentials import fused_loops
 from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
 from pymc_coresets.potentials.kernel import Kernel

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
+from pytensor.graph import Variable, clone_replace
+from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, clone_replace
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.predictor.several import Predictors, find_predictors
 from pymc_coresets.reading.draws import DrawsLike

@@ -6,9 +6,9 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from pytensor.tensor import TensorVariable
 from scipy import sparse
 
-from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.polynomial.multi_indices import monomial_levels
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics, weighted_monomials

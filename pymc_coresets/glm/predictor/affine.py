@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from pytensor.graph import Variable
 from scipy import sparse
-
-from pymc_coresets.compat.pytensor_api import Variable
 
 type Matrix = np.ndarray | sparse.csr_array
 type Operand = Affine | np.ndarray

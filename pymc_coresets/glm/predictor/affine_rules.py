@@ -11,10 +11,11 @@ from functools import reduce
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.graph import Apply, Constant, Variable, ancestors
 from scipy import sparse
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import Apply, Constant, Variable, ancestors, io_toposort
+from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine import Affine, Operand
 from pymc_coresets.glm.predictor.row_graph import MOVES, RowGraph

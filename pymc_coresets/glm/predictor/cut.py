@@ -6,10 +6,11 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
+from pytensor.graph import Variable, ancestors
 from scipy import sparse
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from pymc_coresets.compat.pytensor_api import Variable, ancestors, io_toposort
+from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine_rules import affine_map
 from pymc_coresets.glm.predictor.row_graph import RowGraph

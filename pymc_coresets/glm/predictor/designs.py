@@ -5,15 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pytensor.graph import Constant, Variable, ancestors, graph_inputs
+from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import (
-    Constant,
-    SharedVariable,
-    TensorVariable,
-    Variable,
-    ancestors,
-    graph_inputs,
-)
+from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.glm.golden import evenly_spread, spread_rows
 from pymc_coresets.glm.predictor.affine import Matrix

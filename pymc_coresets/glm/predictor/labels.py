@@ -5,14 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 import pymc as pm
+from pytensor.graph import Variable, graph_inputs
 
 from pymc_coresets.compat.pymc_api import replace_rvs_by_values
-from pymc_coresets.compat.pytensor_api import (
-    TypeCastingOp,
-    Variable,
-    equal_computations,
-    graph_inputs,
-)
+from pymc_coresets.compat.pytensor_api import TypeCastingOp, equal_computations
 
 
 def coefficient_names(

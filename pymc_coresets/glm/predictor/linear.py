@@ -5,9 +5,10 @@ from collections.abc import Collection
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.graph import Constant, Variable, ancestors
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import Constant, Variable, ancestors, io_toposort
+from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.golden import spread_rows
 from pymc_coresets.glm.predictor.cut import Costs, contains, smallest_cut

@@ -8,14 +8,9 @@ from typing import Any, cast
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
+from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import (
-    TensorVariable,
-    Variable,
-    clone_replace,
-    graph_inputs,
-    vectorize_graph,
-)
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.kernel import Kernel
 from pymc_coresets.reading.folding import PLAIN_MODE

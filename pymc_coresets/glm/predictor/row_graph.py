@@ -7,9 +7,9 @@ from typing import cast
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph import Constant, Variable, clone_replace, graph_inputs
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import Constant, Variable, clone_replace, graph_inputs
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import Known
 

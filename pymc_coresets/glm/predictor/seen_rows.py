@@ -9,9 +9,9 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+from pytensor.graph import Variable
 from scipy import sparse
 
-from pymc_coresets.compat.pytensor_api import Variable
 from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.predictor.affine import Matrix, joined
 from pymc_coresets.glm.predictor.affine_rules import affine_map

@@ -7,9 +7,10 @@ from typing import cast
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph import Constant, Variable, graph_inputs
+from pytensor.tensor import TensorVariable
 from scipy import sparse
 
-from pymc_coresets.compat.pytensor_api import Constant, TensorVariable, Variable, graph_inputs
 from pymc_coresets.glm.golden import spread_rows
 from pymc_coresets.glm.predictor.affine import Matrix, joined
 from pymc_coresets.glm.predictor.cut import smallest_cut

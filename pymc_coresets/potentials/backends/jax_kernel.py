@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph import Variable, clone_replace
 
 from pymc_coresets.compat.jax_api import in_double, in_single, jax, jnp, translated
-from pymc_coresets.compat.pytensor_api import Variable, clone_replace
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import inline_graphs
 from pymc_coresets.reading.precision import widened

@@ -14,9 +14,11 @@ from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph import Apply, Constant, Op
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import Apply, Constant, unflatten_index_variables
+from pymc_coresets.compat.pytensor_api import unflatten_index_variables
 
 _FEW = 500  # entries, up to which an index of several axes is as fast as it can be
 
@@ -24,7 +26,7 @@ type Function = Callable[..., Any]
 
 
 @singledispatch
-def direct_call(op: ops.Op, node: Apply) -> Function | None:
+def direct_call(op: Op, node: Apply) -> Function | None:
     """Return a function of the inputs of a node to its output.
 
     Parameters
@@ -221,11 +223,11 @@ def _(op: ops.CAReduce, node: Apply) -> Function | None:
 
 
 @direct_call.register
-def _(op: ops.ScalarOp, node: Apply) -> Function | None:
-    if isinstance(op, ops.Composite) or len(node.outputs) > 1:
+def _(op: ps.ScalarOp, node: Apply) -> Function | None:
+    if isinstance(op, ps.Composite) or len(node.outputs) > 1:
         return None
     number = np.dtype(node.outputs[0].type.dtype).type
-    if isinstance(op, ops.Mul):
+    if isinstance(op, ps.Mul):
         return lambda *x: number(reduce(operator.mul, x))
     value: Function = op.impl
     return lambda *x: number(value(*x))
@@ -233,7 +235,7 @@ def _(op: ops.ScalarOp, node: Apply) -> Function | None:
 
 @direct_call.register
 def _(op: ops.Elemwise, node: Apply) -> Function | None:
-    is_chain = isinstance(op.scalar_op, ops.Add | ops.Mul)
+    is_chain = isinstance(op.scalar_op, ps.Add | ps.Mul)
     if op.nfunc_spec is None or not (is_chain or op.nfunc_spec[1] == len(node.inputs)):
         return None
     op.prepare_node(node, None, None, "py")

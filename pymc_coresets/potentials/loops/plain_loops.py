@@ -11,16 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from pytensor.graph import Apply, FunctionGraph, Variable, node_rewriter
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import (
-    Apply,
-    FunctionGraph,
-    Variable,
-    node_rewriter,
-    numba_njit,
-    register_funcify_and_cache_key,
-)
+from pymc_coresets.compat.pytensor_api import numba_njit, register_funcify_and_cache_key
 
 _VERSION = 2  # of the functions here, for PyTensor's cache
 

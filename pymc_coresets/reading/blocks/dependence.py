@@ -14,17 +14,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pytensor import OpFromGraph
+from pytensor.graph import Apply, Variable
+from pytensor.tensor import TensorVariable
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import (
-    Apply,
-    TensorVariable,
-    Variable,
-    inline_ofg_node,
-    io_toposort,
-)
+from pymc_coresets.compat.pytensor_api import inline_ofg_node, io_toposort
 from pymc_coresets.reading.known import Known, reached
 from pymc_coresets.reading.selection_rules import has_rule, input_axes
 
@@ -87,7 +84,7 @@ class Dependence:
                 continue
             if not any(i in self.labels for i in node.inputs):
                 continue
-            if isinstance(node.op, ops.OpFromGraph) and not has_rule(node.op):
+            if isinstance(node.op, OpFromGraph) and not has_rule(node.op):
                 inlined = inline_ofg_node(node)
                 inner = io_toposort(node.inputs, inlined)
                 self._follow(inner, _without_conditions(inlined))

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pytensor.graph import Variable, clone_replace
 
 from pymc_coresets.compat.pymc_api import ParameterValueError
-from pymc_coresets.compat.pytensor_api import Variable, clone_replace
 from pymc_coresets.reading.blocks.parting import Parting
 from pymc_coresets.reading.folding import numpy_function, plain_mode
 from pymc_coresets.reading.unconstrained import Unconstrained

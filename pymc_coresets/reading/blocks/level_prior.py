@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor.graph import Variable, clone_replace
+from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, clone_replace
 from pymc_coresets.reading.blocks.factors import Factoring
 from pymc_coresets.reading.blocks.parting import Parting
 from pymc_coresets.reading.folding import numpy_function

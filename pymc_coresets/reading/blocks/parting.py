@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pytensor.scalar as ps
 from numpy.typing import NDArray
+from pytensor.graph import Apply, Variable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import Apply, Variable
 from pymc_coresets.reading.blocks.dependence import Dependence
 from pymc_coresets.reading.blocks.factors import Part
 from pymc_coresets.reading.blocks.row_uses import RowUses

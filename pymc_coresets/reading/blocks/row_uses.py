@@ -7,15 +7,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pytensor.graph import Apply, Variable, ancestors
+from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import (
-    AdvancedSubtensor,
-    Apply,
-    TensorVariable,
-    Variable,
-    ancestors,
-    io_toposort,
-)
+from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, io_toposort
 from pymc_coresets.reading.blocks.dependence import performed
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.known import Known

@@ -4,16 +4,11 @@ from collections.abc import Mapping
 from typing import cast
 
 import pytensor.tensor as pt
+from pytensor.graph import Apply, Variable, vectorize_graph
+from pytensor.tensor import TensorType, TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import (
-    Apply,
-    TensorType,
-    TensorVariable,
-    Variable,
-    unflatten_index_variables,
-    vectorize_graph,
-)
+from pymc_coresets.compat.pytensor_api import unflatten_index_variables
 from pymc_coresets.reading.selection_rules import Lengths, rebuild
 
 

@@ -16,15 +16,13 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph import Apply, FunctionGraph, Variable
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pymc_api import CheckParameterValue
 from pymc_coresets.compat.pytensor_api import (
-    Apply,
     CheckAndRaise,
-    FunctionGraph,
     MergeOptimizer,
-    TensorVariable,
-    Variable,
     dfs_rewriter,
     local_dimshuffle_lift,
 )

@@ -5,8 +5,8 @@ from typing import cast
 
 import numpy as np
 import pymc as pm
+from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.cells.long_format import Cells, LongFormat, without_length_one
 from pymc_coresets.reading.folding import evaluate

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph import Variable, ancestors
+from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import TensorVariable, Variable, ancestors
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.graphs import PlainModel, has_randomness
 from pymc_coresets.reading.likelihood.missing import positions_of_data, same_positions

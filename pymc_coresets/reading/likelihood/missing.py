@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pymc as pm
+from pytensor.graph import ancestors
 
 from pymc_coresets.compat.pymc_api import PartialObservedRV, resolve_shapes
-from pymc_coresets.compat.pytensor_api import AdvancedIncSubtensor, ancestors
+from pymc_coresets.compat.pytensor_api import AdvancedIncSubtensor
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 

@@ -4,16 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pymc as pm
+from pytensor.graph import Variable, ancestors, graph_inputs
+from pytensor.tensor import TensorConstant, TensorVariable
 
-from pymc_coresets.compat.pytensor_api import (
-    AdvancedSubtensor,
-    TensorConstant,
-    TensorVariable,
-    Variable,
-    ancestors,
-    graph_inputs,
-    io_toposort,
-)
+from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.graphs import PlainModel
 from pymc_coresets.reading.pushdown import Pushdown

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 import pymc as pm
+from pytensor.graph import graph_inputs
+from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pytensor_api import TensorVariable, graph_inputs
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate, known_length
 from pymc_coresets.reading.graphs import PlainModel

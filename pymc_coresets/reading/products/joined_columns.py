@@ -4,16 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 import numpy as np
+import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.graph import FunctionGraph, Variable, graph_inputs
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import (
-    FunctionGraph,
-    TensorVariable,
-    Variable,
-    graph_inputs,
-    io_toposort,
-)
+from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.reading.row_arrays import RowArray
 
 _MANY = 10  # terms: with fewer, a matrix saves nothing
@@ -73,7 +70,7 @@ def join_columns(
 def _sums(graphs: Sequence[Variable]) -> list[Variable]:
     """List the sums with one value per row that are no parts of others."""
     nodes = io_toposort([], list(graphs))
-    sums = [node.outputs[0] for node in nodes if _is(node.outputs[0], ops.Add)]
+    sums = [node.outputs[0] for node in nodes if _is(node.outputs[0], ps.Add)]
     parts = {v for total in sums for v in total.owner.inputs if v.type == total.type}
     return [total for total in sums if _is_column(total) and total not in parts]
 
@@ -91,7 +88,7 @@ def _terms_of(
     terms: dict[Variable, list[Variable]] = {}
     others = []
     for part in _addends(total):
-        inputs = part.owner.inputs if _is(part, ops.Mul) else []
+        inputs = part.owner.inputs if _is(part, ps.Mul) else []
         known = [v for v in inputs if v in columns]
         scalars = [v for v in inputs if v not in columns]
         plain = all(all(v.type.broadcastable) and v.type.dtype == total.type.dtype for v in scalars)
@@ -108,7 +105,7 @@ def _addends(total: Variable) -> Iterator[Variable]:
     stack = [total]
     while stack:
         part = stack.pop()
-        if _is(part, ops.Add) and part.type == total.type:
+        if _is(part, ps.Add) and part.type == total.type:
             stack.extend(reversed(part.owner.inputs))
         else:
             yield part

@@ -5,15 +5,12 @@ from typing import cast
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor import OpFromGraph
+from pytensor.graph import Apply, Variable, vectorize_graph
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import (
-    Apply,
-    TensorVariable,
-    Variable,
-    inline_ofg_node,
-    vectorize_graph,
-)
+from pymc_coresets.compat.pytensor_api import inline_ofg_node
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.products.split_axes import sum_of_members, without_merged_axes
 from pymc_coresets.reading.selection_rules import has_rule
@@ -52,7 +49,7 @@ def written_otherwise(node: Apply, depends: Depends) -> list[Variable] | None:
 
 
 def _inlined(node: Apply, depends: Depends) -> list[Variable] | None:  # noqa: ARG001
-    if not isinstance(node.op, ops.OpFromGraph) or has_rule(node.op):
+    if not isinstance(node.op, OpFromGraph) or has_rule(node.op):
         return None
     inlined: list[Variable] = inline_ofg_node(node)
     return inlined

@@ -10,14 +10,11 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph import Apply, Variable
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import (
-    Apply,
-    TensorVariable,
-    Variable,
-    unflatten_index_variables,
-)
+from pymc_coresets.compat.pytensor_api import unflatten_index_variables
 from pymc_coresets.reading.cells.batching import apply_to_cells
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.known import Planned, Step

@@ -8,9 +8,11 @@ from typing import Any, Self
 import numpy as np
 import pytensor
 import xarray as xr
+from pytensor.graph import graph_inputs
+from pytensor.tensor import TensorVariable
 from scipy import sparse
 
-from pymc_coresets.compat.pytensor_api import SharedVariable, TensorVariable, graph_inputs
+from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewriting.symmetric import half_form

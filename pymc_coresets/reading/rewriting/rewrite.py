@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
+from pytensor.graph import FunctionGraph, Variable, ancestors, clone, graph_inputs
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pymc_api import (
     ModelDeterministic,
@@ -18,16 +20,7 @@ from pymc_coresets.compat.pymc_api import (
     model_potential,
     set_coords,
 )
-from pymc_coresets.compat.pytensor_api import (
-    FunctionGraph,
-    SharedVariable,
-    TensorVariable,
-    Variable,
-    XTensorVariable,
-    ancestors,
-    clone,
-    graph_inputs,
-)
+from pymc_coresets.compat.pytensor_api import SharedVariable, XTensorVariable
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.containers import chosen_rows, row_containers
 from pymc_coresets.reading.observations import Observations

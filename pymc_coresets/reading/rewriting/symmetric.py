@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor import OpFromGraph
+from pytensor.graph import Variable
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import (
-    OpFromGraph,
-    TensorVariable,
-    Variable,
     disconnected_type,
     numba_njit,
     register_funcify_and_cache_key,

@@ -4,10 +4,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, cast
 
+import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.graph import Apply, Variable
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import Apply, TensorVariable, Variable, io_toposort
+from pymc_coresets.compat.pytensor_api import io_toposort
 
 #: What is applied to each part of a sum: a sign, a factor, or a check of the parameters.
 type Wrap = Callable[[Variable], Variable]
@@ -182,14 +185,14 @@ def _operands(
 def _of_elemwise(node: Apply, lengths: dict[Variable, int]) -> Iterator[_Wrapped]:
     operation, inputs = node.op.scalar_op, node.inputs
     shape = node.outputs[0].type.shape
-    if isinstance(operation, ops.Add | ops.Sub | ops.Neg):
-        minus = {ops.Neg: 0, ops.Sub: 1}.get(type(operation))
+    if isinstance(operation, ps.Add | ps.Sub | ps.Neg):
+        minus = {ps.Neg: 0, ps.Sub: 1}.get(type(operation))
         if all(None not in v.type.shape for v in (node.outputs[0], *inputs)):
             for i, v in enumerate(inputs):
                 repeats = math.prod(shape) // max(math.prod(v.type.shape), 1)
                 yield v, _times(-repeats if i == minus else repeats)
-    elif isinstance(operation, ops.Mul | ops.TrueDiv):
-        numerators = range(len(inputs) if isinstance(operation, ops.Mul) else 1)
+    elif isinstance(operation, ps.Mul | ps.TrueDiv):
+        numerators = range(len(inputs) if isinstance(operation, ps.Mul) else 1)
         main = max(numerators, key=lambda i: lengths.get(inputs[i], 0))
         shared = all(all(v.type.broadcastable) for i, v in enumerate(inputs) if i != main)
         if shared and inputs[main].type.shape == shape:

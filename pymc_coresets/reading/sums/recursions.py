@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
+from pytensor.graph import Variable
+
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import Variable
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.known import describe, reached
 from pymc_coresets.reading.selection_rules import axis_before_integers, index_of, input_axes

@@ -7,16 +7,11 @@ from typing import cast
 
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph import Variable, ancestors, clone_replace
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import (
-    TensorVariable,
-    Variable,
-    XTensorVariable,
-    ancestors,
-    clone_replace,
-    io_toposort,
-)
+from pymc_coresets.compat.pytensor_api import XTensorVariable, io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.graphs import PlainModel

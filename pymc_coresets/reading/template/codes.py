@@ -3,7 +3,10 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, TensorVariable, Variable, ancestors
+from pytensor.graph import Variable, ancestors
+from pytensor.tensor import TensorVariable
+
+from pymc_coresets.compat.pytensor_api import AdvancedSubtensor
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.selection_rules import index_of
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from pytensor.graph import Constant, Variable
 
 from pymc_coresets.compat.pymc_api import fgraph_from_model, model_from_fgraph
-from pymc_coresets.compat.pytensor_api import Constant, SharedVariable, Variable
+from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import UnsupportedModelError
 
 

@@ -6,8 +6,9 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 import pymc as pm
+from pytensor.graph import Variable, ancestors
+from pytensor.tensor import TensorType, TensorVariable
 
-from pymc_coresets.compat.pytensor_api import TensorType, TensorVariable, Variable, ancestors
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.template.copies import settable_data
 

@@ -3,9 +3,9 @@
 from collections.abc import Collection
 
 import numpy as np
+from pytensor.graph import Constant, Variable, ancestors
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import Constant, Variable, ancestors
 from pymc_coresets.exceptions import UnsupportedModelError
 
 _N_SHOWN = 3

@@ -7,9 +7,9 @@ from functools import cached_property
 import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
+from pytensor.tensor import TensorVariable
 from scipy.sparse import csr_array
 
-from pymc_coresets.compat.pytensor_api import TensorVariable
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import Draws

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pytensor.graph import graph_inputs
 
 from pymc_coresets.compat.nutpie_api import compiled_model, sample_model, with_starts, with_values
 from pymc_coresets.compat.pymc_api import (
@@ -18,7 +19,7 @@ from pymc_coresets.compat.pymc_api import (
     PyMCSamplingError,
     QuadPotentialDiagAdapt,
 )
-from pymc_coresets.compat.pytensor_api import SharedVariable, graph_inputs, untraced
+from pymc_coresets.compat.pytensor_api import SharedVariable, untraced
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.reading.draws import Draws

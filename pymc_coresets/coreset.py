@@ -32,9 +32,9 @@ from pymc_coresets.results.description import facts_of
 from pymc_coresets.results.summary import summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
+from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.sampling.steps.metric import known_metric
 from pymc_coresets.sampling.steps.metropolis import without_nuts
-from pymc_coresets.sampling.weighted_posterior import WeightedPosterior
 from pymc_coresets.storage import GROUP, stored_coreset, stored_dataset, stored_tree, write_netcdf
 from pymc_coresets.updates import new_rows, other_priors
 from pymc_coresets.updates.ancestry import Ancestry

@@ -18,8 +18,6 @@ from pymc_coresets.reading.precision import widened
 from pymc_coresets.reading.rewriting.quadratic import interface_at
 from pymc_coresets.reading.unconstrained import of_points
 
-__all__ = ["Remainder", "of_vector", "refuse_unweighted", "remainder_graph"]
-
 
 def remainder_graph(observations: Observations) -> Variable:
     """Return it as a function of the model's value variables, Jacobians included.

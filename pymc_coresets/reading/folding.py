@@ -36,18 +36,6 @@ from pymc_coresets.compat.pytensor_api import (
 )
 from pymc_coresets.reading.selection_rules import rebuild
 
-__all__ = [
-    "MOST_OPERANDS",
-    "PLAIN_MODE",
-    "evaluate",
-    "inline_graphs",
-    "known_length",
-    "numpy_function",
-    "plain_mode",
-    "simplified",
-    "with_constant_shapes",
-]
-
 _FEW = 10  # entries: more than an array has dimensions
 
 #: Of an elementwise operation, its result included, that NumPy evaluates.

@@ -20,8 +20,6 @@ from pymc_coresets.reading.folding import numpy_function, plain_mode
 from pymc_coresets.reading.graphs import as_plain_tensor
 from pymc_coresets.reading.precision import widened
 
-__all__ = ["Density", "Unconstrained", "of_points"]
-
 _ENTRIES_AT_ONCE = 2**20  # of points
 
 

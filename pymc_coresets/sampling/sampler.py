@@ -21,13 +21,18 @@ from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import Look, RowBlocks, Scan
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.density import GradientPass, KernelSlopes, PosteriorDensity, Slopes
-from pymc_coresets.sampling.modes.mixtures import LaplaceMixture, resampled
-from pymc_coresets.sampling.modes.on_all_rows import around_modes
+from pymc_coresets.sampling.density import (
+    GradientPass,
+    KernelSlopes,
+    PosteriorDensity,
+    Slopes,
+    WeightedPosterior,
+)
+from pymc_coresets.sampling.mixtures import LaplaceMixture, resampled
+from pymc_coresets.sampling.modes_of_all_rows import around_modes
 from pymc_coresets.sampling.proposal import KnownDensity
 from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.sampling.steps.warm_nuts import InnerNuts, WarmNuts
-from pymc_coresets.sampling.weighted_posterior import WeightedPosterior
 
 type Kind = Literal["auto", "nuts", "laplace"]
 
@@ -305,7 +310,7 @@ class CoresetSampler:
         positions, logq = found.mixture.draw(n_draws, rng=rng)
         return Proposal(
             draws=self.space.constrain(positions),
-            log_ratios=self._log_unweighted(positions) - logq,
+            log_ratios=self._unweighted(positions).values - logq,
             around=found.mixture,
             modes=found.table(self.space, self.space.model.named_vars_to_dims),
         )
@@ -386,10 +391,3 @@ class CoresetSampler:
         """Return the log-density of weighted rows at points (n_points, n_dims)."""
         posterior = WeightedPosterior(self.loglikelihood, rows, weights, self.quadratic)
         return posterior.log_density(x)
-
-    def _log_unweighted(self, x: np.ndarray) -> np.ndarray:
-        """Return the log-density without rows at points (n_points, n_dims)."""
-        logp = self.remainder.values(x)
-        if self.quadratic is not None:
-            logp = logp + self.quadratic.at(self.remainder.coefficients(x))
-        return logp

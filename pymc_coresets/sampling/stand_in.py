@@ -33,8 +33,13 @@ from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
 from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.reading.rewriting.rewrite import POTENTIAL
-from pymc_coresets.sampling.steps.nuts import ON_JAX, NutsSampler, sample_by_pymc, sampling_options
-from pymc_coresets.sampling.steps.recorded import SharedTrace
+from pymc_coresets.sampling.steps.nuts import (
+    ON_JAX,
+    NutsSampler,
+    SharedTrace,
+    sample_by_pymc,
+    sampling_options,
+)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -21,7 +21,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.levels.draws_in_levels import NormalInLevels
+from pymc_coresets.sampling.levels.grouped_density import NormalInLevels
 from pymc_coresets.updates.ancestry import Ancestry
 from pymc_coresets.updates.extended_rows import ExtendedRows
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood

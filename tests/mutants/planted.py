@@ -82,10 +82,7 @@ PLANTED = [
         "sampling/levels/grouped_density.py",
         ("% (self._blocks.n_blocks + 1)", "% self._blocks.n_blocks"),
         ("by_level += self.sums(draws)", "pass"),
-        ("by_level -= np.square(np.where(absent, local, 0.0)).sum(axis=2) / 2", "pass"),
-    ),
-    *plant(
-        "sampling/levels/draws_in_levels.py",
+        ("by_level -= self.of_absent(local)", "pass"),
         ("logq - negative_logdet(root)", "logq"),
         ("alone + total.sum(axis=1)", "alone + own.sum(axis=1)"),
         ("log_weight - total > -rng", "log_weight - total > 1.0 - rng"),
@@ -421,13 +418,13 @@ PLANTED = [
         ("start.mode + start.offset(found.x)", "start.mode"),
     ),
     *plant(
-        "sampling/modes/search.py",
+        "sampling/mode_search.py",
         ("height - np.log(np.diag(factor)).sum()", "height + np.log(np.diag(factor)).sum()"),
         ("found.height <= mode.height else found", "found.height > mode.height else found"),
         ("_ERRORS * error(highest.around.mode, x)", "0.0"),
     ),
     *plant(
-        "sampling/modes/mixtures.py",
+        "sampling/mixtures.py",
         ("shares = (self.masses + 1 / len(self.masses)) / 2", "shares = self.masses"),
         ("axis=0, b=counts[used, None]", "axis=0"),
     ),

@@ -10,7 +10,7 @@ import pytest
 from pymc_coresets import build_coreset
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.levels.draws_in_levels import DrawsInLevels, NormalInLevels
+from pymc_coresets.sampling.levels.grouped_density import DrawsInLevels, NormalInLevels
 from pymc_coresets.sampling.levels.nested_laplace import find_nested_laplace
 
 COUNTS = np.array([0, 0, 1, 1, 2, 5, 0, 3])

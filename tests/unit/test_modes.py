@@ -16,12 +16,12 @@ from pymc_coresets.diagnostics.judging import Certificate, Check
 from pymc_coresets.diagnostics.known_modes import MODE, Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling import modes_of_all_rows
 from pymc_coresets.sampling.laplace import LaplaceApproximation
-from pymc_coresets.sampling.modes import on_all_rows
-from pymc_coresets.sampling.modes.beginnings import images, prior_draws, starting_points
-from pymc_coresets.sampling.modes.mixtures import LaplaceMixture, Mixture
-from pymc_coresets.sampling.modes.on_all_rows import FoundModes
-from pymc_coresets.sampling.modes.search import LocalMode, apart, find_modes, log_mass
+from pymc_coresets.sampling.mixtures import LaplaceMixture, Mixture
+from pymc_coresets.sampling.mode_search import LocalMode, apart, find_modes, log_mass
+from pymc_coresets.sampling.mode_starts import images, prior_draws, starting_points
+from pymc_coresets.sampling.modes_of_all_rows import FoundModes
 from pymc_coresets.sampling.proposal import HeavyTailed
 
 
@@ -161,10 +161,10 @@ def test_where_no_mode_of_a_sample_leads_to_one_of_all_rows_that_is_said(monkeyp
     def refused(*_):
         raise SamplingError("No mode nearby.")
 
-    monkeypatch.setattr(on_all_rows, "_on_all_rows", refused)
+    monkeypatch.setattr(modes_of_all_rows, "_on_all_rows", refused)
     two = [SimpleNamespace(around=None, n_ended=1)] * 2
     with pytest.raises(SamplingError, match="nearby"):
-        list(on_all_rows._polished(None, two, 100, 1, None))
+        list(modes_of_all_rows._polished(None, two, 100, 1, None))
 
 
 def test_images_of_matrices_and_vectors_of_the_same_axis():

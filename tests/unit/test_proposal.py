@@ -12,8 +12,8 @@ from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling import density as density_module
+from pymc_coresets.sampling import modes_of_all_rows
 from pymc_coresets.sampling.laplace import LaplaceApproximation
-from pymc_coresets.sampling.modes import on_all_rows
 from pymc_coresets.sampling.proposal import HeavyTailed, improve
 from pymc_coresets.sampling.sampler import CoresetSampler
 
@@ -67,8 +67,8 @@ def test_ratios_and_the_likelihood_of_all_rows_weigh_the_posterior(sampler):
 
 
 def test_where_gradients_are_many_the_curvature_is_that_of_some_rows(sampler, monkeypatch):
-    monkeypatch.setattr(on_all_rows, "_LARGE", 1)
-    monkeypatch.setattr(on_all_rows, "ROWS_FOR_CURVATURE", 700)
+    monkeypatch.setattr(modes_of_all_rows, "_LARGE", 1)
+    monkeypatch.setattr(modes_of_all_rows, "ROWS_FOR_CURVATURE", 700)
     found = proposed(sampler)
     log_ratios = found.log_ratios + sampler.look(found.draws).total
     assert pareto_smooth(log_ratios[None]).ess > 0.8 * len(log_ratios)

@@ -14,8 +14,11 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.levels.draws_in_levels import NormalInLevels
-from pymc_coresets.sampling.levels.grouped_density import GroupedDensity, GroupedPrior
+from pymc_coresets.sampling.levels.grouped_density import (
+    GroupedDensity,
+    GroupedPrior,
+    NormalInLevels,
+)
 from pymc_coresets.sampling.levels.nested_laplace import NestedLaplace, find_nested_laplace
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.metric import Spread

@@ -16,10 +16,10 @@ from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.sampling.levels.draws_in_levels import DrawsInLevels, NormalInLevels
+from pymc_coresets.sampling.density import WeightedPosterior
+from pymc_coresets.sampling.levels.grouped_density import DrawsInLevels, NormalInLevels
 from pymc_coresets.sampling.proposal import HeavyTailed, KnownDensity
 from pymc_coresets.sampling.steps.metric import asks_for_nuts
-from pymc_coresets.sampling.weighted_posterior import WeightedPosterior
 
 _PILOT, _LEAST = 1_000, 100  # proposals
 _MOST_PRODUCTS = 2**23  # for a proposal: thousands are made before it is known whether they serve

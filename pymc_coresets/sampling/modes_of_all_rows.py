@@ -18,9 +18,9 @@ from pymc_coresets.rows.passes import Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import PosteriorDensity
 from pymc_coresets.sampling.laplace import LaplaceApproximation
-from pymc_coresets.sampling.modes.beginnings import image_points, starting_points, starts_at_images
-from pymc_coresets.sampling.modes.mixtures import Mixture
-from pymc_coresets.sampling.modes.search import NOTICEABLE, SAME, LocalMode, find_modes, log_mass
+from pymc_coresets.sampling.mixtures import Mixture
+from pymc_coresets.sampling.mode_search import NOTICEABLE, SAME, LocalMode, find_modes, log_mass
+from pymc_coresets.sampling.mode_starts import image_points, starting_points, starts_at_images
 from pymc_coresets.sampling.proposal import HeavyTailed, improve
 
 _LARGE = 150  # dimensions: climbs and gradients of all rows would cost more than what follows

@@ -11,7 +11,7 @@ from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resam
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import LaplaceApproximation
-from pymc_coresets.sampling.modes.search import SAME, log_mass
+from pymc_coresets.sampling.mode_search import SAME, log_mass
 from pymc_coresets.sampling.proposal import HeavyTailed
 
 _PROPOSALS = (2, 10)  # for each draw by importance sampling

@@ -31,7 +31,8 @@ from benchmarks.curves import markdown
 from benchmarks.gradient_models import MODELS
 from benchmarks.gradients_by_hand import BY_HAND, Value
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
+from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.potentials.plain_loops import density_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pymc_coresets.methods.sparse_vi import SparseVI as SparseVI
     from pymc_coresets.methods.uniform import Uniform as Uniform
     from pymc_coresets.pass_glm import build_pass_glm as build_pass_glm
-    from pymc_coresets.potentials.backends.choice import Jax as Jax
+    from pymc_coresets.potentials.backends.evaluator import Jax as Jax
     from pymc_coresets.reading.blocks.structure import Blocks as Blocks
     from pymc_coresets.reading.blocks.structure import NoBlocks as NoBlocks
     from pymc_coresets.results.plots import plot_history as plot_history
@@ -77,7 +77,7 @@ _HOMES = {
     "GaussianApproximation": "sampling.approximations",
     "InvalidDataError": "exceptions",
     "InvalidOptionError": "exceptions",
-    "Jax": "potentials.backends.choice",
+    "Jax": "potentials.backends.evaluator",
     "Laplace": "sampling.weighting",
     "Modes": "diagnostics.known_modes",
     "NoBlocks": "reading.blocks.structure",

@@ -20,7 +20,7 @@ from pymc_coresets.methods.groupwise.block_pursuit import MOST_SHARED, BlockPurs
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import flag, generator, one_of, whole_number
-from pymc_coresets.potentials.backends.choice import Jax
+from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.from_rows import RowsToRead, Sampled
 from pymc_coresets.potentials.kept_rows import kept_dataset

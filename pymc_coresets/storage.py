@@ -20,7 +20,7 @@ from pymc_coresets.diagnostics.known_modes import Modes, SeenModes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import unwritable
 from pymc_coresets.potentials.from_rows import RowsToRead
-from pymc_coresets.potentials.identity import Fingerprints
+from pymc_coresets.potentials.sameness import Fingerprints
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.solving.solution import Trace
 from pymc_coresets.weighted_rows import WeightedRows

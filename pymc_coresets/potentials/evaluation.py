@@ -10,14 +10,14 @@ from pytensor.graph import Variable, graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.potentials.backends.choice import Jax
 from pymc_coresets.potentials.backends.evaluator import (
     Evaluator,
+    Jax,
     LookPass,
     NowhereFinitePass,
     NumbaEvaluator,
 )
-from pymc_coresets.potentials.kernel import Kernel
+from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.draws import Draws, DrawsLike
@@ -332,10 +332,10 @@ class LogLikelihood:
         if self.backend is None:
             return NumbaEvaluator(self.kernel)
         # JAX is optional, and takes a second to load.
-        from pymc_coresets.potentials.backends.device_rows import DeviceRows  # noqa: PLC0415
-        from pymc_coresets.potentials.backends.jax_evaluator import JaxEvaluator  # noqa: PLC0415
+        from pymc_coresets.potentials.backends import jax_evaluator as jax  # noqa: PLC0415
 
-        return JaxEvaluator(self.kernel, DeviceRows(keep=isinstance(self.source, InMemoryRows)))
+        keep = isinstance(self.source, InMemoryRows)
+        return jax.JaxEvaluator(self.kernel, jax.DeviceRows(keep=keep))
 
     @cached_property
     def kernel(self) -> Any:  # noqa: ANN401 - the backend's own

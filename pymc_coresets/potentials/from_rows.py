@@ -9,7 +9,7 @@ import pymc as pm
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.options import flag, names_of
-from pymc_coresets.potentials.backends.choice import Jax, backend_of
+from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.verification import points_around, reference_of, verify

@@ -10,19 +10,24 @@ few rows, the time goes between the operations: `direct_calls` leaves as little 
 
 # ruff: noqa: ARG002 (PyTensor determines the arguments of its callbacks)
 
-from collections.abc import Callable, Collection, Sequence
+import pickle
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from threading import RLock
 from typing import Any, cast
 
+import cloudpickle
 import numpy as np
-import pytensor.tensor as pt
-from pytensor import Mode, get_mode
+import pytensor
+from pytensor import Mode
 from pytensor.graph import (
     Apply,
     Constant,
     FunctionGraph,
     RewriteDatabaseQuery,
     Variable,
-    node_rewriter,
 )
 from pytensor.tensor import TensorType, TensorVariable
 
@@ -31,30 +36,31 @@ from pymc_coresets.compat.pytensor_api import (
     AddDestroyHandler,
     HasInnerGraph,
     JITLinker,
-    NumbaLinker,
+    compiling,
     dfs_rewriter,
     numba_funcify_ensure_cache,
     numba_njit,
+    unwrapped,
 )
-from pymc_coresets.potentials.loops.direct_calls import direct_call
-from pymc_coresets.potentials.loops.plain_loops import as_plain_loops
+from pymc_coresets.potentials.direct_calls import direct_call
 from pymc_coresets.potentials.vectormath import (
     inline_composite,
     pull_function_out_of_switch,
     vectorise,
 )
 from pymc_coresets.reading.folding import MOST_OPERANDS, inline_graphs
+from pymc_coresets.rows.values import Rows
 
 type Function = Callable[..., Any]
 type Storage = list[Any]
 type Step = tuple[Function, list[int], list[int], list[int]]  # inputs, outputs, done with
 
-_TRANSPOSE = ops.DimShuffle(input_ndim=2, new_order=(1, 0))
-
-# Multiplications for each entry of a product's longest axis: with fewer, a loop is as fast as BLAS.
-_FEW_PRODUCTS = 64
-
 _kernels: dict[tuple[str | None, ...], Function] = {}  # what is compiled in this process
+
+_N_KEPT = 16  # kernels of a process
+
+_lock = RLock()
+_known: dict[bytes, "Kernel"] = {}
 
 
 def loop_mode(n_given: int = 0) -> Mode:
@@ -87,36 +93,6 @@ def loop_mode(n_given: int = 0) -> Mode:
         # It refuses cycles.  A loop that adds to an array which depends on the loop's own sum would
         # be one otherwise, for the rewrite that fuses them leaves this to it.
         (AddDestroyHandler(), 49.5),
-    )
-    return mode
-
-
-def density_mode() -> Mode | None:
-    """Return the mode for densities of few rows, which are evaluated thousands of times.
-
-    PyTensor's Numba mode makes one function of the whole graph, the fastest to run, but takes many
-    seconds to compile a product with BLAS.  For a product with one vector, or with a small matrix,
-    a loop is as fast, and compiled in a tenth of the time; so are sums and maxima over an axis.
-
-    Returns
-    -------
-    Mode, or None
-        None where PyTensor is configured to use another backend.
-
-    Examples
-    --------
-    >>> import numpy as np, pytensor, pytensor.tensor as pt
-    >>> X, b = pt.matrix("X"), pt.vector("b")
-    >>> f = pytensor.function([X, b], X @ b, mode=density_mode())
-    >>> f(np.eye(2), np.array([1.0, 2.0]))
-    array([1., 2.])
-    """
-    default = get_mode(None)
-    if not isinstance(default.linker, NumbaLinker):
-        return None
-    mode: Mode = Mode(default.linker, default.provided_optimizer).register(
-        (dfs_rewriter(_loop_over_product), 48.1),
-        (dfs_rewriter(as_plain_loops), 49.4),  # after the fusion of loops
     )
     return mode
 
@@ -321,31 +297,90 @@ def _joined(node: Apply) -> Function:
     return join
 
 
-@node_rewriter([ops.Dot, ops.BatchedDot, ops.Blockwise])  # type: ignore[untyped-decorator]
-def _loop_over_product(
-    fgraph: FunctionGraph,  # noqa: ARG001 (PyTensor passes it)
-    node: Apply,
-) -> list[Variable] | None:
-    """Rewrite a product that does little for each entry of its long axis as a sum of products."""
-    is_product = isinstance(node.op, ops.Dot | ops.BatchedDot) or isinstance(
-        node.op.core_op, ops.Dot
-    )
-    if not is_product:
-        return None
-    a, b = cast(list[TensorVariable], node.inputs)
-    inner = a.type.shape[-1] or b.type.shape[-2]
-    lengths = [a.type.shape[-2], inner, b.type.shape[-1]]
-    known = sorted(n for n in lengths if n is not None)
-    if 1 not in known and (len(known) < 2 or known[0] * known[1] > _FEW_PRODUCTS):
-        return None
-    if lengths[2] == 1 and isinstance(node.op, ops.Dot) and _is_transpose(a):
-        return [(a.owner.inputs[0] * b).sum(axis=0)[:, None]]  # along its rows, not its columns
-    if lengths[2] == 1:
-        return [(a * pt.matrix_transpose(b)).sum(axis=-1, keepdims=True)]
-    if lengths[0] == 1:
-        return [(pt.matrix_transpose(a) * b).sum(axis=-2, keepdims=True)]
-    return [(a[..., None] * b[..., None, :, :]).sum(axis=-2)]
+class Kernel:
+    """Functions of rows and of some values that many blocks of rows have in common.
+
+    A pickle holds the graph, which is compiled once in each process; not the compiled function,
+    which PyTensor would compile again anyway, and no data.
+
+    Parameters
+    ----------
+    given : sequence of Variable
+        Inputs that many blocks have in common.
+    of_rows : sequence of Variable
+        The inputs for a block, after those: see `evaluated`.
+    outputs : sequence of Variable
+    axes : mapping from int to int
+        Which of the arrays of rows are inputs, and along which axis these have the rows there.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> slope, n, x = pt.scalar("slope"), pt.lscalar("n"), pt.vector("x")
+    >>> kernel = pickle.loads(pickle.dumps(Kernel([slope], [n, x], [n * slope * x], {0: 0})))
+    >>> rows = Rows(np.arange(2), np.ones(2), (np.array([1.0, 3.0]),))
+    >>> evaluate = kernel.program.given(np.array(0.5))
+    >>> evaluate(np.array(2), *kernel.arrays(rows))
+    [array([1., 3.])]
+    """
+
+    def __init__(
+        self,
+        given: Sequence[Variable],
+        of_rows: Sequence[Variable],
+        outputs: Sequence[Variable],
+        axes: Mapping[int, int],
+    ) -> None:
+        self._given, self._of_rows, self._outputs = list(given), list(of_rows), list(outputs)
+        self.axes = dict(axes)
+        self._program: Program | None = None
+
+    @property
+    def program(self) -> Program:
+        """The compiled functions."""
+        with _lock:  # PyTensor compiles in one thread at a time
+            fgraph = self._rewritten
+            if self._program is None:  # it was sent from another process
+                self._program = Program(fgraph, fgraph.toposort(), len(self._given))
+            return self._program
+
+    @property
+    def graph(self) -> bytes:
+        """The graph as it is sent: rewritten, which may turn out otherwise in another process."""
+        with _lock:
+            fgraph = self._rewritten
+        parts = fgraph.inputs, fgraph.outputs, len(self._given), self.axes
+        return zlib.compress(cloudpickle.dumps(parts))
+
+    @cached_property
+    def _rewritten(self) -> FunctionGraph:
+        inputs, mode = [*self._given, *self._of_rows], loop_mode(n_given=len(self._given))
+        with compiling():
+            function = pytensor.function(inputs, self._outputs, mode=mode, on_unused_input="ignore")
+        self._program = cast(Program, unwrapped(function))
+        return cast(FunctionGraph, function.maker.fgraph)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], "Kernel"], tuple[bytes]]:
+        return _kernel_of, (self.graph,)
+
+    def arrays(self, rows: Rows) -> list[np.ndarray]:
+        """Return the arrays of rows that are inputs, as these have them."""
+        return [
+            np.ascontiguousarray(np.moveaxis(rows.arrays[i], 0, axis))
+            for i, axis in self.axes.items()
+        ]
 
 
-def _is_transpose(x: TensorVariable) -> bool:
-    return x.owner is not None and x.owner.op == _TRANSPOSE
+def _kernel_of(graph: bytes) -> Kernel:
+    """Return the kernel of a graph: the same one whenever the same graph is sent."""
+    key = blake2b(graph).digest()
+    with _lock:
+        kernel = _known.pop(key, None)
+        if kernel is None:
+            inputs, outputs, n_given, axes = pickle.loads(zlib.decompress(graph))
+            kernel = Kernel(inputs[:n_given], inputs[n_given:], outputs, axes)
+            kernel.__dict__["_rewritten"] = FunctionGraph(inputs, outputs, clone=False)
+        _known[key] = kernel  # the last
+        while len(_known) > _N_KEPT:
+            del _known[next(iter(_known))]
+    return kernel

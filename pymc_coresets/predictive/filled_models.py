@@ -14,8 +14,8 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import resolve_shapes
 from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.potentials.code_checks import Lookup, lookups_in
 from pymc_coresets.reading.folding import PLAIN_MODE, evaluate
-from pymc_coresets.reading.template.codes import Lookup, lookups_in
 from pymc_coresets.reading.template.copies import settable_data
 from pymc_coresets.reading.template.inputs import check_column, row_dims
 from pymc_coresets.rows.passes import RowBlocks

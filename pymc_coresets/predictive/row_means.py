@@ -13,7 +13,7 @@ from pytensor.tensor import TensorType, TensorVariable
 
 from pymc_coresets.compat.pytensor_api import CheckAndRaise
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.potentials.kernel import Kernel
+from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.predictive.filled_models import BLOCK_ROWS, FilledModel
 from pymc_coresets.predictive.forward import is_random
 from pymc_coresets.reading.draws import Draws

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from pymc_coresets.potentials.code_checks import lookups
 from pymc_coresets.reading.observations import TERM_OF_ROW, Observations
 from pymc_coresets.reading.row_arrays import UNNAMED, RowArray
-from pymc_coresets.reading.template.codes import lookups
 from pymc_coresets.results.columns import Levels
 
 

@@ -21,7 +21,7 @@ from pymc_coresets.diagnostics.posterior_draws import (
 )
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.potentials.backends.choice import Jax
+from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import RowsToRead
 from pymc_coresets.potentials.of_model import full_model, likelihood_of_model

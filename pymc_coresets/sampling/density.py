@@ -11,7 +11,7 @@ from pytensor.graph import Variable, clone_replace, graph_inputs
 
 from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.kernel import Kernel
+from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.potentials.remainder import of_vector
 from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import DrawsLike

@@ -26,7 +26,7 @@ from pymc_coresets.diagnostics.posterior_draws import (
     require_own,
 )
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.potentials.fused_loops import density_mode
+from pymc_coresets.potentials.plain_loops import density_mode
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.predictive.all_rows import verify
 from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios

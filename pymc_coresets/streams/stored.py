@@ -12,7 +12,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
-from pymc_coresets.potentials.backends.choice import Jax
+from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import RowsToRead, Settings, template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset

@@ -5,7 +5,7 @@ import pymc as pm
 import pytest
 
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.fused_loops import density_mode
+from pymc_coresets.potentials.plain_loops import density_mode
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.rewrite import coreset_model
 

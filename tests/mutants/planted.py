@@ -441,7 +441,7 @@ PLANTED = [
         ("b[..., None, :, :]).sum(axis=-2)", "b[..., None, :, :]).sum(axis=-3)"),
     ),
     *plant(
-        "potentials/loops/direct_calls.py",
+        "potentials/direct_calls.py",
         ("if moved.shape[-len(lengths) :] != lengths:", "if False:"),
         ("flat * length + np.where(places < 0, places + length, places)", "flat * length + places"),
         ("-length <= places.min() <= places.max() < length", "True"),
@@ -450,7 +450,7 @@ PLANTED = [
         ("op.set_instead_of_inc or op.ignore_duplicates", "op.ignore_duplicates"),
     ),
     *plant(
-        "potentials/loops/plain_loops.py",
+        "potentials/plain_loops.py",
         ("place = j if axis == 0 else i", "place = i if axis == 0 else j"),
         ("total[place] = new if new > old or np.isnan(new)", "total[place] = new if new > old"),
         ("-np.inf if is_max else 0.0", "0.0"),
@@ -549,7 +549,7 @@ PLANTED = [
         ("if i == row.axis else n", "if i == 0 else n"),
     ),
     *plant(
-        "potentials/backends/device_rows.py",
+        "potentials/backends/jax_evaluator.py",
         ("np.zeros(1) if number < 0 else array[-1:]", "array[-1:]"),
         ("else array[-1:]", "else 0 * array[-1:] - 1"),
         ("int(rows.positions[-1]), size", "size"),

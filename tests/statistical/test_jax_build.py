@@ -18,7 +18,7 @@ from pymc_coresets import (
     check_approximation,
     open_rows,
 )
-from pymc_coresets.potentials.backends import choice
+from pymc_coresets.potentials.backends import evaluator
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import RowsToRead
 from pymc_coresets.potentials.of_model import likelihood_of_model
@@ -198,10 +198,10 @@ def test_rows_that_are_read_in_chunks():
 
 def test_an_executor_is_refused(model):
     with pytest.raises(InvalidOptionError, match="executor"):
-        choice.backend_of(Jax(), object())
+        evaluator.backend_of(Jax(), object())
 
 
 def test_without_jax_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(choice, "find_spec", lambda name: None)
+    monkeypatch.setattr(evaluator, "find_spec", lambda name: None)
     with pytest.raises(InvalidOptionError, match=r"pymc-coresets\[jax\]"):
-        choice.backend_of("jax")
+        evaluator.backend_of("jax")

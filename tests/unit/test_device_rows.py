@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from pymc_coresets.compat.jax_api import in_double
-from pymc_coresets.potentials.backends import device_rows
-from pymc_coresets.potentials.backends.device_rows import DeviceRows, padded
-from pymc_coresets.potentials.backends.jax_evaluator import _n_parts
+from pymc_coresets.potentials.backends import jax_evaluator
+from pymc_coresets.potentials.backends.jax_evaluator import DeviceRows, _n_parts, padded
 from pymc_coresets.rows.values import Rows
 
 
@@ -39,7 +38,7 @@ def test_a_padded_block_repeats_its_last_row_without_weight():
 
 
 def test_blocks_stay_where_they_fit(monkeypatch):
-    monkeypatch.setattr(device_rows, "device_memory", lambda: 2 * 8 * 3 * 10)  # half of it: 30
+    monkeypatch.setattr(jax_evaluator, "device_memory", lambda: 2 * 8 * 3 * 10)  # half of it: 30
     kept = DeviceRows(keep=True)
     with in_double():
         first = kept.block(rows(10), [0], 10)

@@ -12,8 +12,8 @@ from pytensor.graph import vectorize_graph
 
 from pymc_coresets.compat.pytensor_api import BatchedDot, BlockwiseWithCoreShape, Dot
 from pymc_coresets.potentials import fused_loops
-from pymc_coresets.potentials.fused_loops import density_mode, loop_mode
-from pymc_coresets.potentials.kernel import Kernel
+from pymc_coresets.potentials.fused_loops import Kernel, loop_mode
+from pymc_coresets.potentials.plain_loops import density_mode
 from pymc_coresets.reading.folding import PLAIN_MODE
 
 RNG = np.random.default_rng(11)

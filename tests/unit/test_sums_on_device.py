@@ -9,7 +9,7 @@ from pymc_coresets.glm.polynomial import settling
 from pymc_coresets.glm.polynomial.settling import Passes, polynomial_pass
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import PredictorRows, SeenRows
-from pymc_coresets.potentials.backends.choice import Jax
+from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.memory import InMemoryRows

@@ -12,7 +12,7 @@ from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_grap
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.potentials.kernel import Kernel
+from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.row_arrays import RowArray

@@ -1,13 +1,13 @@
-"""Potentials by JAX, on its default device."""
+"""Potentials by JAX, on its default device, where rows are kept between looks if they fit."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from pymc_coresets.compat.jax_api import in_double, jnp
-from pymc_coresets.potentials.backends.device_rows import DeviceRows, entries_together, padded
+from pymc_coresets.compat.jax_api import device, device_memory, in_double, jnp
 from pymc_coresets.potentials.backends.jax_kernel import JaxKernel
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.passes import CandidateRule, LookPart
@@ -15,6 +15,99 @@ from pymc_coresets.rows.values import Rows
 
 _LOOK_ROWS = 2**17  # of a block: as many as a chunk of a file has
 _CPU_ENTRIES = 2**17  # of potentials that exist together: in the cache of a core
+
+_LEAST = 64
+_SHARE = 2  # of the device's memory: half of it is for rows
+_HOST_BYTES = 2**28  # where the device is the processor
+_DEVICE_ENTRIES = 2**24  # 128 MB: enough to keep a device busy
+
+
+def entries_together(on_processor: int) -> int:
+    """Return how many entries of a block's largest array exist together.
+
+    Parameters
+    ----------
+    on_processor : int
+        Where the device is the processor: as many as its caches hold.
+
+    Examples
+    --------
+    >>> entries_together(2**17) in {2**17, 2**24}
+    True
+    """
+    return on_processor if device().platform == "cpu" else _DEVICE_ENTRIES
+
+
+def padded(n_rows: int, steps: int = 8) -> int:
+    """Return the number of rows of the next larger block.
+
+    Few numbers occur, so that little is compiled: `steps` for each power of two.  With 8 of them,
+    at most an eighth of the computed rows is padding.
+
+    Examples
+    --------
+    >>> [padded(n, 1) for n in (1, 64, 65, 1_000)], padded(1_000), padded(600)
+    ([64, 64, 128, 1024], 1024, 640)
+    """
+    size = max(n_rows, _LEAST)
+    unit = 2 ** (size - 1).bit_length() // (2 * steps)
+    return -(-size // unit) * unit
+
+
+class DeviceRows:
+    """The arrays of blocks of rows on the device.
+
+    A padded block repeats its last row, whose values every operation accepts, with weight 0.
+
+    Parameters
+    ----------
+    keep : bool
+        Whether blocks come again: they then stay on the device, up to half of its memory.
+
+    Examples
+    --------
+    >>> rows = Rows(np.arange(2), np.ones(2), (np.array([3.0, 5.0]),))
+    >>> [x], weights = DeviceRows(keep=False).block(rows, [0], 4)
+    >>> x.tolist(), weights.tolist()
+    ([3.0, 5.0, 5.0, 5.0], [1.0, 1.0, 0.0, 0.0])
+    """
+
+    def __init__(self, *, keep: bool) -> None:
+        self._keep, self._lock = keep, Lock()
+        self._kept: dict[tuple[int, ...], Any] = {}
+        self._room: int | None = None
+
+    def block(self, rows: Rows, which: Sequence[int], size: int) -> tuple[list[Any], Any]:
+        """Return some arrays of the rows, and their base weights, padded to `size` rows."""
+        arrays = [self._array(rows, number, size) for number in which]
+        return arrays, self._array(rows, -1, size)
+
+    def _array(self, rows: Rows, number: int, size: int) -> Any:  # noqa: ANN401
+        # Blocks of one source are known by where they begin and end.
+        key = (int(rows.positions[0]), int(rows.positions[-1]), size, number)
+        found = self._kept.get(key)
+        if found is None:
+            found = jnp.asarray(_extended(rows, number, size))
+            if self._keep:
+                self._store(key, found)
+        return found
+
+    def _store(self, key: tuple[int, ...], array: Any) -> None:  # noqa: ANN401
+        with self._lock:
+            if self._room is None:
+                memory = device_memory()
+                self._room = _HOST_BYTES if memory is None else memory // _SHARE
+            if key not in self._kept and array.nbytes <= self._room:
+                self._room -= array.nbytes
+                self._kept[key] = array
+
+
+def _extended(rows: Rows, number: int, size: int) -> np.ndarray:
+    array = rows.base_weights if number < 0 else rows.arrays[number]
+    if len(rows) == size:
+        return np.ascontiguousarray(array)
+    last = np.zeros(1) if number < 0 else array[-1:]
+    return np.concatenate([array, np.repeat(last, size - len(rows), axis=0)])
 
 
 @dataclass(frozen=True, eq=False)

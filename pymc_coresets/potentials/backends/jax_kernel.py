@@ -48,7 +48,7 @@ class JaxKernel:
     --------
     >>> import pymc as pm
     >>> from pymc_coresets.potentials.evaluation import LogLikelihood
-    >>> from pymc_coresets.potentials.backends.choice import Jax
+    >>> from pymc_coresets.potentials.backends.evaluator import Jax
     >>> from pymc_coresets.reading.observations import find_observations
     >>> with pm.Model() as model:
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.arange(2.0))

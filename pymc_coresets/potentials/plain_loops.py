@@ -1,22 +1,37 @@
-"""Sums and maxima over an axis, and filled arrays, as loops that are quick to compile.
+"""The compilation mode of densities of few rows: loops that are quick to compile.
 
-PyTensor's own loops for them sort the axes by their strides, and assign to a whole array: for that
-Numba compiles a sorting algorithm and its rules for indices, which takes several seconds where
-nothing is cached.  A nested loop runs as fast, and takes a tenth of a second.
+PyTensor's own loops for sums and maxima over an axis sort the axes by their strides, and those for
+filled arrays assign to a whole array: for that Numba compiles a sorting algorithm and its rules for
+indices, which takes several seconds where nothing is cached.  A nested loop runs as fast, and takes
+a tenth of a second.
 """
 
 # ruff: noqa: ARG001 (PyTensor determines the arguments of its callbacks)
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import pytensor.tensor as pt
+from pytensor import Mode, get_mode
 from pytensor.graph import Apply, FunctionGraph, Variable, node_rewriter
+from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import numba_njit, register_funcify_and_cache_key
+from pymc_coresets.compat.pytensor_api import (
+    NumbaLinker,
+    dfs_rewriter,
+    numba_njit,
+    register_funcify_and_cache_key,
+)
 
 _VERSION = 2  # of the functions here, for PyTensor's cache
+
+
+_TRANSPOSE = ops.DimShuffle(input_ndim=2, new_order=(1, 0))
+
+# Multiplications for each entry of a product's longest axis: with fewer, a loop is as fast as BLAS.
+_FEW_PRODUCTS = 64
 
 
 class _PlainSum(ops.Sum):
@@ -132,3 +147,60 @@ _FILLS = (_fill_1, _fill_2)
 def _fill(op: _PlainAlloc, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
     n_axes = len(node.inputs) - 1
     return _FILLS[n_axes - 1], f"pymc_coresets fill {n_axes} {_VERSION}"
+
+
+def density_mode() -> Mode | None:
+    """Return the mode for densities of few rows, which are evaluated thousands of times.
+
+    PyTensor's Numba mode makes one function of the whole graph, the fastest to run, but takes many
+    seconds to compile a product with BLAS.  For a product with one vector, or with a small matrix,
+    a loop is as fast, and compiled in a tenth of the time; so are sums and maxima over an axis.
+
+    Returns
+    -------
+    Mode, or None
+        None where PyTensor is configured to use another backend.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> X, b = pt.matrix("X"), pt.vector("b")
+    >>> f = pytensor.function([X, b], X @ b, mode=density_mode())
+    >>> f(np.eye(2), np.array([1.0, 2.0]))
+    array([1., 2.])
+    """
+    default = get_mode(None)
+    if not isinstance(default.linker, NumbaLinker):
+        return None
+    mode: Mode = Mode(default.linker, default.provided_optimizer).register(
+        (dfs_rewriter(_loop_over_product), 48.1),
+        (dfs_rewriter(as_plain_loops), 49.4),  # after the fusion of loops
+    )
+    return mode
+
+
+@node_rewriter([ops.Dot, ops.BatchedDot, ops.Blockwise])  # type: ignore[untyped-decorator]
+def _loop_over_product(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
+    """Rewrite a product that does little for each entry of its long axis as a sum of products."""
+    is_product = isinstance(node.op, ops.Dot | ops.BatchedDot) or isinstance(
+        node.op.core_op, ops.Dot
+    )
+    if not is_product:
+        return None
+    a, b = cast(list[TensorVariable], node.inputs)
+    inner = a.type.shape[-1] or b.type.shape[-2]
+    lengths = [a.type.shape[-2], inner, b.type.shape[-1]]
+    known = sorted(n for n in lengths if n is not None)
+    if 1 not in known and (len(known) < 2 or known[0] * known[1] > _FEW_PRODUCTS):
+        return None
+    if lengths[2] == 1 and isinstance(node.op, ops.Dot) and _is_transpose(a):
+        return [(a.owner.inputs[0] * b).sum(axis=0)[:, None]]  # along its rows, not its columns
+    if lengths[2] == 1:
+        return [(a * pt.matrix_transpose(b)).sum(axis=-1, keepdims=True)]
+    if lengths[0] == 1:
+        return [(pt.matrix_transpose(a) * b).sum(axis=-2, keepdims=True)]
+    return [(a[..., None] * b[..., None, :, :]).sum(axis=-2)]
+
+
+def _is_transpose(x: TensorVariable) -> bool:
+    return x.owner is not None and x.owner.op == _TRANSPOSE

@@ -16,9 +16,8 @@ from pymc_coresets.glm.logistic.sensitivities import Sensitivities, SignedBlocks
 from pymc_coresets.glm.logistic.signed_rows import SignedRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.keyed import Scan, random_key
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import Scan
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 

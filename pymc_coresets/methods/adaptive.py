@@ -88,14 +88,10 @@ class TangentDraws[D]:
     Examples
     --------
     >>> import numpy as np
-    >>> from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
-    >>> class Prior(InMemoryPotentials):
-    ...     def draw(self, rows, weights, n_draws, *, rng):
-    ...         return rng.normal(size=n_draws)
-    >>> source = InMemoryRows([np.array([1.0, 2.0])])
-    >>> prior = Prior(source, 1, lambda draws, rows: np.outer(rows.arrays[0], draws))
-    >>> draws = TangentDraws(prior, np.random.default_rng(1))
-    >>> draws.at(source.all, np.array([1.0, 1.0]), 100).objective  # all rows, with their weights
+    >>> from benchmarks.closed_forms import Location
+    >>> location = Location(np.array([[1.0], [2.0]]))
+    >>> draws = TangentDraws(location, np.random.default_rng(1))
+    >>> draws.at(location.source.all, np.ones(2), 100).objective  # all rows, with their weights
     0.0
     """
 
@@ -295,14 +291,9 @@ def solve_adaptively[S: AdaptiveState](
     Observations ``x_n ~ Normal(theta, 1)`` with a standard normal prior:
 
     >>> import numpy as np
+    >>> from benchmarks.closed_forms import Location
     >>> from pymc_coresets.methods.sparse_vi import SparseVI
-    >>> from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
-    >>> class Location(InMemoryPotentials):
-    ...     def draw(self, rows, weights, n_draws, *, rng):
-    ...         precision = 1 + weights.sum()
-    ...         return rng.normal(weights @ rows.arrays[0] / precision, precision**-0.5, n_draws)
-    >>> x = InMemoryRows([np.array([0.9, 1.0, 1.1])])
-    >>> location = Location(x, 1, lambda draws, rows: -0.5 * (rows.arrays[0][:, None] - draws) ** 2)
+    >>> location = Location(np.array([[0.9], [1.0], [1.1]]))
     >>> solution = solve_adaptively(SparseVI(), location, 1, rng=np.random.default_rng(1))
     >>> solution.rows.positions, solution.weights.round()
     (array([1]), array([3.]))

@@ -9,10 +9,9 @@ import numpy as np
 
 from pymc_coresets.diagnostics.importance_draws import LevelDraws, LevelRatios, Proposal
 from pymc_coresets.progress.reporter import Reporter
-from pymc_coresets.rows.grouped import GroupedRows
 from pymc_coresets.rows.keyed import MANY_ROWS
 from pymc_coresets.rows.passes import Potentials
-from pymc_coresets.rows.values import Rows
+from pymc_coresets.rows.values import GroupedRows, Rows
 from pymc_coresets.solving.candidates import MOST_DRAWS, n_candidates
 from pymc_coresets.solving.problem import Matrix, Vector
 from pymc_coresets.solving.solution import Solution

@@ -15,11 +15,10 @@ from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.verification import points_around, reference_of, verify
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.template.copies import copy_with_rows
-from pymc_coresets.rows.engines.choice import engine_of, no_rows_for
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import required_source
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.rows.streamed import StreamedRows, engine_of, no_rows_for
 from pymc_coresets.rows.values import Rows
 
 _BLOCK_ROWS = 2**16

@@ -17,8 +17,8 @@ from pymc_coresets.potentials.from_rows import (
     template_of_rows,
 )
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.rows.engines.choice import no_rows_for
-from pymc_coresets.rows.streamed import AbsentRows
+from pymc_coresets.rows.passes import AbsentRows
+from pymc_coresets.rows.streamed import no_rows_for
 from pymc_coresets.rows.values import Rows
 
 _BASE = "base_weight"

@@ -14,8 +14,8 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.results.columns import Column, Levels, RowColumns, classes_between, flat_columns
 from pymc_coresets.results.groups import levels_of_rows
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import RowBlocks
-from pymc_coresets.rows.streamed import AbsentRows, StreamedRows
+from pymc_coresets.rows.passes import AbsentRows, RowBlocks
+from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
 _SAMPLED = 100_000

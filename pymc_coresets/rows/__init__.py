@@ -1,5 +1,7 @@
-"""Where the rows of the data live, and the rows of some positions as values.
+"""Where the rows of the data live, and who works on them: threads, processes, a cluster's workers.
 
-What belongs here: `Rows`, chunks of rows and what their first reading says, sources of rows,
-merging of equal rows.  May import: NumPy, and pandas to merge; `sources` has rules of its own.
+A pass over rows that lie elsewhere is one pure function, mapped over tasks: some chunks, and what
+each of these is given.  An engine says where it runs.  What belongs here: `Rows`, chunks of rows
+and what their first reading says, sources of rows, merging of equal rows, passes, tasks, engines.
+May import: NumPy, pandas to merge, cloudpickle; Dask through `compat`; `sources` has its own rules.
 """

@@ -1,7 +1,13 @@
-"""Random numbers that belong to rows: the same for a row wherever, and whenever, it is read."""
+"""Samples of rows by random numbers that belong to them: the same wherever a row is read."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pymc_coresets.rows.values import Rows
 
 MANY_ROWS = 2_000_000  #: Of more, a sample tells the curvature of a posterior well enough.
 ROWS_FOR_CURVATURE = 500  #: For each dimension, where it comes from a sample.
@@ -151,3 +157,143 @@ def weights_of_first(
     weights: NDArray[np.float64] = base_weights / -np.expm1(-base_weights * beyond)
     weights *= total / weights.sum()
     return weights
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scan:
+    """What one reading of the rows returns.
+
+    Parameters
+    ----------
+    rows : Rows
+        A random sample of the rows.
+    weights : ndarray of shape (len(rows),)
+        Positive weights that make the sample stand for all rows; they sum to their total weight.
+    """
+
+    rows: Rows
+    weights: NDArray[np.float64]
+
+
+class Smallest:
+    """The rows with the smallest keys so far, and a few more.
+
+    Parameters
+    ----------
+    size : int
+        How many to keep.
+
+    Examples
+    --------
+    >>> found = Smallest(1)
+    >>> found.add(Rows(np.arange(3), np.ones(3)), np.array([3.0, 1.0, 2.0]))
+    >>> found.cut()[1], found.limit
+    (array([1.]), 1.0)
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size, self._n_held = size, 0
+        self._parts: list[tuple[Rows, NDArray[np.float64]]] = []
+        self.limit = math.inf  # all rows whose keys are smaller are here
+
+    def add(self, rows: Rows, keys: NDArray[np.float64]) -> None:
+        """Add rows that come after those before."""
+        if len(keys) or not self._parts:  # the first, so that there are arrays of no rows
+            self._parts.append((rows, keys))
+            self._n_held += len(keys)
+        if self._n_held > 2 * self._size:
+            self.cut()
+
+    def cut(self) -> tuple[Rows, NDArray[np.float64]]:
+        """Return the rows with the smallest keys, sorted by position, and the keys."""
+        rows = Rows.joined([rows for rows, _ in self._parts])
+        keys = np.concatenate([keys for _, keys in self._parts])
+        if len(keys) > self._size:
+            kept = np.sort(np.argpartition(keys, self._size)[: self._size])
+            rows, keys = rows.take(kept), keys[kept]
+            self.limit = float(keys.max(initial=0.0))
+        self._parts, self._n_held = [(rows, keys)], len(keys)
+        return rows, keys
+
+
+def smallest(keys: NDArray[np.float64], size: int) -> tuple[NDArray[np.int64], float]:
+    """Return where the `size` smallest of the finite keys stand, sorted, and the next key.
+
+    Examples
+    --------
+    >>> smallest(np.array([3.0, 1.0, np.inf, 2.0]), 2)
+    (array([1, 3]), 3.0)
+    >>> smallest(np.array([3.0, 1.0, np.inf]), 2)
+    (array([0, 1]), inf)
+    """
+    finite = np.flatnonzero(np.isfinite(keys))
+    if len(finite) <= size:
+        return finite, math.inf
+    order = np.argpartition(keys, size)
+    return np.sort(order[:size]), float(keys[order[size]])
+
+
+@dataclass(frozen=True, eq=False)
+class FirstRows:
+    """Rows that come first in a random order of all, and perhaps some more.
+
+    Parameters
+    ----------
+    rows : Rows
+    times : ndarray of shape (len(rows),)
+        Their `waiting_times`.
+    limit : float
+        All rows whose times are smaller are here; infinite where all rows are.
+    key : int
+        Of the order.
+
+    Examples
+    --------
+    >>> rows = Rows(np.arange(3), np.ones(3))
+    >>> first = FirstRows(rows, np.array([0.3, 0.1, 0.2]), 0.3, key=1)
+    >>> first.sample(1, total=10.0).rows.positions, first.sample(3, total=10.0)
+    (array([1]), None)
+    """
+
+    rows: Rows
+    times: NDArray[np.float64]
+    limit: float
+    key: int
+
+    @classmethod
+    def joined(cls, parts: Sequence["FirstRows | None"], size: int) -> "FirstRows | None":
+        """Return the first `size` rows, and one more, of consecutive parts of all rows."""
+        kept, limit, key = Smallest(size + 1), math.inf, 0
+        for part in parts:
+            if part is None:
+                return None
+            kept.add(part.rows, part.times)
+            limit, key = min(limit, part.limit), part.key
+        rows, times = kept.cut()
+        here = np.flatnonzero(times <= limit)
+        return cls(rows.take(here), times[here], min(limit, kept.limit), key)
+
+    def sample(self, size: int, *, total: float) -> Scan | None:
+        """Return the first `size` rows, of all that weigh `total`; None if some are not here."""
+        chosen, beyond = smallest(self.times, size)
+        if beyond > self.limit:
+            return None
+        rows = self.rows.take(chosen)
+        return Scan(rows=rows, weights=weights_of_first(rows.base_weights, beyond, total))
+
+
+def keep_earliest(kept: Smallest, rows: Rows, key: int) -> None:
+    """Add rows to those with the smallest waiting times.
+
+    Examples
+    --------
+    >>> kept = Smallest(2)
+    >>> for rows in Rows(np.arange(9), np.ones(9)).blocks(4):
+    ...     keep_earliest(kept, rows, key=1)
+    >>> len(kept.cut()[0])
+    2
+    """
+    times = waiting_times(rows.positions, rows.base_weights, key)
+    early = np.flatnonzero(np.isfinite(times) & (times < kept.limit))
+    kept.add(rows.take(early), times[early])
+    kept.cut()

@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.keyed import waiting_times, weights_of_first
-from pymc_coresets.rows.passes import Look, LookPart, Pass, Scan, Wanted, smallest
+from pymc_coresets.rows.keyed import Scan, smallest, waiting_times, weights_of_first
+from pymc_coresets.rows.passes import Pass
 from pymc_coresets.rows.threads import TASK_ROWS, reduced_by_threads
 from pymc_coresets.rows.values import Rows
-
-_BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
 
 
 class InMemoryRows:
@@ -170,59 +168,3 @@ def multinomial_sample(
     drawn = np.minimum(drawn, np.flatnonzero(masses)[-1])
     which, counts = np.unique(drawn, return_counts=True)
     return which, counts * (heights[-1] / size)
-
-
-class InMemoryPotentials[D]:
-    """Potentials of rows in memory by a plain function, for models that are not PyMC's.
-
-    Parameters
-    ----------
-    source : InMemoryRows
-        The data.
-    n_dims : int
-        Number of free dimensions.
-    loglik : callable
-        From draws and `Rows` to the potentials, of shape (n_rows, n_draws), in nats.
-
-    Examples
-    --------
-    >>> source = InMemoryRows([np.array([0.0, 2.0])])
-    >>> normal = InMemoryPotentials(
-    ...     source, 1, lambda draws, rows: -0.5 * (rows.arrays[0][:, None] - draws) ** 2
-    ... )
-    >>> normal.look(np.array([0.0, 1.0])).total
-    array([-0.5,  0.5])
-    """
-
-    def __init__(
-        self,
-        source: InMemoryRows,
-        n_dims: int,
-        loglik: Callable[[D, Rows], NDArray[np.floating[Any]]],
-    ) -> None:
-        self.source, self.n_dims = source, n_dims
-        self.loglik = loglik
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows N."""
-        return self.source.n_rows
-
-    @property
-    def total_weight(self) -> float:
-        """Sum of the base weights."""
-        return self.source.total_weight
-
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample rows, see `InMemoryRows.scan`."""
-        return self.source.scan(size, key=key, distinct=distinct)
-
-    def look(self, draws: D, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0) -> Look:
-        """Evaluate all rows at the draws, see `Potentials.look`."""
-        wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
-        n_draws = self.loglik(draws, self.source.take(slice(0, 1))).shape[1]
-        parts = (
-            LookPart.of(self.loglik(draws, block).T.astype(np.float64), block, wanted)
-            for block in self.source.blocks(max(64, _BLOCK_ENTRIES // n_draws))
-        )
-        return LookPart.joined(parts, wanted).look

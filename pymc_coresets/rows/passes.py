@@ -1,33 +1,17 @@
 """What a source of rows can do, and what it answers: all that a construction needs of the data."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.rows.keyed import numbers_of
+from pymc_coresets.exceptions import CoresetError
+from pymc_coresets.rows.keyed import Scan, Smallest, numbers_of
 from pymc_coresets.rows.values import Rows
 
 _ROUNDING = 16 * np.finfo(float).eps
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Scan:
-    """What one reading of the rows returns.
-
-    Parameters
-    ----------
-    rows : Rows
-        A random sample of the rows.
-    weights : ndarray of shape (len(rows),)
-        Positive weights that make the sample stand for all rows; they sum to their total weight.
-    """
-
-    rows: Rows
-    weights: NDArray[np.float64]
 
 
 class CandidateRule(Protocol):
@@ -194,64 +178,6 @@ class Look:
     candidates: Rows
 
 
-class Smallest:
-    """The rows with the smallest keys so far, and a few more.
-
-    Parameters
-    ----------
-    size : int
-        How many to keep.
-
-    Examples
-    --------
-    >>> found = Smallest(1)
-    >>> found.add(Rows(np.arange(3), np.ones(3)), np.array([3.0, 1.0, 2.0]))
-    >>> found.cut()[1], found.limit
-    (array([1.]), 1.0)
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size, self._n_held = size, 0
-        self._parts: list[tuple[Rows, NDArray[np.float64]]] = []
-        self.limit = math.inf  # all rows whose keys are smaller are here
-
-    def add(self, rows: Rows, keys: NDArray[np.float64]) -> None:
-        """Add rows that come after those before."""
-        if len(keys) or not self._parts:  # the first, so that there are arrays of no rows
-            self._parts.append((rows, keys))
-            self._n_held += len(keys)
-        if self._n_held > 2 * self._size:
-            self.cut()
-
-    def cut(self) -> tuple[Rows, NDArray[np.float64]]:
-        """Return the rows with the smallest keys, sorted by position, and the keys."""
-        rows = Rows.joined([rows for rows, _ in self._parts])
-        keys = np.concatenate([keys for _, keys in self._parts])
-        if len(keys) > self._size:
-            kept = np.sort(np.argpartition(keys, self._size)[: self._size])
-            rows, keys = rows.take(kept), keys[kept]
-            self.limit = float(keys.max(initial=0.0))
-        self._parts, self._n_held = [(rows, keys)], len(keys)
-        return rows, keys
-
-
-def smallest(keys: NDArray[np.float64], size: int) -> tuple[NDArray[np.int64], float]:
-    """Return where the `size` smallest of the finite keys stand, sorted, and the next key.
-
-    Examples
-    --------
-    >>> smallest(np.array([3.0, 1.0, np.inf, 2.0]), 2)
-    (array([1, 3]), 3.0)
-    >>> smallest(np.array([3.0, 1.0, np.inf]), 2)
-    (array([0, 1]), inf)
-    """
-    finite = np.flatnonzero(np.isfinite(keys))
-    if len(finite) <= size:
-        return finite, math.inf
-    order = np.argpartition(keys, size)
-    return np.sort(order[:size]), float(keys[order[size]])
-
-
 def _centre_in_place(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Subtract each row's mean over the draws (the first axis), and return the means.
 
@@ -347,3 +273,37 @@ class Potentials[D](Protocol):
 
     def loglik(self, draws: D, rows: Rows) -> NDArray[np.floating[Any]]:
         """Return f_n(theta_s) of some rows, of shape (n_rows, n_draws), in nats."""
+
+
+@dataclass(frozen=True)
+class AbsentRows:
+    """Rows that were not given again: known by number, but nobody can read them.
+
+    Parameters
+    ----------
+    n_rows : int
+    total_weight : float
+    why : str
+        What to say to whoever asks for them.
+
+    Examples
+    --------
+    >>> AbsentRows(1_000, 1_000.0).n_rows
+    1000
+    """
+
+    n_rows: int
+    total_weight: float
+    why: str = (
+        "This coreset was read without the rows that it stands for: it can be sampled, but for "
+        "this read it again with Coreset.from_netcdf(path, model, rows=...)."
+    )
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
+        raise CoresetError(self.why)
+
+    blocks = reduce = scan = at = _refuse
+
+    def place(self, position: int) -> str:
+        """Say where the user finds a row, for messages."""
+        return f"row {position}"

@@ -2,28 +2,31 @@
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, islice
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.exceptions import CoresetError, InvalidDataError
-from pymc_coresets.rows.engines.executors import Engine, Task, Threads
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.rows.executors import Engine, Pool, Task, Threads
 from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
-from pymc_coresets.rows.first_rows import FirstRows, keep_earliest
-from pymc_coresets.rows.passes import Pass, Scan, Smallest
-from pymc_coresets.rows.sources.layout import Chunk
+from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, keep_earliest
+from pymc_coresets.rows.passes import Pass
+from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.threads import reduced_by_threads
 from pymc_coresets.rows.values import Rows, converted, in_blocks
 
 _MOST_TASKS = 2048
 _MOST_BYTES = 2**27  # of rows that the first reading keeps
+_ACCEPTED = (
+    "a concurrent.futures.Executor, such as a ProcessPoolExecutor, or a dask.distributed.Client"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,35 +353,39 @@ class StreamedRows:
             yield coming.result()
 
 
-@dataclass(frozen=True)
-class AbsentRows:
-    """Rows that were not given again: known by number, but nobody can read them.
+def engine_of(executor: Any) -> Engine:  # noqa: ANN401 - what users pass
+    """Return the engine of what users pass as ``executor=``.
 
-    Parameters
-    ----------
-    n_rows : int
-    total_weight : float
-    why : str
-        What to say to whoever asks for them.
+    Raises
+    ------
+    InvalidOptionError
+        If it is no executor and no client of a Dask cluster.
 
     Examples
     --------
-    >>> AbsentRows(1_000, 1_000.0).n_rows
-    1000
+    >>> type(engine_of(None)).__name__
+    'Threads'
+    >>> engine_of(4)
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: executor=4 must be a concurrent.futures.Executor,
+    such as a ProcessPoolExecutor, or a dask.distributed.Client. (docs: troubleshooting#arguments)
     """
+    if executor is None:
+        return Threads()
+    if type(executor).__module__.partition(".")[0] == "distributed":
+        from pymc_coresets.rows.clusters import cluster_of  # noqa: PLC0415
 
-    n_rows: int
-    total_weight: float
-    why: str = (
-        "This coreset was read without the rows that it stands for: it can be sampled, but for "
-        "this read it again with Coreset.from_netcdf(path, model, rows=...)."
+        cluster = cluster_of(executor)
+        if cluster is not None:
+            return cluster
+    if isinstance(executor, type) or not isinstance(executor, Executor):
+        raise InvalidOptionError(f"executor={executor!r} must be {_ACCEPTED}.")
+    return Pool(executor)
+
+
+def no_rows_for(executor: object) -> InvalidOptionError:
+    """Return the error where there is an executor, but no ``rows=``."""
+    return InvalidOptionError(
+        f"executor={executor!r}: only rows=open_rows(...) are read and evaluated elsewhere. The "
+        "data of the model itself are evaluated by threads of this process; leave executor out."
     )
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401
-        raise CoresetError(self.why)
-
-    blocks = reduce = scan = at = _refuse
-
-    def place(self, position: int) -> str:
-        """Say where the user finds a row, for messages."""
-        return f"row {position}"

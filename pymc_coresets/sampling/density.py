@@ -18,8 +18,7 @@ from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.grouped import GroupedRows
-from pymc_coresets.rows.values import Rows
+from pymc_coresets.rows.values import GroupedRows, Rows
 from pymc_coresets.sampling.levels.grouped_density import GroupedDensity, GroupedPrior
 
 _BLOCK_ROWS = 2**14  # whose temporary arrays stay in the cache

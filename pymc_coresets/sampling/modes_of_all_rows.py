@@ -13,8 +13,7 @@ from pymc_coresets.diagnostics.known_modes import MODE, Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.keyed import MANY_ROWS, ROWS_FOR_CURVATURE, rows_to_begin_with
-from pymc_coresets.rows.passes import Scan
+from pymc_coresets.rows.keyed import MANY_ROWS, ROWS_FOR_CURVATURE, Scan, rows_to_begin_with
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import PosteriorDensity
 from pymc_coresets.sampling.laplace import LaplaceApproximation

@@ -17,9 +17,9 @@ from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.keyed import Scan, random_key
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import Look, RowBlocks, Scan
+from pymc_coresets.rows.passes import Look, RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.density import (
     GradientPass,

@@ -12,8 +12,8 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.template.inputs import Template
 from pymc_coresets.rows.fingerprints import FirstReading
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.sources.layout import Chunk
 from pymc_coresets.rows.sources.opening import open_rows
+from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows

@@ -22,7 +22,7 @@ from pymc_coresets.potentials.kept_rows import rows_of_dataset
 from pymc_coresets.potentials.sameness import arranged, differing_row, points_of, same_priors
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.streamed import AbsentRows
+from pymc_coresets.rows.passes import AbsentRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset

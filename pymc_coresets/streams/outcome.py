@@ -6,7 +6,7 @@ from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import warn_user
 from pymc_coresets.potentials.from_rows import Settings
 from pymc_coresets.potentials.kept_rows import kept_dataset
-from pymc_coresets.rows.streamed import AbsentRows
+from pymc_coresets.rows.passes import AbsentRows
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.streams.growth import Growth, StreamState

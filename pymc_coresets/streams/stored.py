@@ -18,8 +18,7 @@ from pymc_coresets.potentials.from_rows import RowsToRead, Settings, template_of
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.sameness import Probe
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rows.passes import LookPart
-from pymc_coresets.rows.streamed import AbsentRows
+from pymc_coresets.rows.passes import AbsentRows, LookPart
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.streams.growth import Beginning, Growth, Reason, StreamOptions, StreamState
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import CoresetError
+from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import Pass, Scan
+from pymc_coresets.rows.passes import Pass
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows, in_blocks
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood

@@ -22,7 +22,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.grouped import GroupedRows
+from pymc_coresets.rows.values import GroupedRows
 from pymc_coresets.sampling.levels.grouped_density import GroupedDensity, GroupedPrior
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.sampler import CoresetSampler

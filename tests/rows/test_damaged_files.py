@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pymc_coresets import CoresetWarning, InvalidDataError, InvalidOptionError, open_rows
-from pymc_coresets.rows.sources.failures import reading_errors
+from pymc_coresets.rows.sources.readers import reading_errors
 from pymc_coresets.rows.streamed import StreamedRows
 
 

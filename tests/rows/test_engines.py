@@ -45,12 +45,11 @@ from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import PredictorRows, seen_rows_of
 from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
-from pymc_coresets.rows.engines.choice import engine_of
-from pymc_coresets.rows.engines.clusters import Cluster
-from pymc_coresets.rows.engines.executors import Task, Threads
-from pymc_coresets.rows.sources.layout import Chunk
+from pymc_coresets.rows.clusters import Cluster
+from pymc_coresets.rows.executors import Task, Threads
+from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.rows.streamed import StreamedRows, engine_of
 from pymc_coresets.sampling.density import GradientPass, KernelSlopes, gradient_kernel
 from pymc_coresets.storage import read_netcdf, write_netcdf
 
@@ -441,8 +440,8 @@ class Sent:
 
 def mapped(deadly, tasks, monkeypatch):
     workers = Workers(deadly)
-    monkeypatch.setattr("pymc_coresets.rows.engines.clusters.submitted", workers.submitted)
-    monkeypatch.setattr("pymc_coresets.rows.engines.clusters.n_threads", lambda _: 2)
+    monkeypatch.setattr("pymc_coresets.rows.clusters.submitted", workers.submitted)
+    monkeypatch.setattr("pymc_coresets.rows.clusters.n_threads", lambda _: 2)
     return list(Cluster(workers).map(len, Sent(), tasks))
 
 
@@ -470,9 +469,9 @@ def test_of_tasks_that_die_together_the_one_that_kills_is_named(n_chunks, monkey
 @pytest.fixture
 def unmanned(monkeypatch):
     """A cluster that has no workers, and of which that is said soon."""
-    monkeypatch.setattr("pymc_coresets.rows.engines.clusters._SILENCE", 0.2)
+    monkeypatch.setattr("pymc_coresets.rows.clusters._SILENCE", 0.2)
     for name in ("executors", "clusters"):
-        monkeypatch.setattr(f"pymc_coresets.rows.engines.{name}.LOOK_SECONDS", 0.1)
+        monkeypatch.setattr(f"pymc_coresets.rows.{name}.LOOK_SECONDS", 0.1)
     options = {"dashboard_address": ":0", "silence_logs": 50, "processes": False}
     with (
         LocalCluster(n_workers=0, threads_per_worker=1, **options) as cluster,
@@ -628,13 +627,13 @@ def test_other_versions_are_named_before_any_work(client, loglik, tmp_path):
     (tmp_path / "numba-0.1.dist-info/METADATA").write_text("Name: numba\nVersion: 0.1\n")
 
     def find(path):
-        from pymc_coresets.rows.engines.executors import versions  # noqa: PLC0415
+        from pymc_coresets.rows.executors import versions  # noqa: PLC0415
 
         sys.path.insert(0, path)
         versions.cache_clear()
 
     async def forget(path, dask_worker):
-        from pymc_coresets.rows.engines.executors import versions  # noqa: PLC0415
+        from pymc_coresets.rows.executors import versions  # noqa: PLC0415
 
         while dask_worker.state.executing:  # or a late task remembers what it found
             await asyncio.sleep(0.05)

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pymc_coresets import InvalidDataError, RowSource, open_rows
-from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Piece, chunks_of, segment_at
+from pymc_coresets.rows.sources.readers import BLOCK_ROWS, Piece, chunks_of, segment_at
 
 N = 57
 CARRIERS = ["UA", "AA", "B6"]  # not in alphabetical order

@@ -5,7 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
-from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
+from benchmarks.closed_forms import InMemoryPotentials
+from pymc_coresets.rows.memory import InMemoryRows
 
 
 def dense(solution, n_rows):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.closed_forms import LinearRegression, Location, full_and_prior
+from benchmarks.closed_forms import InMemoryPotentials, LinearRegression, Location, full_and_prior
 from benchmarks.contenders import at_support, contenders, each_size, following, points_of, uniform
 from benchmarks.curves import (
     MATCHED,
@@ -24,7 +24,6 @@ from benchmarks.regressions import Family, Laplace, Regression, logistic, poisso
 from pymc_coresets.methods.adaptive import solve_adaptively
 from pymc_coresets.methods.sparse_vi import SparseVI
 from pymc_coresets.reading.folding import PLAIN_MODE
-from pymc_coresets.rows.memory import InMemoryPotentials
 
 N, D = 60, 3
 

@@ -16,8 +16,7 @@ from pymc_coresets.exceptions import (
 )
 from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
 from pymc_coresets.methods.groupwise.group_rows import _together, choose_by_group
-from pymc_coresets.rows.grouped import GroupedRows
-from pymc_coresets.rows.values import Rows
+from pymc_coresets.rows.values import GroupedRows, Rows
 from pymc_coresets.sampling.levels.nested_laplace import find_nested_laplace
 from pymc_coresets.solving.solution import Status
 

@@ -5,8 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from benchmarks.closed_forms import InMemoryPotentials
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
+from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.solving.candidates import problem_at, tangent_problem
 
 ROWS = np.random.default_rng(1).normal(size=(30, 4))

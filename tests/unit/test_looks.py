@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from benchmarks.closed_forms import InMemoryPotentials
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows import collapsing
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.keyed import numbers_of
-from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
+from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import LookPart, Wanted
 from pymc_coresets.rows.values import Rows
 

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from benchmarks.closed_forms import InMemoryPotentials
 from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
 from pymc_coresets.methods import pursuit, riemannian
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.methods.rounds import Round, View, decide
-from pymc_coresets.rows.memory import InMemoryPotentials, InMemoryRows
+from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import Look
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving import loop

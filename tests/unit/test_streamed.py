@@ -10,9 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pymc_coresets import open_rows
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.sources.layout import Chunk, Segment, chunks_of
+from pymc_coresets.rows.sources.readers import Chunk, Location, Segment, chunks_of
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.sources.tables import Location
 from pymc_coresets.rows.streamed import StreamedRows
 
 N = 700

@@ -6,8 +6,7 @@ from typing import Self
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from pymc_coresets.rows.keyed import numbers_of
-from pymc_coresets.rows.passes import smallest
+from pymc_coresets.rows.keyed import numbers_of, smallest
 from pymc_coresets.rows.values import Rows
 
 __all__ = ["ResidualSample", "calibrated"]

@@ -7,8 +7,8 @@ import numpy as np
 
 from pymc_coresets.glm.logistic.bounds import SensitivityBound
 from pymc_coresets.glm.logistic.signed_rows import ClusterSums, SignedRows, centers_of
-from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.passes import RowBlocks, Scan
+from pymc_coresets.rows.keyed import Scan, random_key
+from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.problem import Vector
 

@@ -14,8 +14,8 @@ from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.methods.job import Job, moderate_size
 from pymc_coresets.options import flag, positive_number, whole_number
-from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.rows.passes import RowBlocks, Scan
+from pymc_coresets.rows.keyed import Scan, random_key
+from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.solving.solution import Solution
 
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.grouped import GroupedRows
-from pymc_coresets.rows.values import Rows
+from pymc_coresets.rows.values import GroupedRows, Rows
 from pymc_coresets.solving.group_selection import GroupTerms, rows_of_group, select_rows
 from pymc_coresets.solving.joint import joint_objective, joint_weights
 from pymc_coresets.solving.problem import Vector, tangent_vectors

@@ -3,19 +3,19 @@
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.fingerprints import spaced
-from pymc_coresets.rows.sources.failures import reading_errors
-from pymc_coresets.rows.sources.kinds.iterables import open_iterable
-from pymc_coresets.rows.sources.kinds.lazy_arrays import dataset_arrays, is_lazy, open_arrays
-from pymc_coresets.rows.sources.kinds.named_files import NamedFiles, is_address
-from pymc_coresets.rows.sources.layout import chunks_of
+from pymc_coresets.rows.sources.columns import library_of
+from pymc_coresets.rows.sources.iterables import open_iterable
+from pymc_coresets.rows.sources.lazy import dataset_arrays, is_lazy, open_arrays
+from pymc_coresets.rows.sources.readers import Opened, chunks_of, open_table, reading_errors
 from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.sources.tables import Opened, library_of, open_table, table_of
+from pymc_coresets.rows.sources.tables import table_of
 
 _GRIDS = {".zarr", ".nc", ".nc4", ".h5netcdf"}
 _REMEDIES = {
@@ -25,6 +25,18 @@ _REMEDIES = {
     "Series": "pass a frame, or a mapping from a name to it",
     "ndarray": "pass a mapping from names to arrays",
 }
+_SKIPPED = (".", "_")  # how the names of files begin that are no data
+_FORMATS = {
+    ".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc",
+}  # fmt: skip
+_OTHERS = {
+    (".csv", ".json", ".orc"): "pyarrow.dataset.dataset({path!r}, format={format!r})",
+    (".npy",): "{{'y': numpy.load({path!r}, mmap_mode='r')}}, by its name in the model,",
+    (".npz",): "dict(numpy.load({path!r}))",
+    (".h5", ".hdf5"): "a mapping from names to the datasets of h5py.File({path!r})",
+}  # fmt: skip
+
+type Paths = str | Path | Sequence[str | Path]
 
 
 def open_rows(
@@ -111,9 +123,9 @@ def open_rows(
     n_files = len({piece.file for piece in pieces} - {""})
     if n_files:
         reader.kind += f", {spaced(n_files)} {reader.noun}{'s' * (n_files != 1)}"
-    here = _are_paths(source) and not is_address(source)
-    files = NamedFiles(source) if here and reader.noun == "file" else None
-    return RowSource(reader, recipes, weight_recipe(reader.fields, weight), chunks, files)
+    here = _are_paths(source) and not _is_address(source)
+    new_files = NamedFiles(source).added if here and reader.noun == "file" else list
+    return RowSource(reader, recipes, weight_recipe(reader.fields, weight), chunks, new_files)
 
 
 def required_source(rows: Any) -> RowSource:  # noqa: ANN401
@@ -152,7 +164,7 @@ def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
     if _are_paths(source) or (library == "pyarrow" and hasattr(source, "get_fragments")):
         return _opened_by_arrow(source)
     if library == "dask" and hasattr(source, "partitions") and hasattr(source, "columns"):
-        from pymc_coresets.rows.sources.kinds.dask_frames import open_frame  # noqa: PLC0415
+        from pymc_coresets.rows.sources.lazy import open_frame  # noqa: PLC0415
 
         return open_frame(source)
     if isinstance(source, Mapping) and any(map(is_lazy, source.values())):
@@ -166,7 +178,7 @@ def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
 def _opened_by_xarray(path: str) -> Any:  # noqa: ANN401
     import xarray as xr  # noqa: PLC0415
 
-    if not Path(path).exists() and not is_address(path):
+    if not Path(path).exists() and not _is_address(path):
         raise InvalidOptionError(f"There is nothing at {path}.")
     with reading_errors(path):
         return xr.open_zarr(path, chunks=None) if ".zarr" in path else xr.open_dataset(path)
@@ -179,14 +191,53 @@ def _are_paths(source: Any) -> bool:  # noqa: ANN401
 
 def _opened_by_arrow(source: Any) -> Opened:  # noqa: ANN401
     try:
-        from pymc_coresets.rows.sources.kinds.arrow_datasets import open_dataset, open_paths  # noqa: PLC0415
-
-        return open_paths(source) if _are_paths(source) else open_dataset(source)
+        from pymc_coresets.rows.sources.arrow_files import open_dataset, open_files  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise InvalidOptionError(
             f"This source needs {error.name}, which is not installed: "
             'pip install "pymc-coresets[parquet]".'
         ) from error
+    if not _are_paths(source):
+        return open_dataset(source)
+    if _is_address(source):
+        with reading_errors(source):
+            return open_files(source, format="parquet")
+    try:
+        paths = _paths_of(source)
+    except RuntimeError as error:
+        raise InvalidOptionError(
+            f"{source!r} begins with '~', but there is no such user: {error}"
+        ) from error
+    root = paths[0] if len(paths) == 1 and Path(paths[0]).is_dir() else None
+    files = [file for path in paths for file in _files_at(path)]
+    return open_files(files, format=_format_of(files, paths), partition_base_dir=root)
+
+
+def _format_of(files: Sequence[str], paths: Sequence[str]) -> str:
+    """Return the one format of the files at some paths."""
+    if not files:
+        raise InvalidOptionError(
+            f"There is no file at {', '.join(paths) or '[]'}: give a file, a folder of "
+            "Parquet files, a pattern such as 'flights/*.parquet', or a list of files."
+        )
+    formats = {_FORMATS.get(Path(file).suffix.lower(), "") for file in files}
+    if "" in formats or len(formats) > 1:
+        other = next((f for f in files if Path(f).suffix.lower() not in _FORMATS), files[-1])
+        raise InvalidOptionError(
+            f"{other} is not of a kind that open_rows reads from a path (Parquet, Arrow IPC, Zarr, "
+            f"NetCDF; one kind at a time). {_remedy(other)}"
+        )
+    return formats.pop()
+
+
+def _remedy(path: str) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix in _FORMATS:
+        return "Name the files of one kind."
+    for suffixes, remedy in _OTHERS.items():
+        if suffix in suffixes:
+            return f"Pass {remedy.format(path=path, format=suffix[1:])} instead."
+    return "Pass what another library reads from it: a frame, or a mapping from names to arrays."
 
 
 def _require_chunks(source: Any, kind: str) -> None:  # noqa: ANN401
@@ -220,3 +271,62 @@ def _needs_nothing(function: Callable[..., Any]) -> bool:
     except ValueError:  # written in C, and silent about its arguments
         return True
     return True
+
+
+class NamedFiles:
+    """The files of some paths at one time, and those that are added later.
+
+    Parameters
+    ----------
+    source : str, Path or sequence of these
+        Files, folders and patterns.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.parquet").write_bytes(b"")
+    ...     named = NamedFiles(folder)
+    ...     _ = Path(folder, "b.parquet").write_bytes(b"")
+    ...     [Path(path).name for path in named.added()]
+    ['b.parquet']
+    """
+
+    def __init__(self, source: Paths) -> None:
+        self._open = [path for path in _paths_of(source) if not Path(path).is_file()]
+        self._known = self._found()
+
+    def added(self) -> list[str]:
+        """Return the files that are new since this was called last, and of the same kind."""
+        before, self._known = self._known, self._found()
+        kinds = {Path(file).suffix for file in before}
+        return sorted(file for file in self._known - before if Path(file).suffix in kinds)
+
+    def _found(self) -> set[str]:
+        return {file for path in self._open for file in _files_at(path)}
+
+
+def _is_address(source: object) -> bool:
+    """Whether a source is the address of files of another machine."""
+    return isinstance(source, str) and "://" in source
+
+
+def _paths_of(source: Paths) -> list[str]:
+    """Return paths as text, with the home of the user in the place of ``~``."""
+    given = [source] if isinstance(source, str | Path) else source
+    return [str(Path(path).expanduser()) for path in given]
+
+
+def _files_at(path: str) -> Iterator[str]:
+    """Yield the files of a folder, of a pattern, or the file itself, by name."""
+    if Path(path).is_dir():
+        found: list[str] = []
+        for folder, folders, names in Path(path).walk():
+            folders[:] = [name for name in folders if not name.startswith(_SKIPPED)]
+            found += [f"{folder / name}" for name in names if not name.startswith(_SKIPPED)]
+        yield from sorted(found)
+    elif has_magic(path) and not Path(path).exists():
+        for match in sorted(glob(path, recursive=True)):  # noqa: PTH207 - absolute ones too
+            yield from _files_at(match)
+    elif Path(path).exists():
+        yield path

@@ -1,7 +1,7 @@
 """The one source of rows: a reader of some kind, and how its columns become arrays."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Never, Self
@@ -19,10 +19,9 @@ from pymc_coresets.rows.fingerprints import (
     fingerprint,
     spaced,
 )
-from pymc_coresets.rows.sources.decoding import Fault, Recipe, decode, not_finite
-from pymc_coresets.rows.sources.kinds.named_files import NamedFiles
-from pymc_coresets.rows.sources.layout import Chunk, segment_at
-from pymc_coresets.rows.sources.tables import Location, Reader, SentRows, table_of
+from pymc_coresets.rows.sources.readers import Chunk, Location, Reader, SentRows, segment_at
+from pymc_coresets.rows.sources.recipes import Fault, Recipe, decode, not_finite
+from pymc_coresets.rows.sources.tables import table_of
 from pymc_coresets.rows.threads import TASK_ROWS
 
 type Arrays = dict[str, NDArray[Any]]
@@ -64,12 +63,12 @@ class RowSource:
         recipes: Mapping[str, Recipe],
         weight: Recipe | None,
         chunks: Sequence[Chunk],
-        files: NamedFiles | None = None,
+        new_files: Callable[[], list[str]] = list,
     ) -> None:
-        """Read some columns by a reader; `files` are its own, where others may be added."""
+        """Read some columns by a reader; `new_files` returns those that were added since."""
         self._reader, self._recipes, self._weight = reader, dict(recipes), weight
         self.columns = {name: recipe.column for name, recipe in recipes.items()}
-        self.chunks, self._files = chunks, files
+        self.chunks, self._new_files = chunks, new_files
         self.n_rows = chunks[-1].start + chunks[-1].n_rows
         self._starts = [chunk.start for chunk in chunks]
 
@@ -193,7 +192,7 @@ class RowSource:
 
     def notice_new_files(self) -> None:
         """Warn, once, of files that lie beside those of the source now, but are not among them."""
-        added = self._files.added() if self._files else []
+        added = self._new_files()
         if added:
             more = f" and {spaced(len(added) - 1)} more" if len(added) > 1 else ""
             warn_user(

@@ -1,10 +1,8 @@
-"""Tables in memory, whichever library their columns are of, and readers, which find them."""
+"""Tables in memory, whichever library their columns are of."""
 
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from mmap import mmap
 from typing import Any, Self
 
@@ -12,8 +10,13 @@ import numpy as np
 import pandas as pd
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.sources.columns import Field, Values, column_field, column_values
-from pymc_coresets.rows.sources.layout import Chunk, Piece
+from pymc_coresets.rows.sources.columns import (
+    Field,
+    Values,
+    column_field,
+    column_values,
+    library_of,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +67,7 @@ class Table:
                 "Each array needs the rows along its first axis, and as many of them as the "
                 f"others, but the numbers of rows are {lengths}."
             )
-        fields = {name: _field(column) for name, column in columns.items()}
+        fields = {name: column_field(column) for name, column in columns.items()}
         return cls(columns, fields, next(iter(lengths.values()), 0) or 0)
 
     @property
@@ -79,14 +82,7 @@ class Table:
 
     def values(self, name: str) -> Values:
         """Return what a column holds."""
-        column = self.columns[name]
-        if isinstance(column, Values):
-            return column
-        if library_of(column) == "pyarrow":
-            from pymc_coresets.rows.sources.arrow_columns import arrow_values  # noqa: PLC0415
-
-            return arrow_values(column, self.fields[name])
-        return column_values(column, self.fields[name])
+        return column_values(self.columns[name], self.fields[name])
 
     def read(self, names: Sequence[str]) -> Self:
         """Return some of the columns as values, which can be sent elsewhere."""
@@ -102,17 +98,6 @@ class Table:
         stored = state.pop("columns").items()
         columns = {n: np.memmap(**c) if isinstance(c, dict) else c for n, c in stored}
         vars(self).update(state, columns=columns)
-
-
-def library_of(value: Any) -> str:  # noqa: ANN401
-    """Return the package that a value's class comes from, without importing it.
-
-    Examples
-    --------
-    >>> library_of(pd.DataFrame()), library_of([])
-    ('pandas', 'builtins')
-    """
-    return type(value).__module__.partition(".")[0]
 
 
 def table_of(value: Any) -> Table | None:  # noqa: ANN401
@@ -151,10 +136,20 @@ def table_of(value: Any) -> Table | None:  # noqa: ANN401
                 'pip install "pymc-coresets[parquet]".'
             ) from error
     if kind in {("pyarrow", "Table"), ("pyarrow", "RecordBatch")}:
-        from pymc_coresets.rows.sources.arrow_columns import named_columns  # noqa: PLC0415
-
-        return Table.of(named_columns(value))
+        return arrow_table(value)
     return None
+
+
+def arrow_table(value: Any) -> Table:  # noqa: ANN401
+    """Return a table or a record batch of Arrow as a table.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> arrow_table(pa.table({"x": [1, None]})).values("x").missing
+    array([False,  True])
+    """
+    return Table.of(zip(value.schema.names, value.columns, strict=True))
 
 
 def _plain(column: Any) -> Any:  # noqa: ANN401
@@ -166,14 +161,6 @@ def _plain(column: Any) -> Any:  # noqa: ANN401
     if isinstance(column, pd.api.extensions.ExtensionArray):
         return column.to_numpy() if isinstance(column.dtype, np.dtype) else column
     return np.asanyarray(column.to_numpy() if hasattr(column, "to_numpy") else column)
-
-
-def _field(column: Any) -> Field:  # noqa: ANN401
-    if library_of(column) == "pyarrow":
-        from pymc_coresets.rows.sources.arrow_columns import arrow_field  # noqa: PLC0415
-
-        return arrow_field(column.type)
-    return column_field(column)
 
 
 def _mapped_file(column: Any) -> Any:  # noqa: ANN401
@@ -188,88 +175,3 @@ def _mapped_file(column: Any) -> Any:  # noqa: ANN401
 
 
 # -- readers ---------------------------------------------------------------------------------------
-
-
-class Location(Enum):
-    """Where rows lie."""
-
-    IN_FILES = "in files, which every process can read"
-    HERE = "in this process, which sends them to others"
-    WITH_DASK = "in collections of Dask, which a cluster computes where they lie"
-
-
-class Reader(ABC):
-    """Finds the rows of one kind of source; knows nothing of models, labels and weights.
-
-    Nor of the layout: the chunks hold what is needed to find their rows.
-
-    Attributes
-    ----------
-    kind : str
-        For `repr`: ``"Parquet"``.
-    noun : str
-        What `Piece.file` names: ``"file"``, ``"partition"``; empty for tables in memory.
-    divisible : bool
-        Whether a large piece may be divided into several chunks.
-    location : Location
-        Where the rows lie: what other processes need to read them.
-    fields : mapping from str to Field
-        What each column holds.
-    n_bytes : int or None
-        Size of the source, compressed where it is; None if it is not known.
-    """
-
-    kind = noun = ""
-    divisible = True
-    location = Location.HERE
-    fields: Mapping[str, Field]
-    n_bytes: int | None = None
-
-    @abstractmethod
-    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterable[Table]:
-        """Read some columns of a chunk: tables that hold its rows, one after the other."""
-
-    def collections(self, chunk: Chunk, names: Sequence[str]) -> list[Any]:
-        """Return what becomes these tables, where the rows lie `Location.WITH_DASK`."""
-        raise NotImplementedError
-
-
-type Opened = tuple[Reader, Sequence[Piece]]  # and where its rows lie, in order
-
-
-class TableReader(Reader):
-    """A table that lies in memory, or in memory-mapped files."""
-
-    def __init__(self, table: Table, kind: str) -> None:
-        self._table, self.kind, self.fields = table, kind, table.fields
-        self.n_bytes = table.n_bytes
-
-    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
-        """Return views of the table, see `Reader.tables`."""
-        for segment in chunk.segments:
-            yield self._table.part(names, slice(segment.start, segment.stop))
-
-
-def open_table(table: Table, kind: str) -> Opened:
-    """Return the reader of a table, and where its rows lie."""
-    return TableReader(table, kind), [Piece("", "", table.n_rows)]
-
-
-class SentRows(Reader):
-    """The rows of some chunks, which were read where they lie and are decoded elsewhere.
-
-    Parameters
-    ----------
-    noun : str
-        See `Reader`.
-    found : mapping from int to sequence of Table
-        The rows of each chunk, by the position of the first one.
-    """
-
-    def __init__(self, noun: str, found: Mapping[int, Sequence[Table]]) -> None:
-        self.noun, self.fields, self._found = noun, {}, found
-
-    def tables(self, chunk: Chunk, names: Sequence[str]) -> Sequence[Table]:
-        """Return what was read, see `Reader.tables`."""
-        del names
-        return self._found[chunk.start]

@@ -14,7 +14,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import of_points
-from pymc_coresets.rows.grouped import GroupedRows
+from pymc_coresets.rows.values import GroupedRows
 from pymc_coresets.sampling.levels.conditionals import negative_logdet, points_at_once, solve_upper
 from pymc_coresets.sampling.levels.nested_laplace import SHARED_TAILS, NestedLaplace, heavy_tailed
 from pymc_coresets.sampling.steps.metric import Spread

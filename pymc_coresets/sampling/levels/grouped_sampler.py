@@ -12,8 +12,7 @@ from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.grouped import GroupedRows
-from pymc_coresets.rows.values import Rows
+from pymc_coresets.rows.values import GroupedRows, Rows
 from pymc_coresets.sampling.levels.grouped_density import (
     GroupedDensity,
     GroupedPrior,

@@ -18,7 +18,7 @@ from pymc_coresets.compat.dask_api import (
     submitted,
 )
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, warn_user
-from pymc_coresets.rows.engines.executors import (
+from pymc_coresets.rows.executors import (
     LOOK_SECONDS,
     Portions,
     Task,

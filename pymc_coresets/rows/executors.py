@@ -19,7 +19,7 @@ from typing import Any, Protocol, Self
 import cloudpickle
 
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError
-from pymc_coresets.rows.sources.layout import Chunk
+from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.threads import n_cores, one_blas_thread
 
 _PACKAGES = ("pymc-coresets", "pymc", "pytensor", "numba", "numpy")

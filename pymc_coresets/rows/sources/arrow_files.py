@@ -13,13 +13,23 @@ import pyarrow.dataset as ds
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.sources.arrow_columns import named_columns, schema_fields, tables_of_sizes
-from pymc_coresets.rows.sources.columns import Field
-from pymc_coresets.rows.sources.cursors import Cursor, Recent
-from pymc_coresets.rows.sources.failures import reading_errors
-from pymc_coresets.rows.sources.layout import BLOCK_ROWS, Chunk, Piece, Segment, cuts_of
-from pymc_coresets.rows.sources.tables import Location, Opened, Reader, Table
+from pymc_coresets.compat.pyarrow_api import filter_of, unfiltered
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.rows.sources.columns import Field, arrow_field
+from pymc_coresets.rows.sources.iterables import Cursor, Recent
+from pymc_coresets.rows.sources.readers import (
+    BLOCK_ROWS,
+    Chunk,
+    Location,
+    Opened,
+    Piece,
+    Reader,
+    Segment,
+    cuts_of,
+    open_table,
+    reading_errors,
+)
+from pymc_coresets.rows.sources.tables import Table, arrow_table
 
 _BUFFER = 2**18  # bytes of each column of a large row group that are read ahead
 _N_FOOTERS, _N_CURSORS = 64, 8
@@ -38,7 +48,7 @@ class _Blocks:
         cuts = cuts_of(segment.piece.n_rows, BLOCK_ROWS)
 
         def start() -> Iterator[Any]:
-            return tables_of_sizes(batches(cuts[1]), [b - a for a, b in pairwise(cuts)])
+            return _tables_of_sizes(batches(cuts[1]), [b - a for a, b in pairwise(cuts)])
 
         make = partial(Cursor, start, n_items=len(cuts) - 1)
         return self._cursors.get((segment.piece, *names), make).item(segment.part)
@@ -142,7 +152,7 @@ class ParquetReader(Reader):
             )
             text = self.fields[name].is_text
             table = table.append_column(name, column if text else column.dictionary_decode())
-        return Table.of(named_columns(table))
+        return arrow_table(table)
 
 
 # -- other files, and filtered ones ----------------------------------------------------------------
@@ -163,7 +173,7 @@ class ScanReader(Reader):
 
     def __init__(self, schema: Any, chosen: Any) -> None:  # noqa: ANN401
         self._schema, self._chosen, self._blocks = schema, chosen, _Blocks()
-        self.fields = schema_fields(schema)
+        self.fields = _schema_fields(schema)
 
     def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
         """Scan blocks of fragments, see `Reader.tables`."""
@@ -173,7 +183,7 @@ class ScanReader(Reader):
                 batches = partial(self._batches, piece.held, list(names))
                 block = self._blocks.of(segment, names, batches)
             if block is not None:  # rows that are gone are noticed by their number
-                yield Table.of(named_columns(block))
+                yield arrow_table(block)
 
     def _batches(self, fragment: Any, names: list[str], size: int) -> Iterator[Any]:  # noqa: ANN401
         batches: Iterator[Any] = fragment.to_batches(
@@ -217,7 +227,7 @@ def _reading(fragment: Any, path: str, fields: Mapping[str, Field]) -> Iterator[
             yield
     except InvalidDataError as error:
         with reading_errors(path):
-            found = schema_fields(fragment.physical_schema)
+            found = _schema_fields(fragment.physical_schema)
         for name in [name for name in fields if name in found]:
             if fields[name].is_text != found[name].is_text:
                 raise InvalidDataError(
@@ -225,3 +235,126 @@ def _reading(fragment: Any, path: str, fields: Mapping[str, Field]) -> Iterator[
                     "write the column with one type to all files."
                 ) from error
         raise
+
+
+def open_files(files: str | Sequence[str], **options: Any) -> Opened:  # noqa: ANN401
+    """Return the reader of files, or of an address; see `pyarrow.dataset.dataset` for the options.
+
+    Raises
+    ------
+    InvalidDataError
+        If they cannot be read, or differ in their columns.
+    """
+    with reading_errors(files if isinstance(files, str) else files[0]):
+        dataset = ds.dataset(files, partitioning="hive", **options)
+    return open_dataset(dataset)
+
+
+def open_dataset(dataset: Any) -> Opened:  # noqa: ANN401
+    """Return the reader of an Arrow dataset, and where its rows lie.
+
+    Raises
+    ------
+    InvalidOptionError
+        If there are no files.
+    InvalidDataError
+        If the files differ in their columns, or one cannot be read.
+    """
+    if isinstance(dataset, ds.InMemoryDataset):
+        return open_table(arrow_table(dataset.to_table()), "Arrow dataset")
+    chosen = filter_of(dataset)
+    fragments = list(unfiltered(dataset).get_fragments())
+    if not fragments:
+        raise InvalidOptionError("The dataset has no files.")
+    if chosen is None and all(isinstance(f, ds.ParquetFileFragment) and f.path for f in fragments):
+        return _open_parquet(fragments)
+    return open_scan(fragments, dataset.schema, chosen)
+
+
+def _open_parquet(fragments: Sequence[Any]) -> Opened:
+    filesystem = fragments[0].filesystem
+    infos = filesystem.get_file_info([fragment.path for fragment in fragments])
+    pieces: list[Piece] = []
+    fields: dict[str, Field] = {}
+    first = ""
+    for fragment, info in zip(fragments, infos, strict=True):
+        path = fragment.path
+        with reading_errors(path):
+            keys = ds.get_partition_keys(fragment.partition_expression)
+            found = _schema_fields(fragment.physical_schema) | {
+                name: arrow_field(pa.scalar(value).type) for name, value in keys.items()
+            }
+            file = ParquetFile(path=path, keys=keys, size=info.size, modified=info.mtime_ns)
+            pieces += [
+                Piece(f"{path}, row group {group.id}", path, group.num_rows, held=(file, group.id))
+                for group in fragment.row_groups
+            ]
+            n_rows = sum(group.num_rows for group in fragment.row_groups)
+        if not n_rows:
+            continue  # an empty file may know no types
+        if not fields:
+            fields, first = found, path
+        _require_same_fields(fields, found, first, path)
+    reader = ParquetReader(filesystem, fields or found)
+    reader.kind, reader.n_bytes = "Parquet", sum(info.size for info in infos)
+    return reader, pieces
+
+
+def _require_same_fields(
+    first: Mapping[str, Field], other: Mapping[str, Field], first_path: str, path: str
+) -> None:
+    for name, field in first.items():
+        if name not in other:
+            raise InvalidDataError(
+                f"{path} has no column {name!r}, which {first_path} has: write the column to all "
+                "files."
+            )
+        if other[name] != field:
+            raise InvalidDataError(
+                f"{path} has {name!r} as {other[name]}, and {first_path} as {field}: write the "
+                "column with one type to all files."
+            )
+
+
+def _tables_of_sizes(batches: Iterator[Any], sizes: Sequence[int]) -> Iterator[Any]:
+    """Join and divide record batches into tables of the given sizes, copying nothing.
+
+    The last table is shorter where there are not enough rows.
+
+    Examples
+    --------
+    >>> batches = pa.table({"x": range(5)}).to_batches(max_chunksize=2)
+    >>> [table["x"].to_pylist() for table in _tables_of_sizes(iter(batches), [3, 2])]
+    [[0, 1, 2], [3, 4]]
+    """
+    held: list[Any] = []
+    for size in sizes:
+        while sum(batch.num_rows for batch in held) < size:
+            batch = next(batches, None)
+            if batch is None:
+                break
+            held.append(batch)
+        if not held:
+            return
+        table = pa.Table.from_batches(held)
+        yield table.slice(0, size)
+        held = table.slice(size).to_batches()
+
+
+def _schema_fields(schema: Any) -> dict[str, Field]:  # noqa: ANN401
+    """Say what each column of an Arrow schema holds.
+
+    Raises
+    ------
+    InvalidDataError
+        If two columns have the same name.
+
+    Examples
+    --------
+    >>> _schema_fields(pa.schema({"x": pa.int8()}))["x"].dtype
+    dtype('int8')
+    """
+    for name in schema.names:
+        if len(schema.get_all_field_indices(name)) > 1:
+            raise InvalidDataError(f"There are two columns {name!r}: rename one of them.")
+    return {field.name: arrow_field(field.type) for field in schema}

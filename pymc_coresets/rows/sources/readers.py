@@ -1,0 +1,323 @@
+"""What finds the rows of a source: pieces, the chunks that they become, and errors of reading."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+from typing import Any
+
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.rows.fingerprints import spaced
+from pymc_coresets.rows.sources.columns import Field
+from pymc_coresets.rows.sources.tables import Table
+
+BLOCK_ROWS = 2**17
+_JOINED_BYTES = 2**27  # of small pieces that are read together
+
+_DAMAGED = "It may be truncated or damaged: write it again."
+_TOO_LARGE = (
+    "Let the process use more memory, or write the data in smaller row groups or partitions; a "
+    "damaged file may ask for too much, too."
+)
+_RAISED = (
+    OSError,
+    EOFError,
+    ValueError,
+    KeyError,
+    TypeError,
+    RuntimeError,  # NotImplementedError is one
+)  # fmt: skip - of files, whatever the format
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Rows that the source stores together: a row group, a partition, a whole array.
+
+    Parameters
+    ----------
+    where : str
+        For messages; empty for a whole table in memory.
+    file : str
+        What is counted in messages: the file, partition or chunk; empty for a table in memory.
+    n_rows : int
+    origin : int
+        Number of the first row in messages: rows are counted from the start of what `where` names.
+    held : object
+        What the reader needs to find the rows.
+    """
+
+    where: str
+    file: str
+    n_rows: int
+    origin: int = 0
+    held: Any = None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive rows of one piece, numbered within it.
+
+    Parameters
+    ----------
+    piece : Piece
+    start, stop : int
+        First row, and the one after the last.
+    part : int
+        Number of the segment among those of the piece.
+    """
+
+    piece: Piece
+    start: int
+    stop: int
+    part: int = 0
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """Consecutive rows that are read together; depends on the layout of the source only.
+
+    Parameters
+    ----------
+    start : int
+        Position of the first row among all rows of the source.
+    n_rows : int
+        At least 1.
+    where : str
+        For messages: ``"flights/part-0057.parquet, row group 3"``.
+    segments : tuple of Segment
+        Where the source finds the rows.
+    """
+
+    start: int
+    n_rows: int
+    where: str
+    segments: tuple[Segment, ...] = field(repr=False)
+
+
+def cuts_of(n_rows: int, most: int) -> list[int]:
+    """Divide rows into as few parts as possible: all of one size, and the last of the rest.
+
+    Examples
+    --------
+    >>> cuts_of(9, most=4)
+    [0, 3, 6, 9]
+    >>> cuts_of(5, most=2)
+    [0, 2, 4, 5]
+    """
+    size = -(-n_rows // -(-n_rows // most))
+    return [*range(0, n_rows, size), n_rows]
+
+
+def chunks_of(
+    pieces: Iterable[Piece], *, most: int = BLOCK_ROWS, divide: bool = True, row_bytes: int = 0
+) -> tuple[Chunk, ...]:
+    """Join and divide pieces into chunks of at most `most` rows.
+
+    Parameters
+    ----------
+    pieces : iterable of Piece
+        All of them, in order; empty ones are left out.
+    most : int
+        Number of rows.
+    divide : bool
+        Whether a piece that is larger than `most` may be divided.
+    row_bytes : int
+        Size of a row: no more than 128 MB of small pieces are joined.
+
+    Examples
+    --------
+    >>> pieces = [Piece("a", "a", 2), Piece("b", "b", 0), Piece("c", "c", 1), Piece("d", "d", 5)]
+    >>> [(chunk.start, chunk.n_rows, chunk.where) for chunk in chunks_of(pieces, most=3)]
+    [(0, 3, 'a to c'), (3, 3, 'd, rows 0 to 2'), (6, 2, 'd, rows 3 to 4')]
+    >>> [chunk.where for chunk in chunks_of(pieces, row_bytes=2**26)]  # two rows of 64 MB
+    ['a', 'c', 'd']
+    """
+    joined = min(most, _JOINED_BYTES // max(row_bytes, 1))
+    chunks: list[Chunk] = []
+    start = 0
+    for segments in _joined(_segments(pieces, most, divide=divide), joined):
+        n_rows = sum(map(len, segments))
+        where = _name(segments[0], segments[-1])
+        chunks.append(Chunk(start=start, n_rows=n_rows, where=where, segments=segments))
+        start += n_rows
+    return tuple(chunks)
+
+
+def segment_at(segments: Sequence[Segment], row: int) -> tuple[Piece, int]:
+    """Return the piece of a row of a chunk, and the row's number within it.
+
+    Examples
+    --------
+    >>> a, b = Piece("a", "a", 3), Piece("b", "b", 9)
+    >>> piece, number = segment_at([Segment(a, 0, 3), Segment(b, 4, 9)], 5)
+    >>> piece.where, number
+    ('b', 6)
+    """
+    for segment in segments:
+        if row < len(segment):
+            break
+        row -= len(segment)
+    return segment.piece, segment.start + row
+
+
+def _segments(pieces: Iterable[Piece], most: int, *, divide: bool) -> Iterator[Segment]:
+    for piece in pieces:
+        if piece.n_rows:
+            cuts = cuts_of(piece.n_rows, most) if divide else [0, piece.n_rows]
+            for part, (start, stop) in enumerate(pairwise(cuts)):
+                yield Segment(piece, start, stop, part)
+
+
+def _joined(segments: Iterator[Segment], most: int) -> Iterator[tuple[Segment, ...]]:
+    group: list[Segment] = []
+    for segment in segments:
+        if group and sum(map(len, group)) + len(segment) > most:
+            yield tuple(group)
+            group = []
+        group.append(segment)
+    if group:
+        yield tuple(group)
+
+
+def _name(first: Segment, last: Segment) -> str:
+    where = first.piece.where
+    if where and first is not last:
+        return f"{where} to {last.piece.where}"
+    if where and len(first) == first.piece.n_rows:
+        return where
+    start, stop = first.start + first.piece.origin, last.stop + last.piece.origin
+    rows = f"rows {spaced(start)} to {spaced(stop - 1)}"
+    return f"{where}, {rows}" if where else rows
+
+
+class Location(Enum):
+    """Where rows lie."""
+
+    IN_FILES = "in files, which every process can read"
+    HERE = "in this process, which sends them to others"
+    WITH_DASK = "in collections of Dask, which a cluster computes where they lie"
+
+
+class Reader(ABC):
+    """Finds the rows of one kind of source; knows nothing of models, labels and weights.
+
+    Nor of the layout: the chunks hold what is needed to find their rows.
+
+    Attributes
+    ----------
+    kind : str
+        For `repr`: ``"Parquet"``.
+    noun : str
+        What `Piece.file` names: ``"file"``, ``"partition"``; empty for tables in memory.
+    divisible : bool
+        Whether a large piece may be divided into several chunks.
+    location : Location
+        Where the rows lie: what other processes need to read them.
+    fields : mapping from str to Field
+        What each column holds.
+    n_bytes : int or None
+        Size of the source, compressed where it is; None if it is not known.
+    """
+
+    kind = noun = ""
+    divisible = True
+    location = Location.HERE
+    fields: Mapping[str, Field]
+    n_bytes: int | None = None
+
+    @abstractmethod
+    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterable[Table]:
+        """Read some columns of a chunk: tables that hold its rows, one after the other."""
+
+    def collections(self, chunk: Chunk, names: Sequence[str]) -> list[Any]:
+        """Return what becomes these tables, where the rows lie `Location.WITH_DASK`."""
+        raise NotImplementedError
+
+
+type Opened = tuple[Reader, Sequence[Piece]]  # and where its rows lie, in order
+
+
+class TableReader(Reader):
+    """A table that lies in memory, or in memory-mapped files."""
+
+    def __init__(self, table: Table, kind: str) -> None:
+        self._table, self.kind, self.fields = table, kind, table.fields
+        self.n_bytes = table.n_bytes
+
+    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
+        """Return views of the table, see `Reader.tables`."""
+        for segment in chunk.segments:
+            yield self._table.part(names, slice(segment.start, segment.stop))
+
+
+def open_table(table: Table, kind: str) -> Opened:
+    """Return the reader of a table, and where its rows lie."""
+    return TableReader(table, kind), [Piece("", "", table.n_rows)]
+
+
+class SentRows(Reader):
+    """The rows of some chunks, which were read where they lie and are decoded elsewhere.
+
+    Parameters
+    ----------
+    noun : str
+        See `Reader`.
+    found : mapping from int to sequence of Table
+        The rows of each chunk, by the position of the first one.
+    """
+
+    def __init__(self, noun: str, found: Mapping[int, Sequence[Table]]) -> None:
+        self.noun, self.fields, self._found = noun, {}, found
+
+    def tables(self, chunk: Chunk, names: Sequence[str]) -> Sequence[Table]:
+        """Return what was read, see `Reader.tables`."""
+        del names
+        return self._found[chunk.start]
+
+
+@contextmanager
+def reading_errors(where: str, remedy: str = _DAMAGED) -> Iterator[None]:
+    """Turn errors of reading into ours, which name the place.
+
+    Parameters
+    ----------
+    where : str
+        A file, a partition, some rows.
+    remedy : str
+        What to do where the error itself does not tell.
+
+    Raises
+    ------
+    InvalidDataError
+        If the file is missing, unreadable, truncated or damaged, or there is too little memory.
+
+    Examples
+    --------
+    >>> with reading_errors("flights.parquet"):
+    ...     raise OSError("unexpected end of stream")
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidDataError: flights.parquet cannot be read: unexpected end of
+    stream. It may be truncated or damaged: write it again. (docs: troubleshooting#rows-and-files)
+    """
+    try:
+        yield
+    except InvalidDataError:
+        raise
+    except FileNotFoundError as error:
+        raise InvalidDataError(
+            f"{where} is missing ({error}): put it back, or open the other files with open_rows."
+        ) from error
+    except PermissionError as error:
+        raise InvalidDataError(f"{where} may not be read: change its permissions.") from error
+    except MemoryError as error:
+        raise InvalidDataError(
+            f"{where} does not fit into memory ({error}). {_TOO_LARGE}"
+        ) from error
+    except _RAISED as error:
+        said = str(error).strip().rstrip(".") or type(error).__name__
+        raise InvalidDataError(f"{where} cannot be read: {said}. {remedy}") from error

@@ -19,14 +19,19 @@ from pymc_coresets.potentials.sameness import Fingerprints, compare_fingerprints
 from pymc_coresets.predictive import all_rows, stand_ins
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks
-from pymc_coresets.reading.context import current_model, given_model
 from pymc_coresets.reading.rewriting.rewrite import (
     POTENTIAL,
     QUADRATIC,
     UNWEIGHTED,
     coreset_model,
 )
-from pymc_coresets.reading.template.held_model import PUT_BACK, HeldModel, terms_of
+from pymc_coresets.reading.user_model import (
+    PUT_BACK,
+    HeldModel,
+    current_model,
+    given_model,
+    terms_of,
+)
 from pymc_coresets.results import proposed_draws
 from pymc_coresets.results.description import facts_of
 from pymc_coresets.results.summary import summarise_rows

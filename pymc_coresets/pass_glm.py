@@ -34,7 +34,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows, template_of_rows
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.progress.reporter import Reporter
-from pymc_coresets.reading.context import given_model
+from pymc_coresets.reading.user_model import given_model
 from pymc_coresets.rows.sources.row_source import RowSource
 
 _PROBED_ROWS = 1_000

@@ -7,7 +7,7 @@ import pymc as pm
 from numpy.typing import ArrayLike
 
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.reading.template.copies import carry_over, convertible
+from pymc_coresets.reading.user_model import carry_over, convertible
 
 
 def fix_variables(model: pm.Model, given: Mapping[str, ArrayLike]) -> pm.Model:

@@ -22,7 +22,7 @@ from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.row_arrays import RowArray
+from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import CandidateRule, Look, LookPart, RowBlocks, Wanted

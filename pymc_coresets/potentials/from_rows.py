@@ -14,7 +14,7 @@ from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
 from pymc_coresets.potentials.verification import points_around, reference_of, verify
 from pymc_coresets.reading.observations import Observations, find_observations
-from pymc_coresets.reading.template.copies import copy_with_rows
+from pymc_coresets.reading.user_model import copy_with_rows
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import required_source
 from pymc_coresets.rows.sources.row_source import RowSource

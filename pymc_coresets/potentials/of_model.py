@@ -9,9 +9,9 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import RowsToRead, Sampled, likelihood_of_rows
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.rewriting.rewrite import POTENTIAL, WEIGHTS, coreset_model
+from pymc_coresets.reading.user_model import given_model
 
 
 def full_model(model: pm.Model | None) -> pm.Model:

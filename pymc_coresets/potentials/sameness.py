@@ -15,7 +15,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import named_arrays
 from pymc_coresets.potentials.verification import points_around
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.row_arrays import RowArray
+from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.rows.values import Rows
 
 _BLOCK_ENTRIES = 2**20

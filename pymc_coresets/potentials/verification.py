@@ -18,7 +18,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, plain_mode
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.row_arrays import UNNAMED
+from pymc_coresets.reading.pushdown import UNNAMED
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 _NEAR, _FAR = 0.5, 4.0  # on the unconstrained scale; PyMC jitters starting points by up to 1

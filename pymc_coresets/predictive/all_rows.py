@@ -25,9 +25,8 @@ from pymc_coresets.predictive.pymc_densities import (
     second_opinion,
 )
 from pymc_coresets.predictive.stand_ins import HasStandIn, StandIn, log_ratios
-from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.template.copies import copy_with_rows
+from pymc_coresets.reading.user_model import copy_with_rows, given_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource

@@ -16,8 +16,8 @@ from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 from pymc_coresets.potentials.code_checks import Lookup, lookups_in
 from pymc_coresets.reading.folding import PLAIN_MODE, evaluate
-from pymc_coresets.reading.template.copies import settable_data
-from pymc_coresets.reading.template.inputs import check_column, row_dims
+from pymc_coresets.reading.template import check_column, row_dims
+from pymc_coresets.reading.user_model import settable_data
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows

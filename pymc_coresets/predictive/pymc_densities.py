@@ -10,8 +10,7 @@ from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.diagnostics.opinion import HARMLESS, SecondOpinion
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.predictive.filled_models import FilledModel
-from pymc_coresets.reading.folding import numpy_function
-from pymc_coresets.reading.precision import widened
+from pymc_coresets.reading.folding import numpy_function, widened
 
 _DIGITS = 1e-9  # of a log-density: sums of many terms have fewer than single ones
 

@@ -27,9 +27,8 @@ from pymc_coresets.compat.pytensor_api import (
     as_xtensor,
 )
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.reading.folding import with_constant_shapes
+from pymc_coresets.reading.folding import widened, with_constant_shapes
 from pymc_coresets.reading.known import Known
-from pymc_coresets.reading.precision import widened
 
 
 def parameter_inputs(model: pm.Model) -> dict[str, TensorVariable]:

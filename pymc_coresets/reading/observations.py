@@ -13,7 +13,6 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.cells.matrices import layout_of_cells
-from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.graphs import PlainModel, plain_model
 from pymc_coresets.reading.likelihood.layouts import Layout, RowSet, layout_of_rows, refuse_several
 from pymc_coresets.reading.likelihood.missing import imputed_names
@@ -28,14 +27,13 @@ from pymc_coresets.reading.likelihood.terms import (
     term_names,
 )
 from pymc_coresets.reading.products.joined_columns import join_columns
-from pymc_coresets.reading.pushdown import Pushdown
-from pymc_coresets.reading.row_arrays import ALL_ROWS, RowArray, RowMap
+from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
 from pymc_coresets.reading.sums.addends import sum_over_events, total_of
 from pymc_coresets.reading.sums.recursions import refuse_recursion
 from pymc_coresets.reading.sums.splitting import refuse_elsewhere, refuse_entangled
-from pymc_coresets.reading.template.held_model import HeldModel
-from pymc_coresets.reading.template.inputs import ColumnLike, Template
+from pymc_coresets.reading.template import ColumnLike, Template
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.reading.user_model import HeldModel, given_model
 
 #: Name of the row array that says to which of several sets of terms a row belongs.
 TERM_OF_ROW = "likelihood term"

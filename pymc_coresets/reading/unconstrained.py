@@ -16,9 +16,8 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat.pymc_api import DictToArrayBijection, RaveledVars
 from pymc_coresets.compat.pytensor_api import XTensorVariable, as_xtensor, compiling
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import numpy_function, plain_mode
+from pymc_coresets.reading.folding import numpy_function, plain_mode, widened
 from pymc_coresets.reading.graphs import as_plain_tensor
-from pymc_coresets.reading.precision import widened
 
 _ENTRIES_AT_ONCE = 2**20  # of points
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from pymc_coresets.potentials.code_checks import lookups
 from pymc_coresets.reading.observations import TERM_OF_ROW, Observations
-from pymc_coresets.reading.row_arrays import UNNAMED, RowArray
+from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.results.columns import Levels
 
 

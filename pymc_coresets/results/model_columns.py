@@ -8,8 +8,8 @@ from pytensor.graph import ancestors
 
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.row_arrays import UNNAMED
-from pymc_coresets.reading.template.copies import data_of
+from pymc_coresets.reading.pushdown import UNNAMED
+from pymc_coresets.reading.user_model import data_of
 from pymc_coresets.results.columns import Column, Levels, flat_columns
 from pymc_coresets.results.groups import level_labels, levels_of_rows, own_values
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.reading.template.inputs import Template
+from pymc_coresets.reading.template import Template
 from pymc_coresets.rows.fingerprints import FirstReading
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.sources.opening import open_rows

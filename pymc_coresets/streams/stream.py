@@ -19,8 +19,8 @@ from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.potentials.of_model import full_model, verify_form
 from pymc_coresets.potentials.verification import refuse_impossible_rows
-from pymc_coresets.reading.context import given_model
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.reading.user_model import given_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.streams.arrivals import Arrivals, ArrivedRows, rows_given
 from pymc_coresets.streams.coverage import Coverage

@@ -20,7 +20,7 @@ from pymc_coresets.potentials.from_rows import named_arrays
 from pymc_coresets.potentials.sameness import points_of
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.reading.template.copies import copy_with_rows
+from pymc_coresets.reading.user_model import copy_with_rows
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks

@@ -12,7 +12,7 @@ from pymc.model.transform.optimization import freeze_dims_and_data
 
 from pymc_coresets import build_coreset, build_pass_glm, merge, open_rows
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.reading.template.copies import copy_with_rows
+from pymc_coresets.reading.user_model import copy_with_rows
 
 N, FEW = 400, 5
 RNG = np.random.default_rng(1)

@@ -24,8 +24,8 @@ from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.selection_rules import rebuild
-from pymc_coresets.reading.template.copies import convertible, initial_values
 from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.reading.user_model import convertible, initial_values
 from tests.models import zoo
 from tests.models.reference import Reference
 from tests.models.zoo import CASES, N

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.precision import widened
+from pymc_coresets.reading.folding import widened
 
 _PROGRAM = """
 import numpy as np, pymc as pm, pytensor

@@ -33,7 +33,7 @@ from pymc_coresets.glm.predictor.several import coefficient_draws, find_predicto
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.reading.template.copies import copy_with_rows
+from pymc_coresets.reading.user_model import copy_with_rows
 from pymc_coresets.rows.keyed import Smallest
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows

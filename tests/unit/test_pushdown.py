@@ -17,8 +17,7 @@ from pytensor.tensor.special import log_softmax, softmax
 
 from pymc_coresets.compat.pytensor_api import dfs_rewriter
 from pymc_coresets.reading.folding import evaluate, inline_graphs, with_constant_shapes
-from pymc_coresets.reading.pushdown import Pushdown
-from pymc_coresets.reading.row_arrays import RowArray
+from pymc_coresets.reading.pushdown import Pushdown, RowArray
 
 N = 6
 VALUES = np.random.default_rng(1).normal(size=1000)

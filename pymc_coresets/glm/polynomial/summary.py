@@ -22,7 +22,7 @@ from pymc_coresets.options import generator, whole_number
 from pymc_coresets.predictive import all_rows, stand_ins
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.draws import DrawsLike
-from pymc_coresets.reading.template.held_model import PUT_BACK
+from pymc_coresets.reading.user_model import PUT_BACK
 from pymc_coresets.sampling import stand_in as shared
 
 _CHAINS, _CLOSED_FORM_DRAWS = 4, 500

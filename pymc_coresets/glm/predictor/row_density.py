@@ -15,7 +15,7 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.row_arrays import RowArray
+from pymc_coresets.reading.pushdown import RowArray
 
 _ONE_AT_A_TIME = Lock()  # for what keeps its results until the next call
 

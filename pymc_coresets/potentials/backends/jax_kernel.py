@@ -10,9 +10,8 @@ from pytensor.graph import Variable, clone_replace
 
 from pymc_coresets.compat.jax_api import in_double, in_single, jax, jnp, translated
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.folding import inline_graphs
-from pymc_coresets.reading.precision import widened
-from pymc_coresets.reading.row_arrays import RowArray
+from pymc_coresets.reading.folding import inline_graphs, widened
+from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 _ROUNDING = 16.0  # units in the last place, below which deviations are rounding errors

@@ -21,7 +21,7 @@ from pymc_coresets.reading.blocks.parting import Linked, Parting
 from pymc_coresets.reading.blocks.row_uses import RowUses, Use
 from pymc_coresets.reading.graphs import unconstrained_graphs
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.row_arrays import UNNAMED
+from pymc_coresets.reading.pushdown import UNNAMED
 from pymc_coresets.rows.values import Rows
 
 

@@ -11,7 +11,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
-from pymc_coresets.reading.row_arrays import RowArray
+from pymc_coresets.reading.pushdown import RowArray
 
 _MANY = 10  # terms: with fewer, a matrix saves nothing
 

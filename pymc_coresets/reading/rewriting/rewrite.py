@@ -22,10 +22,10 @@ from pymc_coresets.compat.pymc_api import (
 )
 from pymc_coresets.compat.pytensor_api import SharedVariable, XTensorVariable
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
-from pymc_coresets.reading.containers import chosen_rows, row_containers
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.rewriting.containers import chosen_rows, row_containers
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.reading.template.copies import (
+from pymc_coresets.reading.user_model import (
     convertible,
     data_of,
     initial_values,

@@ -1,0 +1,335 @@
+"""The user's model: which one is meant, the data that it held, and copies with other rows."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import pymc as pm
+from pytensor.graph import Constant, Variable
+
+from pymc_coresets.compat.pymc_api import fgraph_from_model, model_from_fgraph, modelcontext
+from pymc_coresets.compat.pytensor_api import SharedVariable
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+
+#: What to do where other data lie in the user's model.
+PUT_BACK = "Put the old data back for this call, or build a coreset of the new ones."
+
+type _Labels = tuple[Any, ...] | None
+
+
+def current_model() -> pm.Model | None:
+    """Return the model of the context, or None outside of any.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     current_model() is model
+    True
+    >>> current_model() is None
+    True
+    """
+    try:
+        return modelcontext(None)
+    except TypeError:
+        return None
+
+
+def given_model(model: Any) -> pm.Model:  # noqa: ANN401
+    """Return the model that was passed or, for None, that of the context.
+
+    Parameters
+    ----------
+    model : pm.Model or None
+        What the user passed.
+
+    Returns
+    -------
+    pm.Model
+
+    Raises
+    ------
+    InvalidOptionError
+        If it is no model, or None outside of any model's context.
+
+    Examples
+    --------
+    >>> given_model("hello")
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: model is a str, but must be a pm.Model.
+    (docs: troubleshooting#arguments)
+    """
+    if model is not None and not isinstance(model, pm.Model):
+        raise InvalidOptionError(f"model is a {type(model).__name__}, but must be a pm.Model.")
+    found = current_model() if model is None else model
+    if found is None:
+        raise InvalidOptionError(
+            "There is no model here: pass model=..., or call this inside `with pm.Model():`."
+        )
+    return found
+
+
+def data_of(variable: Any) -> np.ndarray:  # noqa: ANN401 - two classes without a common one
+    """Return what a data container of a model holds, or was frozen to; not a copy.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     x = pm.Data("x", np.arange(3.0))
+    >>> data_of(x)
+    array([0., 1., 2.])
+    """
+    frozen = isinstance(variable, Constant)
+    values: np.ndarray = variable.data if frozen else variable.get_value(borrow=True)
+    return values
+
+
+def settable_data(model: pm.Model) -> dict[str, np.ndarray]:
+    """Return what the data containers hold that other data can be put into; not copies.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     x = pm.Data("x", np.arange(3.0))
+    >>> settable_data(model)
+    {'x': array([0., 1., 2.])}
+    """
+    return {str(v.name): data_of(v) for v in model.data_vars if isinstance(v, SharedVariable)}
+
+
+def copy_with_rows(model: pm.Model, rows: Mapping[str, np.ndarray]) -> pm.Model:
+    """Copy a model, and put other rows into the data containers of the copy.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Left as it is.
+    rows : mapping of str to ndarray
+        What each of some containers is to hold.
+
+    Returns
+    -------
+    pm.Model
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     x = pm.Data("x", np.arange(5.0))
+    >>> copy_with_rows(model, {"x": np.ones(2)})["x"].get_value(), len(x.get_value())
+    (array([1., 1.]), 5)
+    """
+    fgraph, _ = fgraph_from_model(convertible(model))
+    copy = model_from_fgraph(fgraph, mutate_fgraph=True)
+    carry_over(model, copy)
+    for name, values in rows.items():
+        copy[name].set_value(values)
+    return copy
+
+
+def carry_over(model: pm.Model, copy: pm.Model) -> None:
+    """Give a copy of `convertible` what that leaves out of the model, for the variables it has.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     x = pm.Data("x", np.ones((5, 2)), dims=("row", None))
+    >>> with pm.Model() as copy:
+    ...     x = pm.Data("x", np.ones((5, 2)))
+    >>> carry_over(model, copy)
+    >>> copy.named_vars_to_dims["x"]
+    ('row', None)
+    """
+    sort_as_in(model, copy)
+    free = {rv.name for rv in copy.free_RVs}
+    for name, value in initial_values(model).items():
+        if name in free:
+            copy.set_initval(copy[name], value)
+    for name, dims in model.named_vars_to_dims.items():
+        if dims and None in dims and name in copy.named_vars:
+            copy.named_vars_to_dims[name] = dims
+
+
+def sort_as_in(model: pm.Model, copy: pm.Model) -> None:
+    """Put the free variables of a copy in order: a point of one model is then one of the other.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     a, b = pm.Normal("a"), pm.Normal("b")
+    >>> with pm.Model() as copy:
+    ...     b, a = pm.Normal("b"), pm.Normal("a")
+    >>> sort_as_in(model, copy)
+    >>> copy.free_RVs
+    [a, b]
+    """
+    places = {rv.name: place for place, rv in enumerate(model.free_RVs)}
+    copy.free_RVs.sort(key=lambda rv: places[rv.name])
+
+
+def initial_values(model: pm.Model) -> dict[str, Any]:
+    """Return the initial values that the user gave, by the name of the variable.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If one is symbolic.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", initval=2.0)
+    ...     sigma = pm.HalfNormal("sigma")
+    >>> {name: float(value) for name, value in initial_values(model).items()}
+    {'mu': 2.0}
+    """
+    values = {}
+    for rv, value in model.rvs_to_initial_values.items():
+        if isinstance(value, Variable) and not isinstance(value, Constant):
+            raise UnsupportedModelError(
+                f"{rv.name!r} has a symbolic initial value, which cannot be carried over to the "
+                "coreset model. Give it as numbers (initval=...), or leave it out."
+            )
+        if value is not None:
+            values[rv.name] = value
+    return values
+
+
+def convertible(model: pm.Model) -> pm.Model:
+    """Return a view of the model without what PyMC's conversion refuses.
+
+    Those are initial values, and dims with unnamed entries; both are carried over by name.  The
+    view shares all else with the user's model, which other threads may be reading.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", initval=2.0)
+    >>> list(convertible(model).rvs_to_initial_values.values())
+    [None]
+    """
+    dims = model.named_vars_to_dims
+    view = object.__new__(type(model))
+    vars(view).update(
+        vars(model),
+        rvs_to_initial_values=dict.fromkeys(model.rvs_to_initial_values),
+        named_vars_to_dims={n: d for n, d in dims.items() if not d or None not in d},
+    )
+    return view
+
+
+@dataclass(frozen=True, eq=False)
+class HeldModel:
+    """The user's model and its data, without copies: `pm.set_data` leaves the old arrays alone.
+
+    Attributes
+    ----------
+    live : pm.Model
+        The user's, in which other data may lie by now.
+    values : mapping of str to ndarray
+        What each data container held.
+    lengths : mapping of str to int
+        Of the dimensions whose length may change.
+    labels : mapping of str to tuple or None
+        Coordinates of the dimensions.
+    terms : tuple of str
+        Random variables and potentials that the model had.
+    """
+
+    live: pm.Model
+    values: Mapping[str, np.ndarray]
+    lengths: Mapping[str, int]
+    labels: Mapping[str, _Labels]
+    terms: tuple[str, ...]
+
+    @classmethod
+    def of(cls, model: pm.Model, without: Collection[str] = ()) -> Self:
+        """Take down what a model holds now.
+
+        Parameters
+        ----------
+        model : pm.Model
+        without : collection of str
+            Containers of a template of rows, in which any rows do.
+
+        Examples
+        --------
+        >>> with pm.Model() as model:
+        ...     x = pm.Data("x", np.arange(3.0))
+        ...     held = HeldModel.of(model)
+        ...     pm.set_data({"x": np.ones(2)})
+        >>> held.changed, held.model["x"].get_value()
+        (['x'], array([0., 1., 2.]))
+        """
+        moved = {dim for name in without for dim in model.named_vars_to_dims.get(name) or ()}
+        return cls(
+            model,
+            {n: values for n, values in settable_data(model).items() if n not in without},
+            {dim: length for dim, length in _lengths(model).items() if dim not in moved},
+            {dim: labels for dim, labels in model.coords.items() if dim not in moved},
+            terms_of(model),
+        )
+
+    @property
+    def changed(self) -> list[str]:
+        """The containers and dimensions of the user's model that hold something else now."""
+        values, lengths, coords = settable_data(self.live), _lengths(self.live), self.live.coords
+        resized = {dim for dim, length in self.lengths.items() if lengths[dim] != length}
+        moved = {dim for dim, old in self.labels.items() if old != coords[dim]}
+        other = [name for name, old in self.values.items() if not _same(old, values[name])]
+        return other + sorted(resized | moved)
+
+    @property
+    def model(self) -> pm.Model:
+        """The user's model; a copy that holds the old data, where it holds others now."""
+        return self._put_back if self.changed else self.live
+
+    @cached_property
+    def _put_back(self) -> pm.Model:
+        copy = copy_with_rows(self.live, self.values)
+        copy.coords.update(self.labels)
+        for dim, length in self.lengths.items():
+            copy.dim_lengths[dim].set_value(np.array(length))
+        return copy
+
+    def unchanged(self, remedy: str) -> pm.Model:
+        """Return the user's model itself.
+
+        Raises
+        ------
+        InvalidDataError
+            If it holds other data now.
+        """
+        if self.changed:
+            raise InvalidDataError(
+                "Your model holds other data now than those that the coreset stands for: "
+                f"pm.set_data has changed {self.changed!r}. {remedy}"
+            )
+        return self.live
+
+
+def _lengths(model: pm.Model) -> dict[str, int]:
+    shared = {d: v for d, v in model.dim_lengths.items() if isinstance(v, SharedVariable)}
+    return {dim: int(length.get_value()) for dim, length in shared.items()}
+
+
+def _same(old: np.ndarray, new: np.ndarray) -> bool:
+    if old is new:
+        return True
+    masked = np.array_equal(np.ma.getmaskarray(old), np.ma.getmaskarray(new))
+    floats = old.dtype.kind == new.dtype.kind == "f"
+    return masked and np.array_equal(old, new, equal_nan=floats)
+
+
+def terms_of(model: pm.Model) -> tuple[str, ...]:
+    """Return the names of what the log-density of a model is the sum of.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     a = pm.Normal("a")
+    ...     b = pm.Potential("b", 2 * a)
+    >>> terms_of(model)
+    ('a', 'b')
+    """
+    return tuple(str(getattr(v, "name", v)) for v in (*model.basic_RVs, *model.potentials))

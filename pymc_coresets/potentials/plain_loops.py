@@ -25,7 +25,7 @@ from pymc_coresets.compat.pytensor_api import (
     register_funcify_and_cache_key,
 )
 
-_VERSION = 2  # of the functions here, for PyTensor's cache
+_VERSION = f"{__name__} 2"  # of the functions here, for PyTensor's cache, which imports them
 
 
 _TRANSPOSE = ops.DimShuffle(input_ndim=2, new_order=(1, 0))
@@ -126,7 +126,7 @@ def _reduce(
                         total[first, second] = old + new
         return total
 
-    key = f"pymc_coresets {type(op).__name__} {axis} {n_axes} {_VERSION}"
+    key = f"{_VERSION} {type(op).__name__} {axis} {n_axes}"
     return (of_matrix if n_axes == 2 else of_three), key
 
 
@@ -146,7 +146,7 @@ _FILLS = (_fill_1, _fill_2)
 @register_funcify_and_cache_key(_PlainAlloc)  # type: ignore[untyped-decorator]
 def _fill(op: _PlainAlloc, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
     n_axes = len(node.inputs) - 1
-    return _FILLS[n_axes - 1], f"pymc_coresets fill {n_axes} {_VERSION}"
+    return _FILLS[n_axes - 1], f"{_VERSION} fill {n_axes}"
 
 
 def density_mode() -> Mode | None:

@@ -250,7 +250,7 @@ def _loop(*_: Any, **__: Any) -> tuple[Any, str]:  # noqa: ANN401
             total[rows[k]] += entries[k] * x[columns[k]]
         return total
 
-    return product, "pymc_coresets symmetric product 2"
+    return product, f"{__name__} symmetric product 2"  # PyTensor's cache imports it
 
 
 @cache

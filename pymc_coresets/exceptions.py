@@ -91,7 +91,6 @@ class UnsupportedModelError(CoresetError):
 
     topics: ClassVar[Mapping[str, str]] = {
         "": "models-that-are-refused",
-        "reading.sums": "no-sum-over-rows",
         "glm": "regressions",
     }
 

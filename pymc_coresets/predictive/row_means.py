@@ -17,8 +17,8 @@ from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.predictive.filled_models import BLOCK_ROWS, FilledModel
 from pymc_coresets.predictive.forward import is_random
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.forms.joined_columns import join_columns
 from pymc_coresets.reading.graphs import given_parameters, parameter_inputs
-from pymc_coresets.reading.products.joined_columns import join_columns
 from pymc_coresets.reading.pushdown import Pushdown
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import RowBlocks

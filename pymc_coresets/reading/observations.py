@@ -12,25 +12,34 @@ import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.cells.matrices import layout_of_cells
+from pymc_coresets.reading.forms.joined_columns import join_columns
 from pymc_coresets.reading.graphs import PlainModel, plain_model
-from pymc_coresets.reading.likelihood.layouts import Layout, RowSet, layout_of_rows, refuse_several
+from pymc_coresets.reading.likelihood.addends import sum_over_events, total_of
+from pymc_coresets.reading.likelihood.layouts import (
+    Layout,
+    RowSet,
+    layout_of_cells,
+    layout_of_rows,
+    refuse_several,
+)
 from pymc_coresets.reading.likelihood.missing import imputed_names
-from pymc_coresets.reading.likelihood.term_choice import by_default, other_potentials
-from pymc_coresets.reading.likelihood.terms import (
+from pymc_coresets.reading.likelihood.row_terms import (
     Term,
+    refuse_elsewhere,
+    refuse_entangled,
+    refuse_recursion,
+)
+from pymc_coresets.reading.likelihood.terms import (
     as_names,
+    by_default,
+    other_potentials,
     refuse_complex,
     refuse_constant,
     refuse_local,
     refuse_single,
     term_names,
 )
-from pymc_coresets.reading.products.joined_columns import join_columns
 from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
-from pymc_coresets.reading.sums.addends import sum_over_events, total_of
-from pymc_coresets.reading.sums.recursions import refuse_recursion
-from pymc_coresets.reading.sums.splitting import refuse_elsewhere, refuse_entangled
 from pymc_coresets.reading.template import ColumnLike, Template
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import HeldModel, given_model

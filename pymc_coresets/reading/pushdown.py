@@ -27,11 +27,10 @@ from pymc_coresets.compat.pymc_api import CheckParameterValue
 from pymc_coresets.compat.pytensor_api import CheckAndRaise
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading import checks
+from pymc_coresets.reading.forms.other_forms import written_otherwise
 from pymc_coresets.reading.indexing import axes_of_inputs, indexed_axis, joined_piece
 from pymc_coresets.reading.known import Known, Planned, Step, describe
-from pymc_coresets.reading.products.other_forms import written_otherwise
 from pymc_coresets.reading.selection_rules import rebuild
-from pymc_coresets.reading.sums.recursions import Stop
 from pymc_coresets.reading.template import constant_of_rows, not_by_row, taken_over_rows
 
 #: What messages call an array that neither has a name nor is computed from one that has.
@@ -150,7 +149,7 @@ class Pushdown(Known):
         self.n_obs, self._lengths = n_obs, {n_obs}
         self.n_rows = pt.lscalar("n_rows")
         self.unselected: list[str] = []
-        self.stops: list[Stop] = []
+        self.stops: list[tuple[Variable, int]] = []
         self.local: set[Variable] = set()
         self._folded: dict[Variable, Variable] = {}
         self._selected = Planned(self._plan)

@@ -15,8 +15,7 @@ import pytest
 
 from pymc_coresets import build_coreset
 from pymc_coresets.reading.blocks.independence import dependence_between
-from pymc_coresets.reading.blocks.level_prior import LevelPrior
-from pymc_coresets.reading.blocks.parting import Parting
+from pymc_coresets.reading.blocks.parting import LevelPrior, Parting
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import unconstrained_graphs

@@ -75,7 +75,7 @@ PLANTED = [
         ("if off.any():", "if False:"),
     ),
     *plant(
-        "reading/blocks/level_prior.py",
+        "reading/blocks/parting.py",
         ("part * pt.constant(weight)", "part"),
     ),
     *plant(
@@ -457,7 +457,7 @@ PLANTED = [
         ("np.full((n.item(), m.item())", "np.full((m.item(), n.item())"),
     ),
     *plant(
-        "reading/products/split_axes.py",
+        "reading/forms/other_forms.py",
         ("x + pt.where(mask, inner, 0)", "pt.where(mask, inner, 0)"),
         ("pt.where(mask, inner, 0)", "inner"),
         ("evaluate([index])[0] % n", "evaluate([index])[0]"),

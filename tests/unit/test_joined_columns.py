@@ -6,8 +6,8 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.forms.joined_columns import join_columns
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.products.joined_columns import join_columns
 from pymc_coresets.reading.pushdown import Pushdown
 
 RNG = np.random.default_rng(4)

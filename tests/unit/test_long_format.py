@@ -5,8 +5,8 @@ import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose
 
-from pymc_coresets.reading.cells.long_format import Cells, LongFormat, without_length_one
 from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.forms.long_format import Cells, LongFormat, without_length_one
 
 A, B, C = 4, 5, 3
 _rng = np.random.default_rng(5)

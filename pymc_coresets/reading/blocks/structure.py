@@ -16,8 +16,7 @@ from pymc_coresets.reading.blocks.factors import (
     factoring,
 )
 from pymc_coresets.reading.blocks.independence import dependence_between
-from pymc_coresets.reading.blocks.level_prior import LevelPrior
-from pymc_coresets.reading.blocks.parting import Linked, Parting
+from pymc_coresets.reading.blocks.parting import LevelPrior, Linked, Parting
 from pymc_coresets.reading.blocks.row_uses import RowUses, Use
 from pymc_coresets.reading.graphs import unconstrained_graphs
 from pymc_coresets.reading.observations import Observations

@@ -1,6 +1,6 @@
-"""Take the terms apart whose log-density is one number: rows, and what stays as it is."""
+"""Likelihood terms and their rows; where the log-density is one number, it is taken apart."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import cast
@@ -13,15 +13,42 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import XTensorVariable, io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.folding import evaluate
+from pymc_coresets.reading.folding import evaluate, known_length
 from pymc_coresets.reading.graphs import PlainModel
-from pymc_coresets.reading.indexing import joints
-from pymc_coresets.reading.known import Known, reached
-from pymc_coresets.reading.likelihood.terms import Term, axis_of_rows, n_rows_of
-from pymc_coresets.reading.selection_rules import input_axes
-from pymc_coresets.reading.sums.addends import Addend, Series, addends_of, sum_over_events, total_of
+from pymc_coresets.reading.indexing import Depends, joints
+from pymc_coresets.reading.known import Known, describe, reached
+from pymc_coresets.reading.likelihood.addends import (
+    Addend,
+    Series,
+    addends_of,
+    sum_over_events,
+    total_of,
+)
+from pymc_coresets.reading.selection_rules import axis_before_integers, index_of, input_axes
 
 _FEW = 100  # terms beside the rows that cost next to nothing
+
+#: A variable, and its axis that has the rows.
+type _Place = tuple[Variable, int | None]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One likelihood term: an observed variable, or a potential with one value for each row.
+
+    Attributes
+    ----------
+    name : str
+        Name of the variable in the model.
+    axis : int
+        Its observation axis.
+    length : int
+        Its number of observations.
+    """
+
+    name: str
+    axis: int
+    length: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +76,50 @@ class RowTerm:
     first: int = 0
     rest: TensorVariable | None = None
     grows: str = ""
+
+
+def axis_of_rows(model: pm.Model, name: str, dim: str | None) -> int:
+    """Return the axis of a term that has the observations: that of the dimension, or the first.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the term has dimensions, but not this one.
+
+    Examples
+    --------
+    >>> axis_of_rows(pm.Model(), "y", None)
+    0
+    """
+    dims = model.named_vars_to_dims.get(name, ())
+    if dim is not None and dims and dim not in dims:
+        raise UnsupportedModelError(
+            f"{name!r} has the dimensions {dims!r}, not {dim!r}. Leave it out of observed=[...]."
+        )
+    return dims.index(dim) if dim is not None and dims else 0
+
+
+def n_rows_of(name: str, graph: TensorVariable, axis: int) -> int:
+    """Return the number of observations along an axis of a term's potentials.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If it depends on free variables.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> n_rows_of("y", pt.zeros((5, 3)), 0)
+    5
+    """
+    length = known_length(graph, axis)
+    if length is None:
+        raise UnsupportedModelError(
+            f"The number of observations of {name!r} depends on the values of free variables: "
+            "there are no rows to choose from. Give the data a fixed length."
+        )
+    return length
 
 
 def row_term(plain: PlainModel, name: str, dim: str | None) -> RowTerm | None:
@@ -202,7 +273,8 @@ def refuse_entangled(split: RowTerm, stopped: Sequence[str]) -> None:
     raise UnsupportedModelError(
         f"The log-likelihood of {term.name!r} is one number: a sum of {term.length} terms, "
         f"of which each needs other rows too, through {through}. It is a recursion over the rows, "
-        "or a joint density as of a Gaussian process, and a coreset cannot be chosen from it."
+        "or a joint density as of a Gaussian process, and a coreset cannot be chosen from it.",
+        topic="no-sum-over-rows",
     )
 
 
@@ -220,9 +292,99 @@ def refuse_elsewhere(plain: PlainModel, names: Sequence[str], dim: str | None) -
             f"The log-likelihood of {numbers!r} is one number for all rows of the template, and "
             "rows=... needs one value per row. Name the lagged values as columns of their own, and "
             "write a likelihood with one value per row (a pm.Potential without .sum(), or "
-            "pm.Normal around the prediction from the lags); or keep the data in memory."
+            "pm.Normal around the prediction from the lags); or keep the data in memory.",
+            topic="no-sum-over-rows",
         )
 
 
 def _is_scan(variable: Variable) -> bool:
     return variable.owner is not None and isinstance(variable.owner.op, ops.Scan)
+
+
+def refuse_recursion(
+    name: str, stops: Iterable[tuple[Variable, int]], n_obs: int, depends: Depends
+) -> None:
+    """Refuse a term of which each row needs the others, through a loop or a matrix of all rows.
+
+    Parameters
+    ----------
+    name : str
+        Of the term.
+    stops : iterable of (Variable, int)
+        Where the selection of rows ended.
+    n_obs : int
+    depends : callable
+        Whether a variable depends on the parameters.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If there is such a loop or matrix that depends on free variables.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> x, rate = pt.vector("x", shape=(5,)), pt.scalar("rate")
+    >>> stock = pytensor.scan(
+    ...     lambda new, old, rate: new + rate * old,
+    ...     sequences=[x], outputs_info=[pt.zeros(())], non_sequences=[rate], return_updates=False,
+    ... )
+    >>> refuse_recursion("y", [(stock, 0)], 5, lambda v: True)
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.UnsupportedModelError: The log-likelihood of 'y' is a recursion over
+    the rows: through Scan{scan_fn, while_loop=False, inplace=none} (in 'x[0:]'), each row needs all
+    rows before it, and a few rows cost as much as all. If effects last for a limited time, write a
+    finite convolution (pt.signal.convolve1d, or lagged data times weights); otherwise sample the
+    model itself. (docs: troubleshooting#no-sum-over-rows)
+    """
+    for variable, axis in stops:
+        loop = _loop_along(variable, axis, depends)
+        if loop is not None:
+            raise UnsupportedModelError(
+                f"The log-likelihood of {name!r} is a recursion over the rows: through "
+                f"{describe(loop)}, each row needs all rows before it, and a few rows cost as much "
+                "as all. If effects last for a limited time, write a finite convolution "
+                "(pt.signal.convolve1d, or lagged data times weights); otherwise sample the model "
+                "itself.",
+                topic="no-sum-over-rows",
+            )
+        if variable.type.shape.count(n_obs) > 1:
+            raise UnsupportedModelError(
+                f"In the log-likelihood of {name!r}, each row needs all others through "
+                f"{describe(variable)}, a matrix of {n_obs} x {n_obs} that depends on free "
+                "variables, as for a Gaussian process: a coreset cannot be chosen from it. Take an "
+                "approximation with few coefficients, such as pm.gp.HSGP.",
+                topic="no-sum-over-rows",
+            )
+
+
+def _loop_along(variable: Variable, axis: int, depends: Depends) -> Variable | None:
+    """Find a loop whose steps are rows; where rows have loops of their own, there is none."""
+
+    def below(place: _Place) -> Iterable[_Place]:
+        v, along = place
+        ends = v.owner is None or isinstance(v.owner.op, ops.Scan) or not depends(v)
+        return [] if ends else _below(v, along)
+
+    start: _Place = (variable, axis)
+    for v, along in reached([start], below):
+        if v.owner is not None and isinstance(v.owner.op, ops.Scan) and not along and depends(v):
+            return v
+    return None
+
+
+def _below(variable: Variable, axis: int | None) -> Iterator[_Place]:
+    """List what a variable is computed from, with the axes of the rows; None if it is not known."""
+    node = variable.owner
+    if axis is None:
+        yield from ((v, None) for v in node.inputs)
+    elif isinstance(node.op, ops.Subtensor):
+        yield node.inputs[0], axis_before_integers(index_of(node)[0], axis)
+    elif isinstance(node.op, ops.Join | ops.IncSubtensor):
+        yield from ((v, axis) for v in node.inputs)
+    else:
+        axes = input_axes(node.op, node, axis) or [None] * len(node.inputs)
+        known = any(a is not None for a in axes)
+        yield from (
+            (v, a) for v, a in zip(node.inputs, axes, strict=True) if a is not None or not known
+        )

@@ -27,10 +27,10 @@ from pymc_coresets.compat.pytensor_api import (
     local_dimshuffle_lift,
 )
 from pymc_coresets.reading import checks
-from pymc_coresets.reading.cells.batching import apply_to_cells
+from pymc_coresets.reading.forms.batching import apply_to_cells
+from pymc_coresets.reading.forms.other_forms import written_otherwise
 from pymc_coresets.reading.indexing import axes_of_inputs, indexed_cells
 from pymc_coresets.reading.known import Known, Planned, Step, describe
-from pymc_coresets.reading.products.other_forms import written_otherwise
 
 
 @dataclass(frozen=True, eq=False)

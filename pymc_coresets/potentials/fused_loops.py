@@ -32,16 +32,7 @@ from pytensor.graph import (
 from pytensor.tensor import TensorType, TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import (
-    AddDestroyHandler,
-    HasInnerGraph,
-    JITLinker,
-    compiling,
-    dfs_rewriter,
-    numba_funcify_ensure_cache,
-    numba_njit,
-    unwrapped,
-)
+from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter, numba_njit
 from pymc_coresets.potentials.direct_calls import direct_call
 from pymc_coresets.potentials.vectormath import (
     inline_composite,
@@ -92,7 +83,7 @@ def loop_mode(n_given: int = 0) -> Mode:
         (dfs_rewriter(inline_composite), 49.4),  # after the fusion of loops
         # It refuses cycles.  A loop that adds to an array which depends on the loop's own sum would
         # be one otherwise, for the rewrite that fuses them leaves this to it.
-        (AddDestroyHandler(), 49.5),
+        (ops.AddDestroyHandler(), 49.5),
     )
     return mode
 
@@ -179,7 +170,7 @@ def _run(steps: Sequence[Step], values: list[Any]) -> None:
                     values[i] = value
 
 
-class _LoopLinker(JITLinker):
+class _LoopLinker(ops.JITLinker):
     """Makes a `Program` of a graph."""
 
     required_rewrites = ("minimum_compile",)
@@ -221,7 +212,7 @@ def _function_of(node: Apply, *, of_rows: bool) -> Function:
         return _compiled(node)
     few = len(node.inputs) < MOST_OPERANDS
     is_ufunc = few and isinstance(op, ops.Elemwise) and op.nfunc_spec is not None
-    if isinstance(op, (ops.Elemwise, HasInnerGraph, ops.NoPythonOp)) and not is_ufunc:
+    if isinstance(op, (ops.Elemwise, ops.HasInnerGraph, ops.NoPythonOp)) and not is_ufunc:
         return _compiled(node)
     if isinstance(op, ops.AdvancedIncSubtensor) and _adds_by_number(node):
         return _compiled(node)  # NumPy's takes ten times as long
@@ -247,7 +238,7 @@ def _with_copies(function: Function, which: Collection[int]) -> Function:
 
 def _compiled(node: Apply) -> Function:
     inner: Any
-    inner, name = numba_funcify_ensure_cache(node.op, node=node)
+    inner, name = ops.numba_funcify_ensure_cache(node.op, node=node)
     # PyTensor's name for it says nothing of types, which Numba looks at where it is called.
     key = (name, *(str(v.type) for v in (*node.inputs, *node.outputs)))
     if name is not None and key in _kernels:
@@ -357,7 +348,7 @@ class Kernel:
         inputs, mode = [*self._given, *self._of_rows], loop_mode(n_given=len(self._given))
         with compiling():
             function = pytensor.function(inputs, self._outputs, mode=mode, on_unused_input="ignore")
-        self._program = cast(Program, unwrapped(function))
+        self._program = cast(Program, ops.unwrapped(function))
         return cast(FunctionGraph, function.maker.fgraph)
 
     def __reduce__(self) -> tuple[Callable[[bytes], "Kernel"], tuple[bytes]]:

@@ -18,12 +18,7 @@ from pytensor.graph import Apply, FunctionGraph, Variable, node_rewriter
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pytensor_api import (
-    NumbaLinker,
-    dfs_rewriter,
-    numba_njit,
-    register_funcify_and_cache_key,
-)
+from pymc_coresets.compat.pytensor_api import numba_njit, register_funcify_and_cache_key
 
 _VERSION = f"{__name__} 2"  # of the functions here, for PyTensor's cache, which imports them
 
@@ -170,11 +165,11 @@ def density_mode() -> Mode | None:
     array([1., 2.])
     """
     default = get_mode(None)
-    if not isinstance(default.linker, NumbaLinker):
+    if not isinstance(default.linker, ops.NumbaLinker):
         return None
     mode: Mode = Mode(default.linker, default.provided_optimizer).register(
-        (dfs_rewriter(_loop_over_product), 48.1),
-        (dfs_rewriter(as_plain_loops), 49.4),  # after the fusion of loops
+        (ops.dfs_rewriter(_loop_over_product), 48.1),
+        (ops.dfs_rewriter(as_plain_loops), 49.4),  # after the fusion of loops
     )
     return mode
 

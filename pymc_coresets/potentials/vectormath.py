@@ -26,11 +26,7 @@ from pytensor.graph import Apply, Constant, FunctionGraph, Variable, node_rewrit
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.numba_api import bits_of, double_of
-from pymc_coresets.compat.pytensor_api import (
-    numba_funcify_Composite,
-    numba_njit,
-    register_scalar_funcify,
-)
+from pymc_coresets.compat.pytensor_api import numba_njit, register_scalar_funcify
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
@@ -295,7 +291,7 @@ class _InlineComposite(ps.Composite):
 def _funcify_inline(op: _InlineComposite, node: Apply, **kwargs: object) -> tuple[Any, str | None]:
     # The compiler would put a long expression into a function of its own, and a loop that calls
     # a function is not vectorised.
-    function, key = numba_funcify_Composite(op, node, **kwargs)
+    function, key = ops.numba_funcify_Composite(op, node, **kwargs)
     inline = numba_njit(function.py_func, forceinline=True, error_model="numpy")
     return inline, key and sha256(f"{key}{_VERSION}".encode()).hexdigest()
 

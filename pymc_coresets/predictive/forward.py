@@ -12,14 +12,8 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph import Apply, FunctionGraph, Variable, ancestors, node_rewriter
 
+from pymc_coresets.compat import pymc_api
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pymc_api import (
-    UndefinedMomentException,
-    compile_random,
-    mean_of,
-    observed_dependent_deterministics,
-    reseed_rngs,
-)
 from pymc_coresets.compat.pytensor_api import NoneTypeT, RandomType, SharedVariable, dfs_rewriter
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.reading.folding import PLAIN_MODE
@@ -84,7 +78,9 @@ class Forward:
         NumPy evaluates it, which is nearly as fast for many rows as what Numba would compile, and
         lets other threads work at the same time.
         """
-        function: Any = compile_random(model.free_RVs, list(graphs.values()), mode=_WITH_NUMPY)
+        function: Any = pymc_api.compile_random(
+            model.free_RVs, list(graphs.values()), mode=_WITH_NUMPY
+        )
         rngs = tuple(v for v in function.get_shared() if isinstance(v.type, RandomType))
         return cls(tuple(graphs), tuple(rv.name for rv in model.free_RVs), function, rngs)
 
@@ -116,7 +112,7 @@ class Forward:
 
     def reseed(self, *key: int) -> None:
         """Begin the random numbers that belong to some whole numbers."""
-        reseed_rngs(self.rngs, key)
+        pymc_api.reseed_rngs(self.rngs, key)
 
     def __call__(self, point: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the values of the variables at one draw of all free variables."""
@@ -134,7 +130,7 @@ def predicted_names(model: pm.Model) -> list[str]:
     >>> predicted_names(model)
     ['y']
     """
-    found = [*model.observed_RVs, *observed_dependent_deterministics(model)]
+    found = [*model.observed_RVs, *pymc_api.observed_dependent_deterministics(model)]
     return [variable.name for variable in found]
 
 
@@ -200,10 +196,10 @@ def is_random(model: pm.Model, graph: Variable) -> bool:
 
 def _mean(variable: Variable) -> Variable:
     try:
-        mean: Variable = mean_of(variable)
+        mean: Variable = pymc_api.mean_of(variable)
     except NotImplementedError:
         return variable  # the draws are averaged, which the result says
-    except UndefinedMomentException as error:
+    except pymc_api.UndefinedMomentException as error:
         raise InvalidOptionError(
             f"{variable.name!r} has no mean ({error}): use kind='draws', or give the names of "
             "deterministics as var_names."

@@ -26,17 +26,7 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import resolve_shapes
-from pymc_coresets.compat.pytensor_api import (
-    Blockwise,
-    Elemwise,
-    Shape,
-    Shape_i,
-    SymbolicOp,
-    compiling,
-    dfs_rewriter,
-    inline_ofg_node,
-    io_toposort,
-)
+from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter, inline_ofg_node, io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.selection_rules import rebuild
 
@@ -46,7 +36,7 @@ _FEW = 10  # entries: more than an array has dimensions
 MOST_OPERANDS = 32
 
 
-@node_rewriter([Elemwise])
+@node_rewriter([ops.Elemwise])
 def _as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
     """Write functions by others that NumPy has: PyTensor would call Python for each number."""
     x = node.inputs[0]
@@ -58,7 +48,7 @@ def _as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # 
     return None
 
 
-@node_rewriter([Elemwise])
+@node_rewriter([ops.Elemwise])
 def _in_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
     """Write sums and products of many arrays, which PyTensor makes of nested ones, in parts."""
     size, parts = MOST_OPERANDS - 1, list(node.inputs)
@@ -70,7 +60,7 @@ def _in_parts(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # n
     return parts
 
 
-@node_rewriter([OpFromGraph, Blockwise])
+@node_rewriter([OpFromGraph, ops.Blockwise])
 def inline_graphs(
     fgraph: FunctionGraph,  # noqa: ARG001 (PyTensor passes it)
     node: Apply,
@@ -257,15 +247,15 @@ def _known_shapes(graphs: Sequence[Variable]) -> dict[Variable, Variable]:
         node = variable.owner
         if node is None:
             continue
-        shape = node.inputs[0].type.shape if isinstance(node.op, Shape | Shape_i) else ()
-        if isinstance(node.op, Shape_i) and shape[node.op.i] is not None:
+        shape = node.inputs[0].type.shape if isinstance(node.op, ops.Shape | ops.Shape_i) else ()
+        if isinstance(node.op, ops.Shape_i) and shape[node.op.i] is not None:
             known[variable] = pt.constant(shape[node.op.i], dtype="int64")
-        elif isinstance(node.op, Shape) and None not in shape:
+        elif isinstance(node.op, ops.Shape) and None not in shape:
             known[variable] = pt.constant(np.array(shape, dtype="int64"))
         elif _is_length(node):
             [value] = evaluate([variable])
             known[variable] = variable.type.constant_type(variable.type, value)
-        elif isinstance(node.op, SymbolicOp) and None in variable.type.shape:
+        elif isinstance(node.op, ops.SymbolicOp) and None in variable.type.shape:
             fresh = rebuild(node.op, node, node.inputs, {})[node.outputs.index(variable)]
             if fresh.type.shape != variable.type.shape:
                 known[variable] = fresh

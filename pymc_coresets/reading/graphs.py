@@ -17,15 +17,9 @@ from pytensor.graph import (
 )
 from pytensor.tensor import TensorType, TensorVariable
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import replace_rvs_by_values, transformed_conditional_logp
-from pymc_coresets.compat.pytensor_api import (
-    MergeOptimizer,
-    RandomType,
-    SharedVariable,
-    TypeCastingOp,
-    XTensorVariable,
-    as_xtensor,
-)
+from pymc_coresets.compat.pytensor_api import RandomType, SharedVariable, as_xtensor
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.reading.folding import widened, with_constant_shapes
 from pymc_coresets.reading.known import Known
@@ -244,7 +238,9 @@ def _stand_ins(
 
 def _like(rv: Variable, parameter: TensorVariable) -> Variable:
     return (
-        as_xtensor(parameter, dims=rv.type.dims) if isinstance(rv, XTensorVariable) else parameter
+        as_xtensor(parameter, dims=rv.type.dims)
+        if isinstance(rv, ops.XTensorVariable)
+        else parameter
     )
 
 
@@ -261,7 +257,7 @@ def has_randomness(graph: Variable) -> bool:
 
 def as_plain_tensor(graph: Variable) -> TensorVariable:
     """Return the graph without labelled dimensions."""
-    tensor = graph.values if isinstance(graph, XTensorVariable) else graph
+    tensor = graph.values if isinstance(graph, ops.XTensorVariable) else graph
     return cast(TensorVariable, rewrite_graph(tensor, include=("lower_xtensor",), clone=True))
 
 
@@ -297,10 +293,10 @@ def _with_constant_data(
 
 def _as_tensor_in(graphs: Sequence[Variable], shared: SharedVariable) -> Variable:
     """Return a container itself or, where it has dims, the tensor that graphs make of it."""
-    if not isinstance(shared, XTensorVariable):
+    if not isinstance(shared, ops.XTensorVariable):
         return shared
     casts = (v for v in ancestors(graphs) if v.owner is not None and v.owner.inputs[0] is shared)
-    return next(v for v in casts if isinstance(v.owner.op, TypeCastingOp))
+    return next(v for v in casts if isinstance(v.owner.op, ops.TypeCastingOp))
 
 
 def _constant(shared: SharedVariable) -> Variable:
@@ -320,7 +316,7 @@ def _constant(shared: SharedVariable) -> Variable:
 def _merged(graphs: Sequence[Variable]) -> list[Variable]:
     """Merge equal parts of the graphs, so that their rows are kept only once."""
     fgraph = FunctionGraph(outputs=list(graphs), clone=False, features=[])
-    MergeOptimizer().rewrite(fgraph)
+    ops.MergeOptimizer().rewrite(fgraph)
     return list(fgraph.outputs)
 
 

@@ -19,13 +19,9 @@ import pytensor.tensor as pt
 from pytensor.graph import Apply, FunctionGraph, Variable
 from pytensor.tensor import TensorVariable
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import CheckParameterValue
-from pymc_coresets.compat.pytensor_api import (
-    CheckAndRaise,
-    MergeOptimizer,
-    dfs_rewriter,
-    local_dimshuffle_lift,
-)
+from pymc_coresets.compat.pytensor_api import dfs_rewriter, local_dimshuffle_lift
 from pymc_coresets.reading import checks
 from pymc_coresets.reading.forms.batching import apply_to_cells
 from pymc_coresets.reading.forms.other_forms import written_otherwise
@@ -163,7 +159,7 @@ class LongFormat(Known):
             return Step((), lambda _: self._gathered(key))
         if node is None:
             return self._gather_here(key)
-        if isinstance(node.op, CheckAndRaise):
+        if isinstance(node.op, ops.CheckAndRaise):
             return self._plan_check(key, node)
         step = self._plan_cells(key, node) or self._plan_descent(key, node)
         if step is not None:
@@ -309,7 +305,7 @@ def without_length_one(graphs: Sequence[TensorVariable]) -> list[TensorVariable]
     True
     """
     fgraph = FunctionGraph(outputs=cast(list[Variable], list(graphs)), copy_inputs=False)
-    lift, merge = dfs_rewriter(local_dimshuffle_lift), MergeOptimizer()
+    lift, merge = dfs_rewriter(local_dimshuffle_lift), ops.MergeOptimizer()
     before: set[Apply] = set()
     while before != fgraph.apply_nodes:
         before = set(fgraph.apply_nodes)

@@ -17,8 +17,8 @@ from pytensor.graph import Variable, graph_inputs
 from pytensor.tensor import TensorVariable
 from scipy import sparse
 
+from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import (
-    SharedVariable,
     disconnected_type,
     numba_njit,
     register_funcify_and_cache_key,
@@ -97,7 +97,7 @@ class Quadratic:
 
     def potential(self) -> TensorVariable:
         """Return the graph of q, whose numbers are shared variables."""
-        shared: dict[str, SharedVariable] = {
+        shared: dict[str, ops.SharedVariable] = {
             name: pytensor.shared(value, name=name) for name, value in self.values.items()
         }
         away = self.graph - shared[_CENTER]

@@ -9,17 +9,7 @@ import pytensor
 from pytensor.graph import FunctionGraph, Variable, ancestors, clone, graph_inputs
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.compat.pymc_api import (
-    ModelDeterministic,
-    ModelNamed,
-    coords_of,
-    fgraph_from_model,
-    model_deterministic,
-    model_from_fgraph,
-    model_named,
-    model_potential,
-    set_coords,
-)
+from pymc_coresets.compat import pymc_api
 from pymc_coresets.compat.pytensor_api import SharedVariable, XTensorVariable
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.observations import Observations
@@ -191,7 +181,7 @@ class _Rewrite:
         self.obs, self.rows, self.quadratic = obs, rows, quadratic
         self.initial_values = initial_values(obs.model)
         self.dims = {n: tuple(d) for n, d in obs.model.named_vars_to_dims.items() if d}
-        self.fgraph, memo = fgraph_from_model(convertible(obs.model))
+        self.fgraph, memo = pymc_api.fgraph_from_model(convertible(obs.model))
         self.by_name = {v.name: memo[v] for v in obs.model.named_vars.values() if v in memo}
         self.weights = pytensor.shared(weights, name=WEIGHTS)
         self.dim: str | None = None  # of the coreset, if it has one
@@ -204,12 +194,15 @@ class _Rewrite:
         views = _copies(self.obs.views.values())
         outputs = [
             *kept,
-            *(self._named(name, shared, model_named) for name, shared in selected_data.items()),
             *(
-                self._named(name, view, model_deterministic, suffix=_SUFFIX)
+                self._named(name, shared, pymc_api.model_named)
+                for name, shared in selected_data.items()
+            ),
+            *(
+                self._named(name, view, pymc_api.model_deterministic, suffix=_SUFFIX)
                 for name, view in zip(self.obs.views, views, strict=True)
             ),
-            model_named(self.weights, WEIGHTS, *([self.dim] if self.dim else [])),
+            pymc_api.model_named(self.weights, WEIGHTS, *([self.dim] if self.dim else [])),
             *self._potentials(self._weighted()),
         ]
         return self._converted(outputs, selected_data)
@@ -221,7 +214,7 @@ class _Rewrite:
         random = [
             v
             for v in self._kept_outputs()
-            if not isinstance(v.owner.op, ModelNamed | ModelDeterministic)
+            if not isinstance(v.owner.op, pymc_api.ModelNamed | pymc_api.ModelDeterministic)
         ]
         return self._converted([*random, *self._potentials(self._weighted())])
 
@@ -234,7 +227,9 @@ class _Rewrite:
         named = {**graphs, UNWEIGHTED: self.obs.unweighted}
         given = {name: graph for name, graph in named.items() if graph is not None}
         copies = _copies(given.values())
-        return [model_potential(graph, name) for name, graph in zip(given, copies, strict=True)]
+        return [
+            pymc_api.model_potential(graph, name) for name, graph in zip(given, copies, strict=True)
+        ]
 
     def _converted(
         self, outputs: list[Variable], selected_data: Mapping[str, SharedVariable] | None = None
@@ -242,8 +237,8 @@ class _Rewrite:
         fgraph = FunctionGraph(outputs=outputs, clone=False)
         new = self._replacements(fgraph.variables, selected_data or {})
         fgraph.replace_all(list(new.items()), import_missing=True)
-        set_coords(fgraph, *self._coords())
-        model = model_from_fgraph(fgraph, mutate_fgraph=True)
+        pymc_api.set_coords(fgraph, *self._coords())
+        model = pymc_api.model_from_fgraph(fgraph, mutate_fgraph=True)
         for name, dims in self.dims.items():
             if None in dims and name in model.named_vars:
                 model.named_vars_to_dims[name] = self._renamed(dims)
@@ -261,7 +256,7 @@ class _Rewrite:
             for v in self.fgraph.outputs
             if v.owner.op.name not in along_rows and not self._uses(v, removed)
         ]
-        others = [v for v in kept if not isinstance(v.owner.op, ModelNamed)]
+        others = [v for v in kept if not isinstance(v.owner.op, pymc_api.ModelNamed)]
         needed = set(ancestors(others))
         return [v for v in kept if v in needed or not self._is_row_data(v)]
 
@@ -269,7 +264,7 @@ class _Rewrite:
         """Whether a deterministic goes with the terms; nothing else may depend on them."""
         if removed.isdisjoint(ancestors([variable])):
             return False
-        if variable in removed or isinstance(variable.owner.op, ModelDeterministic):
+        if variable in removed or isinstance(variable.owner.op, pymc_api.ModelDeterministic):
             return True
         raise UnsupportedModelError(
             f"{variable.owner.op.name!r} depends on the observed variables to summarise, "
@@ -278,7 +273,7 @@ class _Rewrite:
 
     def _is_row_data(self, variable: Variable) -> bool:
         op = variable.owner.op
-        if not isinstance(op, ModelNamed):
+        if not isinstance(op, pymc_api.ModelNamed):
             return False
         if self.obs.sets:
             return any(row.source.owner is None and row.name == op.name for row in self.obs.rows)
@@ -353,7 +348,7 @@ class _Rewrite:
         return (self.dim, *(d for d in dims if d not in self.obs.dims))
 
     def _coords(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        coords, lengths = coords_of(self.fgraph)
+        coords, lengths = pymc_api.coords_of(self.fgraph)
         if self.dim is not None:
             coords[self.dim] = self._labels(coords)
             lengths[self.dim] = pytensor.shared(np.array(len(self.rows)), name=self.dim)

@@ -1,13 +1,17 @@
 """Normal approximations of every group's own variables, given the shared ones."""
 
+from collections.abc import Callable
 from itertools import combinations
 from math import prod
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 type Array = NDArray[np.float64]
+#: A log-density whose groups are independent given what they share: at points, shared (B, p) and
+#: local (B, G, q), the parts (B,) and (B, G), in nats.
+type PartedDensity = Callable[[Array, Array], tuple[Array, Array]]
 
 _STEP = 0.05  # standard deviations, for differences
 _FIRST_STEP = 1e-3
@@ -19,13 +23,6 @@ _ROUNDING = 1e-10
 _ENTRIES = 2**20  # of float64: 8 MB
 _FLATTEST = 1e-10  # curvature, relative to that of the other variables
 _TOLERANCE = 1e-11  # nats that a step may still promise, for each group
-
-
-class PartedDensity(Protocol):
-    """A log-density of shared and local variables whose groups are independent given the former."""
-
-    def __call__(self, shared: Array, local: Array) -> tuple[Array, Array]:
-        """Evaluate points, shared (B, p) and local (B, G, q): returns (B,) and (B, G), in nats."""
 
 
 class Conditionals(NamedTuple):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
@@ -34,20 +34,9 @@ _DRAWS_PER_DIM = 5  # whose covariance is as good as the posterior's
 type Weighed = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-class WeighedDraws(Protocol):
-    """Draws from near a posterior, and how much each of them counts."""
-
-    @property
-    def n_products(self) -> float:
-        """About how many products a draw takes, or could take in that time."""
-
-    def weighed(self, n_draws: int, rng: np.random.Generator) -> Weighed:
-        """Return draws (n, n_dims), the posterior's log-density there, and log-weights, (n,)."""
-
-
 @dataclass(frozen=True, eq=False)
 class OfDensity:
-    """Draws of a known distribution, weighed by a log-density (see `WeighedDraws`).
+    """Draws of a known distribution, weighed by a log-density.
 
     Parameters
     ----------
@@ -64,11 +53,11 @@ class OfDensity:
 
     @property
     def n_products(self) -> float:
-        """See `WeighedDraws`."""
+        """About how many products a draw takes, or could take in that time."""
         return self.around.n_products + self.n_of_density
 
     def weighed(self, n_draws: int, rng: np.random.Generator) -> Weighed:
-        """See `WeighedDraws`."""
+        """Return draws (n, n_dims), the posterior's log-density there, and log-weights, (n,)."""
         x, logq = self.around.draw(max(n_draws, _LEAST), rng=rng)  # of which a tenth are of a t
         x, logq = x[:n_draws], logq[:n_draws]
         logp = self.log_density(x)
@@ -82,7 +71,7 @@ class IndependentProposals:
     Parameters
     ----------
     space : Unconstrained
-    draws : WeighedDraws
+    draws : OfDensity or DrawsInLevels
     n_skipped : int, default 1
         Proposals for each draw of a chain.
     pilot : tuple of ndarray, optional
@@ -90,7 +79,7 @@ class IndependentProposals:
     """
 
     space: Unconstrained
-    draws: WeighedDraws
+    draws: OfDensity | DrawsInLevels
     n_skipped: int = 1
     pilot: Weighed | None = None
 
@@ -179,7 +168,9 @@ def without_nuts(
     return None
 
 
-def _ways(known: Proposal[Draws], posterior: WeightedPosterior) -> Iterator[WeighedDraws]:
+def _ways(
+    known: Proposal[Draws], posterior: WeightedPosterior
+) -> Iterator[OfDensity | DrawsInLevels]:
     around = known.around
     if isinstance(around, NormalInLevels):
         density = posterior.in_levels

@@ -4,22 +4,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import pymc as pm
 import xarray as xr
 from pytensor.graph import graph_inputs
 
+from pymc_coresets.compat import pymc_api
 from pymc_coresets.compat.nutpie_api import compiled_model, sample_model, with_starts, with_values
-from pymc_coresets.compat.pymc_api import (
-    CpuLeapfrogIntegrator,
-    DualAverageAdaptation,
-    NDArray,
-    ParallelSamplingError,
-    PyMCSamplingError,
-    QuadPotentialDiagAdapt,
-)
+from pymc_coresets.compat.pymc_api import NDArray, ParallelSamplingError, PyMCSamplingError
 from pymc_coresets.compat.pytensor_api import SharedVariable, compiling, untraced
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import flag, generator, one_of, whole_number
@@ -67,25 +61,6 @@ class Run:
         """Positions to start the chains from, of shape (n_chains, n_dims)."""
         chosen: np.ndarray = rng.choice(self.positions, N_CHAINS, replace=False)
         return chosen
-
-
-class Nuts(Protocol):
-    """A sampler of one model whose shared variables change."""
-
-    def run(
-        self,
-        values: Mapping[str, np.ndarray],
-        n_draws: int,
-        *,
-        tune: int,
-        last: Run | None,
-        rng: np.random.Generator,
-        starts: np.ndarray | None = None,
-    ) -> Run:
-        """Draw with the given values of the model's shared variables.
-
-        The first run begins at `starts` (n_chains, n_dims), or at the model's initial point.
-        """
 
 
 def nuts_failure(error: Exception, model: pm.Model | None) -> SamplingError:
@@ -269,10 +244,10 @@ class PyMCNuts:
         step, n_dims = self._step, len(x)
         step.potential = self._potential(x, last, rng.spawn(1)[0])
         precise = isinstance(step.potential, PrecisionPotential)
-        integrator = PrecisionLeapfrog if precise else CpuLeapfrogIntegrator
+        integrator = PrecisionLeapfrog if precise else pymc_api.CpuLeapfrogIntegrator
         step.integrator = integrator(step.potential, self._space.density)
         size = 0.25 / n_dims**0.25 if last is None else last.step_size
-        step.step_adapt = DualAverageAdaptation(size, _TARGET_ACCEPT, 0.05, 0.75, 10)
+        step.step_adapt = pymc_api.DualAverageAdaptation(size, _TARGET_ACCEPT, 0.05, 0.75, 10)
         step.reset()
         step.setup_chain(rng, tune, n_draws)
         state: Any = self._space.raveled(x)
@@ -293,7 +268,7 @@ class PyMCNuts:
         mean, variance = (
             (x, np.ones(len(x))) if known is None else (known.mean(axis=0), known.var(axis=0))
         )
-        return QuadPotentialDiagAdapt(len(x), mean, variance, _METRIC_WEIGHT, rng=rng)
+        return pymc_api.QuadPotentialDiagAdapt(len(x), mean, variance, _METRIC_WEIGHT, rng=rng)
 
     @cached_property
     def _step(self) -> Any:  # noqa: ANN401

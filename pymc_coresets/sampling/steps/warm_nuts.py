@@ -20,7 +20,6 @@ from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.sampling.steps.nuts import (
     N_CHAINS,
     NutpieNuts,
-    Nuts,
     PyMCNuts,
     Run,
     nuts_failure,
@@ -143,7 +142,7 @@ class WarmNuts:
         return coreset_model(observations, some, of_one, quadratic=self._quadratic, lean=True)
 
     @cached_property
-    def _nuts(self) -> Nuts:
+    def _nuts(self) -> NutpieNuts | PyMCNuts:
         discrete = [v.name for v in self._model.discrete_value_vars]
         if discrete:
             raise SamplingError(

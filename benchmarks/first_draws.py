@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks.reliability import TOLERANCE, fresh_objective, options_parser, simulated
 from pymc_coresets import RiemannianPursuit, SamplingError
-from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.methods.riemannian import Propose
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws

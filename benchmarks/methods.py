@@ -25,8 +25,7 @@ from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.rows.memory import multinomial_sample
 from pymc_coresets.solving.loop import GreedyMethod, solve
-from pymc_coresets.solving.problem import Problem
-from pymc_coresets.solving.space import TangentSpace
+from pymc_coresets.solving.problem import Problem, TangentSpace
 
 type Array = NDArray[np.floating[Any]]
 

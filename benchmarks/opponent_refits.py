@@ -20,7 +20,7 @@ from benchmarks.opponent_task import (
     weighted_answer,
 )
 from pymc_coresets.compat.nutpie_api import compiled_model
-from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode

@@ -22,7 +22,7 @@ from pymc_coresets.diagnostics.importance import (
     pareto_smooth,
     systematic_resample,
 )
-from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations

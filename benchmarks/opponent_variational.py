@@ -23,7 +23,7 @@ from pymc_coresets.diagnostics.importance import (
     estimate_divergences,
     pareto_smooth,
 )
-from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws

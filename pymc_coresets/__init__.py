@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from pymc_coresets.diagnostics.comparison import compare as compare
     from pymc_coresets.diagnostics.judging import Certificate as Certificate
     from pymc_coresets.diagnostics.judging import Check as Check
-    from pymc_coresets.diagnostics.known_modes import Modes as Modes
-    from pymc_coresets.diagnostics.known_modes import SeenModes as SeenModes
+    from pymc_coresets.diagnostics.known_posterior import Modes as Modes
+    from pymc_coresets.diagnostics.known_posterior import SeenModes as SeenModes
     from pymc_coresets.diagnostics.opinion import SecondOpinion as SecondOpinion
     from pymc_coresets.diagnostics.plots import plot_comparison as plot_comparison
     from pymc_coresets.exceptions import CoresetError as CoresetError
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from pymc_coresets.glm.logistic.sensitivity import Sensitivity as Sensitivity
     from pymc_coresets.glm.polynomial.judgement import PolynomialCheck as PolynomialCheck
     from pymc_coresets.glm.polynomial.summary import PolynomialSummary as PolynomialSummary
+    from pymc_coresets.methods.block_pursuit import BlockPursuit as BlockPursuit
     from pymc_coresets.methods.exact import Exact as Exact
     from pymc_coresets.methods.frank_wolfe import FrankWolfe as FrankWolfe
     from pymc_coresets.methods.giga import GIGA as GIGA
-    from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit as BlockPursuit
     from pymc_coresets.methods.iht import IHT as IHT
     from pymc_coresets.methods.pursuit import Pursuit as Pursuit
     from pymc_coresets.methods.quasi_newton import QuasiNewton as QuasiNewton
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pymc_coresets.streams.coverage import Coverage as Coverage
     from pymc_coresets.streams.merging import merge as merge
     from pymc_coresets.streams.stream import CoresetStream as CoresetStream
-    from pymc_coresets.updates.ancestry import Ancestry as Ancestry
+    from pymc_coresets.updates.extended import Ancestry as Ancestry
 
 __version__ = version("pymc-coresets")
 
@@ -60,8 +60,8 @@ __version__ = version("pymc-coresets")
 _HOMES = {
     "GIGA": "methods.giga",
     "IHT": "methods.iht",
-    "Ancestry": "updates.ancestry",
-    "BlockPursuit": "methods.groupwise.block_pursuit",
+    "Ancestry": "updates.extended",
+    "BlockPursuit": "methods.block_pursuit",
     "Blocks": "reading.blocks.structure",
     "Certificate": "diagnostics.judging",
     "Check": "diagnostics.judging",
@@ -79,7 +79,7 @@ _HOMES = {
     "InvalidOptionError": "exceptions",
     "Jax": "potentials.backends.evaluator",
     "Laplace": "sampling.weighting",
-    "Modes": "diagnostics.known_modes",
+    "Modes": "diagnostics.known_posterior",
     "NoBlocks": "reading.blocks.structure",
     "PolynomialCheck": "glm.polynomial.judgement",
     "PolynomialSummary": "glm.polynomial.summary",
@@ -89,7 +89,7 @@ _HOMES = {
     "RiemannianPursuit": "methods.riemannian",
     "RowSource": "rows.sources.row_source",
     "SamplingError": "exceptions",
-    "SeenModes": "diagnostics.known_modes",
+    "SeenModes": "diagnostics.known_posterior",
     "SecondOpinion": "diagnostics.opinion",
     "Sensitivity": "glm.logistic.sensitivity",
     "SparseVI": "methods.sparse_vi",

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pymc_coresets.diagnostics.judging import Certificate
-from pymc_coresets.diagnostics.known_modes import Modes
+from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.exceptions import warn_user
-from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
+from pymc_coresets.methods.block_pursuit import BlockPursuit
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.reading.observations import Observations

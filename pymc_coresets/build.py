@@ -15,8 +15,8 @@ from pymc_coresets.advice import Outcome, decided_by, wanted_tolerance, warn_of_
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.method import ControlVariates, has_linear_predictors
+from pymc_coresets.methods.block_pursuit import MOST_SHARED, BlockPursuit
 from pymc_coresets.methods.exact import Exact
-from pymc_coresets.methods.groupwise.block_pursuit import MOST_SHARED, BlockPursuit
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import flag, generator, one_of, whole_number

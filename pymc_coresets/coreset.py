@@ -33,8 +33,7 @@ from pymc_coresets.reading.user_model import (
     terms_of,
 )
 from pymc_coresets.results import proposed_draws
-from pymc_coresets.results.description import facts_of
-from pymc_coresets.results.summary import summarise_rows
+from pymc_coresets.results.summary import facts_of, summarise_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.density import WeightedPosterior
@@ -42,8 +41,7 @@ from pymc_coresets.sampling.steps.metric import known_metric
 from pymc_coresets.sampling.steps.metropolis import without_nuts
 from pymc_coresets.storage import GROUP, stored_coreset, stored_dataset, stored_tree, write_netcdf
 from pymc_coresets.updates import new_rows, other_priors
-from pymc_coresets.updates.ancestry import Ancestry
-from pymc_coresets.updates.extended_rows import has_all_rows, require_all_rows
+from pymc_coresets.updates.extended import Ancestry, has_all_rows, require_all_rows
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
 _IMPOSSIBLE = (

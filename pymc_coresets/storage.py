@@ -16,7 +16,7 @@ import xarray as xr
 
 from pymc_coresets.compat.xarray_api import netcdf_content
 from pymc_coresets.diagnostics.judging import Certificate
-from pymc_coresets.diagnostics.known_modes import Modes, SeenModes
+from pymc_coresets.diagnostics.known_posterior import Modes, SeenModes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import unwritable
 from pymc_coresets.potentials.from_rows import RowsToRead

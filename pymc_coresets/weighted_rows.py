@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from pymc_coresets.diagnostics.importance_draws import Proposal
 from pymc_coresets.diagnostics.judging import Certificate
-from pymc_coresets.diagnostics.known_modes import Modes
+from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import Settings

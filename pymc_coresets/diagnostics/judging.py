@@ -14,7 +14,7 @@ from pymc_coresets.diagnostics.importance import (
     khat_threshold,
     pareto_smooth,
 )
-from pymc_coresets.diagnostics.known_modes import SeenModes
+from pymc_coresets.diagnostics.known_posterior import SeenModes
 from pymc_coresets.diagnostics.opinion import SecondOpinion
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html

@@ -7,10 +7,10 @@ import: NumPy, SciPy, `diagnostics`, `solving`, `rows`; neither PyMC nor PyTenso
 from collections.abc import Mapping
 from typing import Any
 
+from pymc_coresets.methods.block_pursuit import BlockPursuit
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
-from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
 from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.methods.quasi_newton import QuasiNewton

@@ -15,10 +15,9 @@ from pymc_coresets.methods.job import CoresetPosterior, Job, moderate_size
 from pymc_coresets.options import whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.history import History
 from pymc_coresets.solving.loop import advance
 from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
-from pymc_coresets.solving.solution import Progress, Solution, Status
+from pymc_coresets.solving.solution import History, Progress, Solution, Status
 
 _log = logging.getLogger(__name__)
 

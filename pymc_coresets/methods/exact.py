@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pymc_coresets.methods.job import Job, draws_around_mode
-from pymc_coresets.solving.history import History
-from pymc_coresets.solving.solution import Solution, Status
+from pymc_coresets.solving.solution import History, Solution, Status
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from pymc_coresets.methods.fixed_draws import HilbertMethod
+from pymc_coresets.methods.job import HilbertMethod
 from pymc_coresets.options import flag
 from pymc_coresets.solving.loop import State, refit
 from pymc_coresets.solving.solution import Status

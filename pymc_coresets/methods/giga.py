@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pymc_coresets.methods.fixed_draws import HilbertMethod
+from pymc_coresets.methods.job import HilbertMethod
 from pymc_coresets.options import flag
 from pymc_coresets.solving.loop import State, refit
 from pymc_coresets.solving.problem import Vector

@@ -1,24 +1,33 @@
 """What a method is given to work with, and what it has to offer."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from pymc_coresets.diagnostics.importance_draws import LevelDraws, LevelRatios, Proposal
+from pymc_coresets.diagnostics.known_posterior import LevelDraws, LevelRatios, Proposal
+from pymc_coresets.options import positive_number
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.rows.keyed import MANY_ROWS
 from pymc_coresets.rows.passes import Potentials
 from pymc_coresets.rows.values import GroupedRows, Rows
-from pymc_coresets.solving.candidates import MOST_DRAWS, n_candidates
+from pymc_coresets.solving.candidates import (
+    MOST_DRAWS,
+    default_n_draws,
+    n_candidates,
+    tangent_problem,
+)
+from pymc_coresets.solving.loop import State, refit, solve
 from pymc_coresets.solving.problem import Matrix, Vector
 from pymc_coresets.solving.solution import Solution
 
 _CANDIDATES_PER_ROW = 20
 _FEW_ROWS = 50_000
 _LEAST_ROWS = 200  # that the number of candidates allows for
+LOOSEST = 0.1
 
 
 class CoresetPosterior[D](Potentials[D], Protocol):
@@ -235,3 +244,59 @@ def moderate_size(n_dims: int, n_rows: int) -> int:
     (50, 231, 10)
     """
     return min(n_rows, max(50, min(rows_of_a_quadratic(n_dims), 500)))
+
+
+"""Largest tolerance in nats, at draws of another posterior than the coreset's own: with fewer rows
+some directions are not matched at all, where those draws do not show it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HilbertMethod[S: State](ABC):
+    """A greedy method in the tangent space of the weighting distribution.
+
+    One pass over the data for the target, one over the candidates for their vectors, and what
+    the method itself costs.
+
+    Parameters
+    ----------
+    tolerance : float, optional
+        Stop once the held-out objective is at most this many nats, or 0.1 where that is less.
+    """
+
+    accepts: ClassVar[Collection[str]] = frozenset({"rows", "size", "tolerance", "weighting"})
+    draws_from: ClassVar[str] = ""
+
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tolerance is not None:
+            positive_number("tolerance", self.tolerance)
+
+    @abstractmethod
+    def start(self, empty: State) -> S:
+        """Turn the empty coreset into this method's own state."""
+
+    @abstractmethod
+    def step(self, state: S) -> S:
+        """Improve the weights once, or set the status, or both."""
+
+    def finish(self, state: S) -> State:
+        """Find the best weights of the chosen rows."""
+        return refit(state)
+
+    def default_size(self, n_dims: int, n_rows: int) -> int:
+        """As many rows as match a quadratic log-likelihood, 50 to 500."""
+        return moderate_size(n_dims, n_rows)
+
+    def run(self, job: Job[Any]) -> Solution:
+        """Draw, evaluate the potentials of all rows there, and choose."""
+        n_draws = default_n_draws(job.size, job.posterior.n_dims)
+        with job.report.part("weighting draws"):
+            draws = job.weighting(n_draws, rng=job.rng)
+        with job.report.part("log-likelihoods"):
+            problem, candidates = tangent_problem(job.posterior, draws, rng=job.rng)
+        loose = self.tolerance is not None and self.tolerance > LOOSEST
+        method = replace(self, tolerance=LOOSEST) if loose else self
+        size = min(job.size, problem.n_obs)
+        with job.report.part("choosing rows", total=job.size) as show:
+            return solve(method, problem, size, rng=job.rng, callback=show).of(candidates)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pymc_coresets.methods.fixed_draws import LOOSEST, HilbertMethod
+from pymc_coresets.methods.job import LOOSEST, HilbertMethod
 from pymc_coresets.rows.passes import Look
 from pymc_coresets.solving.candidates import problem_at
 from pymc_coresets.solving.loop import State, solve

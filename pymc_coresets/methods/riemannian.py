@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
-from pymc_coresets.diagnostics.importance_draws import Proposal
-from pymc_coresets.diagnostics.known_modes import Modes
+from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.methods.adaptive import TangentDraws, judge
 from pymc_coresets.methods.job import (
@@ -29,10 +28,9 @@ from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.passes import Look
 from pymc_coresets.solving.candidates import default_n_draws
-from pymc_coresets.solving.history import History
 from pymc_coresets.solving.loop import advance
 from pymc_coresets.solving.problem import Vector
-from pymc_coresets.solving.solution import Progress, Selection, Solution, Status
+from pymc_coresets.solving.solution import History, Progress, Selection, Solution, Status
 
 type Propose[D] = Callable[..., Proposal[D] | None] | None
 

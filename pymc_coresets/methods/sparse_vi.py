@@ -11,8 +11,8 @@ from pymc_coresets.methods.adaptive import AdaptiveMethod, AdaptiveState, Tangen
 from pymc_coresets.options import flag, one_of, positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.nnls import nonnegative_least_squares, rounding
-from pymc_coresets.solving.problem import Vector, tangent_vectors, unit_rows
+from pymc_coresets.solving.nnls import nonnegative_least_squares
+from pymc_coresets.solving.problem import Vector, rounding, tangent_vectors, unit_rows
 from pymc_coresets.solving.solution import Status
 
 type Update = Literal["sgd", "single", "quadratic", "l1"]

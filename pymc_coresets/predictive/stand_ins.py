@@ -10,7 +10,7 @@ import xarray as xr
 
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, enough_draws
 from pymc_coresets.diagnostics.importance import Floats
-from pymc_coresets.diagnostics.known_modes import Modes
+from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree, ratios_by_chain
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike

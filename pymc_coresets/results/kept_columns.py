@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import arrays_of_dataset, rows_of_dataset
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.results.columns import Column, Levels, RowColumns, classes_between, flat_columns
-from pymc_coresets.results.groups import levels_of_rows
+from pymc_coresets.results.columns import (
+    Column,
+    Levels,
+    RowColumns,
+    classes_between,
+    flat_columns,
+    levels_of_rows,
+)
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import AbsentRows, RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows

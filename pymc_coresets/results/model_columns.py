@@ -10,8 +10,14 @@ from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED
 from pymc_coresets.reading.user_model import data_of
-from pymc_coresets.results.columns import Column, Levels, flat_columns
-from pymc_coresets.results.groups import level_labels, levels_of_rows, own_values
+from pymc_coresets.results.columns import (
+    Column,
+    Levels,
+    flat_columns,
+    level_labels,
+    levels_of_rows,
+    own_values,
+)
 
 type Labels = list[Sequence[Any] | None]
 

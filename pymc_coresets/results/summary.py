@@ -1,4 +1,4 @@
-"""All rows, the chosen rows, and the chosen rows with their weights, in one table."""
+"""What a coreset says of itself: its rows beside all rows in one table, and a few words."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,11 +9,18 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import generator, names_of
-from pymc_coresets.results.columns import Column, RowColumns
-from pymc_coresets.results.groups import level_labels
+from pymc_coresets.reading.observations import TERM_OF_ROW
+from pymc_coresets.results.columns import (
+    Column,
+    RowColumns,
+    level_labels,
+    levels_of_rows,
+    own_values,
+)
 from pymc_coresets.results.kept_columns import columns_of_kept
 from pymc_coresets.results.model_columns import cell_codes, columns_of_model
-from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
+from pymc_coresets.updates.extended import OBJECTIVE_OF_PARTS
+from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _SHOWN_WEIGHTS = 5
@@ -22,6 +29,7 @@ _MEASURES = ("all", "chosen", "weighted")
 
 type _Lines = Iterator[tuple[str, Sequence[float]]]
 type Floats = NDArray[np.float64]
+_SHOWN_GROUPS = 6
 
 
 def summarise_rows(
@@ -273,3 +281,77 @@ def _probabilities(quantiles: Any) -> list[float]:  # noqa: ANN401 - what users 
             f"quantiles={quantiles!r} must be a sequence of numbers between 0 and 1."
         )
     return [float(p) for p in found]
+
+
+def facts_of(coreset: WeightedRows) -> dict[str, str]:
+    """Return what is shown of a coreset, by name."""
+    found = {
+        "rows": _numbers_of_rows(coreset),
+        "quadratic": ""
+        if coreset.quadratic is None
+        else f"of {len(coreset.quadratic.names):,} coefficients, for all rows",
+        "weights": _weights(coreset),
+        "terms": _terms(coreset),
+        "groups": _groups(coreset),
+        "method": coreset.method,
+        "weighting": coreset.weighting,
+        "divergence": _divergence(coreset),
+        "modes": _modes(coreset),
+        "status": coreset.status,
+    }
+    always = ("method", "weighting", "status")
+    return {name: words for name, words in found.items() if words or name in always}
+
+
+def _numbers_of_rows(coreset: WeightedRows) -> str:
+    rows = f"{len(coreset.indices):,} of {coreset.n_observations:,}"
+    merged = coreset.n_distinct < coreset.n_observations
+    return f"{rows} ({coreset.n_distinct:,} distinct)" if merged else rows
+
+
+def _weights(coreset: WeightedRows) -> str:
+    weights = coreset.weights
+    if not len(weights):
+        return ""
+    lowest, highest = f"{weights.min():,.4g}", f"{weights.max():,.4g}"
+    if lowest == highest:
+        return f"{lowest} each"
+    largest = row_labels(coreset)[int(np.argmax(weights))]
+    return f"{lowest} to {highest} ({largest}), worth {effective_size(weights):,.0f} equal ones"
+
+
+def _terms(coreset: WeightedRows) -> str:
+    """Say how many rows each likelihood term has, and how many are chosen, where these differ."""
+    sets = () if coreset.loglikelihood is None else coreset.loglikelihood.observations.sets
+    numbers = [np.searchsorted(coreset.indices, [s.start, s.stop]) for s in sets]
+    return ", ".join(
+        f"{stop - start:,} of {s.stop - s.start:,} of {s.names}"
+        for (start, stop), s in zip(numbers, sets, strict=True)
+    )
+
+
+def _groups(coreset: WeightedRows) -> str:
+    """Say how many levels have a chosen row, for each index by which variables are looked up."""
+    if coreset.loglikelihood is None:
+        return ""
+    observations, rows = coreset.loglikelihood.observations, chosen_rows(coreset)
+    found = []
+    for i, (name, levels) in levels_of_rows(observations).items():
+        if name != TERM_OF_ROW:
+            codes = own_values(observations.rows[i], rows.arrays[i], rows.positions)
+            covered = np.count_nonzero(levels.totals(codes.ravel(), None))
+            found.append(f"{name} {covered:,} of {len(levels):,}")
+    more = len(found) - _SHOWN_GROUPS
+    return ", ".join([*found[:_SHOWN_GROUPS], *([f"and {more} more"] if more > 0 else [])])
+
+
+def _divergence(coreset: WeightedRows) -> str:
+    unmeasured = np.isnan(coreset.history.attrs.get(OBJECTIVE_OF_PARTS, 0.0))
+    if unmeasured or not np.isfinite(coreset.objective):
+        return ""
+    return f"about {coreset.objective:.3g} nats"
+
+
+def _modes(coreset: WeightedRows) -> str:
+    modes = None if coreset.certificate is None else coreset.certificate.modes
+    return modes.words if modes is not None and modes.n_modes > 1 else ""

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from scipy.special import softmax
 
-from pymc_coresets.diagnostics.known_modes import MODE, Modes
+from pymc_coresets.diagnostics.known_posterior import MODE, Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained

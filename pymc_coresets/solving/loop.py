@@ -11,11 +11,9 @@ import numpy as np
 
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import whole_number
-from pymc_coresets.solving.history import History
 from pymc_coresets.solving.nnls import nonnegative_least_squares
-from pymc_coresets.solving.problem import Problem, Vector
-from pymc_coresets.solving.solution import Progress, Selection, Status, Trace
-from pymc_coresets.solving.space import TangentSpace
+from pymc_coresets.solving.problem import Problem, TangentSpace, Vector
+from pymc_coresets.solving.solution import History, Progress, Selection, Status, Trace
 
 _log = logging.getLogger(__name__)
 _OVERFITTED = 4.0  # held-out objective over that of the choosing draws

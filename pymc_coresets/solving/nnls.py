@@ -1,38 +1,14 @@
 """Non-negative least squares on a growing set of rows, by an up-to-date QR factorisation."""
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import qr_delete, solve_triangular
 from scipy.optimize import nnls
 
-from pymc_coresets.solving.problem import Vector, unit_rows
+from pymc_coresets.solving.problem import Vector, rounding, unit_rows
 
 _STEPS_PER_ROW = 30  # at most: rows that come and go again cost one step each
-
-
-def rounding(vector: Vector) -> float:
-    """Length below which a component of a vector is rounding error.
-
-    Parameters
-    ----------
-    vector : ndarray of shape (n_draws,)
-        The whole, for instance a target of which a residual is what is left.
-
-    Returns
-    -------
-    float
-        Four times float64's epsilon times ``sqrt(n_draws)`` times the vector's length.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rounding(np.ones(4)) < 1e-14
-    True
-    """
-    epsilon = float(np.finfo(np.float64).eps)
-    return 4 * epsilon * math.sqrt(len(vector)) * float(np.linalg.norm(vector))
 
 
 class ActiveSet:

@@ -1,15 +1,18 @@
-"""Chunks as they arrive: everything is checked before anything of them is added."""
+"""Chunks as they arrive: checked before anything is added, and told apart from those before."""
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError, warn_user
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.template import Template
+from pymc_coresets.rows.collapsing import collapse_rows
 from pymc_coresets.rows.fingerprints import FirstReading
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.sources.opening import open_rows
@@ -19,6 +22,9 @@ from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 
 _WEIGHTS = "weights=..."  # what a column of a mapping is called that holds them
+_MOST_KNOWN = 10_000  # chunks, of 8 bytes each
+_ENOUGH = 10_000  # rows of a chunk, to say how much they vary
+_UNLIKELY = 1e-6  # chance that a chunk is said to come again which does not
 
 
 def rows_given(chunk: Any, weights: ArrayLike | None = None) -> RowSource:  # noqa: ANN401
@@ -136,3 +142,61 @@ class Arrivals:
         arrived = ArrivedRows(some, stop, lambda at: f"Chunk {number}, {rows.place(at)}")
         self._codes.require_inside(arrived)
         return arrived
+
+
+class ChunkDigest:
+    """Tells whether the rows of a chunk came before, however they were cut then.
+
+    Examples
+    --------
+    >>> rows, digest = Rows(np.arange(9), np.ones(9), (np.arange(9.0),)), ChunkDigest()
+    >>> digest.add(rows)
+    >>> known, again = digest.known([]), ChunkDigest()
+    >>> for part in rows.blocks(4):
+    ...     again.add(part)
+    >>> again.repeats(known)
+    0
+    """
+
+    def __init__(self) -> None:
+        self._columns: list[blake2b] = []
+        self._some: list[Rows] = []
+
+    def add(self, rows: Rows) -> None:
+        """Add consecutive rows of the chunk."""
+        arrays = (rows.base_weights, *rows.arrays)
+        self._columns = self._columns or [blake2b(digest_size=8) for _ in arrays]
+        if sum(map(len, self._some)) < _ENOUGH:
+            self._some.append(rows)
+        for column, array in zip(self._columns, arrays, strict=True):
+            column.update(np.ascontiguousarray(array))
+
+    def known(self, before: Sequence[int]) -> tuple[int, ...]:
+        """Return digests of the last chunks, this one included, in their order."""
+        return (*before, self._value)[-_MOST_KNOWN:]
+
+    def repeats(self, known: Sequence[int]) -> int | None:
+        """Return which of the known chunks has the same rows, where that is no mere chance."""
+        if self._value not in known:
+            return None
+        # Rows like these, drawn at random, are again the same with this probability.
+        some = Rows.joined(self._some)
+        _, counts = collapse_rows(some.arrays, len(some))
+        log_chance = counts @ np.log(counts / counts.sum()) + math.log(len(known))
+        return known.index(self._value) if log_chance < math.log(_UNLIKELY) else None
+
+    def warn_if_known(self, known: Sequence[int], number: int) -> None:
+        """Warn where the chunk of a number came before."""
+        found = self.repeats(known)
+        if found is not None:
+            first = number - len(known) + found
+            warn_user(
+                f"Chunk {number} of the stream has the same rows as "
+                f"{f'chunk {first}' if first else 'the pilot'}: they count twice now. If it was "
+                "given twice by mistake, go on from a state() of before, without it."
+            )
+
+    @property
+    def _value(self) -> int:
+        digests = b"".join(column.digest() for column in self._columns)
+        return int.from_bytes(blake2b(digests, digest_size=8).digest(), signed=True)

@@ -1,4 +1,4 @@
-"""The state of a stream as a tree of datasets, from which it goes on as if it had not stopped."""
+"""What a stream gives away: its coreset, and its state, from which it goes on as it was."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +11,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError
+from pymc_coresets.coreset import Coreset
+from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError, warn_user
 from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.from_rows import RowsToRead, Settings, template_of_rows
@@ -20,8 +21,18 @@ from pymc_coresets.potentials.sameness import Probe
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.passes import AbsentRows, LookPart
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.solution import Solution
+from pymc_coresets.storage import history_dataset
 from pymc_coresets.streams.growth import Beginning, Growth, Reason, StreamOptions, StreamState
 
+_NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning
+_GONE = (
+    "The rows of this stream were seen once and are gone: the coreset can be sampled, but this "
+    "needs all of them. coreset.objective, measured against their exact sum at draws that chose "
+    "nothing, and stream.coverage are what can be said without them. If the rows can be read "
+    "again, in the same order, store the coreset and read it with Coreset.from_netcdf(path, model, "
+    "rows=open_rows(...))."
+)
 _COUNTS: Mapping[str, Callable[[Any], Any]] = {
     "n_rows": int,
     "total_weight": float,
@@ -34,6 +45,70 @@ _PROBES = 4  # draws, and rows, at which the model is compared with the stream's
 _OPTIONS, _SETTINGS, _DIGEST = "options", "settings", "digest"
 _AS_STORED = {"f": "<f8", "i": "<i8", "u": "<i8", "b": "<i8"}  # formats have types of their own
 _GIVE = "Give what CoresetStream.state() returned, as it was."
+
+
+def rows_gone(n_rows: int = 0, total_weight: float = 0.0) -> AbsentRows:
+    """Return the rows of a stream, as those who ask for them find them.
+
+    Examples
+    --------
+    >>> rows_gone(10, 10.0).n_rows
+    10
+    """
+    return AbsentRows(n_rows, total_weight, _GONE)
+
+
+def chosen_coreset(growth: Growth, state: StreamState, settings: Settings) -> Coreset:
+    """Choose weighted rows that stand for all that a stream has seen: `CoresetStream.coreset`."""
+    options = growth.options
+    solution = growth.choose(state)
+    objective = solution.objective + state.inherited_objective
+    if not objective <= max(_NOTICEABLE, options.tolerance):
+        warn_user(
+            f"The coreset is {objective:.3g} nats from the rows of the stream at its "
+            f"draws: allow a larger size than {options.size}, or more draws than "
+            f"{options.n_draws}, or begin with a larger pilot."
+        )
+    loglik = growth.template.reading(rows_gone(state.n_rows, state.total_weight))
+    one_epoch = len(state.beginnings) == 1
+    return Coreset(
+        indices=solution.rows.positions,
+        weights=solution.weights,
+        n_observations=round(state.total_weight),
+        n_distinct=state.n_rows,
+        method="stream",
+        weighting="the pilot's posterior" if one_epoch else "the last epoch's draws",
+        status=solution.status.value,
+        objective=objective,
+        random_seed=options.seed,
+        history=history_dataset(solution.history, _figures(solution, state)),
+        settings=settings,
+        loglikelihood=loglik,
+        data=kept_dataset(loglik, solution.rows, solution.weights),
+    )
+
+
+def _figures(solution: Solution, state: StreamState) -> dict[str, Any]:
+    found = state.coverage
+    return {
+        "n_chunks": state.n_chunks,
+        "n_epochs": len(state.beginnings),
+        "epochs": "; ".join(
+            f"from row {one.n_rows}: {one.reason.value}"
+            + (f", objective of the coreset before {one.objective:.3g}" if one.size else "")
+            for one in state.beginnings
+        ),
+        "inherited_objective": state.inherited_objective,
+        "n_candidates": len(state.candidates),
+        "n_draws": found.n_draws,
+        "n_passes": 1,
+        "draws_distance": found.displacement.distance,
+        "draws_width": found.displacement.width,
+        "pareto_khat": found.pareto_khat,
+        "psis_ess": found.ess,
+        "norm_total": state.seen.norm_total,
+        "size": len(solution.rows),
+    }
 
 
 def tree_of_state(state: StreamState, growth: Growth, settings: Settings) -> xr.DataTree:

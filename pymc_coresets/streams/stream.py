@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.display.facts import facts_text
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, positive_number, whole_number
@@ -22,12 +22,16 @@ from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import given_model
 from pymc_coresets.rows.keyed import random_key
-from pymc_coresets.streams.arrivals import Arrivals, ArrivedRows, rows_given
+from pymc_coresets.streams.arrivals import Arrivals, ArrivedRows, ChunkDigest, rows_given
 from pymc_coresets.streams.coverage import Coverage
-from pymc_coresets.streams.growth import WIDENING, Growth, StreamOptions
-from pymc_coresets.streams.notices import ChunkDigest, warn_of_drift
-from pymc_coresets.streams.outcome import chosen_coreset, rows_gone
-from pymc_coresets.streams.stored import state_of_tree, template_of_tree, tree_of_state
+from pymc_coresets.streams.growth import WIDENING, Beginning, Growth, Reason, StreamOptions
+from pymc_coresets.streams.stored import (
+    chosen_coreset,
+    rows_gone,
+    state_of_tree,
+    template_of_tree,
+    tree_of_state,
+)
 
 _FEWEST_DRAWS, _LEAST_DRAWS, _MOST_DRAWS = 100, 200, 2_000
 _LEAST_GROWTH = 2 * WIDENING  # so that the number of rows doubles in a later epoch
@@ -233,7 +237,7 @@ class CoresetStream:
         n_known = len(self._state.beginnings)
         self._state = replace(state, n_chunks=number, known=digest.known(state.known))
         for begun in state.beginnings[n_known:]:
-            warn_of_drift(begun, number)
+            _warn_of_drift(begun, number)
 
     @property
     def n_rows(self) -> int:
@@ -372,3 +376,16 @@ class CoresetStream:
 
 def _default_draws(n_dims: int, size: int) -> int:
     return max(_LEAST_DRAWS, min(max(4 * size, 2 * rows_of_a_quadratic(n_dims)), _MOST_DRAWS))
+
+
+def _warn_of_drift(begun: Beginning, number: int) -> None:
+    """Warn where an epoch began because the posterior had left the draws."""
+    if begun.reason is Reason.DRIFT:
+        warn_user(
+            f"Chunk {number} moves the posterior {begun.distance:.3g} standard deviations "
+            "of the stream's draws away from them: its rows are not like those before. A "
+            f"new epoch begins, in which a coreset of {begun.size} rows stands for the "
+            f"{begun.n_rows} before it, and the draws know of this chunk. If that is no "
+            "exception, begin the stream again with a pilot from all over the data, or let "
+            "the model depend on time."
+        )

@@ -29,16 +29,15 @@ from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.storage import history_dataset
-from pymc_coresets.updates.ancestry import Ancestry
-from pymc_coresets.updates.coreset_parts import CoresetPart
-from pymc_coresets.updates.extended_rows import ExtendedRows
-from pymc_coresets.updates.known_rows import (
+from pymc_coresets.updates.coreset_parts import (
     KNOWN,
+    CoresetPart,
     KnownRows,
     known_before,
     noted,
     warn_of_known_rows,
 )
+from pymc_coresets.updates.extended import Ancestry, ExtendedRows
 from pymc_coresets.updates.reductions import all_of, asked_reduction, reduced
 from pymc_coresets.weighted_rows import WeightedRows
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -22,8 +22,7 @@ from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.levels.grouped_density import NormalInLevels
-from pymc_coresets.updates.ancestry import Ancestry
-from pymc_coresets.updates.extended_rows import ExtendedRows
+from pymc_coresets.updates.extended import Ancestry, ExtendedRows
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 _BLOCK_ROWS = 2**16

@@ -22,7 +22,7 @@ PLANTED = [
         ("(self.base_weights < 0).any()", "(self.base_weights < -9).any()"),
     ),
     *plant(
-        "solving/space.py",
+        "solving/problem.py",
         ("selectable &= problem.base_weights > 0", "selectable &= problem.base_weights >= 0"),
         ("cosines *= length", "cosines *= 1"),
         ("total_norm / self._unit", "total_norm"),
@@ -115,24 +115,24 @@ PLANTED = [
         ("n_all > _MOST_FUNCTIONS * n_draws", "True"),
     ),
     *plant(
-        "solving/group_selection.py",
+        "solving/groups.py",
         ("goal = target + basis.functions @ lacking", "goal = target"),
         ("- 2 * self.pull @ weights", "- self.pull @ weights"),
     ),
     *plant(
-        "solving/joint.py",
+        "solving/groups.py",
         ("slope = slope + w @ group.shared", "pass"),
         ("mu - self.target,", "mu,"),
     ),
     *plant(
-        "methods/groupwise/group_rows.py",
+        "methods/group_rows.py",
         ("if not np.isfinite(values).all():", "if False:"),
         ("self.whole.append(self.data.of(group))", "pass"),
         ("for group in np.flatnonzero(sizes <= _FEW)]", "for group in []]"),
         ("waiting, n_waiting = [], 0", "n_waiting = 0"),
     ),
     *plant(
-        "methods/groupwise/block_pursuit.py",
+        "methods/block_pursuit.py",
         ("if found.best.objective <= self.tolerance else None", "if False else None"),
         ("limit=max_rounds - 1, deadline=deadline", "limit=max_rounds - 1"),
         ("if found.objective < before.best.objective else", "if True else"),
@@ -226,7 +226,7 @@ PLANTED = [
         ("_STEPS_PER_POINT = 10", "_STEPS_PER_POINT = 1"),
     ),
     *plant(
-        "methods/fixed_draws.py",
+        "methods/job.py",
         ("return refit(state)", "return state"),
     ),
     *plant(
@@ -365,7 +365,7 @@ PLANTED = [
         ("round(new.total_weight)", "new.n_rows"),
     ),
     *plant(
-        "updates/extended_rows.py",
+        "updates/extended.py",
         ("scan.weights * n / part", "scan.weights / part"),
         ("self.new.reduce(work)]", "self._held.reduce(work)]"),
     ),
@@ -393,7 +393,7 @@ PLANTED = [
         ("proposal=None,", ""),
     ),
     *plant(
-        "updates/ancestry.py",
+        "updates/extended.py",
         (".sum() ** 2)", ".sum())"),
     ),
     *plant(
@@ -429,7 +429,7 @@ PLANTED = [
         ("axis=0, b=counts[used, None]", "axis=0"),
     ),
     *plant(
-        "diagnostics/known_modes.py",
+        "diagnostics/known_posterior.py",
         ("share < _UNSEEN * mass", "share > _UNSEEN * mass"),
         ("(flat[:, moving] - c) / s", "(flat[:, moving] - c)"),
     ),
@@ -479,7 +479,7 @@ PLANTED = [
         ("_HELDOUT * len(different)", "len(different) / 2"),
     ),
     *plant(
-        "solving/history.py",
+        "solving/solution.py",
         ("objective if math.isfinite(objective) else math.nan", "objective"),
         ("+= n_rows * n_draws", "+= n_rows + n_draws"),
         ("n_rows / of", "1"),
@@ -526,7 +526,7 @@ PLANTED = [
         ("few = found.ess < MIN_ESS and not found.negligible", "few = found.ess < MIN_ESS"),
     ),
     *plant(
-        "diagnostics/importance_draws.py",
+        "diagnostics/known_posterior.py",
         ("self.log_ratios + loglik", "self.log_ratios"),
         (
             "replace(self, log_ratios=log_ratios) if np",

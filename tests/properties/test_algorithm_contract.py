@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from pymc_coresets.methods import METHODS
-from pymc_coresets.methods.fixed_draws import HilbertMethod
+from pymc_coresets.methods.job import HilbertMethod
 from pymc_coresets.solving.loop import solve
 from pymc_coresets.solving.problem import Problem
 from pymc_coresets.solving.solution import Selection, Status

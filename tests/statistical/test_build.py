@@ -22,7 +22,7 @@ from pymc_coresets import (
     plot_weights,
 )
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.methods.fixed_draws import HilbertMethod
+from pymc_coresets.methods.job import HilbertMethod
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Solution, Status, Trace
 

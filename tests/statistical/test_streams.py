@@ -26,9 +26,9 @@ from pymc_coresets import (
 from pymc_coresets.potentials.from_rows import template_of_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.streams.arrivals import ChunkDigest
 from pymc_coresets.streams.coverage import Displacement
 from pymc_coresets.streams.growth import Priorities, Reason
-from pymc_coresets.streams.notices import ChunkDigest
 from pymc_coresets.streams.stored import digest_of
 from pymc_coresets.weighted_rows import chosen_rows
 

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import (
     InvalidDataError,
     InvalidOptionError,
     SamplingError,
     UnsupportedModelError,
 )
-from pymc_coresets.methods.groupwise.block_pursuit import BlockPursuit
-from pymc_coresets.methods.groupwise.group_rows import _together, choose_by_group
+from pymc_coresets.methods.block_pursuit import BlockPursuit
+from pymc_coresets.methods.group_rows import _together, choose_by_group
 from pymc_coresets.rows.values import GroupedRows, Rows
 from pymc_coresets.sampling.levels.nested_laplace import find_nested_laplace
 from pymc_coresets.solving.solution import Status

@@ -6,8 +6,7 @@ from scipy.optimize import nnls
 
 from pymc_coresets.methods.iht import IHT
 from pymc_coresets.solving.loop import State, solve
-from pymc_coresets.solving.problem import Problem
-from pymc_coresets.solving.space import TangentSpace
+from pymc_coresets.solving.problem import Problem, TangentSpace
 
 N_OBS, SIZE = 50, 8
 VECTORS = (np.random.default_rng(8).normal(size=(N_OBS, 30)) + 0.2) * np.linspace(0.5, 2, N_OBS)[

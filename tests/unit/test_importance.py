@@ -6,7 +6,7 @@ from scipy.signal import lfilter
 from scipy.stats import genpareto
 
 from pymc_coresets.diagnostics import importance
-from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from pymc_coresets.solving.group_selection import GroupTerms, select_rows
-from pymc_coresets.solving.joint import joint_objective, joint_weights
+from pymc_coresets.solving.groups import GroupTerms, joint_objective, joint_weights, select_rows
 from pymc_coresets.solving.nnls import nonnegative_least_squares
 from pymc_coresets.solving.problem import tangent_vectors
 from pymc_coresets.solving.shared_basis import SharedBasis, chance_functions, n_functions

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import digamma, polygamma
 
 from pymc_coresets import build_coreset
-from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 from pymc_coresets.sampling.proposal import HeavyTailed

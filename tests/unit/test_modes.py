@@ -13,7 +13,7 @@ from scipy.special import softmax
 
 from pymc_coresets import Coreset, CoresetWarning, build_coreset
 from pymc_coresets.diagnostics.judging import Certificate, Check
-from pymc_coresets.diagnostics.known_modes import MODE, Modes
+from pymc_coresets.diagnostics.known_posterior import MODE, Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling import modes_of_all_rows

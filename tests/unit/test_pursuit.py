@@ -9,9 +9,8 @@ from scipy.optimize import nnls
 from benchmarks.problems import problem_of
 from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.solving.loop import State, solve
-from pymc_coresets.solving.problem import Problem
+from pymc_coresets.solving.problem import Problem, TangentSpace
 from pymc_coresets.solving.solution import Status
-from pymc_coresets.solving.space import TangentSpace
 
 VECTORS = np.random.default_rng(12).normal(size=(60, 25)) + 0.4
 TARGET = VECTORS.sum(0) + 10 * np.random.default_rng(9).normal(size=25)  # outside the cone

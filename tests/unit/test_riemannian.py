@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.closed_forms import InMemoryPotentials
-from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
 from pymc_coresets.methods import pursuit, riemannian
 from pymc_coresets.methods.riemannian import RiemannianPursuit

@@ -11,9 +11,8 @@ from pymc_coresets.methods.giga import GIGA
 from pymc_coresets.methods.iht import IHT
 from pymc_coresets.methods.pursuit import Pursuit
 from pymc_coresets.solving.loop import solve
-from pymc_coresets.solving.problem import Problem
+from pymc_coresets.solving.problem import Problem, TangentSpace
 from pymc_coresets.solving.solution import Status
-from pymc_coresets.solving.space import TangentSpace
 
 
 @pytest.fixture

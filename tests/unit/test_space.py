@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from pymc_coresets.solving.problem import Problem
-from pymc_coresets.solving.space import TangentSpace
+from pymc_coresets.solving.problem import Problem, TangentSpace
 
 VECTORS = np.random.default_rng(2).normal(size=(20, 6)) * np.linspace(0.1, 5, 20)[:, None]
 WEIGHTS = np.linspace(1, 2, 20)

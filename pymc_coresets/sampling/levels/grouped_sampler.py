@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_coresets.diagnostics.importance_draws import LevelDraws, LevelRatios, Proposal
+from pymc_coresets.diagnostics.known_posterior import LevelDraws, LevelRatios, Proposal
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import Draws

@@ -13,7 +13,7 @@ from scipy.sparse.linalg import splu
 
 from pymc_coresets.compat.pymc_api import CpuLeapfrogIntegrator, QuadPotential, RaveledVars, State
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
-from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.rewriting.quadratic import Curvature

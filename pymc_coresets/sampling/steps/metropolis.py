@@ -12,7 +12,7 @@ from scipy.special import logsumexp, softmax
 
 from pymc_coresets.compat.pymc_api import BlockedStep, StepMethodState
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
-from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained

@@ -1,8 +1,8 @@
-"""The modes of a posterior that a search found, and which of them some draws have visited."""
+"""What a construction knows of the full posterior: its modes, and draws from near it."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -274,3 +274,71 @@ def _vary(centre: Floats, sd: Floats) -> NDArray[np.bool_]:
     """Say which entries vary: not those above the diagonal of a Cholesky factor, which are zero."""
     vary: NDArray[np.bool_] = sd > _ROUNDING * np.abs(centre)
     return vary
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Proposal[D]:
+    """Draws of a known distribution near the full posterior.
+
+    Parameters
+    ----------
+    draws : object
+        Draws of it.
+    log_ratios : ndarray of shape (n_draws,)
+        Log of the prior over its own density there, in nats, up to a constant.  Together with the
+        log-likelihood of all rows they are the importance ratios of the full posterior.
+    around : object, optional
+        That distribution.
+    modes : Modes, optional
+        Around which it is, where others were looked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> len(Proposal(draws=np.arange(3.0), log_ratios=np.zeros(3)).log_ratios)
+    3
+    """
+
+    draws: D
+    log_ratios: Floats
+    around: Any = None
+    modes: Modes | None = None
+
+    def weighed(self, loglik: Floats) -> "Proposal[D] | None":
+        """Add the log-likelihood of all rows at the draws; None where it is not finite."""
+        log_ratios = self.log_ratios + loglik
+        return replace(self, log_ratios=log_ratios) if np.isfinite(log_ratios).all() else None
+
+
+@dataclass(frozen=True, eq=False)
+class LevelDraws[D]:
+    """Draws from around the full posterior of a model with groups, random in known parts.
+
+    Parameters
+    ----------
+    draws : object
+    shared : ndarray of shape (n_draws, p)
+        Shared variables, whitened.
+    noise : ndarray of shape (n_draws, G, q)
+        What is random in each level's variables given the shared ones, standardised.
+    """
+
+    draws: D
+    shared: Floats
+    noise: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class LevelRatios[D]:
+    """How much a coreset of a model with groups lacks at draws of its own posterior.
+
+    Parameters
+    ----------
+    proposal : Proposal
+        The draws, and the log-ratios of the full posterior over the coreset's.
+    shared : ndarray of shape (n_draws, p)
+        Shared variables, whitened.
+    """
+
+    proposal: Proposal[D]
+    shared: Floats

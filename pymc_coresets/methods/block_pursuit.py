@@ -8,19 +8,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_coresets.diagnostics.importance_draws import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import SamplingError, UnsupportedModelError
 from pymc_coresets.methods.adaptive import judge
-from pymc_coresets.methods.fixed_draws import LOOSEST
-from pymc_coresets.methods.groupwise.group_rows import choose_by_group
-from pymc_coresets.methods.job import GroupedPosterior, Job, draws_to_certify
+from pymc_coresets.methods.group_rows import choose_by_group
+from pymc_coresets.methods.job import LOOSEST, GroupedPosterior, Job, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.history import History
 from pymc_coresets.solving.loop import advance
 from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
 from pymc_coresets.solving.shared_basis import SharedBasis, n_functions
-from pymc_coresets.solving.solution import Solution, Status
+from pymc_coresets.solving.solution import History, Solution, Status
 
 #: Shared dimensions beyond which the functions of them are more than draws tell apart.
 MOST_SHARED = 40

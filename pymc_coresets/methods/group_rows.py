@@ -9,8 +9,13 @@ from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.values import GroupedRows, Rows
-from pymc_coresets.solving.group_selection import GroupTerms, rows_of_group, select_rows
-from pymc_coresets.solving.joint import joint_objective, joint_weights
+from pymc_coresets.solving.groups import (
+    GroupTerms,
+    joint_objective,
+    joint_weights,
+    rows_of_group,
+    select_rows,
+)
 from pymc_coresets.solving.problem import Vector, tangent_vectors
 from pymc_coresets.solving.shared_basis import SharedBasis, chance_functions
 

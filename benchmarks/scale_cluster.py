@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.scale_data import N_COLUMNS, Table, draws_near_truth, opened
 from benchmarks.scale_data import model_of as template_of
-from pymc_coresets.potentials.from_rows import template_of_rows
+from pymc_coresets.potentials.of_model import template_of_rows
 from pymc_coresets.rows.streamed import StreamedRows, engine_of
 
 FEW_DRAWS = 10  # of a look that makes all workers compile

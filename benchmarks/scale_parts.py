@@ -25,7 +25,7 @@ from pymc_coresets import CoresetWarning, RowSource, build_coreset
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import template_of_rows
+from pymc_coresets.potentials.of_model import template_of_rows
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
 

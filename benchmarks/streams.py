@@ -21,7 +21,7 @@ from pymc_coresets import CoresetStream, CoresetWarning, build_coreset, open_row
 from pymc_coresets.methods.job import candidates_to_keep
 from pymc_coresets.methods.pursuit import pursue
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import template_of_rows
+from pymc_coresets.potentials.of_model import template_of_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows

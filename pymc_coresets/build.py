@@ -22,9 +22,14 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
-from pymc_coresets.potentials.from_rows import RowsToRead, Sampled
 from pymc_coresets.potentials.kept_rows import kept_dataset
-from pymc_coresets.potentials.of_model import full_model, likelihood_of_model, verify_form
+from pymc_coresets.potentials.of_model import (
+    RowsToRead,
+    Sampled,
+    full_model,
+    likelihood_of_model,
+    verify_form,
+)
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.request import asked_method, configured, named_option

@@ -13,8 +13,8 @@ from pymc_coresets.display.page import facts_html
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.glm.control_variates.interfaces import put_back
 from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
-from pymc_coresets.potentials.from_rows import RowsToRead
 from pymc_coresets.potentials.kept_rows import likelihood_of_stored
+from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.sameness import Fingerprints, compare_fingerprints, fingerprints
 from pymc_coresets.predictive import all_rows, stand_ins
 from pymc_coresets.predictive.stand_ins import StandIn

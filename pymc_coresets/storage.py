@@ -19,7 +19,7 @@ from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes, SeenModes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import unwritable
-from pymc_coresets.potentials.from_rows import RowsToRead
+from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.sameness import Fingerprints
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
 from pymc_coresets.solving.solution import Trace

@@ -138,7 +138,7 @@ class CodeCheck:
     Examples
     --------
     >>> import pymc as pm
-    >>> from pymc_coresets.potentials.from_rows import template_of_rows
+    >>> from pymc_coresets.potentials.of_model import template_of_rows
     >>> from pymc_coresets.rows.memory import InMemoryRows
     >>> with pm.Model() as model:
     ...     group, y = pm.Data("group", np.array([0, 1])), pm.Data("y", np.zeros(2))

@@ -10,10 +10,9 @@ import xarray as xr
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import (
+from pymc_coresets.potentials.of_model import (
     RowsToRead,
     likelihood_of_rows,
-    named_arrays,
     template_of_rows,
 )
 from pymc_coresets.reading.observations import Observations
@@ -46,7 +45,7 @@ def kept_dataset(loglik: LogLikelihood, rows: Rows, weights: np.ndarray) -> xr.D
     --------
     >>> import pymc as pm
     >>> from pymc_coresets import open_rows
-    >>> from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
+    >>> from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
     >>> source = open_rows({"y": np.arange(100.0)})
     >>> with pm.Model() as model:
     ...     y = pm.Data("y", source.head(10)["y"])
@@ -63,7 +62,7 @@ def kept_dataset(loglik: LogLikelihood, rows: Rows, weights: np.ndarray) -> xr.D
     places = [loglik.source.place(int(position)) for position in rows.positions]
     columns = {
         f"{_PREFIX}{name}": (("row", *(f"{name}_dim_{i}" for i in range(1, array.ndim))), array)
-        for name, array in named_arrays(observations, rows).items()
+        for name, array in observations.by_name(rows).items()
     }
     kept = {
         "weight": ("row", weights),

@@ -1,17 +1,144 @@
-"""The potentials of a user's model, compared with PyMC before anything relies on them."""
+"""The potentials of a user's model, compared with PyMC before anything relies on them.
 
-from collections.abc import Callable
+Its rows lie in it, or are read chunk by chunk, and the model holds a template of them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict
 
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import RowsToRead, Sampled, likelihood_of_rows
-from pymc_coresets.potentials.verification import verify
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
+from pymc_coresets.options import flag, names_of
+from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
+from pymc_coresets.potentials.code_checks import CodeCheck
+from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
+from pymc_coresets.potentials.verification import points_around, reference_of, verify
 from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewriting.rewrite import POTENTIAL, WEIGHTS, coreset_model
-from pymc_coresets.reading.user_model import given_model
+from pymc_coresets.reading.user_model import copy_with_rows, given_model
+from pymc_coresets.rows.keyed import random_key
+from pymc_coresets.rows.sources.opening import required_source
+from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.rows.streamed import StreamedRows, engine_of, no_rows_for
+from pymc_coresets.rows.values import Rows
+
+_N_ALONE = 3
+_MALFORMED = (ValueError, TypeError, IndexError, UnsupportedModelError)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Which distinct samples of the rows a construction will ask for.
+
+    Parameters
+    ----------
+    key : int
+        That of the samples.
+    size : callable
+        From D and N to the size of the largest of them.
+    """
+
+    key: int
+    size: Callable[[int, int], int]
+
+
+class Settings(TypedDict):
+    """How the observations were found in a model: arguments of `find_observations`."""
+
+    observed: str | list[str] | None
+    dim: str | list[str] | None
+    allow_local: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowsToRead:
+    """Which observations of a model are read, from where, and by whom.
+
+    Parameters
+    ----------
+    observed, dim, allow_local
+        See `find_observations`.
+    collapse : bool or "auto"
+        Whether to merge equal rows.
+    rows : RowSource, optional
+        All rows, where the model holds a template of them.
+    executor : Executor or Client, optional
+        Who reads and evaluates them, see `engine_of`; by default threads of this process.
+    backend : {"numba", "jax"} or Jax
+        See `LogLikelihood`.
+
+    Raises
+    ------
+    InvalidOptionError
+        If one of these is out of range, or does not go with another.
+
+    Examples
+    --------
+    >>> RowsToRead(dim="obs").settings
+    {'observed': None, 'dim': 'obs', 'allow_local': False}
+    >>> RowsToRead(rows=[1.0])
+    Traceback (most recent call last):
+    pymc_coresets.exceptions.InvalidOptionError: rows is a list, but must be what open_rows(...)
+    returns. (docs: troubleshooting#arguments)
+    """
+
+    observed: str | Sequence[str] | None = None
+    dim: str | Sequence[str] | None = None
+    allow_local: bool = False
+    collapse: Collapse = "auto"
+    rows: RowSource | None = None
+    executor: Any = None
+    backend: str | Jax = "numba"
+
+    def __post_init__(self) -> None:
+        names_of("observed", self.observed)
+        names_of("dim", self.dim)
+        flag("allow_local", self.allow_local)
+        if not isinstance(self.collapse, str):
+            flag("collapse", self.collapse)
+        elif self.collapse != "auto":
+            raise InvalidOptionError(f"collapse={self.collapse!r} must be True, False or 'auto'.")
+        engine_of(self.executor)
+        if self.rows is None and self.executor is not None:
+            raise no_rows_for(self.executor)
+        if self.rows is not None:
+            self._require_rows()
+        backend_of(self.backend, self.executor)
+
+    def _require_rows(self) -> None:
+        required_source(self.rows)
+        if self.collapse is True:
+            raise InvalidOptionError(
+                "collapse=True: rows=... are not merged while they are read. Group them "
+                "beforehand, and name their counts with open_rows(..., weight=...)."
+            )
+        if self.allow_local:
+            raise InvalidOptionError(
+                "allow_local=True: with rows=... there is no variable with one value per "
+                "observation."
+            )
+
+    @property
+    def settings(self) -> Settings:
+        """How the observations are found."""
+        return {
+            "observed": names_of("observed", self.observed),
+            "dim": names_of("dim", self.dim),
+            "allow_local": flag("allow_local", self.allow_local),
+        }
+
+    @property
+    def evaluated_by(self) -> Jax | None:
+        """Options of the backend; None for Numba."""
+        return backend_of(self.backend, self.executor)
+
+    def found_in(self, model: pm.Model, columns: Mapping[str, Any] | None = None) -> Observations:
+        """Find the observations in a model, or in a template with such columns."""
+        return find_observations(model, **self.settings, columns=columns)
 
 
 def full_model(model: pm.Model | None) -> pm.Model:
@@ -112,3 +239,155 @@ def verify_form(loglik: LogLikelihood) -> None:
             f"The coreset model has the log-likelihood {value} where the weighted rows give "
             f"{expected}: the package does not understand this model. Please report it."
         )
+
+
+# -- rows that are read chunk by chunk -------------------------------------------------------------
+
+
+def likelihood_of_rows(
+    model: pm.Model,
+    wanted: RowsToRead,
+    *,
+    rng: np.random.Generator,
+    watch: Callable[[int, int], None] | None = None,
+    sampled: Sampled | None = None,
+) -> LogLikelihood:
+    """Derive the potentials of rows that lie elsewhere from a model with a template of them.
+
+    Reads all rows once.  The model is compared with PyMC on its template and, in a copy, on other
+    rows, in another number than the template's, alone and among others.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Left as it is.
+    wanted : RowsToRead
+        With rows.
+    rng : numpy.random.Generator
+    watch : callable, optional
+        Told how far each reading is, see `StreamedRows`.
+    sampled : Sampled, optional
+        Which rows will be wanted: they are kept where they are read first.
+
+    Returns
+    -------
+    LogLikelihood
+
+    Raises
+    ------
+    UnsupportedModelError
+        If something in the model cannot be computed row by row.
+    InvalidDataError
+        If the rows hold values that cannot be used, or codes that are not in what they index.
+
+    Examples
+    --------
+    >>> from pymc_coresets import open_rows
+    >>> rows = open_rows({"y": np.arange(100.0)})
+    >>> with pm.Model() as model:
+    ...     y = pm.Data("y", rows.head(10)["y"])
+    ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
+    >>> likelihood_of_rows(model, RowsToRead(rows=rows), rng=np.random.default_rng(1)).n_rows
+    100
+    """
+    rows = required_source(wanted.rows)
+    template = template_of_rows(model, rows.columns, wanted)
+    columns = {row.name: row.values.dtype for row in template.observations.rows}
+    source = StreamedRows(rows, columns, engine=engine_of(wanted.executor), watch=watch)
+    key = random_key(rng) if sampled is None else sampled.key
+    n_wanted = 0 if sampled is None else sampled.size(template.n_dims, source.n_rows)
+    n_others = template.n_rows // 2 + 1  # another number than the template's
+    first, initial = source.examine_and_keep(max(n_wanted, n_others), key=key)
+    first.require_usable()
+    source = replace(source, first=first, initial_sample=initial)
+    if source.n_rows < 2:
+        raise InvalidDataError(f"There is {source.n_rows} row: there is nothing to choose from.")
+    loglik = template.reading(source)
+    CodeCheck(loglik.observations).require_scanned(source, first)
+    verify(template, rng=rng)
+    others = source.scan(min(source.n_rows, n_others), key=key, distinct=True).rows
+    _verify_others(loglik, wanted, others, rng)
+    return loglik
+
+
+def template_of_rows(
+    model: pm.Model, columns: Mapping[str, Any], wanted: RowsToRead | None = None
+) -> LogLikelihood:
+    """Derive the potentials of a model that holds a template of the rows, without reading any.
+
+    Parameters
+    ----------
+    model : pm.Model
+    columns : mapping of str
+        Shape and dtype of each column of the rows.
+    wanted : RowsToRead, optional
+        How the observations are found, and who evaluates them.
+
+    Returns
+    -------
+    LogLikelihood
+        Of the template.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If something in the model cannot be computed row by row.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     y = pm.Data("y", np.arange(10.0))
+    ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
+    >>> template_of_rows(model, {"y": np.zeros(())}).n_rows
+    10
+    """
+    wanted = RowsToRead() if wanted is None else wanted
+    if wanted.dim is not None and not isinstance(wanted.dim, str):
+        raise InvalidOptionError(
+            f"dim={wanted.dim!r}: rows=... are rows already. Give a table with one row for each "
+            "cell."
+        )
+    found = wanted.found_in(model, columns)
+    if found.positions is not None:
+        raise UnsupportedModelError(
+            "Missing values of the template would be imputed, but those of other rows are unknown: "
+            "leave these rows out."
+        )
+    return LogLikelihood(found, backend=wanted.evaluated_by)
+
+
+# -- comparison with PyMC --------------------------------------------------------------------------
+
+
+def _verify_others(
+    loglik: LogLikelihood, wanted: RowsToRead, others: Rows, rng: np.random.Generator
+) -> None:
+    obs = loglik.observations
+    assert obs.template is not None and wanted.rows is not None  # noqa: PT018 - as was read
+    n_template = obs.template.n_rows
+    data = {n: np.resize(v, (len(others), *v.shape[1:])) for n, v in obs.template.values.items()}
+    try:
+        copy = copy_with_rows(obs.model, data | obs.by_name(others))
+        expected = reference_of(wanted.found_in(copy, wanted.rows.columns))
+        space = obs.space
+        near = space.constrain(points_around(space, rng)[0])
+        values = expected(near)
+    except _MALFORMED as error:
+        raise UnsupportedModelError(
+            f"With {len(others)} rows instead of the template's {n_template}, the model cannot be "
+            f"evaluated: {error} Let no shape be the number of rows."
+        ) from error
+    together = loglik.matrix(near, others, finite=False)
+    alone = [others.take(slice(i, i + 1)) for i in range(min(_N_ALONE, len(others)))]
+    single = np.concatenate([loglik.matrix(near, row, finite=False) for row in alone])
+    used, slack = np.isfinite(values), loglik.slack
+    for found in (together, np.concatenate([single, together[len(single) :]])):
+        wrong = used & ~np.isclose(found, values, rtol=1e-6 + slack, atol=1e-8 + slack)
+        if wrong.any():
+            n, s = np.argwhere(wrong)[0]
+            raise UnsupportedModelError(
+                f"The log-likelihood of {loglik.source.place(int(others.positions[n]))} comes out "
+                f"as {found[n, s]}, but PyMC gives {values[n, s]} among {len(others)} rows: "
+                "something in the model depends on how many rows it holds, as x.shape[0] does, or "
+                "on the other rows. Compute it beforehand, and give the model its value."
+            )

@@ -12,7 +12,6 @@ from pytensor.graph import graph_inputs
 
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import named_arrays
 from pymc_coresets.potentials.verification import points_around
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.pushdown import RowArray
@@ -44,7 +43,7 @@ def arranged(first: LogLikelihood, second: LogLikelihood, rows: Rows) -> Rows:
     Examples
     --------
     >>> import pymc as pm
-    >>> from pymc_coresets.potentials.from_rows import template_of_rows
+    >>> from pymc_coresets.potentials.of_model import template_of_rows
     >>> with pm.Model() as model:
     ...     y = pm.Data("y", np.arange(10.0))
     ...     likelihood = pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
@@ -52,7 +51,7 @@ def arranged(first: LogLikelihood, second: LogLikelihood, rows: Rows) -> Rows:
     >>> arranged(template, template, template.some_row).arrays
     (array([0.]),)
     """
-    arrays = named_arrays(first.observations, rows)
+    arrays = first.observations.by_name(rows)
     order = (row.name for row in second.observations.rows)
     return replace(rows, arrays=tuple(arrays[name] for name in order))
 

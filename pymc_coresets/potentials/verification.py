@@ -278,7 +278,7 @@ def refuse_impossible_rows(loglik: LogLikelihood, space: Unconstrained) -> None:
     Examples
     --------
     >>> import pymc as pm
-    >>> from pymc_coresets.potentials.from_rows import template_of_rows
+    >>> from pymc_coresets.potentials.of_model import template_of_rows
     >>> from pymc_coresets.rows.memory import InMemoryRows
     >>> with pm.Model() as model:
     ...     y = pm.Data("y", np.array([0, 1]))

@@ -17,8 +17,7 @@ from pymc_coresets.compat.arviz_api import dict_to_dataset
 from pymc_coresets.exceptions import CoresetError, InvalidDataError, UnsupportedModelError
 from pymc_coresets.predictive.destinations import Destination, Region
 from pymc_coresets.predictive.filled_models import FilledModel
-from pymc_coresets.predictive.forward import Forward, is_random
-from pymc_coresets.predictive.row_means import RowMeans, means_by_row
+from pymc_coresets.predictive.forward import Forward, RowMeans, is_random, means_by_row
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE

@@ -43,6 +43,7 @@ from pymc_coresets.reading.pushdown import ALL_ROWS, Pushdown, RowArray, RowMap
 from pymc_coresets.reading.template import ColumnLike, Template
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import HeldModel, given_model
+from pymc_coresets.rows.values import Rows
 
 #: Name of the row array that says to which of several sets of terms a row belongs.
 TERM_OF_ROW = "likelihood term"
@@ -143,6 +144,10 @@ class Observations:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of each free variable."""
         return {name: v.type.shape for name, v in self.parameters.items()}
+
+    def by_name(self, rows: Rows) -> dict[str, np.ndarray]:
+        """Return the data of rows by the names of their arrays."""
+        return {r.name: array for r, array in zip(self.rows, rows.arrays, strict=True)}
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: self.__dict__[field.name] for field in fields(self)}

@@ -15,8 +15,8 @@ from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOptionError, warn_user
 from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import RowsToRead, Settings, template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
+from pymc_coresets.potentials.of_model import RowsToRead, Settings, template_of_rows
 from pymc_coresets.potentials.sameness import Probe
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.passes import AbsentRows, LookPart

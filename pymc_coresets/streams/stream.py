@@ -16,8 +16,12 @@ from pymc_coresets.methods.job import rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, positive_number, whole_number
 from pymc_coresets.potentials.backends.evaluator import Jax
-from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
-from pymc_coresets.potentials.of_model import full_model, verify_form
+from pymc_coresets.potentials.of_model import (
+    RowsToRead,
+    full_model,
+    likelihood_of_rows,
+    verify_form,
+)
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import given_model

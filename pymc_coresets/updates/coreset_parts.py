@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from pymc_coresets.exceptions import UnsupportedModelError, warn_user
 from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import RowsToRead, named_arrays, template_of_rows
 from pymc_coresets.potentials.kept_rows import kept_dataset, rows_of_dataset
+from pymc_coresets.potentials.of_model import RowsToRead, template_of_rows
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
@@ -197,7 +197,7 @@ def _spread(n_rows: int) -> NDArray[np.int64]:
 
 def _digest(loglik: LogLikelihood, rows: Rows) -> str:
     digest = blake2b(digest_size=16)
-    for name, array in sorted(named_arrays(loglik.observations, rows).items()):
+    for name, array in sorted(loglik.observations.by_name(rows).items()):
         digest.update(f"{name} {array.shape}".encode())
         digest.update(array.astype(np.float64).tobytes())
     return digest.hexdigest()

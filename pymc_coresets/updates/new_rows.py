@@ -14,14 +14,13 @@ from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import (
+from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
+from pymc_coresets.potentials.of_model import (
     RowsToRead,
+    full_model,
     likelihood_of_rows,
-    named_arrays,
     template_of_rows,
 )
-from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
-from pymc_coresets.potentials.of_model import full_model
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
@@ -213,7 +212,7 @@ def _extended(part: CoresetPart, new: LogLikelihood) -> ExtendedRows:
     old = replace(rows_of_dataset(new.observations, kept), base_weights=kept["weight"].to_numpy())
     where = map(str, kept["where"].to_numpy())
     if not isinstance(source, StreamedRows):  # the model holds them
-        arrays = named_arrays(new.observations, new.in_memory.all)
+        arrays = new.observations.by_name(new.in_memory.all)
         source = StreamedRows(open_rows(arrays), {n: a.dtype for n, a in arrays.items()})
     moved = replace(source, start=part.n_rows, initial_sample=None)
     return ExtendedRows(old, moved, dict(zip(old.positions.tolist(), where, strict=True)))

@@ -10,9 +10,14 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import RowsToRead, template_of_rows
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, for_other_priors, rows_of_dataset
-from pymc_coresets.potentials.of_model import full_model, likelihood_of_model, verify_form
+from pymc_coresets.potentials.of_model import (
+    RowsToRead,
+    full_model,
+    likelihood_of_model,
+    template_of_rows,
+    verify_form,
+)
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
 from pymc_coresets.potentials.verification import verify

@@ -16,7 +16,6 @@ from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.methods.job import Method, Reduction
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import named_arrays
 from pymc_coresets.potentials.sameness import points_of
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewriting.quadratic import Quadratic
@@ -134,7 +133,7 @@ def reduced(
 def model_of(template: LogLikelihood, rows: Rows) -> Observations:
     """Return the observations of a copy of the model that holds these rows."""
     observations = template.observations
-    copy = copy_with_rows(observations.model, named_arrays(observations, rows))
+    copy = copy_with_rows(observations.model, observations.by_name(rows))
     names = [term.name for term in observations.terms]
     return find_observations(copy, observed=names, dim=observations.dim)
 

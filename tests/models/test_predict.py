@@ -19,7 +19,8 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.predictive import destinations, filled_models, predictions, row_means
+from pymc_coresets.predictive import destinations, filled_models, predictions
+from pymc_coresets.predictive import forward as functions
 from pymc_coresets.predictive.forward import Forward, forward_graphs
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.rows import threads
@@ -204,7 +205,7 @@ def test_means_by_row_are_those_of_one_draw_after_the_other(
     expected = stand_in.predict(idata, **options)
     monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
     monkeypatch.setattr(predictions.Predictions, "_computed", None)  # it is not needed
-    for module in (filled_models, row_means):
+    for module in (filled_models, functions):
         monkeypatch.setattr(module, "BLOCK_ROWS", 128)
     found = stand_in.predict(idata, **options)
     assert found.keys() == expected.keys()
@@ -249,7 +250,7 @@ def test_what_needs_more_than_its_row_is_computed_draw_by_draw(coreset, mean, mo
         pm.Normal("y", mean(x, slope), 1.0, observed=np.zeros(40))
     monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
     graphs = forward_graphs(model, ["y"], means=True)
-    assert row_means.means_by_row(model, graphs, {"y": None}, None) is None
+    assert functions.means_by_row(model, graphs, {"y": None}, None) is None
     draws = draws_of(slope=1.0, own=np.arange(40.0))
     expected = draws["posterior"]["own"].mean(["chain", "draw"]).to_numpy()
     if mean is not of_its_own:
@@ -263,9 +264,9 @@ def test_means_by_row_that_disagree_are_not_used(coreset, idata, monkeypatch, ca
     """The first rows are computed both ways."""
     expected = coreset.predict(idata, progressbar=False)
     monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
-    means = row_means.RowMeans._means
+    means = functions.RowMeans._means
     monkeypatch.setattr(
-        row_means.RowMeans, "_means", lambda *args: [1.01 * v for v in means(*args)]
+        functions.RowMeans, "_means", lambda *args: [1.01 * v for v in means(*args)]
     )
     found = coreset.predict(idata, progressbar=False)
     xr.testing.assert_equal(

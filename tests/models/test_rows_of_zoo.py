@@ -20,7 +20,7 @@ from pymc_coresets.compat.pymc_api import (
 )
 from pymc_coresets.compat.pytensor_api import SymbolicOp
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
+from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.selection_rules import rebuild

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets import CoresetError, InvalidDataError, UnsupportedModelError, open_rows
-from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
+from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 
 _rng = np.random.default_rng(1)
 ROWS = {

@@ -376,7 +376,7 @@ PLANTED = [
         ("share * found.smoothed.ess_of_independent", "found.smoothed.ess_of_independent"),
     ),
     *plant(
-        "predictive/row_means.py",
+        "predictive/forward.py",
         ("or pushdown.local or whole", "or pushdown.local"),
     ),
     *plant(
@@ -438,7 +438,6 @@ PLANTED = [
         ("values = known.copy()", "values = known"),
         ("np.broadcast_shapes(*(a.shape[:n] for a in arrays))", "arrays[0].shape[:n]"),
         ("axis=n + axis", "axis=axis"),
-        ("b[..., None, :, :]).sum(axis=-2)", "b[..., None, :, :]).sum(axis=-3)"),
     ),
     *plant(
         "potentials/direct_calls.py",
@@ -451,6 +450,7 @@ PLANTED = [
     ),
     *plant(
         "potentials/plain_loops.py",
+        ("b[..., None, :, :]).sum(axis=-2)", "b[..., None, :, :]).sum(axis=-3)"),
         ("place = j if axis == 0 else i", "place = i if axis == 0 else j"),
         ("total[place] = new if new > old or np.isnan(new)", "total[place] = new if new > old"),
         ("-np.inf if is_max else 0.0", "0.0"),

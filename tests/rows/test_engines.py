@@ -44,7 +44,7 @@ from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import PredictorRows, seen_rows_of
 from pymc_coresets.glm.predictor.several import find_predictors
-from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
+from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.rows.clusters import Cluster
 from pymc_coresets.rows.executors import Task, Threads
 from pymc_coresets.rows.sources.readers import Chunk

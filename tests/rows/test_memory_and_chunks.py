@@ -21,7 +21,7 @@ from pymc_coresets import (
     build_coreset,
     open_rows,
 )
-from pymc_coresets.potentials.from_rows import template_of_rows
+from pymc_coresets.potentials.of_model import template_of_rows
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.streamed import StreamedRows
 from tests.unit.test_streamed import in_chunks

@@ -18,7 +18,7 @@ from pymc_coresets.glm.logistic.sensitivities import Sensitivities, SignedBlocks
 from pymc_coresets.glm.logistic.signed_rows import signed_by_labels
 from pymc_coresets.glm.predictor.linear import find_linear_predictor
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
-from pymc_coresets.potentials.from_rows import RowsToRead, likelihood_of_rows
+from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_rows
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.memory import InMemoryRows
 

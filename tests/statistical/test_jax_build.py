@@ -20,8 +20,7 @@ from pymc_coresets import (
 )
 from pymc_coresets.potentials.backends import evaluator
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.from_rows import RowsToRead
-from pymc_coresets.potentials.of_model import likelihood_of_model
+from pymc_coresets.potentials.of_model import RowsToRead, likelihood_of_model
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.sampler import CoresetSampler

@@ -23,7 +23,7 @@ from pymc_coresets import (
     merge,
     open_rows,
 )
-from pymc_coresets.potentials.from_rows import template_of_rows
+from pymc_coresets.potentials.of_model import template_of_rows
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.streams.arrivals import ChunkDigest

@@ -172,7 +172,7 @@ def giga(guess: Callable[[Experiment, np.random.Generator], Gaussian]) -> Run:
     def run(experiment: Experiment, size: int, rng: np.random.Generator) -> tuple[Rows, Array]:
         parameters = guess(experiment, rng).draw(PROJECTIONS, rng=rng)
         problem = problem_of(experiment.potentials(parameters))
-        selection = solve(GIGA(polish=False), problem, size, rng=rng)
+        selection = solve(GIGA(polish=False), problem, size)
         return experiment.source.take(selection.indices), selection.weights
 
     return run

@@ -40,7 +40,7 @@ def _chosen(
     if name == Uniform.name:
         scan = experiment.scan(size, key=random_key(rng))
         return scan.rows, scan.weights
-    selection = solve(METHODS[name](), problem, size, rng=rng)
+    selection = solve(METHODS[name](), problem, size)
     return experiment.source.take(selection.indices), selection.weights
 
 

@@ -182,7 +182,7 @@ def exact(rows: RowSource) -> Gaussian:
 
     def chunks() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         for chunk in rows.chunks:
-            arrays, weights = rows.read(chunk), rows.weights(chunk)
+            arrays, weights = rows.weighted(chunk)
             yield arrays["X"], arrays["y"], np.ones(chunk.n_rows) if weights is None else weights
 
     return laplace(chunks, TRUTH[: N_USED + 1])

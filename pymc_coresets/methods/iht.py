@@ -82,7 +82,7 @@ class IHT(HilbertMethod[IHTState]):
     >>> from pymc_coresets.solving.loop import solve
     >>> vectors = np.eye(2)
     >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(2))
-    >>> solve(IHT(), problem, 2, rng=np.random.default_rng(1)).weights
+    >>> solve(IHT(), problem, 2).weights
     array([1., 1.])
     """
 

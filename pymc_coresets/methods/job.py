@@ -28,6 +28,8 @@ _CANDIDATES_PER_ROW = 20
 _FEW_ROWS = 50_000
 _LEAST_ROWS = 200  # that the number of candidates allows for
 LOOSEST = 0.1
+"""Largest tolerance in nats, at draws of another posterior than the coreset's own: with fewer rows
+some directions are not matched at all, where those draws do not show it."""
 
 
 class CoresetPosterior[D](Potentials[D], Protocol):
@@ -246,10 +248,6 @@ def moderate_size(n_dims: int, n_rows: int) -> int:
     return min(n_rows, max(50, min(rows_of_a_quadratic(n_dims), 500)))
 
 
-"""Largest tolerance in nats, at draws of another posterior than the coreset's own: with fewer rows
-some directions are not matched at all, where those draws do not show it."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class HilbertMethod[S: State](ABC):
     """A greedy method in the tangent space of the weighting distribution.
@@ -299,4 +297,4 @@ class HilbertMethod[S: State](ABC):
         method = replace(self, tolerance=LOOSEST) if loose else self
         size = min(job.size, problem.n_obs)
         with job.report.part("choosing rows", total=job.size) as show:
-            return solve(method, problem, size, rng=job.rng, callback=show).of(candidates)
+            return solve(method, problem, size, callback=show).of(candidates)

@@ -76,7 +76,7 @@ class Pursuit(HilbertMethod[PursuitState]):
     >>> from pymc_coresets.solving.loop import solve
     >>> vectors = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
     >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(3))
-    >>> solution = solve(Pursuit(), problem, 2, rng=np.random.default_rng(1))
+    >>> solution = solve(Pursuit(), problem, 2)
     >>> solution.weights, solution.status
     (array([3.]), <Status.OPTIMAL: 'No other row brings the coreset closer to the full data.'>)
     """
@@ -150,7 +150,7 @@ def pursue(
     method = Pursuit(tolerance=min(_MARGIN * tolerance, LOOSEST))
     least = _LEAST_PATIENCE if weights is None else _PATIENCE_WITH_WEIGHTS
     size = min(size, problem.n_obs)
-    selection = solve(method, problem, size, rng=rng, patience=max(least, size // 10))
+    selection = solve(method, problem, size, patience=max(least, size // 10))
     if selection.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     return selection

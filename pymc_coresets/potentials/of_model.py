@@ -297,7 +297,7 @@ def likelihood_of_rows(
     key = random_key(rng) if sampled is None else sampled.key
     n_wanted = 0 if sampled is None else sampled.size(template.n_dims, source.n_rows)
     n_others = template.n_rows // 2 + 1  # another number than the template's
-    first, initial = source.examine_and_keep(max(n_wanted, n_others), key=key)
+    first, initial = source.examine(max(n_wanted, n_others), key=key)
     first.require_usable()
     source = replace(source, first=first, initial_sample=initial)
     if source.n_rows < 2:

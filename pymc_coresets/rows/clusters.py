@@ -20,7 +20,6 @@ from pymc_coresets.compat.dask_api import (
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError, warn_user
 from pymc_coresets.rows.executors import (
     LOOK_SECONDS,
-    Portions,
     Task,
     in_order,
     packed,
@@ -55,9 +54,7 @@ class Cluster:
 
     client: Any
 
-    def map[R: Portions, T](
-        self, function: Callable[..., T], rows: R, tasks: Sequence[Task]
-    ) -> Iterator[T]:
+    def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
         """See `Engine.map`."""
         self._require_open()
         work = packed(function)

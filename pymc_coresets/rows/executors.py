@@ -58,26 +58,14 @@ class Task:
         return first if len(self.chunks) == 1 else f"{first} to {last}"
 
 
-class Portions(Protocol):
-    """Rows of which some can be sent to another process."""
-
-    def portion(self, chunks: Sequence[Chunk], *, to_dask: bool = False) -> tuple[Any, Any]:
-        """Return what stands for the rows of some chunks there.
-
-        And the collections of Dask that these are, if they go `to_dask`; None otherwise.
-        """
-
-
 class Engine(Protocol):
     """Maps a function over tasks."""
 
-    def map[R: Portions, T](
-        self, function: Callable[..., T], rows: R, tasks: Sequence[Task]
-    ) -> Iterator[T]:
+    def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
         """Yield ``function(rows, task)`` in the order of the tasks.
 
-        `rows` may be a portion with no other chunks than those of the task.  What is still waiting
-        is cancelled when the iterator is closed, or fails.
+        `rows` may be a `portion` with no other chunks than those of the task.  What still waits is
+        cancelled when the iterator is closed, or fails.
         """
 
 
@@ -91,10 +79,10 @@ class Threads:
     [25, 125]
     """
 
-    def map[R, T](self, function: Callable[..., T], rows: R, tasks: Sequence[Task]) -> Iterator[T]:
+    def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
         """See `Engine.map`."""
         with ThreadPoolExecutor(n_cores()) as pool:
-            yield from Pool(pool).map(function, rows, tasks)  # type: ignore[type-var]
+            yield from Pool(pool).map(function, rows, tasks)
 
 
 @dataclass(frozen=True)
@@ -103,9 +91,7 @@ class Pool:
 
     executor: Executor
 
-    def map[R: Portions, T](
-        self, function: Callable[..., T], rows: R, tasks: Sequence[Task]
-    ) -> Iterator[T]:
+    def map[T](self, function: Callable[..., T], rows: Any, tasks: Sequence[Task]) -> Iterator[T]:  # noqa: ANN401
         """See `Engine.map`."""
         with TemporaryDirectory(prefix="pymc_coresets_") as notes:
             work = None if isinstance(self.executor, ThreadPoolExecutor) else packed(function)

@@ -136,14 +136,11 @@ class StreamedRows:
         """
         return self._distinct(size, key) if distinct else self._with_replacement(size, key)
 
-    def examine(self) -> FirstReading:
-        """Read all columns of the source, and note ranges, problems and fingerprints."""
-        return self.examine_and_keep(0, key=0)[0]
+    def examine(self, size: int = 0, *, key: int = 0) -> tuple[FirstReading, FirstRows | None]:
+        """Read all columns of the source, and note ranges, problems and fingerprints.
 
-    def examine_and_keep(self, size: int, *, key: int) -> tuple[FirstReading, FirstRows | None]:
-        """Do so, and keep rows for distinct samples of at most `size` rows with that key.
-
-        Fewer rows where they would take more than 128 MB; none where some cannot be used.
+        Keeps rows for distinct samples of at most `size` rows with that key: fewer where they would
+        take more than 128 MB, and none where some cannot be used.
         """
         columns = self.source.columns
         each = (math.prod(columns[n].shape) * dtype.itemsize for n, dtype in self.columns.items())
@@ -303,12 +300,12 @@ class StreamedRows:
         kept = Smallest(math.ceil(2 * wanted + 8 * math.sqrt(wanted))) if share else None
         notes = []
         for chunk in task.chunks:
-            arrays, found = self.source.examine(chunk)
+            arrays, weights, found = self.source.examine(chunk)
             notes.append(found)
             if found.problems:
                 kept = None
             if kept is not None:
-                keep_earliest(kept, self.rows_of(chunk, arrays, self.source.weights(chunk)), key)
+                keep_earliest(kept, self.rows_of(chunk, arrays, weights), key)
         return notes, None if kept is None else FirstRows(*kept.cut(), kept.limit, key)
 
     # -- reading -------------------------------------------------------------------------------

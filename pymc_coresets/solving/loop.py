@@ -32,8 +32,6 @@ class State:
         The candidates.
     size : int
         Largest number of positive weights.
-    rng : numpy.random.Generator
-        The only source of randomness.
     weights : ndarray of shape (n_obs,)
         Best weights so far, at least 0.
     residual : ndarray of shape (n_draws,)
@@ -48,26 +46,24 @@ class State:
     >>> import numpy as np
     >>> rows = np.eye(2)
     >>> problem = Problem(vectors=rows, target=np.ones(2), base_weights=np.ones(2))
-    >>> state = State.empty(TangentSpace(problem), 1, rng=np.random.default_rng(1))
+    >>> state = State.empty(TangentSpace(problem), 1)
     >>> state.weights, state.residual, state.is_full
     (array([0., 0.]), array([1., 1.]), False)
     """
 
     space: TangentSpace
     size: int
-    rng: np.random.Generator
     weights: Vector
     residual: Vector
     step_limit: int
     status: Status | None = None
 
     @classmethod
-    def empty(cls, space: TangentSpace, size: int, *, rng: np.random.Generator) -> "State":
+    def empty(cls, space: TangentSpace, size: int) -> "State":
         """No weights yet, and one step per point to come."""
         return State(
             space=space,
             size=size,
-            rng=rng,
             weights=np.zeros_like(space.norms),
             residual=space.target,
             step_limit=size,
@@ -106,7 +102,6 @@ def solve[S: State](
     problem: Problem,
     size: int,
     *,
-    rng: np.random.Generator,
     patience: int | None = None,
     callback: Callable[[Progress], object] | None = None,
 ) -> Selection:
@@ -124,8 +119,6 @@ def solve[S: State](
         Candidates and target.
     size : int
         Largest number of weights, 1 to ``problem.n_obs``.
-    rng : numpy.random.Generator
-        The only source of randomness.
     patience : int, optional
         Stop after so many steps that did not lower the held-out objective while that was over four
         times the objective, and take them back: they only fit the draws that choose. By default
@@ -153,7 +146,7 @@ def solve[S: State](
     >>> from pymc_coresets.methods.pursuit import Pursuit
     >>> vectors = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
     >>> problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(3))
-    >>> solution = solve(Pursuit(), problem, 2, rng=np.random.default_rng(1))
+    >>> solution = solve(Pursuit(), problem, 2)
     >>> solution.indices, solution.weights
     (array([1]), array([3.]))
     """
@@ -165,7 +158,7 @@ def solve[S: State](
             f"{', '.join(asked)}: measured on held-out draws, but the problem has none; pass "
             "heldout_vectors and heldout_target, or leave it out"
         )
-    start = method.start(State.empty(TangentSpace(problem), size, rng=rng))
+    start = method.start(State.empty(TangentSpace(problem), size))
     measured = _Measured(start, History(callback), method.tolerance, patience)
     state, status = advance(start, method.step, measured, limit=start.step_limit)
     if status is Status.NO_PROGRESS and measured.only_fits:
@@ -293,7 +286,7 @@ def refit[S: State](state: S) -> S:
     >>> import numpy as np
     >>> rows = np.eye(2)
     >>> space = TangentSpace(Problem(vectors=rows, target=np.ones(2), base_weights=np.ones(2)))
-    >>> empty = State.empty(space, 2, rng=np.random.default_rng(1))
+    >>> empty = State.empty(space, 2)
     >>> half = np.array([0.5, 0.5])
     >>> refit(replace(empty, weights=half, residual=half)).weights
     array([1., 1.])

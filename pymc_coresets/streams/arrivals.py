@@ -133,9 +133,9 @@ class Arrivals:
         Template.of(self._template.observations.model, {n: source.columns[n] for n in names})
 
     def _read(self, rows: StreamedRows, piece: Chunk, number: int) -> ArrivedRows:
-        found, notes = rows.source.examine(piece)
+        found, weights, notes = rows.source.examine(piece)
         FirstReading.joined([notes]).require_usable()
-        some = rows.rows_of(piece, found, rows.source.weights(piece))
+        some = rows.rows_of(piece, found, weights)
         if not some.base_weights.all():
             some = some.take(some.base_weights > 0)
         stop = rows.start + piece.start + piece.n_rows

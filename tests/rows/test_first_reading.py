@@ -59,7 +59,7 @@ def test_chunks_may_be_joined_in_any_order():
     chunks[1:1] = [{"x": np.ones(2**17), "g": np.full(2**17, 4)}]
     rows = open_rows(chunks)
     assert len(rows.chunks) == 3
-    notes = [rows.examine(chunk)[1] for chunk in rows.chunks]
+    notes = [rows.examine(chunk)[-1] for chunk in rows.chunks]
     scan = FirstReading.joined(notes[::-1])
     assert scan.ranges == {"g": (0, 12)}
     assert scan.n_rows == scan.total_weight == len(rows)

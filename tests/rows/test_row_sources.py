@@ -184,7 +184,7 @@ def test_every_kind_of_source_returns_the_same_rows(source):
         assert_equal_arrays(arrays, {name: arrays[name] for name in rows.columns})
         assert list(rows.read(chunk, ["late"])) == ["late"]
         place = slice(chunk.start, chunk.start + chunk.n_rows)
-        np.testing.assert_array_equal(rows.weights(chunk), data["n"][place].astype(float))
+        np.testing.assert_array_equal(rows.weighted(chunk)[1], data["n"][place].astype(float))
     assert all(rows.columns[name].dtype == a.dtype for name, a in expected(data).items())
     assert rows.columns["X"].shape == (2,)
 

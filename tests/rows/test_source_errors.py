@@ -213,7 +213,7 @@ def test_base_weights_that_cannot_be_used(folder, weight, message):
     with pytest.raises(InvalidDataError, match=message):
         rows.check().require_usable()
     with pytest.raises(InvalidDataError, match=r"row 1, column .*check\(\) counts all"):
-        rows.weights(rows.chunks[0])
+        rows.weighted(rows.chunks[0])
 
 
 def test_base_weights_that_are_all_0():

@@ -19,7 +19,7 @@ SIGMA = BASE_WEIGHTS @ NORMS
 
 
 def weights_after(steps, *, polish=False, problem=PROBLEM):
-    solution = solve(FrankWolfe(polish=polish), problem, steps, rng=np.random.default_rng(1))
+    solution = solve(FrankWolfe(polish=polish), problem, steps)
     weights = np.zeros(N_OBS)
     weights[solution.indices] = solution.weights
     return weights
@@ -73,6 +73,6 @@ def test_optimum_inside_the_polytope_is_recognised():
     problem = Problem(vectors=np.eye(1), target=np.ones(1), base_weights=np.ones(1))
     repeated = Problem(vectors=np.ones((3, 1)), target=np.array([3.0]), base_weights=np.ones(3))
     for case in (problem, repeated):
-        solution = solve(FrankWolfe(polish=False), case, case.n_obs, rng=np.random.default_rng(1))
+        solution = solve(FrankWolfe(polish=False), case, case.n_obs)
         assert solution.history.objective[-1] == 0
     assert solution.status is Status.OPTIMAL

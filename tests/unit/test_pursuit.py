@@ -20,7 +20,7 @@ PROBLEM = Problem(vectors=VECTORS, target=TARGET, base_weights=np.ones(60))
 def steps(problem, size):
     """All states from the empty one to the one that stops."""
     method = Pursuit()
-    states = [method.start(State.empty(TangentSpace(problem), size, rng=np.random.default_rng(1)))]
+    states = [method.start(State.empty(TangentSpace(problem), size))]
     while states[-1].status is None:
         states.append(method.step(states[-1]))
     return states
@@ -49,7 +49,7 @@ def test_step_adds_the_best_row_and_solves_exactly(number):
 
 
 def test_rows_that_come_and_go_cost_no_points():
-    solution = solve(Pursuit(), PROBLEM, 20, rng=np.random.default_rng(1))
+    solution = solve(Pursuit(), PROBLEM, 20)
     assert len(solution.history.size) - 1 > 20
     assert solution.status is Status.SIZE_REACHED
 
@@ -66,7 +66,7 @@ def test_optimum_is_that_of_all_nonnegative_weights(seed, n_obs, n_draws):
     problem = Problem(
         vectors=vectors, target=10 * rng.normal(size=n_draws), base_weights=np.ones(n_obs)
     )
-    solution = solve(Pursuit(), problem, n_obs, rng=rng)
+    solution = solve(Pursuit(), problem, n_obs)
     _, distance = nnls(vectors.T, problem.target)
     assert np.sqrt(solution.history.objective[-1]) == pytest.approx(distance, abs=1e-8)
 
@@ -80,7 +80,7 @@ def test_independent_rows_that_form_the_target_are_found():
     vectors = np.eye(8)
     weights = np.array([0, 3.0, 0, 0, 2.0, 0, 0, 7.0])
     problem = Problem(vectors=vectors, target=weights @ vectors, base_weights=np.ones(8))
-    solution = solve(Pursuit(), problem, 3, rng=np.random.default_rng(1))
+    solution = solve(Pursuit(), problem, 3)
     assert solution.indices.tolist() == [1, 4, 7]
     assert solution.weights == pytest.approx([3, 2, 7])
 
@@ -91,7 +91,7 @@ def test_quadratic_potentials_need_few_points():
     draws = rng.normal(size=(3, 200))
     slopes, offsets = rng.normal(size=(1000, 3)), rng.normal(size=(1000, 1))
     problem = problem_of(-0.5 * (offsets - slopes @ draws) ** 2)
-    solution = solve(Pursuit(), problem, 200, rng=rng)
+    solution = solve(Pursuit(), problem, 200)
     assert len(solution.indices) <= 9
     assert solution.history.objective[-1] < 1e-24 * solution.history.objective[0]
 
@@ -102,5 +102,5 @@ def test_nearly_collinear_rows_at_every_scale(scale):
     vectors = rng.normal(size=(5, 40))[rng.integers(5, size=200)]
     vectors = scale * (vectors + 1e-13 * rng.normal(size=vectors.shape))
     problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(200))
-    objective = solve(Pursuit(), problem, 100, rng=rng).history.objective
+    objective = solve(Pursuit(), problem, 100).history.objective
     assert objective[-1] < 1e-24 * objective[0]

@@ -30,16 +30,16 @@ def make_rng():
 @pytest.mark.parametrize("size", [0, -1, 81])
 def test_size_out_of_range_names_both_numbers(problem, size):
     with pytest.raises(InvalidOptionError, match=rf"size={size} must lie between 1 and 80"):
-        solve(Pursuit(), problem, size, rng=make_rng())
+        solve(Pursuit(), problem, size)
 
 
 def test_size_must_be_whole(problem):
     with pytest.raises(InvalidOptionError, match=r"size=2\.5 must be a whole number"):
-        solve(Pursuit(), problem, 2.5, rng=make_rng())
+        solve(Pursuit(), problem, 2.5)
 
 
 def test_size_may_be_a_numpy_integer(problem):
-    assert len(solve(Pursuit(), problem, np.int64(3), rng=make_rng()).indices) == 3
+    assert len(solve(Pursuit(), problem, np.int64(3)).indices) == 3
 
 
 @pytest.mark.parametrize("method", [FrankWolfe, GIGA, IHT, Pursuit])
@@ -57,18 +57,18 @@ def test_max_iterations_must_be_positive():
 def test_tolerance_needs_heldout_draws():
     problem = Problem(vectors=np.eye(2), target=np.ones(2), base_weights=np.ones(2))
     with pytest.raises(InvalidOptionError, match="heldout_vectors"):
-        solve(Pursuit(tolerance=0.1), problem, 1, rng=make_rng())
+        solve(Pursuit(tolerance=0.1), problem, 1)
 
 
 def test_tolerance_stops_at_the_first_step_within_it(problem):
-    solution = solve(Pursuit(tolerance=1.0), problem, 80, rng=make_rng())
+    solution = solve(Pursuit(tolerance=1.0), problem, 80)
     heldout = solution.history.heldout_objective
     assert solution.status is Status.TOLERANCE_REACHED
     assert heldout[-1] <= 1.0 < heldout[-2]
 
 
 def test_heldout_objective_follows_its_formula(problem):
-    solution = solve(Pursuit(), problem, 4, rng=make_rng())
+    solution = solve(Pursuit(), problem, 4)
     matched = solution.weights @ problem.heldout_vectors[solution.indices]
     expected = np.sum((problem.heldout_target - matched) ** 2)
     assert solution.history.heldout_objective[-1] == pytest.approx(expected)
@@ -76,7 +76,7 @@ def test_heldout_objective_follows_its_formula(problem):
 
 def test_linear_potentials_need_as_many_points_as_parameters(problem):
     """Five coefficients span the rows, so the full optimum has at most five points."""
-    solution = solve(Pursuit(), problem, 80, rng=make_rng())
+    solution = solve(Pursuit(), problem, 80)
     assert len(solution.indices) <= 5
     assert solution.status is Status.OPTIMAL
     assert solution.history.heldout_objective[-1] < 1e-20 * solution.history.heldout_objective[0]
@@ -84,7 +84,7 @@ def test_linear_potentials_need_as_many_points_as_parameters(problem):
 
 def test_callback_sees_every_step(problem):
     seen = []
-    history = solve(Pursuit(), problem, 4, rng=make_rng(), callback=seen.append).history
+    history = solve(Pursuit(), problem, 4, callback=seen.append).history
     assert [step.size for step in seen] == history.size.tolist()
     assert [step.objective for step in seen] == history.objective.tolist()
 
@@ -97,7 +97,7 @@ def test_interrupt_returns_the_best_so_far(problem, name):
         assert calls < 3
 
     counter = iter(range(100))
-    solution = solve(METHODS[name](), problem, 50, rng=make_rng(), callback=interrupt_third)
+    solution = solve(METHODS[name](), problem, 50, callback=interrupt_third)
     assert solution.status is Status.INTERRUPTED
     assert len(solution.indices) > 0
     assert solution.history.objective[-1] < solution.history.objective[1]
@@ -105,7 +105,7 @@ def test_interrupt_returns_the_best_so_far(problem, name):
 
 def test_status_tells_why_it_stopped(problem):
     def status(method, size):
-        return solve(method, problem, size, rng=make_rng()).status
+        return solve(method, problem, size).status
 
     assert status(Pursuit(), 3) is Status.SIZE_REACHED
     assert status(GIGA(), 1) is Status.SIZE_REACHED
@@ -122,7 +122,7 @@ def test_one_pass_over_the_vectors_per_step(problem, method, passes):
     """In four steps; GIGA needs one more before the first."""
     original = TangentSpace.project
     with patch.object(TangentSpace, "project", autospec=True, side_effect=original) as project:
-        solve(method, problem, 4, rng=make_rng())
+        solve(method, problem, 4)
     assert project.call_count == passes
 
 
@@ -131,8 +131,8 @@ def test_patience_ends_a_run_that_only_fits_the_draws_that_choose():
     loglik = rng.normal(size=(200, 80))  # no structure: nothing carries over to held-out draws
     choosing, heldout = loglik[:, :60], loglik[:, 60:]
     problem = problem_of(choosing, heldout=heldout)
-    patient = solve(Pursuit(), problem, 50, rng=rng)
-    solution = solve(Pursuit(), problem, 50, rng=rng, patience=5)
+    patient = solve(Pursuit(), problem, 50)
+    solution = solve(Pursuit(), problem, 50, patience=5)
     assert solution.status is Status.NO_PROGRESS
     assert len(solution.indices) < len(patient.indices)
     objective, heldout_objective = solution.history.objective, solution.history.heldout_objective
@@ -155,6 +155,6 @@ def test_patience_waits_while_the_choosing_draws_are_matched_no_better():
         heldout_vectors=0.1 * vectors,
         heldout_target=-0.1 * vectors.sum(axis=0),
     )
-    solution = solve(Pursuit(), problem, 10, rng=make_rng(), patience=2)
+    solution = solve(Pursuit(), problem, 10, patience=2)
     assert np.all(np.diff(solution.history.heldout_objective) > 0)
     assert len(solution.indices) == 10

@@ -82,7 +82,7 @@ def test_samples_that_the_first_reading_keeps_cost_no_other(n_chunks, weights, m
     monkeypatch.setitem(chunks_of.__kwdefaults__, "most", -(-N // n_chunks))
     opened = open_rows(parts, columns={"x": "x"}, weight=None if weights == "none" else "n")
     rows = StreamedRows(opened, {"x": X.dtype})
-    first, initial = rows.examine_and_keep(60, key=5)
+    first, initial = rows.examine(60, key=5)
     rows = replace(rows, first=first, initial_sample=initial)
     alone = StreamedRows(opened, {"x": X.dtype}, first)
     expected = {n: alone.scan(n, key=5, distinct=True) for n in (1, 30, 60)}
@@ -106,7 +106,7 @@ def test_a_heavy_part_is_read_again_where_too_few_of_it_were_kept(monkeypatch):
     )]  # fmt: skip
     monkeypatch.setitem(chunks_of.__kwdefaults__, "most", N // 10)
     rows = StreamedRows(open_rows(parts, columns={"x": "x"}, weight="n"), {"x": X.dtype})
-    first, initial = rows.examine_and_keep(60, key=5)
+    first, initial = rows.examine(60, key=5)
     assert len(rows._runs) == 10
     found = replace(rows, first=first, initial_sample=initial).scan(60, key=5, distinct=True)
     its = InMemoryRows([X], weights).scan(60, key=5, distinct=True)

@@ -101,18 +101,13 @@ class RowSource:
         """
         return self._read(chunk, self._recipes_of(names), None)[0]
 
-    def weights(self, chunk: Chunk) -> Weights:
-        """Return the base weights of the rows of a chunk, finite and >= 0; None if there are none.
+    def weighted(
+        self, chunk: Chunk, names: Collection[str] | None = None
+    ) -> tuple[Arrays, Weights]:
+        """Return the rows of a chunk and their base weights, in one reading.
 
-        Raises
-        ------
-        InvalidDataError
-            If a weight is missing, negative or not finite.
+        As `read`; the weights are finite and >= 0, or None if there are none.
         """
-        return self._read(chunk, [], self._weight)[1]
-
-    def weighted(self, chunk: Chunk, names: Collection[str]) -> tuple[Arrays, Weights]:
-        """Return some arrays of a chunk and its base weights, in one reading."""
         return self._read(chunk, self._recipes_of(names), self._weight)
 
     def head(self, n: int) -> Arrays:
@@ -154,8 +149,8 @@ class RowSource:
 
     # -- the first reading ---------------------------------------------------------------------
 
-    def examine(self, chunk: Chunk) -> tuple[Arrays, ChunkNotes]:
-        """Return all arrays of a chunk, and what the first reading notes of them.
+    def examine(self, chunk: Chunk) -> tuple[Arrays, Weights, ChunkNotes]:
+        """Return all arrays of a chunk, its base weights, and what the first reading notes of them.
 
         Unlike `read`, this raises nothing for values that are missing or unseen (their codes are
         -1): they are listed in the `ChunkNotes`.
@@ -171,7 +166,7 @@ class RowSource:
             seen = array[array >= 0] if recipe.labels and found else array
             if (range_ := extremes(seen)) is not None:
                 ranges[name] = range_
-        return {name: array for name, (array, _) in decoded.items()}, ChunkNotes(
+        notes = ChunkNotes(
             start=chunk.start,
             n_rows=chunk.n_rows,
             where=chunk.where,
@@ -180,15 +175,16 @@ class RowSource:
             prints=prints,
             total_weight=total_weight,
         )
+        return {name: array for name, (array, _) in decoded.items()}, weights, notes
 
     def check(self) -> FirstReading:
         """Read all rows once: ranges, problems and fingerprints.
 
         Costs one reading of the data.  To spread it over threads, map `examine` over `chunks` and
-        join the second values by `FirstReading.joined`.
+        join the last values by `FirstReading.joined`.
         """
         self.notice_new_files()
-        return FirstReading.joined([self.examine(chunk)[1] for chunk in self.chunks])
+        return FirstReading.joined([self.examine(chunk)[-1] for chunk in self.chunks])
 
     def notice_new_files(self) -> None:
         """Warn, once, of files that lie beside those of the source now, but are not among them."""

@@ -14,7 +14,7 @@ import xarray as xr
 from benchmarks.curves import markdown
 from benchmarks.predicted import timed
 from pymc_coresets import build_coreset
-from pymc_coresets.rows.threads import one_blas_thread
+from pymc_coresets.rows.memory import one_blas_thread
 
 PRIOR_SD, NOISE, SHAPE = 2.0, 1.3, (4, 500)
 SETS = (

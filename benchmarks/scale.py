@@ -19,7 +19,7 @@ from benchmarks.curves import markdown
 from benchmarks.scale_data import N_COLUMNS, N_FILES, N_USED, Table
 from benchmarks.scale_parts import MB, Figures, in_own_process
 from pymc_coresets.methods.job import rows_of_a_quadratic
-from pymc_coresets.rows.threads import TASK_ROWS
+from pymc_coresets.rows.memory import TASK_ROWS
 
 TOLERANCE = 0.01
 COMPARED = 2_000_000  # rows, at least a tenth: of these, the seconds of reading and looks

@@ -23,10 +23,8 @@ from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
-from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
-from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.memory import InMemoryRows, collapse_rows, in_threads, may_collapse
 from pymc_coresets.rows.passes import CandidateRule, Look, LookPart, RowBlocks, Wanted
-from pymc_coresets.rows.threads import in_threads
 from pymc_coresets.rows.values import GroupedRows, Rows
 
 _POTENTIALS_AT_ONCE = 2**22

@@ -39,9 +39,8 @@ from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.forms.joined_columns import join_columns
 from pymc_coresets.reading.graphs import given_parameters, parameter_inputs
 from pymc_coresets.reading.pushdown import Pushdown
-from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.memory import InMemoryRows, in_threads
 from pymc_coresets.rows.passes import RowBlocks
-from pymc_coresets.rows.threads import in_threads
 from pymc_coresets.rows.values import Rows
 
 _lock = Lock()

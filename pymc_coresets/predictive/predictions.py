@@ -22,7 +22,7 @@ from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs
-from pymc_coresets.rows.threads import in_threads
+from pymc_coresets.rows.memory import in_threads
 
 type Shape = tuple[int, ...]
 type Values = dict[str, np.ndarray]

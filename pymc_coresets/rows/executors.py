@@ -19,8 +19,8 @@ from typing import Any, Protocol, Self
 import cloudpickle
 
 from pymc_coresets.exceptions import CoresetError, InvalidOptionError
+from pymc_coresets.rows.memory import n_cores, one_blas_thread
 from pymc_coresets.rows.sources.readers import Chunk
-from pymc_coresets.rows.threads import n_cores, one_blas_thread
 
 _PACKAGES = ("pymc-coresets", "pymc", "pytensor", "numba", "numpy")
 LOOK_SECONDS = 1.0  #: After which whoever works is looked at.

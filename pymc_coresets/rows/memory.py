@@ -1,17 +1,41 @@
-"""Rows that lie in the memory of this process."""
+"""Rows in the memory of this process: samples, passes by its threads, merging of equal ones."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from itertools import chain, islice
+from threading import Lock
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows.keyed import Scan, smallest, waiting_times, weights_of_first
+from pymc_coresets.rows.keyed import FirstRows, Scan, waiting_times
 from pymc_coresets.rows.passes import Pass
-from pymc_coresets.rows.threads import TASK_ROWS, reduced_by_threads
 from pymc_coresets.rows.values import Rows
+
+#: Rows that are worked on together, at least: a second or more of log-likelihoods, and eight
+#: chunks, so that reading the one that two tasks share costs little.
+TASK_ROWS = 2**20
+
+_PROBED = 20_000  # rows
+_DISTINCT = 0.99  # of the probed rows: merging cannot pay
+# An odd constant near 2**64 over the golden ratio: multiplication by it spreads the low bits.
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(32)
+
+_lock = Lock()
+_users = 0
+_limits: Any = None
+
+type Columns = Sequence[NDArray[Any]]
 
 
 class InMemoryRows:
@@ -119,10 +143,10 @@ class InMemoryRows:
         weights = self.all.base_weights
         if distinct:
             times = waiting_times(self.all.positions, weights, key)
-            chosen, beyond = smallest(times, size)
-            rows = self.take(chosen)
-            masses = weights_of_first(rows.base_weights, beyond, self.total_weight)
-            return Scan(rows=rows, weights=masses)
+            first = FirstRows(self.all, times, math.inf, key)
+            found = first.sample(size, total=self.total_weight)
+            assert found is not None  # for all rows are here
+            return found
         chosen, masses = multinomial_sample(weights, size, key=key)
         return Scan(rows=self.take(chosen), weights=masses)
 
@@ -168,3 +192,163 @@ def multinomial_sample(
     drawn = np.minimum(drawn, np.flatnonzero(masses)[-1])
     which, counts = np.unique(drawn, return_counts=True)
     return which, counts * (heights[-1] / size)
+
+
+def reduced_by_threads[T](work: Pass[T], blocks: Iterable[Rows], groups: Sequence[int]) -> T:
+    """Add up what threads compute from blocks: within each group of rows, and then the groups.
+
+    Sums of floating-point numbers depend on their order, so this is the order in every engine.
+
+    Parameters
+    ----------
+    work : Pass
+    blocks : iterable of Rows
+        In order, each of ``work.size`` rows but for the last one of a group.
+    groups : sequence of int
+        Number of rows of each group.
+    """
+    with one_blas_thread():
+        parts = in_threads(work.begin(), blocks)
+        n_blocks = [-(-n_rows // work.size) for n_rows in groups]
+        return work.joined(work.joined(islice(parts, number)) for number in n_blocks)
+
+
+def in_threads[B, T](use: Callable[[B], T], blocks: Iterable[B]) -> Iterator[T]:
+    """Yield the function of each block, in their order, computed in one thread per core.
+
+    The first block is worked on alone, because that may compile.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> list(in_threads(len, Rows(np.arange(5), np.ones(5)).blocks(2)))
+    [2, 2, 1]
+    """
+    pending = iter(blocks)
+    # The blocks are the parallel work: threads of BLAS inside them would only compete.
+    with one_blas_thread(), ThreadPoolExecutor(n_cores()) as pool:
+        yield from map(use, islice(pending, 1))
+        queue = deque(pool.submit(use, block) for block in islice(pending, 2 * n_cores()))
+        while queue:
+            result = queue.popleft().result()
+            queue.extend(pool.submit(use, block) for block in islice(pending, 1))
+            yield result
+
+
+def n_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    # Looking for them reads the memory map of the process, which takes as long as many blocks.
+    return ThreadpoolController()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let BLAS use one thread, until the last of the threads that are in here has left.
+
+    How many threads BLAS has belongs to the whole process, and decides over the last bits.
+    """
+    global _users, _limits  # noqa: PLW0603 - as BLAS has it
+    with _lock:
+        _users += 1
+        if _users == 1:
+            _limits = _libraries().limit(limits=1, user_api="blas")
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0 and _limits is not None:
+                _limits.restore_original_limits()
+
+
+def collapse_rows(arrays: Columns, n_rows: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Merge rows that are equal in every array: they have the same potential.
+
+    Exact: rows of the same hash are compared with the first of them.  Time O(N) times the length
+    of a row; memory O(N).
+
+    Parameters
+    ----------
+    arrays : sequence of ndarray
+        Everything that is indexed by the observation, each array with the N rows along its first
+        axis.
+    n_rows : int
+        N.
+
+    Returns
+    -------
+    which : ndarray of int64
+        The first row of each kind, sorted.
+    counts : ndarray of float64
+        How many rows are equal to it; they sum to N.
+
+    Examples
+    --------
+    >>> collapse_rows([np.array([1, 0, 1, 1])], 4)
+    (array([0, 1]), array([3., 1.]))
+    """
+    if not arrays:
+        return np.zeros(1, dtype=np.int64), np.array([float(n_rows)])
+    columns = _columns(arrays, n_rows)
+    kinds, found = pd.factorize(_hashes(columns, n_rows))  # numbered as they appear
+    first = np.empty(len(found), dtype=np.int64)
+    first[kinds[::-1]] = np.arange(n_rows)[::-1]  # the last one assigned stays
+    same = first[kinds]
+    if all(np.array_equal(c, c[same]) for c in columns):
+        return first, np.bincount(kinds).astype(float)
+    return _sorted_apart(columns)
+
+
+def may_collapse(arrays: Columns, n_rows: int) -> bool:
+    """Whether merging can pay: not all of a few thousand evenly spread rows are distinct.
+
+    Blind to equal rows that are rare, such as pairs.
+
+    Examples
+    --------
+    >>> may_collapse([np.arange(100)], 100), may_collapse([np.arange(100) // 2], 100)
+    (False, True)
+    """
+    if n_rows <= _PROBED:
+        probed, n_probed = list(arrays), n_rows
+    else:
+        rng = np.random.default_rng(n_rows)
+        rows = np.sort(rng.choice(n_rows, _PROBED, replace=False))
+        probed, n_probed = [array[rows] for array in arrays], _PROBED
+    which, _ = collapse_rows(probed, n_probed)
+    return len(which) < _DISTINCT * n_probed
+
+
+def _columns(arrays: Columns, n_rows: int) -> list[NDArray[np.uint64]]:
+    """Return the bits of each column as whole numbers."""
+    columns = [c for array in arrays for c in array.reshape(n_rows, -1).T]
+    # Adding zero makes -0.0 and 0.0 the same key.
+    return [(c + 0.0).astype(float).view(np.uint64) if c.dtype.kind == "f"
+            else c.astype(np.int64).view(np.uint64) for c in columns]  # fmt: skip
+
+
+def _hashes(columns: Sequence[NDArray[np.uint64]], n_rows: int) -> NDArray[np.uint64]:
+    hashes = np.zeros(n_rows, dtype=np.uint64)
+    for column in columns:
+        hashes ^= column
+        hashes *= _MULTIPLIER
+        hashes ^= hashes >> _SHIFT
+    return hashes
+
+
+def _sorted_apart(
+    columns: Sequence[NDArray[np.uint64]],
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Do the same by sorting the rows themselves, where two kinds have the same hash."""
+    _, first, counts = np.unique(
+        np.stack(columns, axis=1), axis=0, return_index=True, return_counts=True
+    )
+    order = np.argsort(first)
+    return first[order], counts[order].astype(float)

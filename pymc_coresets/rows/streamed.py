@@ -16,10 +16,10 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.executors import Engine, Pool, Task, Threads
 from pymc_coresets.rows.fingerprints import ChunkNotes, FirstReading
 from pymc_coresets.rows.keyed import FirstRows, Scan, Smallest, keep_earliest
+from pymc_coresets.rows.memory import reduced_by_threads
 from pymc_coresets.rows.passes import Pass
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.threads import reduced_by_threads
 from pymc_coresets.rows.values import Rows, converted, in_blocks
 
 _MOST_TASKS = 2048

@@ -12,9 +12,8 @@ from pymc_coresets.exceptions import CoresetError, InvalidDataError, InvalidOpti
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.template import Template
-from pymc_coresets.rows.collapsing import collapse_rows
 from pymc_coresets.rows.fingerprints import FirstReading
-from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.memory import InMemoryRows, collapse_rows
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource

@@ -23,7 +23,7 @@ from pymc_coresets.predictive import destinations, filled_models, predictions
 from pymc_coresets.predictive import forward as functions
 from pymc_coresets.predictive.forward import Forward, forward_graphs
 from pymc_coresets.reading.folding import PLAIN_MODE
-from pymc_coresets.rows import threads
+from pymc_coresets.rows import memory
 
 N, GROUPS = 300, list("abcd")
 RNG = np.random.default_rng(1)
@@ -320,7 +320,7 @@ def test_threads_change_nothing(request, which, kind, idata, monkeypatch):
     monkeypatch.setattr(predictions, "_WORTH_A_THREAD", 1)
     found = []
     for n_threads in (1, 5):
-        monkeypatch.setattr(threads, "n_cores", lambda n=n_threads: n)
+        monkeypatch.setattr(memory, "n_cores", lambda n=n_threads: n)
         found.append(stand_in.predict(idata, kind=kind, random_seed=1, progressbar=False))
     one, five = (f["posterior_predictive"].to_dataset() for f in found)
     xr.testing.assert_equal(one, five)

@@ -466,7 +466,7 @@ PLANTED = [
         ("{axis: lengths[-1]}", "{}"),
     ),
     *plant(
-        "rows/collapsing.py",
+        "rows/memory.py",
         ("np.arange(n_rows)[::-1]", "np.arange(n_rows)"),
         ("if all(np.array_equal", "if True or all(np.array_equal"),
         ("(c + 0.0)", "c"),

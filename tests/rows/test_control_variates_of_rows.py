@@ -129,7 +129,7 @@ def elsewhere(request):
 @pytest.mark.parametrize("n_cores", [1, 3])
 @pytest.mark.parametrize("sizes", [[1, 7, 300], [N]])
 def test_the_sums_are_those_of_the_rows_in_memory(elsewhere, sizes, n_cores, monkeypatch):
-    monkeypatch.setattr("pymc_coresets.rows.threads.n_cores", lambda: n_cores)
+    monkeypatch.setattr("pymc_coresets.rows.memory.n_cores", lambda: n_cores)
     monkeypatch.setattr("pymc_coresets.rows.sources.row_source.TASK_ROWS", 2_000)
     monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 500 * 120)
     loglik, seen, expected = elsewhere
@@ -168,7 +168,7 @@ def test_base_weights_count_rows():
 
 @pytest.mark.slow
 def test_memory_is_that_of_some_blocks(monkeypatch):
-    monkeypatch.setattr("pymc_coresets.rows.threads.n_cores", lambda: 1)
+    monkeypatch.setattr("pymc_coresets.rows.memory.n_cores", lambda: 1)
     monkeypatch.setattr(averaged, "_BLOCK_ENTRIES", 1_000 * 20)
     n_rows, n_columns = 640_000, 8
 

@@ -75,7 +75,7 @@ def test_the_coreset_is_that_of_the_rows_in_memory(method):
 
 @pytest.mark.parametrize("n_cores", [1, 3])
 def test_chunks_and_threads_make_no_difference(coreset, n_cores, monkeypatch):
-    monkeypatch.setattr("pymc_coresets.rows.threads.n_cores", lambda: n_cores)
+    monkeypatch.setattr("pymc_coresets.rows.memory.n_cores", lambda: n_cores)
     other = build_coreset(regression(COLUMNS, 20), rows=in_chunks([997]), **SETTINGS)
     assert_array_equal(other.indices, coreset.indices)
     assert_allclose(other.weights, coreset.weights, rtol=1e-9)

@@ -8,10 +8,9 @@ from hypothesis.extra.numpy import arrays
 
 from benchmarks.closed_forms import InMemoryPotentials
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.rows import collapsing
-from pymc_coresets.rows.collapsing import collapse_rows, may_collapse
+from pymc_coresets.rows import memory
 from pymc_coresets.rows.keyed import numbers_of
-from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.memory import InMemoryRows, collapse_rows, may_collapse
 from pymc_coresets.rows.passes import LookPart, Wanted
 from pymc_coresets.rows.values import Rows
 
@@ -146,7 +145,7 @@ def test_collapse_agrees_with_a_plain_count(binary, counts, reals):
 
 
 def test_rows_are_sorted_only_where_two_kinds_have_the_same_hash(monkeypatch):
-    monkeypatch.setattr(collapsing, "_sorted_apart", None)
+    monkeypatch.setattr(memory, "_sorted_apart", None)
     kept, weights = collapse_rows([np.array([2.0, 1.0, 2.0, 3.0, 1.0]), np.arange(5) % 2], 5)
     np.testing.assert_array_equal(kept, [0, 1, 3, 4])
     np.testing.assert_array_equal(weights, [2, 1, 1, 1])
@@ -158,7 +157,7 @@ def test_rows_without_any_data_are_all_equal():
 
 
 def test_rows_of_the_same_hash_are_told_apart(monkeypatch):
-    monkeypatch.setattr(collapsing, "_hashes", lambda columns, n: np.zeros(n, np.uint64))
+    monkeypatch.setattr(memory, "_hashes", lambda columns, n: np.zeros(n, np.uint64))
     kept, weights = collapse_rows([np.array([2.0, 1.0, 2.0, 3.0])], 4)
     assert (kept.tolist(), weights.tolist()) == ([0, 1, 3], [2.0, 1.0, 1.0])
 

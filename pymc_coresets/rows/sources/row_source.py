@@ -19,10 +19,10 @@ from pymc_coresets.rows.fingerprints import (
     fingerprint,
     spaced,
 )
+from pymc_coresets.rows.memory import TASK_ROWS
 from pymc_coresets.rows.sources.readers import Chunk, Location, Reader, SentRows, segment_at
 from pymc_coresets.rows.sources.recipes import Fault, Recipe, decode, not_finite
 from pymc_coresets.rows.sources.tables import table_of
-from pymc_coresets.rows.threads import TASK_ROWS
 
 type Arrays = dict[str, NDArray[Any]]
 type Weights = NDArray[np.float64] | None

@@ -36,7 +36,7 @@ from pymc_coresets.compat.jax_api import device, in_double, jax, jnp
 from pymc_coresets.glm.polynomial.settling import Passes
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewriting.rewrite import coreset_model
+from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 TESTS = (

@@ -22,7 +22,7 @@ from pymc_coresets.methods.riemannian import Propose
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewriting.rewrite import coreset_model
+from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.laplace import LaplaceApproximation

@@ -22,7 +22,7 @@ from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.rewriting.rewrite import POTENTIAL, coreset_model, row_values
+from pymc_coresets.reading.rewrite import POTENTIAL, coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 

@@ -24,7 +24,7 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
-from pymc_coresets.reading.rewriting.rewrite import coreset_model
+from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Density, Unconstrained
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.sampling.laplace import LaplaceApproximation

@@ -26,7 +26,7 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewriting.rewrite import coreset_model
+from pymc_coresets.reading.rewrite import coreset_model
 
 __all__ = [
     "CHAINS",

@@ -27,7 +27,7 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.rewriting.rewrite import coreset_model, row_values
+from pymc_coresets.reading.rewrite import coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 __all__ = ["advi", "advi_adam", "advi_minibatch", "pathfinder"]

@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_limits
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.vectormath import vector_softplus
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewriting.rewrite import coreset_model
+from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 type Array = NDArray[np.float64]

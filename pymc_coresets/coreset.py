@@ -19,7 +19,7 @@ from pymc_coresets.potentials.sameness import Fingerprints, compare_fingerprints
 from pymc_coresets.predictive import all_rows, stand_ins
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks
-from pymc_coresets.reading.rewriting.rewrite import (
+from pymc_coresets.reading.rewrite import (
     POTENTIAL,
     QUADRATIC,
     UNWEIGHTED,

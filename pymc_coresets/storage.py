@@ -21,7 +21,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import unwritable
 from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.sameness import Fingerprints
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.solving.solution import Trace
 from pymc_coresets.weighted_rows import WeightedRows
 

@@ -13,7 +13,7 @@ from pymc_coresets.potentials.kept_rows import rows_of_dataset
 from pymc_coresets.potentials.of_model import Settings
 from pymc_coresets.potentials.sameness import Fingerprints
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.values import Rows
 
 

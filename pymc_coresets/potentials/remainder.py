@@ -14,7 +14,7 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.folding import simplified, widened
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.rewriting.quadratic import interface_at
+from pymc_coresets.reading.quadratic import interface_at
 from pymc_coresets.reading.unconstrained import of_points
 
 

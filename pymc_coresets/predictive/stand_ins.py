@@ -14,7 +14,7 @@ from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree, ratios_by_chain
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Quadratic
 
 _CHEAP = 10**9  # log-likelihoods, which take seconds
 

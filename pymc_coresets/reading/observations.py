@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph import Variable
 from pytensor.tensor import TensorVariable
 
+from pymc_coresets.compat.pytensor_api import AdvancedSubtensor, DimShuffle
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.forms.joined_columns import join_columns
 from pymc_coresets.reading.graphs import PlainModel, plain_model
@@ -145,6 +147,26 @@ class Observations:
         """Shape of each free variable."""
         return {name: v.type.shape for name, v in self.parameters.items()}
 
+    @property
+    def containers(self) -> dict[str, int]:
+        """The number of the row array that each data container is, where it is just one.
+
+        Examples
+        --------
+        >>> with pm.Model() as model:
+        ...     x = pm.Data("x", np.arange(5.0))
+        ...     y = pm.Normal("y", pm.Normal("b") * x, 1.0, observed=np.ones(5))
+        >>> list(find_observations(model).containers)
+        ['x']
+        """
+        names = {v.name for v in self.model.data_vars}
+        found: dict[str, list[int]] = {}
+        for number, row in enumerate(self.rows):
+            source = _container(row.source, n_axes=len(self.dims))
+            if source.owner is None and source.name is not None and source.name in names:
+                found.setdefault(source.name, []).append(number)
+        return {name: numbers[0] for name, numbers in found.items() if len(numbers) == 1}
+
     def by_name(self, rows: Rows) -> dict[str, np.ndarray]:
         """Return the data of rows by the names of their arrays."""
         return {r.name: array for r, array in zip(self.rows, rows.arrays, strict=True)}
@@ -170,6 +192,19 @@ class Observations:
         shapes, imputed = self.model.eval_rv_shapes(), imputed_names(self.model)
         free = [rv for rv in self.model.free_RVs if rv.name not in imputed]
         return int(sum(math.prod(shapes[self.model.rvs_to_values[rv].name]) for rv in free))
+
+
+def _container(source: Variable, *, n_axes: int) -> Variable:
+    """Return the matrix of which a row array has the cells, if that is all that it is."""
+    node = source.owner
+    if node is None or not isinstance(node.op, AdvancedSubtensor) or n_axes < 2:
+        return source
+    table: Variable = node.inputs[0]
+    if len(node.inputs) != n_axes + 1:
+        return source
+    while table.owner is not None and isinstance(table.owner.op, DimShuffle):
+        table = table.owner.inputs[0]
+    return table
 
 
 def find_observations(

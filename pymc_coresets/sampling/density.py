@@ -16,7 +16,7 @@ from pymc_coresets.potentials.remainder import of_vector
 from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import GroupedRows, Rows
 from pymc_coresets.sampling.levels.grouped_density import GroupedDensity, GroupedPrior

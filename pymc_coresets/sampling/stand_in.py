@@ -32,7 +32,7 @@ from pymc_coresets.predictive.all_rows import verify
 from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
 from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.graphs import parameter_inputs
-from pymc_coresets.reading.rewriting.rewrite import POTENTIAL
+from pymc_coresets.reading.rewrite import POTENTIAL
 from pymc_coresets.sampling.steps.nuts import (
     ON_JAX,
     NutsSampler,

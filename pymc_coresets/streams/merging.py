@@ -20,7 +20,7 @@ from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import rows_of_dataset
 from pymc_coresets.potentials.sameness import arranged, differing_row, points_of, same_priors
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import AbsentRows
 from pymc_coresets.rows.values import Rows

@@ -18,7 +18,7 @@ from pymc_coresets.potentials.kept_rows import kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.of_model import RowsToRead, template_of_rows
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.user_model import settable_data
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood

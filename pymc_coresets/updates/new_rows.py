@@ -23,7 +23,7 @@ from pymc_coresets.potentials.of_model import (
 )
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows

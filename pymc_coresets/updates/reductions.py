@@ -18,7 +18,7 @@ from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.sameness import points_of
 from pymc_coresets.reading.observations import Observations, find_observations
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.user_model import copy_with_rows
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.memory import InMemoryRows

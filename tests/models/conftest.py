@@ -9,7 +9,7 @@ import pytest
 
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations, find_observations
-from pymc_coresets.reading.rewriting.rewrite import coreset_model
+from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.rows.values import Rows
 from tests.models import (
     zoo_cells,

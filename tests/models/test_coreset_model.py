@@ -14,7 +14,7 @@ from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewriting.rewrite import POTENTIAL, UNWEIGHTED, coreset_model
+from pymc_coresets.reading.rewrite import POTENTIAL, UNWEIGHTED, coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
 from tests.models.reference import PLAIN, density
 from tests.models.zoo import CASES

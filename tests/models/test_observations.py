@@ -9,7 +9,7 @@ from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewriting.rewrite import coreset_model
+from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.user_model import given_model
 from tests.models.zoo import REAL, N, X
 

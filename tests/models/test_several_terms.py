@@ -11,7 +11,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.of_model import verify_form
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewriting.rewrite import coreset_model
+from pymc_coresets.reading.rewrite import coreset_model
 from tests.models.reference import density
 
 rng = np.random.default_rng(0)

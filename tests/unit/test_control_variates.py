@@ -32,7 +32,7 @@ from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
 from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.user_model import copy_with_rows
 from pymc_coresets.rows.keyed import Smallest
 from pymc_coresets.rows.memory import InMemoryRows

@@ -16,7 +16,7 @@ from pymc_coresets.glm.control_variates.hierarchy import find_hierarchy
 from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Quadratic
 
 LEVELS = 3
 LEVEL = np.arange(60) % LEVELS

@@ -19,7 +19,7 @@ from pymc_coresets.glm.predictor import several
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.rewriting.quadratic import Quadratic, symmetric_product
+from pymc_coresets.reading.quadratic import Quadratic, symmetric_product
 from pymc_coresets.sampling import sampler
 from pymc_coresets.sampling.steps.metric import (
     Factor,

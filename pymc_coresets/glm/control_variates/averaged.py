@@ -7,7 +7,7 @@ import numpy as np
 
 from pymc_coresets.glm.control_variates.residual_rows import ResidualSample
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
-from pymc_coresets.reading.rewriting.quadratic import Curvature
+from pymc_coresets.reading.quadratic import Curvature
 from pymc_coresets.rows.keyed import Smallest
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows

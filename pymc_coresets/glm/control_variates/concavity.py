@@ -6,7 +6,7 @@ from scipy.linalg import LinAlgError, eigh
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
-from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
+from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.sampling.steps.metric import Factor
 
 __all__ = ["concave", "largest_share", "precision_of"]

@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError
 
 from pymc_coresets.glm.control_variates.hierarchy import Hierarchy, with_entries
-from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
+from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.sampling.expansion import near_mode
 from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.steps.metric import Factor

@@ -11,7 +11,7 @@ from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.glm.predictor.several import Predictors, find_predictors
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.rewriting.quadratic import Quadratic, interface_at
+from pymc_coresets.reading.quadratic import Quadratic, interface_at
 
 __all__ = ["Coefficients", "carried_over", "put_back", "written_in"]
 

@@ -21,7 +21,7 @@ from pymc_coresets.glm.control_variates.surroundings import (
 from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.rewriting.quadratic import Curvature, Quadratic
+from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.proposal import HeavyTailed

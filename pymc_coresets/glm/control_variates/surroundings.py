@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
-from pymc_coresets.reading.rewriting.quadratic import Curvature
+from pymc_coresets.reading.quadratic import Curvature
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import Guarded, descend
 from pymc_coresets.sampling.steps.metric import sparse_differences

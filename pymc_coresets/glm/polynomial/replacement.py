@@ -14,7 +14,7 @@ from pymc_coresets.glm.polynomial.multi_indices import monomial_levels
 from pymc_coresets.glm.polynomial.statistics import PolynomialStatistics, weighted_monomials
 from pymc_coresets.glm.predictor.several import Predictors, coefficient_draws
 from pymc_coresets.reading.folding import PLAIN_MODE
-from pymc_coresets.reading.rewriting.rewrite import replace_terms
+from pymc_coresets.reading.rewrite import replace_terms
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 #: Name of the potential that stands for the likelihood.

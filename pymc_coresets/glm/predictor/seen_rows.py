@@ -22,7 +22,7 @@ from pymc_coresets.glm.predictor.several import Line, Predictors, coefficient_dr
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.rewriting.quadratic import Curvature
+from pymc_coresets.reading.quadratic import Curvature
 from pymc_coresets.rows.values import Rows
 
 _ONE_AT_A_TIME = Lock()

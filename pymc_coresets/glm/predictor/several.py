@@ -28,7 +28,7 @@ from pymc_coresets.glm.predictor.row_density import RowDensity
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.rewriting.quadratic import interface_at
+from pymc_coresets.reading.quadratic import interface_at
 
 _COMPARED = 200
 _DENSE_UP_TO = 1_000  # coefficients

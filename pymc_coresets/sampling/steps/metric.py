@@ -16,7 +16,7 @@ from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.rewriting.quadratic import Curvature
+from pymc_coresets.reading.quadratic import Curvature
 
 _TUNE = 300  # the step size alone
 _TARGET_ACCEPT = 0.9  # with longer steps, trajectories diverge where the tails are not normal

@@ -12,8 +12,8 @@ from pymc_coresets.compat.pymc_api import PyMCSamplingError
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.plain_loops import density_mode
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
-from pymc_coresets.reading.rewriting.rewrite import coreset_model, row_values
+from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.rewrite import coreset_model, row_values
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.steps.metric import Factor

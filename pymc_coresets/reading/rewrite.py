@@ -13,8 +13,7 @@ from pymc_coresets.compat import pymc_api
 from pymc_coresets.compat.pytensor_api import SharedVariable, XTensorVariable
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.rewriting.containers import chosen_rows, row_containers
-from pymc_coresets.reading.rewriting.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.user_model import (
     convertible,
     data_of,
@@ -185,7 +184,7 @@ class _Rewrite:
         self.by_name = {v.name: memo[v] for v in obs.model.named_vars.values() if v in memo}
         self.weights = pytensor.shared(weights, name=WEIGHTS)
         self.dim: str | None = None  # of the coreset, if it has one
-        self.containers = row_containers(obs)
+        self.containers = obs.containers
 
     def model(self) -> pm.Model:
         kept = self._kept_outputs()
@@ -305,7 +304,7 @@ class _Rewrite:
                 axis, rows, shape = row.axis, self._data(number), row.values.shape
             else:
                 axes = [self.dims[name].index(d) for d in self.obs.dims]
-                axis, rows = chosen_rows(data_of(variable), axes, self.rows.positions)
+                axis, rows = _chosen(data_of(variable), axes, self.rows.positions)
                 shape = rows.shape
             known = [None if i == axis else n for i, n in enumerate(shape)]
             selected[name] = _shared_rows(rows, known, name)
@@ -376,3 +375,13 @@ def _shared_rows(
         np.ascontiguousarray(values), name=name, shape=tuple(shape)
     )
     return rows
+
+
+def _chosen(
+    values: np.ndarray, axes: Sequence[int], positions: np.ndarray
+) -> tuple[int, np.ndarray]:
+    """Take rows along an axis or, along several, cells in C order; the rows then come first."""
+    if len(axes) == 1:
+        return axes[0], np.take(values, positions, axis=axes[0])
+    cells = np.moveaxis(values, axes, range(len(axes)))
+    return 0, cells[np.unravel_index(positions, cells.shape[: len(axes)])]

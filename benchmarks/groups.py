@@ -22,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import nutpie
 import pymc as pm
 
 from benchmarks.curves import markdown
@@ -30,7 +31,6 @@ from benchmarks.group_models import CASES, Case, model_of
 from benchmarks.opponent_sampling import sample_until
 from benchmarks.opponent_task import CHAINS, Settings, Task
 from pymc_coresets import BlockPursuit, Certificate, SamplingError, build_coreset, compare
-from pymc_coresets.compat.nutpie_api import compiled_model
 from pymc_coresets.diagnostics.importance import pareto_smooth
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.progress.reporter import Reporter
@@ -290,7 +290,7 @@ def print_nuts(name: str, model: pm.Model, limit: float) -> None:
     sampled = time.process_time() - started - built
     task = Task(name=name, model=model, settings=settings)
     with task.clock.compiling():
-        compiled = compiled_model(model)
+        compiled = nutpie.compile_pymc_model(model)
     started = time.process_time()
     full, share = sample_until(task, compiled)
     seconds = time.process_time() - started

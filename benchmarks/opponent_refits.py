@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+import nutpie
 import pymc as pm
 
 from benchmarks.opponent_sampling import NO_MODE, answer_of, built, sample_until
@@ -19,7 +20,6 @@ from benchmarks.opponent_task import (
     judged_chains,
     weighted_answer,
 )
-from pymc_coresets.compat.nutpie_api import compiled_model
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -70,7 +70,7 @@ def nuts_refits(task: Task) -> Answer:
     rows = loglik.in_memory.all
     model = with_power(coreset_model(loglik.observations, rows, rows.base_weights))
     with task.clock.compiling():
-        compiled = compiled_model(model)
+        compiled = nutpie.compile_pymc_model(model)
     answers: list[Answer] = []
     done = 0.0
     for power in powers(task.settings.refits):

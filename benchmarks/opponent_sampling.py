@@ -5,6 +5,7 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+import nutpie
 import pymc as pm
 import xarray as xr
 
@@ -18,7 +19,6 @@ from benchmarks.opponent_task import (
     weighted_answer,
 )
 from pymc_coresets import Coreset, CoresetWarning, build_coreset
-from pymc_coresets.compat.nutpie_api import compiled_model
 from pymc_coresets.diagnostics.importance import estimate_divergences, khat_threshold
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import rows_to_start
@@ -64,7 +64,7 @@ def reference(task: Task) -> Answer:
 
 def _nutpie(task: Task, model: pm.Model, **options: Any) -> Answer:  # noqa: ANN401
     with task.clock.compiling():
-        compiled = compiled_model(model)
+        compiled = nutpie.compile_pymc_model(model)
     idata, share = sample_until(task, compiled, **options)
     if not share:
         raise DoesNotFitError(f"not one draw in {task.settings.seconds:.0f} s")
@@ -81,8 +81,6 @@ def sample_until(
     There are no draws where that was before the end of the tuning: nutpie stops after a trajectory
     only, which can take minutes, and is not waited for.
     """
-    import nutpie  # noqa: PLC0415
-
     progress = [0.0]
 
     def note(chains: Any) -> None:  # noqa: ANN401

@@ -146,7 +146,7 @@ def build_coreset(  # noqa: PLR0913
         further round; the others refuse it.
     nuts_sampler : {"pymc", "nutpie"}, default "pymc"
         Whose NUTS samples posteriors during the build, where Laplace approximations do not
-        serve: PyMC's compiles in a second; nutpie's takes ten or more, and runs faster.
+        serve, on the same compiled density: nutpie's loop does not run in Python.
     random_seed : int or Generator, optional
         The result is reproducible from it.
     progressbar : bool, default True

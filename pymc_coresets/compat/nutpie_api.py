@@ -4,43 +4,60 @@ nutpie is optional, and loaded when it is first used.  It may change these inter
 release; `tests/unit/test_compat.py` says what broke.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 
-def compiled_model(model: Any) -> Any:  # noqa: ANN401
-    """Compile the density of a PyMC model."""
+def sample_density(
+    density: Callable[[np.ndarray], tuple[float, np.ndarray]],
+    start: np.ndarray,
+    **settings: int,
+) -> xr.Dataset:
+    """Run a chain without a progress bar; Ctrl-C raises, where nutpie would return a short run.
+
+    Parameters
+    ----------
+    density : callable
+        Returns a log-density and its gradient (n_dims,) at a point (n_dims,).
+    start : ndarray of shape (n_dims,)
+    **settings
+        ``draws``, ``tune`` and ``seed``.
+
+    Returns
+    -------
+    xarray.Dataset
+        What nutpie says of each draw, with the point itself as ``unconstrained_draw``.
+
+    Raises
+    ------
+    RuntimeError
+        If it cannot start.
+    """
     import nutpie  # noqa: PLC0415
+    from nutpie.compiled_pyfunc import from_pyfunc  # noqa: PLC0415
 
-    return nutpie.compile_pymc_model(model)
+    def nothing(*_: object) -> dict[str, np.ndarray]:  # of variables: the points are kept
+        return {}
 
+    def begun(_: int) -> np.ndarray:
+        return start
 
-def shared_names(compiled: Any) -> set[str]:  # noqa: ANN401
-    """Names of the shared variables that a compiled density depends on."""
-    return {variable.name for variable in compiled.shared_var_keys}
-
-
-def with_values(compiled: Any, values: Mapping[str, np.ndarray]) -> Any:  # noqa: ANN401
-    """Return the density with other values of the shared variables that it depends on."""
-    used = shared_names(compiled)
-    return compiled.with_data(**{name: value for name, value in values.items() if name in used})
-
-
-def with_starts(compiled: Any, positions: np.ndarray) -> Any:  # noqa: ANN401
-    """Return the density with chains that start at some of the positions, (n, D)."""
-    return replace(compiled, initial_point_func=lambda seed: positions[seed % len(positions)])
-
-
-def sample_model(compiled: Any, **settings: Any) -> xr.DataTree:  # noqa: ANN401
-    """Sample without a progress bar; Ctrl-C raises, where nutpie would return a short run."""
-    import nutpie  # noqa: PLC0415
-
+    model = from_pyfunc(
+        len(start),
+        lambda: density,
+        lambda *_: nothing,
+        expanded_dtypes=[],
+        expanded_shapes=[],
+        expanded_names=[],
+        make_initial_point_fn=begun,
+    )
     sampling = nutpie.sample(
-        compiled,
+        model,
+        chains=1,
+        cores=1,
         progress_bar=False,
         save_warmup=False,
         store_unconstrained=True,
@@ -52,4 +69,4 @@ def sample_model(compiled: Any, **settings: Any) -> xr.DataTree:  # noqa: ANN401
     except BaseException:
         sampling.cancel()
         raise
-    return idata
+    return idata["sample_stats"].to_dataset().isel(chain=0)

@@ -13,6 +13,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from pytensor.graph import Apply, Constant, vectorize_graph
 from scipy.special import logsumexp
 from scipy.stats import genpareto
@@ -147,21 +148,19 @@ def test_effective_sizes_and_errors_of_means_on_arrays():
 # -- nutpie ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow  # compiles; samplers do the same in test_sampler.py
-def test_nutpie_takes_other_values_and_starts():
+def test_nutpie_samples_a_density_from_a_start():
     pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
-    with pm.Model() as model:
-        centre = pytensor.shared(np.array(0.0), name="centre", shape=())
-        pm.Normal("b", centre, 0.01)
-    compiled = nutpie_api.compiled_model(model)
-    assert nutpie_api.shared_names(compiled) == {"centre"}
-    moved = nutpie_api.with_values(compiled, {"centre": np.array(5.0), "other": np.zeros(2)})
-    started = nutpie_api.with_starts(moved, np.full((1, 1), 5.005))
-    idata = nutpie_api.sample_model(started, draws=50, tune=50, chains=1, seed=1)
+    begun = []
+
+    def density(x):
+        begun.append(x.copy())
+        return -float((x - 5.0) @ (x - 5.0)) / 2e-4, -(x - 5.0) / 1e-4
+
+    found = nutpie_api.sample_density(density, np.full(1, 5.005), draws=50, tune=50, seed=1)
     # Fifty draws of N(5, 0.01): ten standard errors.
-    assert float(idata["posterior"]["b"].mean()) == pytest.approx(5.0, abs=0.1 * 50**-0.5)
-    stats = idata["sample_stats"]
-    assert {"unconstrained_draw", "step_size_bar", "diverging"} <= set(stats.data_vars)
+    assert float(found["unconstrained_draw"].mean()) == pytest.approx(5.0, abs=0.1 * 50**-0.5)
+    assert begun[0] == 5.005
+    assert {"step_size_bar", "diverging"} <= set(found.data_vars)
 
 
 class Recorded:
@@ -177,7 +176,7 @@ class Recorded:
     def wait(self):
         if self.error is not None:
             raise self.error
-        return "draws"
+        return {"sample_stats": xr.DataTree(xr.Dataset({"draw": ("chain", [1.0])}))}
 
     def cancel(self):
         self.cancelled = True
@@ -188,10 +187,10 @@ def test_ctrl_c_ends_nutpie_s_threads(monkeypatch):
     interrupted, undisturbed = Recorded(KeyboardInterrupt()), Recorded()
     monkeypatch.setattr(nutpie, "sample", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        nutpie_api.sample_model(None, draws=1)
+        nutpie_api.sample_density(abs, np.zeros(1), draws=1)
     assert interrupted.cancelled
     monkeypatch.setattr(nutpie, "sample", undisturbed)
-    assert nutpie_api.sample_model(None, draws=1) == "draws"
+    assert nutpie_api.sample_density(abs, np.zeros(1), draws=1)["draw"] == 1.0
     assert not undisturbed.cancelled
     assert not undisturbed.options["progress_bar"]
     assert not undisturbed.options["save_warmup"]

@@ -1,6 +1,6 @@
 """NUTS by PyMC and nutpie: for one density whose data change, and as `pm.sample` offers it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -9,15 +9,13 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import pymc as pm
 import xarray as xr
-from pytensor.graph import graph_inputs
 
 from pymc_coresets.compat import pymc_api
-from pymc_coresets.compat.nutpie_api import compiled_model, sample_model, with_starts, with_values
+from pymc_coresets.compat.nutpie_api import sample_density
 from pymc_coresets.compat.pymc_api import NDArray, ParallelSamplingError, PyMCSamplingError
-from pymc_coresets.compat.pytensor_api import SharedVariable, compiling, untraced
+from pymc_coresets.compat.pytensor_api import compiling, untraced
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError
 from pymc_coresets.options import flag, generator, one_of, whole_number
-from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.steps.metric import Factor, PrecisionLeapfrog, PrecisionPotential
 
@@ -42,17 +40,14 @@ class Run:
 
     Parameters
     ----------
-    draws : Draws
-        On the scale of the variables, chain by chain.
     positions : ndarray of shape (n_draws, n_dims)
-        The same on the unconstrained scale, in the sampler's own order.
+        Draws on the unconstrained scale, chain by chain.
     step_size : float
         Mean of the chains' adapted step sizes.
     n_divergences : int
         Among these draws.
     """
 
-    draws: Draws
     positions: np.ndarray
     step_size: float
     n_divergences: int
@@ -121,25 +116,25 @@ def _text_of(error: Exception) -> str:
 
 
 class NutpieNuts:
-    """nutpie, with exchanged data.
-
-    Its interface takes starting points and a step size from the last run, but no metric; it
-    adapts one from the first gradients on.
+    """nutpie, kept from run to run: starts and standard deviations come from the last one.
 
     Parameters
     ----------
-    model : pm.Model
-        Has the shared variables whose values change.
-    shapes : mapping of str to tuple of int
-        The free variables and their shapes.
+    space : Unconstrained
+        The unconstrained space of the model.
+
+    Attributes
+    ----------
+    metric : Factor, or None
+        Of a precision close to that of the posterior.
     """
 
-    def __init__(self, model: pm.Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self._model, self._shapes = model, shapes
+    def __init__(self, space: Unconstrained) -> None:
+        self._space = space
+        self.metric: Factor | None = None
 
     def run(
         self,
-        values: Mapping[str, np.ndarray],
         n_draws: int,
         *,
         tune: int,
@@ -147,37 +142,39 @@ class NutpieNuts:
         rng: np.random.Generator,
         starts: np.ndarray | None = None,
     ) -> Run:
-        """Draw with the given values of the model's shared variables.
+        """Draw from the model as it is.
 
         The first run begins at `starts` (n_chains, n_dims), or at the model's initial point.
         """
-        compiled = with_values(self._compiled, values)
-        settings = {}
-        starts = starts if last is None else last.positions
-        if starts is not None:
-            compiled = with_starts(compiled, starts)
+        scale = np.ones(self._space.n_dims)
+        if self.metric is not None:
+            scale = np.sqrt(self.metric.solve(np.eye(len(scale))).diagonal())
+        elif last is not None:
+            scale = last.positions.std(axis=0)
         if last is not None:
-            settings["initial_step"] = last.step_size
-        idata = sample_model(
-            compiled,
-            draws=-(-n_draws // N_CHAINS),
-            tune=tune,
-            chains=N_CHAINS,
-            seed=int(rng.integers(2**31)),
-            **settings,
-        )
-        stats = idata["sample_stats"].to_dataset()
-        positions = stats["unconstrained_draw"].to_numpy()
+            starts = last.starts(rng)
+        elif starts is None or self.metric is not None:
+            # By a gradient of zero, at a mode, nutpie does not find how far to go.
+            known = self._space.start if starts is None else starts
+            starts = known + scale * rng.uniform(-1.0, 1.0, (N_CHAINS, len(scale)))
+        settings = {"draws": -(-n_draws // N_CHAINS), "tune": tune}
+        chains = [self._chain(scale, x, seed=int(rng.integers(2**31)), **settings) for x in starts]
+        positions = np.concatenate([own["unconstrained_draw"].to_numpy() for own in chains])
         return Run(
-            draws=Draws.of(idata, self._shapes).take(slice(0, n_draws)),
-            positions=positions.reshape(-1, positions.shape[-1])[:n_draws],
-            step_size=float(stats["step_size_bar"][:, -1].mean()),
-            n_divergences=int(stats["diverging"].sum()),
+            positions=scale * positions[:n_draws],
+            step_size=float(np.mean([own["step_size_bar"][-1] for own in chains])),
+            n_divergences=sum(int(own["diverging"].sum()) for own in chains),
         )
 
-    @cached_property
-    def _compiled(self) -> Any:  # noqa: ANN401
-        return compiled_model(self._model)
+    def _chain(self, scale: np.ndarray, start: np.ndarray, **settings: int) -> xr.Dataset:
+        """Run one, in units of the standard deviations, which nutpie adapts further."""
+
+        def density(z: np.ndarray) -> tuple[float, np.ndarray]:
+            with np.errstate(all="ignore"):  # where a trajectory diverges, which is counted
+                logp, gradient = self._space.logp_and_gradient(scale * z)
+                return logp, scale * gradient
+
+        return sample_density(density, start / scale, **settings)
 
 
 class PyMCNuts:
@@ -189,8 +186,6 @@ class PyMCNuts:
     ----------
     space : Unconstrained
         The unconstrained space of the model.
-    names : collection of str
-        Of the shared variables whose values change.
 
     Attributes
     ----------
@@ -198,16 +193,12 @@ class PyMCNuts:
         Of a precision close to that of the posterior: only the step size is left to tune then.
     """
 
-    def __init__(self, space: Unconstrained, names: Collection[str]) -> None:
+    def __init__(self, space: Unconstrained) -> None:
         self._space = space
-        inputs = graph_inputs([space.model.logp()])
-        shared = {v.name: v for v in inputs if isinstance(v, SharedVariable)}
-        self._shared = {name: shared[name] for name in names if name in shared}
         self.metric: Factor | None = None
 
     def run(
         self,
-        values: Mapping[str, np.ndarray],
         n_draws: int,
         *,
         tune: int,
@@ -215,12 +206,10 @@ class PyMCNuts:
         rng: np.random.Generator,
         starts: np.ndarray | None = None,
     ) -> Run:
-        """Draw with the given values of the model's shared variables.
+        """Draw from the model as it is now.
 
         The first run begins at `starts` (n_chains, n_dims), or at the model's initial point.
         """
-        for name, variable in self._shared.items():
-            variable.set_value(values[name])
         first = np.tile(self._space.start, (N_CHAINS, 1)) if starts is None else starts
         starts = first if last is None else last.starts(rng)
         per_chain = -(-n_draws // N_CHAINS)
@@ -232,7 +221,6 @@ class PyMCNuts:
             ]
         positions = np.concatenate([chain for chain, _, _ in chains])[:n_draws]
         return Run(
-            draws=self._space.constrain(positions),
             positions=positions,
             step_size=float(np.mean([step for _, step, _ in chains])),
             n_divergences=sum(diverging for _, _, diverging in chains),

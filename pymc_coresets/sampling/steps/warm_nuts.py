@@ -1,14 +1,15 @@
 """NUTS for the posteriors of many coresets of one model, which begins where it ended before."""
 
 import logging
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 import pymc as pm
+from pytensor.graph import graph_inputs
 
 from pymc_coresets.compat.pymc_api import PyMCSamplingError
+from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.plain_loops import density_mode
@@ -45,7 +46,7 @@ class WarmNuts:
     tune : int
         Tuning steps of each of two chains.
     nuts_sampler : {"pymc", "nutpie"}
-        Whose NUTS.  PyMC's compiles in a second; nutpie's takes ten or more, and runs faster.
+        Whose NUTS, on the same compiled density: nutpie's loop does not run in Python.
 
     Attributes
     ----------
@@ -94,36 +95,34 @@ class WarmNuts:
         SamplingError
             If NUTS fails.
         """
-        values = self._values(rows, weights, quadratic)
+        nuts = self._nuts
+        for name, value in self._values(rows, weights, quadratic).items():
+            if name in self._shared:
+                self._shared[name].set_value(value)
         try:
-            run = self._run(values, n_draws, self.last, rng)
+            run = self._run(nuts, n_draws, self.last, rng)
         except SamplingError as error:
             if self.last is None:
                 raise
             _log.info("NUTS starts anew: %s", error)
-            run = self._run(values, n_draws, None, rng)
+            run = self._run(nuts, n_draws, None, rng)
         self.last = run
         self.n_divergences += run.n_divergences
         return run.positions
 
     def _run(
-        self,
-        values: Mapping[str, np.ndarray],
-        n_draws: int,
-        last: Run | None,
-        rng: np.random.Generator,
+        self, nuts: NutpieNuts | PyMCNuts, n_draws: int, last: Run | None, rng: np.random.Generator
     ) -> Run:
         tune = self.tune if last is None else self.tune // 2
         if self._metric is not None:  # and only the step size is left to tune
             tune = self.tune // 4
-        if isinstance(self._nuts, PyMCNuts):
-            self._nuts.metric = self._metric
+        nuts.metric = self._metric
         known = self.starts
         # At one known mode after another.
         starts = np.stack([known[i % len(known)] for i in range(N_CHAINS)]) if known else None
         at_initial_point = last is None and starts is None
         try:
-            return self._nuts.run(values, n_draws, tune=tune, last=last, rng=rng, starts=starts)
+            return nuts.run(n_draws, tune=tune, last=last, rng=rng, starts=starts)
         except (ValueError, RuntimeError, FloatingPointError, PyMCSamplingError) as error:
             self.n_failed_starts += 1
             if isinstance(error, SamplingError):
@@ -149,7 +148,10 @@ class WarmNuts:
                 f"{discrete!r} are discrete, and NUTS cannot sample them: sum them out, or use "
                 "method='pursuit' with weighting='prior', or with draws of your own."
             )
-        if self.nuts_sampler == "nutpie":
-            return NutpieNuts(self._model, self._loglik.observations.shapes)
-        names = self._values(self._loglik.some_row, np.ones(1), self._quadratic)
-        return PyMCNuts(Unconstrained(self._model, mode=density_mode()), names)
+        space = Unconstrained(self._model, mode=density_mode())
+        return NutpieNuts(space) if self.nuts_sampler == "nutpie" else PyMCNuts(space)
+
+    @cached_property
+    def _shared(self) -> dict[str, SharedVariable]:
+        inputs = graph_inputs([self._model.logp()])
+        return {str(v.name): v for v in inputs if isinstance(v, SharedVariable)}

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pymc_coresets.streams.coverage import Coverage as Coverage
     from pymc_coresets.streams.merging import merge as merge
     from pymc_coresets.streams.stream import CoresetStream as CoresetStream
-    from pymc_coresets.updates.extended import Ancestry as Ancestry
+    from pymc_coresets.updates.new_rows import Ancestry as Ancestry
 
 __version__ = version("pymc-coresets")
 
@@ -60,7 +60,7 @@ __version__ = version("pymc-coresets")
 _HOMES = {
     "GIGA": "methods.giga",
     "IHT": "methods.iht",
-    "Ancestry": "updates.extended",
+    "Ancestry": "updates.new_rows",
     "BlockPursuit": "methods.block_pursuit",
     "Blocks": "reading.blocks.structure",
     "Certificate": "diagnostics.judging",

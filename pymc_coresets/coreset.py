@@ -41,8 +41,14 @@ from pymc_coresets.sampling.steps.metric import known_metric
 from pymc_coresets.sampling.steps.metropolis import without_nuts
 from pymc_coresets.storage import GROUP, stored_coreset, stored_dataset, stored_tree, write_netcdf
 from pymc_coresets.updates import new_rows, other_priors
-from pymc_coresets.updates.extended import Ancestry, has_all_rows, require_all_rows
-from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
+from pymc_coresets.updates.new_rows import Ancestry
+from pymc_coresets.weighted_rows import (
+    WeightedRows,
+    chosen_rows,
+    has_all_rows,
+    require_all_rows,
+    required_likelihood,
+)
 
 _IMPOSSIBLE = (
     "the KL divergence is infinite, and the coreset is not to be used. The likelihood's support "

@@ -14,6 +14,7 @@ from pymc_coresets.potentials.of_model import Settings
 from pymc_coresets.potentials.sameness import Fingerprints
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.rows.extended import ExtendedRows
 from pymc_coresets.rows.values import Rows
 
 
@@ -73,3 +74,26 @@ def chosen_rows(coreset: WeightedRows) -> Rows:
     if coreset.data is not None:
         return rows_of_dataset(loglik.observations, coreset.data)
     return loglik.collapsed(collapse=False).source.at(coreset.indices)
+
+
+def has_all_rows(coreset: WeightedRows) -> bool:
+    """Whether the posterior of a coreset is that of all rows."""
+    loglik = required_likelihood(coreset)
+    gone = isinstance(loglik.source, ExtendedRows)
+    if gone or loglik.n_rows != len(coreset.indices):
+        return False
+    every = loglik.all_rows
+    pairs = [(every.positions, coreset.indices), (every.base_weights, coreset.weights)]
+    if coreset.data is not None:
+        pairs += zip(every.arrays, chosen_rows(coreset).arrays, strict=True)
+    return all(np.array_equal(one, other) for one, other in pairs)
+
+
+def require_all_rows(coreset: WeightedRows) -> None:
+    """Refuse where some of the rows that a coreset stands for are gone."""
+    if isinstance(required_likelihood(coreset).source, ExtendedRows):
+        raise CoresetError(
+            "This coreset was extended without the old rows, of which only some are left: for "
+            "this, store it, and read it with Coreset.from_netcdf(path, model, rows=...), where "
+            "rows has the old ones and, after them, the new ones."
+        )

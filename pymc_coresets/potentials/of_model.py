@@ -102,9 +102,10 @@ class RowsToRead:
             flag("collapse", self.collapse)
         elif self.collapse != "auto":
             raise InvalidOptionError(f"collapse={self.collapse!r} must be True, False or 'auto'.")
-        engine_of(self.executor)
-        if self.rows is None and self.executor is not None:
-            raise no_rows_for(self.executor)
+        if self.executor is not None:
+            engine_of(self.executor)
+            if self.rows is None:
+                raise no_rows_for(self.executor)
         if self.rows is not None:
             self._require_rows()
         backend_of(self.backend, self.executor)

@@ -19,7 +19,7 @@ from pymc_coresets.results.columns import (
 )
 from pymc_coresets.results.kept_columns import columns_of_kept
 from pymc_coresets.results.model_columns import cell_codes, columns_of_model
-from pymc_coresets.updates.extended import OBJECTIVE_OF_PARTS
+from pymc_coresets.updates.new_rows import OBJECTIVE_OF_PARTS
 from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

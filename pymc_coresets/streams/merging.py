@@ -27,7 +27,7 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.coreset_parts import KNOWN, CoresetPart, known_before, noted
-from pymc_coresets.updates.extended import OBJECTIVE_OF_PARTS
+from pymc_coresets.updates.new_rows import OBJECTIVE_OF_PARTS
 from pymc_coresets.updates.reductions import all_of, asked_reduction, is_concave, model_of, reduced
 
 _METHODS = (RiemannianPursuit, Sensitivity, ControlVariates)

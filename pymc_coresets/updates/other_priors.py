@@ -23,11 +23,12 @@ from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.blocks.structure import NoBlocks
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.rows.extended import ExtendedRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.levels.grouped_density import NormalInLevels
-from pymc_coresets.updates.extended import Ancestry, ExtendedRows
+from pymc_coresets.updates.new_rows import Ancestry
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 _BLOCK_ROWS = 2**16

@@ -365,7 +365,7 @@ PLANTED = [
         ("round(new.total_weight)", "new.n_rows"),
     ),
     *plant(
-        "updates/extended.py",
+        "rows/extended.py",
         ("scan.weights * n / part", "scan.weights / part"),
         ("self.new.reduce(work)]", "self._held.reduce(work)]"),
     ),
@@ -393,7 +393,7 @@ PLANTED = [
         ("proposal=None,", ""),
     ),
     *plant(
-        "updates/extended.py",
+        "updates/new_rows.py",
         (".sum() ** 2)", ".sum())"),
     ),
     *plant(

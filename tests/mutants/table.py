@@ -61,6 +61,7 @@ TESTS = {
     "rows/keyed": (*unit("looks", "streamed"), MEMORY_AND_CHUNKS, ENGINES),
     "rows/clusters": (ENGINES,),
     "rows/executors": (ENGINES,),
+    "rows/extended": (UPDATES,),
     "rows/memory": (*unit("looks", "memory", "candidates"), ROWS_ELSEWHERE, ENGINES),
     "rows/streamed": (*unit("streamed"), MEMORY_AND_CHUNKS, ENGINES),
     "rows/fingerprints": (SOURCE_ERRORS, ROW_SOURCES),

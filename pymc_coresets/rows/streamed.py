@@ -104,7 +104,7 @@ class StreamedRows:
         """
         if not isinstance(self.engine, Threads):
             add_up = partial(StreamedRows._reduced, work=work)
-            return work.joined(part for _, part in self.of_tasks(add_up))
+            return work.joined(self._of_tasks(add_up))
         self.source.notice_new_files()
         with closing(self._in_advance()) as found:
             parts = self._watched(found, [chunk.n_rows for chunk in self.source.chunks])
@@ -147,7 +147,7 @@ class StreamedRows:
         row_bytes = 16 + sum(each)  # position and base weight
         size = min(size, self.n_rows, _MOST_BYTES // row_bytes)
         work = partial(StreamedRows._examined, key=key, share=size / self.n_rows)
-        parts = [found for _, found in self.of_tasks(work)]
+        parts = list(self._of_tasks(work))
         scan = FirstReading.joined([notes for part, _ in parts for notes in part])
         return scan, FirstRows.joined([some for _, some in parts], size) if size else None
 
@@ -211,14 +211,11 @@ class StreamedRows:
     def _run_sizes(self) -> list[int]:
         return [sum(chunk.n_rows for chunk in chunks) for chunks in self._runs]
 
-    def of_tasks[T](self, function: Callable[..., T]) -> Iterator[tuple[int, T]]:
-        """Yield what the function makes of the rows and of each task, in their order.
-
-        With the number of rows of the task.
-        """
+    def _of_tasks[T](self, function: Callable[..., T]) -> Iterator[T]:
+        """Yield what the function makes of the rows and of each task, in their order."""
         self.source.notice_new_files()
         parts = self.engine.map(function, self, list(map(Task, self._runs)))
-        return zip(self._run_sizes, self._watched(parts, self._run_sizes), strict=True)
+        return self._watched(parts, self._run_sizes)
 
     def _watched[T](self, parts: Iterable[T], sizes: Iterable[int]) -> Iterator[T]:
         """Tell how many rows the parts are of that have come."""

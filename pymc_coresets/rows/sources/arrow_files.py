@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 
 from pymc_coresets.compat.pyarrow_api import filter_of, unfiltered
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.sources.columns import Field, arrow_field
 from pymc_coresets.rows.sources.iterables import Cursor, Recent
 from pymc_coresets.rows.sources.readers import (
     BLOCK_ROWS,
@@ -29,7 +28,7 @@ from pymc_coresets.rows.sources.readers import (
     open_table,
     reading_errors,
 )
-from pymc_coresets.rows.sources.tables import Table, arrow_table
+from pymc_coresets.rows.sources.tables import Field, Table, arrow_field, arrow_table
 
 _BUFFER = 2**18  # bytes of each column of a large row group that are read ahead
 _N_FOOTERS, _N_CURSORS = 64, 8

@@ -7,9 +7,8 @@ from typing import Any, Self
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.fingerprints import spaced
-from pymc_coresets.rows.sources.columns import library_of
 from pymc_coresets.rows.sources.readers import Chunk, Opened, Piece, Reader
-from pymc_coresets.rows.sources.tables import Table, table_of
+from pymc_coresets.rows.sources.tables import Table, library_of, table_of
 
 _N_AHEAD = 8  # blocks that wait for their thread
 _N_KEPT = 16  # chunks that were read last

@@ -10,7 +10,6 @@ import numpy as np
 
 from pymc_coresets.compat.xarray_api import lies_in_memory
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.sources.columns import array_field, library_of
 from pymc_coresets.rows.sources.readers import (
     BLOCK_ROWS,
     Chunk,
@@ -20,7 +19,7 @@ from pymc_coresets.rows.sources.readers import (
     Reader,
     reading_errors,
 )
-from pymc_coresets.rows.sources.tables import Table, table_of
+from pymc_coresets.rows.sources.tables import Table, array_field, library_of, table_of
 
 _OF_A_CLUSTER = "dask.distributed"  # the name of the scheduler of a Client
 _COMPUTING = "Try to compute it without open_rows."

@@ -9,13 +9,12 @@ from typing import Any
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.fingerprints import spaced
-from pymc_coresets.rows.sources.columns import library_of
 from pymc_coresets.rows.sources.iterables import open_iterable
 from pymc_coresets.rows.sources.lazy import dataset_arrays, is_lazy, open_arrays
 from pymc_coresets.rows.sources.readers import Opened, chunks_of, open_table, reading_errors
 from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.sources.tables import table_of
+from pymc_coresets.rows.sources.tables import library_of, table_of
 
 _GRIDS = {".zarr", ".nc", ".nc4", ".h5netcdf"}
 _REMEDIES = {

@@ -10,8 +10,7 @@ from typing import Any
 
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.fingerprints import spaced
-from pymc_coresets.rows.sources.columns import Field
-from pymc_coresets.rows.sources.tables import Table
+from pymc_coresets.rows.sources.tables import Field, Table
 
 BLOCK_ROWS = 2**17
 _JOINED_BYTES = 2**27  # of small pieces that are read together

@@ -9,8 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.sources.columns import Field, Values
-from pymc_coresets.rows.sources.tables import Table
+from pymc_coresets.rows.sources.tables import Field, Table, Values
 
 _STACKED_ROWS = 2048  # a block of stacked columns stays in a core's own cache
 _MISSING, _UNSEEN = "missing value", "unseen label"

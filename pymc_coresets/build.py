@@ -98,7 +98,7 @@ def build_coreset(  # noqa: PLR0913
         ``"auto"``: where no more than 2 000 distinct rows, a tenth of all at most, or no more than
         `size` are left, all of them (``"exact"``); else, where no `size` is given, `BlockPursuit`
         for more than 250 free dimensions, most of which belong to levels of one factor, of rows in
-        memory, and `ControlVariates` for 25 or more, of rows that see at most four numbers each;
+        memory, and `ControlVariates` for 25 or more, of rows that depend on at most five numbers;
         else `RiemannianPursuit`, which chooses weighted rows alone and is the only one to look for
         other modes.  Or ``"control_variates"``; ``"block_pursuit"``; a method with a fixed
         weighting distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``;

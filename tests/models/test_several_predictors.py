@@ -23,6 +23,7 @@ X = _rng.normal(size=(N, 3))
 g, h = _rng.integers(0, G, N), _rng.integers(0, H, N)
 real, whole, binary = _rng.normal(size=N), _rng.poisson(2, N), _rng.integers(0, 2, N)
 share, four = 1 / (1 + np.exp(-real)), _rng.integers(0, 4, N)
+ten = np.arange(N) % 10
 
 
 def slopes(name="b", n=3):
@@ -70,6 +71,25 @@ def item_response():
 def cutpoints():
     points = pm.Normal("c", shape=3, transform=ordered, initval=[-1.0, 0.0, 1.0])
     pm.OrderedLogistic("y", eta=slopes(), cutpoints=points, observed=four)
+
+
+def ten_grades(likelihood):
+    points = pm.Normal("c", shape=9, transform=ordered, initval=np.linspace(-2, 2, 9))
+    likelihood("y", eta=slopes(), cutpoints=points, compute_p=False, observed=ten)
+
+
+def graded_response():
+    """One vector of cut points for each item."""
+    start = np.tile([-1.0, 0.0, 1.0], (H, 1))
+    points = pm.Normal("c", shape=(H, 3), transform=ordered, initval=start)
+    eta = pm.LogNormal("discrimination", shape=H)[h] * pm.Normal("ability", shape=G)[g]
+    pm.OrderedLogistic("y", eta=eta, cutpoints=points[h], compute_p=False, observed=four)
+
+
+def five_alternatives():
+    covariates = np.random.default_rng(2).normal(size=(N, 5, 7))
+    utility = pt.dot(covariates, pm.Normal("b", shape=7))
+    pm.Categorical("y", p=pm.math.softmax(utility, axis=-1), observed=four)
 
 
 def two_terms():
@@ -171,6 +191,15 @@ FORMS = {  # the model, the numbers that all rows share, the predictors
     ),
     "item response": (item_response, 0, 2),
     "cutpoints": (cutpoints, 3, 1),
+    "ten grades": (lambda: ten_grades(pm.OrderedLogistic), 9, 1),
+    "ten grades, probit": (lambda: ten_grades(pm.OrderedProbit), 9, 1),
+    "graded response": (graded_response, 0, 5),
+    "five alternatives": (five_alternatives, 0, 5),
+    "five classes": (
+        lambda: pm.Categorical("y", logit_p=X @ pm.Normal("b", shape=(3, 5)), observed=four),
+        0,
+        5,
+    ),
     "two terms": (two_terms, 1, 1),
     "mixture of a known kind": (
         lambda: pm.Mixture(

@@ -270,6 +270,11 @@ PLANTED = [
         ("np.maximum(of_rows.diagonal(), 0.0)", "of_rows.diagonal()"),
     ),
     *plant(
+        "glm/predictor/own_entries.py",
+        ("np.isfinite(change) & (change > least)", "change > least"),
+        ("np.argsort(-size, axis=0", "np.argsort(size, axis=0"),
+    ),
+    *plant(
         "glm/predictor/seen_rows.py",
         ("_like(line.design, design), offset", "_like(line.design, design), 0 * offset"),
         ("total[np.ix_(other, one)] += part.T", "pass"),

@@ -177,6 +177,7 @@ TESTS = {
     "glm/predictor/grams": unit("polynomial", "control_variates", "sums_on_device"),
     "glm/predictor/kinds_of_rows": unit("polynomial"),
     "glm/predictor/seen_rows": (CONTROL_VARIATES_OF_ROWS, PASS_OF_ROWS),
+    "glm/predictor/own_entries": unit("own_entries"),
     "glm/predictor/several": (SEVERAL_PREDICTORS,),
 }
 

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pymc as pm
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pymc.distributions.transforms import ordered
 from scipy.special import expit
 
 from pymc_coresets import (
@@ -44,6 +45,7 @@ COLUMNS = {
     "rating": _rng.normal(_mean, 1.2),
     "exposure": _rng.gamma(4.0, 0.5, size=N),
     "count": _rng.poisson(2.0, size=N),
+    "grade": _rng.integers(0, 4, size=N),
 }
 
 
@@ -87,7 +89,18 @@ def logarithms(columns, n_rows):
     return model
 
 
-MODELS = {"logistic": logistic, "crossed": crossed, "counts": counts}
+def graded(columns, n_rows):
+    """Ordered answers, with cut points of their own for each of the columns."""
+    with pm.Model() as model:
+        X, column, grade = data_of(columns, ("X", "column", "grade"), n_rows)
+        start = np.tile([-1.0, 0.0, 1.0], (30, 1))
+        cuts = pm.Normal("cuts", shape=(30, 3), transform=ordered, initval=start)
+        eta = X[:, :3] @ pm.Normal("slope", shape=3) * pm.LogNormal("spread", shape=30)[column]
+        pm.OrderedLogistic("y", eta, cuts[column], compute_p=False, observed=grade)
+    return model
+
+
+MODELS = {"logistic": logistic, "crossed": crossed, "counts": counts, "graded": graded}
 
 
 def in_chunks(sizes, columns=COLUMNS, **options):

@@ -6,8 +6,10 @@ from functools import partial
 import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
+from pymc.distributions.transforms import ordered
 from scipy.special import expit
 
 from pymc_coresets import (
@@ -71,6 +73,38 @@ def test_from_25_dimensions_on_rows_alone_take_longer(columns, method):
     assert coreset.method == method
     assert (coreset.quadratic is None) == (method == "auto")
     assert coreset.objective <= 0.01
+
+
+def test_ordered_answers_of_many_categories_need_few_rows():
+    """Of ten numbers, a row depends on its predictor and two cut points; one category is rare."""
+    rng = np.random.default_rng(9)
+    x = rng.normal(size=(N_ROWS, 20))
+    cuts = np.array([-2.5, -1.8, -1.2, -0.6, 0.0, 0.6, 0.62, 1.2, 1.8])
+    noisy = x @ rng.normal(0, 0.3, size=20) + rng.logistic(size=N_ROWS)
+    grade = (noisy[:, None] > cuts).sum(axis=1)
+    with pm.Model() as model:
+        points = pm.Normal("cuts", 0, 2, shape=9, transform=ordered, initval=cuts)
+        eta = x @ pm.Normal("slopes", shape=20)
+        pm.OrderedLogistic("y", eta, points, compute_p=False, observed=grade)
+    coreset = build_coreset(model, random_seed=1, progressbar=False)
+    assert (coreset.method, coreset.certificate.reliable) == ("control_variates", True)
+    assert coreset.size < 600
+    idata = coreset.sample(draws=200, random_seed=1, progressbar=False)
+    assert coreset.verify(idata).by_pymc < 0.02
+
+
+def test_choices_between_five_alternatives_need_few_rows():
+    rng = np.random.default_rng(10)
+    x = rng.normal(size=(N_ROWS, 5, 25))
+    utility = x @ rng.normal(0, 0.3, size=25) + rng.gumbel(size=(N_ROWS, 5))
+    with pm.Model() as model:
+        p = pm.math.softmax(pt.dot(x, pm.Normal("slopes", shape=25)), axis=-1)
+        pm.Categorical("choice", p=p, observed=utility.argmax(axis=1))
+    coreset = build_coreset(model, random_seed=1, progressbar=False)
+    assert (coreset.method, coreset.certificate.reliable) == ("control_variates", True)
+    assert coreset.size < 600
+    idata = coreset.sample(draws=200, random_seed=1, progressbar=False)
+    assert coreset.verify(idata).by_pymc < 0.02
 
 
 def test_those_who_limit_the_size_get_rows_alone():

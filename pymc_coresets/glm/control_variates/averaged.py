@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pymc_coresets.glm.control_variates.residual_rows import ResidualSample
+from pymc_coresets.glm.predictor.own_entries import MOST_TOGETHER, effects, kinds_by_entries
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
 from pymc_coresets.reading.quadratic import Curvature
 from pymc_coresets.rows.keyed import Smallest
@@ -23,7 +24,8 @@ __all__ = [
 #: Most coefficients of which all pairs are kept, where they meet in rows.
 MOST_DENSE = 3_000
 
-_NODES = {1: 7, 2: 5, 3: 5, 4: 4}  # of each number that a row sees
+_NODES = {0: 1, 1: 7, 2: 5, 3: 5, 4: 4, 5: 3}  # of each number that a row sees
+_MOST_NODES = max(n**k for k, n in _NODES.items())
 _BLOCK_ENTRIES = 2**22  # of predictors at draws or nodes
 _LEAST_WIDTH = 1e-5  # of the predictor's size: narrower, differences are rounding
 _DENSE_FROM = 0.1  # share of entries that are not zero
@@ -104,8 +106,9 @@ def average(
     key : int, default 0
         Of their random numbers.
     """
-    k, p = seen.found.n_shared + len(seen.found.lines), len(center)
-    entries = max(k * len(draws), k * _NODES[k] ** k, p)  # of each row
+    k, p = seen.found.n_seen, len(center)
+    n_nodes = _NODES[k] ** k if k <= MOST_TOGETHER else _MOST_NODES
+    entries = max(k * len(draws), k * n_nodes, p)  # of each row
     size = max(_BLOCK_ENTRIES // entries, 256)
     found = source.reduce(_AveragePass(seen, center, draws - center, n_kept, key, size))
     curvature = found.curvature
@@ -156,37 +159,94 @@ class _AveragePass:
 
 
 def row_quadratics(rows: RowsInMemory, center: np.ndarray, away: np.ndarray) -> RowQuadratics:
-    """Approximate each of some rows, see `average`, for draws (n_draws, p) less the center."""
+    """Approximate each of some rows, see `average`, for draws (n_draws, p) less the center.
+
+    Where rows see many numbers, in those that they depend on, and the others follow them.
+    """
     middle, moved = _seen(rows, center, away)
-    factor = _factors(middle, moved)
-    nodes, masses = _quadrature(len(middle))
-    at_nodes = _at(rows, middle[:, None] + np.einsum("nab,jb->ajn", factor, nodes))
+    k, n = middle.shape
+    if k <= MOST_TOGETHER:
+        return _quadratics(rows, np.arange(k), middle, moved)
+    found = RowQuadratics(
+        slopes=np.zeros((k, n)),
+        curvatures=np.zeros((k, k, n)),
+        left=np.empty((len(away), n)),
+        spread=np.empty(n),
+    )
+    size = effects(lambda seen: _at(rows, seen), middle, moved.std(axis=1))
+    for own, which in kinds_by_entries(size):
+        part = _quadratics(rows.take(which), own, middle[:, which], moved[:, :, which])
+        found.slopes[np.ix_(own, which)] = part.slopes
+        found.curvatures[np.ix_(own, own, which)] = part.curvatures
+        found.left[:, which], found.spread[which] = part.left, part.spread
+    return found
+
+
+def _quadratics(
+    rows: RowsInMemory, own: np.ndarray, middle: np.ndarray, moved: np.ndarray
+) -> RowQuadratics:
+    """Approximate rows as functions of some of the numbers that they see."""
+    cov = _covariances(moved)
+    factor = _factors(middle[own], cov[np.ix_(own, own)])
+    nodes, masses = _quadrature(len(own))
+    seen = np.repeat(middle[:, None], len(nodes), axis=1)
+    steps = nodes @ np.ascontiguousarray(np.moveaxis(factor, 0, -1))
+    seen[own] += steps
+    _follow(seen, steps, own, cov, factor, rows.found.n_shared)
+    at_nodes = _at(rows, seen)
     impossible = ~np.isfinite(at_nodes).all(axis=0)
     at_nodes[:, impossible] = 0.0
-    products = nodes[:, :, None] * nodes[:, None] - np.eye(len(middle))
-    first = np.einsum("j,ja,jn->na", masses, nodes, at_nodes)
-    second = np.einsum("j,jab,jn->nab", masses, products, at_nodes)
+    products = nodes[:, :, None] * nodes[:, None] - np.eye(len(own))
+    first = (masses[:, None] * nodes).T @ at_nodes
+    second = (masses[:, None, None] * products).reshape(len(nodes), -1).T @ at_nodes
+    second = second.reshape(len(own), len(own), -1)
     inverse = np.linalg.inv(factor)
-    slopes = np.einsum("nba,nb->an", inverse, first)
-    curvatures = np.einsum("nca,ncd,ndb->abn", inverse, second, inverse)
-    left = _left(rows, middle, moved, slopes, curvatures)
+    slopes = np.einsum("nba,bn->an", inverse, first)
+    curvatures = np.einsum("nca,cdn,ndb->abn", inverse, second, inverse, optimize=True)
+    left = _left(rows, middle, moved, own, slopes, curvatures)
     spread = rows.base_weights * left.std(axis=0)
     spread[impossible] = np.inf
     return RowQuadratics(slopes, curvatures, left, spread)
+
+
+def _follow(
+    seen: np.ndarray,
+    steps: np.ndarray,
+    own: np.ndarray,
+    cov: np.ndarray,
+    factor: np.ndarray,
+    n_shared: int,
+) -> None:
+    """Move the other numbers, in place, as far as they are expected to move with a row's own.
+
+    A row does not depend on them; but where one cut point moves alone, it passes its neighbour.
+    What all rows see moves with what they see, too, and no more.
+    """
+    others = np.setdiff1d(np.arange(len(seen)), own)
+    of_all, of_rows = others[others < n_shared], others[others >= n_shared]
+    m = int((own < n_shared).sum())
+    for some, k, which in ((of_all, m, slice(1)), (of_rows, len(own), slice(None))):
+        if len(some) and k:
+            by = factor[which, :k, :k]
+            own_cov = by @ np.moveaxis(by, 1, 2)
+            between = np.moveaxis(cov[np.ix_(some, own[:k])][:, :, which], -1, 0)
+            slopes = between @ np.linalg.inv(own_cov)
+            seen[some] += np.einsum("nab,bjn->ajn", slopes, steps[:k, :, which])
 
 
 def _left(
     rows: RowsInMemory,
     middle: np.ndarray,
     moved: np.ndarray,
+    own: np.ndarray,
     slopes: np.ndarray,
     curvatures: np.ndarray,
 ) -> np.ndarray:
     left = _finite(_at(rows, middle[:, None] + moved))
-    for a, one in enumerate(moved):
+    for a, one in enumerate(moved[own]):
         left -= slopes[a] * one
         for b in range(a + 1):
-            left -= curvatures[a, b] * (1.0 if b < a else 0.5) * one * moved[b]
+            left -= curvatures[a, b] * (1.0 if b < a else 0.5) * one * moved[own[b]]
     centred: np.ndarray = left - left.mean(axis=0)
     return centred
 
@@ -214,11 +274,19 @@ def _finite(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _factors(middle: np.ndarray, moved: np.ndarray) -> np.ndarray:
-    """Return Cholesky factors (n, k, k) of the covariances of the numbers that each row sees."""
-    k = len(middle)
+def _covariances(moved: np.ndarray) -> np.ndarray:
+    """Return those of the numbers that each row sees, (k, k, n)."""
     away = moved - moved.mean(axis=1, keepdims=True)
-    cov = np.stack([[(one * other).mean(axis=0) for other in away] for one in away])
+    cov = np.empty((len(moved), *moved.shape[::2]))
+    for a, one in enumerate(away):
+        for b, other in enumerate(away[: a + 1]):
+            cov[a, b] = cov[b, a] = (one * other).mean(axis=0)
+    return cov
+
+
+def _factors(middle: np.ndarray, cov: np.ndarray) -> np.ndarray:
+    """Return Cholesky factors (n, k, k) of the covariances (k, k, n), if not too narrow."""
+    k = len(middle)
     width = np.sqrt(cov[np.arange(k), np.arange(k)])
     least = _LEAST_WIDTH * (1 + np.abs(middle))
     narrow = width < least
@@ -232,6 +300,8 @@ def _factors(middle: np.ndarray, moved: np.ndarray) -> np.ndarray:
 
 def _quadrature(k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return nodes (J, k) and masses (J,) for a standard normal distribution."""
+    if not k:
+        return np.zeros((1, 0)), np.ones(1)
     nodes, masses = np.polynomial.hermite_e.hermegauss(_NODES[k])
     grid = np.stack(np.meshgrid(*[nodes] * k, indexing="ij"), axis=-1).reshape(-1, k)
     weights = np.stack(np.meshgrid(*[masses / masses.sum()] * k, indexing="ij"), axis=-1)

@@ -55,10 +55,11 @@ class ControlVariates:
     Weighted rows alone must reproduce a quadratic of ``D(D + 3)/2`` numbers before they can be
     right.  But a quadratic needs no rows: its slope and curvature are sums over all of them.  What
     it leaves is of third order and small where there are many rows for each dimension; a few rows
-    stand for that.  Made for models of 25 to a few thousand dimensions whose rows see at most four
-    numbers each: linear predictors, and scalars that all rows share, such as a noise scale.  So
-    regressions with or without a free scale, shape or dispersion, mean and scale both of
-    covariates, item response, hierarchies and crossed factors.  Other modes are not looked for.
+    stand for that.  Made for models of 25 to a few thousand dimensions whose rows depend on at most
+    five numbers each: linear predictors, and scalars that all rows share, such as a noise scale.
+    So regressions with or without a free scale, shape or dispersion, mean and scale both of
+    covariates, ordered answers, choices between five alternatives, item response, hierarchies and
+    crossed factors.  Other modes are not looked for.
 
     Parameters
     ----------

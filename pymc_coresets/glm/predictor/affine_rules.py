@@ -196,9 +196,11 @@ def _summed(x: Affine, axes: Collection[int]) -> Affine:
 
 def _product(node: Apply, inputs: Sequence[Operand], graph: RowGraph) -> Affine:
     a, b = inputs
-    shape = (*a.shape[:-1], b.shape[-1])
+    shape, ones = (*a.shape[:-1], b.shape[-1]), (1,) * (len(a.shape) - 2)
     if isinstance(a, np.ndarray) and isinstance(b, Affine) and (a.ndim, shape[-1]) == (2, 1):
         return b.mapped(a, shape)
+    if isinstance(a, np.ndarray) and isinstance(b, Affine) and b.shape == (*ones, a.shape[-1], 1):
+        return b.mapped(a.reshape(-1, a.shape[-1]), shape)
     if isinstance(b, np.ndarray) and isinstance(a, Affine) and (b.ndim, shape[-2]) == (2, 1):
         return a.mapped(b.T, shape)
     left, right = _reshaped(a, (*a.shape, 1)), _reshaped(b, (*b.shape[:-2], 1, *b.shape[-2:]))

@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.predictor.affine_rules import affine_map
+from pymc_coresets.glm.predictor.designs import n_predictors
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 
 _ANY = 10**6  # costs as much as no cut at all
@@ -32,6 +33,8 @@ class Costs(NamedTuple):
         A number of a free variable that all rows see.
     common : int
         A single number that is computed from free variables, and that all rows see.
+    several : int
+        Each number of predictors that are one matrix, such as those of alternatives.
     only_affine : bool
         Whether predictors must be affine in what rows share.
     most : int
@@ -42,6 +45,7 @@ class Costs(NamedTuple):
     with_response: int = 1_001
     free: int = 1_002
     common: int = _ANY
+    several: int = _ANY
     only_affine: bool = True
     most: int = 4
 
@@ -56,7 +60,7 @@ class Cut:
     Attributes
     ----------
     predictors : tuple of Variable
-        With one number for each row, affine in what rows share.
+        With one number for each row, or several in a matrix, affine in what rows share.
     shared : tuple of Variable
         Free variables of few entries, such as a scale, that rows see besides.
     """
@@ -163,10 +167,18 @@ def _capacities(
             found[v] = costs.common if set(v.type.shape) <= {1} else _ANY
         elif all(affine[i] for i in v.owner.inputs if i in affine):
             affine[v] = not costs.only_affine or _is_affine(v, graph)
-            if affine[v] and sum(n != 1 for n in v.type.shape) == 1:
-                has_response = contains(v, observed)
-                found[v] = costs.with_response if has_response else costs.predictor
+            if affine[v]:
+                found[v] = _of_predictors(v, observed, costs)
     return found
+
+
+def _of_predictors(v: Variable, observed: Collection[Variable], costs: Costs) -> int:
+    numbers = [n for n in v.type.shape if n != 1]
+    if len(numbers) == 1:
+        return costs.with_response if contains(v, observed) else costs.predictor
+    if len(numbers) != 2 or numbers.count(None) != 1:
+        return _ANY
+    return min(_ANY, costs.several * n_predictors(v))
 
 
 def _is_affine(variable: Variable, graph: RowGraph) -> bool:

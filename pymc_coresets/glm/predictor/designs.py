@@ -1,6 +1,6 @@
 """Design matrices of predictors, checks of them, and what log-likelihoods are computed from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pytensor
@@ -42,14 +42,33 @@ def design_of(
     node: Variable, graph: RowGraph, n_obs: int
 ) -> tuple[Mapping[Variable, Matrix], np.ndarray]:
     """Derive the columns of each coefficient node and the offset (n_obs,), for a graph's rows."""
-    affine = affine_map(node, graph)
+    [design] = designs_of(node, graph, n_obs)
+    return design
+
+
+def designs_of(
+    node: Variable, graph: RowGraph, n_obs: int
+) -> Iterator[tuple[Mapping[Variable, Matrix], np.ndarray]]:
+    """Derive the same for each of the predictors that a variable has, which may be a matrix."""
+    affine, n_lines = affine_map(node, graph), n_predictors(node)
     if not graph.by_row(node):
         affine = affine.take(np.zeros(n_obs, dtype=int))
-    if affine.size != n_obs:
+    if affine.size != n_obs * n_lines:
         raise UnsupportedModelError(
             f"The predictor has {affine.size} entries for {n_obs} observations."
         )
-    return affine.blocks, np.zeros(n_obs) if affine.offset is None else affine.offset
+    places = np.arange(affine.size).reshape(affine.shape)
+    if n_lines > 1:
+        places = np.moveaxis(places, node.type.shape.index(None), -1)
+    for own in places.reshape(n_lines, n_obs):
+        line = affine.take(own)
+        yield line.blocks, np.zeros(n_obs) if line.offset is None else line.offset
+
+
+def n_predictors(node: Variable) -> int:
+    """Return how many numbers a variable has for each row: one, unless it is a matrix."""
+    numbers = [n for n in node.type.shape if n != 1]
+    return int(sum(n for n in numbers if n is not None)) if len(numbers) == 2 else 1
 
 
 def observed_rows(observations: Observations) -> set[Variable]:

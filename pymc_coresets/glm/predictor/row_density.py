@@ -12,6 +12,7 @@ from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_grap
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.glm.predictor.designs import n_predictors
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations
@@ -72,17 +73,20 @@ class RowDensity:
         Parameters
         ----------
         predictors : sequence of Variable
-            With one number for each row.
+            With one number for each row, or several in a matrix.
         shared : mapping of Variable to tuple of TensorVariable and Variable
             For each free variable that all rows see: an input, and what takes its place.
         observations : Observations
         """
-        etas = tuple(pt.vector("eta", dtype=v.type.dtype) for v in predictors)
         cut: dict[Variable, Variable] = {v: place for v, (_, place) in shared.items()}
-        for node, eta in zip(predictors, etas, strict=True):
-            cut[node] = eta.dimshuffle(["x" if n == 1 else 0 for n in node.type.shape])
+        etas: list[TensorVariable] = []
+        for node in predictors:
+            own = [pt.vector("eta", dtype=node.type.dtype) for _ in range(n_predictors(node))]
+            cut[node] = _in_place_of(node, own)
+            etas += own
         [graph] = clone_replace([observations.loglik], cut, rebuild_strict=False)
-        return cls._of(graph, tuple(value for value, _ in shared.values()), etas, observations)
+        values = tuple(value for value, _ in shared.values())
+        return cls._of(graph, values, tuple(etas), observations)
 
     @classmethod
     def of_one(cls, node: Variable, observations: Observations) -> "RowDensity":
@@ -192,3 +196,12 @@ class RowDensity:
         }
         graph = vectorize_graph(self.graph, several)
         return [*several.values(), self.n_rows, *(r.placeholder for r in self.rows)], [graph]
+
+
+def _in_place_of(node: Variable, etas: Sequence[TensorVariable]) -> Variable:
+    """Give vectors of all rows the shape of the variable whose place they take."""
+    shape = [n for n in node.type.shape if n != 1]
+    axes = iter(range(len(shape)))
+    together = etas[0] if len(shape) == 1 else pt.stack(etas, axis=1 - shape.index(None))
+    order = ["x" if n == 1 else next(axes) for n in node.type.shape]
+    return cast(Variable, together.dimshuffle(order))

@@ -15,7 +15,7 @@ from scipy import sparse
 from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.predictor.affine import Matrix, joined
 from pymc_coresets.glm.predictor.affine_rules import affine_map
-from pymc_coresets.glm.predictor.designs import compare, design_of, row_graph_of
+from pymc_coresets.glm.predictor.designs import compare, designs_of, row_graph_of
 from pymc_coresets.glm.predictor.grams import weighted_gram, weighted_product
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.glm.predictor.several import Line, Predictors, coefficient_draws
@@ -80,6 +80,11 @@ class RowsInMemory:
         for i, j in combinations_with_replacement(k, 2):
             (one, x), (other, z) = self._columns(i), self._columns(j)
             own = weights[i, j]
+            some = np.flatnonzero(own)
+            if 2 * len(some) < len(own):  # of those that do not depend on both numbers, nothing
+                if not len(some):
+                    continue
+                own, x, z = own[some], x[some], z[some]
             part = weighted_gram(x, own) if i == j else weighted_product(x, own, z)
             if isinstance(total, np.ndarray):
                 part = part if isinstance(part, np.ndarray) else part.toarray()
@@ -210,10 +215,11 @@ class SeenRows:
             **dict(zip(graph.computed, computed, strict=True)),
         }
         here = graph.of_rows(values)
-        for predictor, own, line in zip(self.found.nodes, nodes, self.found.lines, strict=True):
-            columns, offset = design_of(predictor, here, n_rows)
-            design = joined([columns[node] for node in own])
-            yield Line(line.columns, _like(line.design, design), offset)
+        held = iter(self.found.lines)
+        for predictor, own in zip(self.found.nodes, nodes, strict=True):
+            for columns, offset in designs_of(predictor, here, n_rows):
+                line, design = next(held), joined([columns[node] for node in own])
+                yield Line(line.columns, _like(line.design, design), offset)
 
     @cached_property
     def _graph(self) -> tuple[RowGraph, list[list[Variable]], Callable[..., list[np.ndarray]]]:

@@ -1,7 +1,8 @@
 """The few numbers through which each row of a model sees the free variables."""
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -11,12 +12,13 @@ from pytensor.graph import Constant, Variable, graph_inputs
 from pytensor.tensor import TensorVariable
 from scipy import sparse
 
+from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.glm.golden import spread_rows
 from pymc_coresets.glm.predictor.affine import Matrix, joined
-from pymc_coresets.glm.predictor.cut import smallest_cut
+from pymc_coresets.glm.predictor.cut import Costs, Cut, smallest_cut
 from pymc_coresets.glm.predictor.designs import (
     compare,
-    design_of,
+    designs_of,
     few_rows_of,
     observed_rows,
     points_to_compare,
@@ -24,14 +26,24 @@ from pymc_coresets.glm.predictor.designs import (
     row_graph_of,
 )
 from pymc_coresets.glm.predictor.labels import coefficient_names
+from pymc_coresets.glm.predictor.own_entries import MOST_OWN, MOST_TOGETHER, effects
 from pymc_coresets.glm.predictor.row_density import RowDensity
 from pymc_coresets.glm.predictor.row_graph import RowGraph
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import interface_at
 
+_log = logging.getLogger(__name__)
+
 _COMPARED = 200
 _DENSE_UP_TO = 1_000  # coefficients
+
+#: Where rows see more than four numbers, and how many each may depend on: first what all rows see
+#: as it is, whose designs take no memory, then predictors that are a matrix.
+_OF_MANY = (
+    (Costs(most=16), MOST_TOGETHER),
+    (Costs(several=1_003, most=16), MOST_OWN),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +90,8 @@ class Predictors:
     nodes : tuple of Variable
         The same, in the graph of ``observations.loglik``.
     density : RowDensity
+    most_own : int
+        On how many of the numbers that rows see each may depend, where they see more than four.
     """
 
     observations: Observations
@@ -87,6 +101,12 @@ class Predictors:
     lines: tuple[Line, ...]
     nodes: tuple[Variable, ...]
     density: RowDensity
+    most_own: int = MOST_OWN
+
+    @property
+    def n_seen(self) -> int:
+        """How many numbers rows see, all of them together."""
+        return self.n_shared + len(self.lines)
 
     @property
     def entries_a_row(self) -> int:
@@ -124,6 +144,25 @@ class Predictors:
         shared = at[:, : self.n_shared]
         values = self.density(shared, etas, rows, len(rows), compiled=False)
         compare(values, expected, lambda n: self.observations.place(int(rows[n])))
+        if self.n_seen > MOST_TOGETHER:
+            self._refuse_many_entries(rows, shared, etas)
+
+    def _refuse_many_entries(
+        self, rows: np.ndarray, shared: np.ndarray, etas: Sequence[np.ndarray]
+    ) -> None:
+        m, n = self.n_shared, len(rows)
+
+        def density(seen: np.ndarray) -> np.ndarray:
+            return self.density(seen[:m, :, 0].T, [*seen[m:]], rows, n, compiled=False)
+
+        own = np.zeros((self.n_seen, n), dtype=bool)
+        for s, point in enumerate(shared):  # at the first of which products may be zero
+            of_all = np.broadcast_to(point[:, None], (m, n))
+            middle = np.concatenate([of_all, *(eta[s][None] for eta in etas)])
+            own |= effects(density, middle, np.zeros_like(middle)) > 0
+        most = int(own.sum(axis=0).max())
+        if most > self.most_own:
+            raise UnsupportedModelError(f"A row depends on {most} numbers of the free variables.")
 
 
 def find_predictors(observations: Observations) -> Predictors:
@@ -131,7 +170,9 @@ def find_predictors(observations: Observations) -> Predictors:
 
     For generalised linear models with or without a free scale, shape or dispersion; several
     predictors, as where mean and scale both depend on covariates; products of effects, as in item
-    response; hierarchies and crossed factors, however written.  Time and memory as
+    response; hierarchies and crossed factors, however written.  Rows may see more numbers where
+    each depends on few of them: five at most, such as the predictor and the two cut points next to
+    an ordered answer, or the utilities of five alternatives.  Time and memory as
     `find_linear_predictor`.
 
     Raises
@@ -159,11 +200,27 @@ def find_predictors(observations: Observations) -> Predictors:
     """
     graph = row_graph_of(observations)
     few, observed = few_rows_of(graph, observations), observed_rows(observations)
-    cut = smallest_cut(observations.loglik, few, observed)
-    coordinates = [_Coordinate.of(v, observations) for v in cut.shared]
+    try:
+        cut = smallest_cut(observations.loglik, few, observed)
+    except UnsupportedModelError:
+        for costs, most_own in _OF_MANY:
+            try:
+                cut = smallest_cut(observations.loglik, few, observed, costs)
+                return _of_cut(cut, graph, observations, most_own)
+            except UnsupportedModelError as error:
+                _log.info("%s", error.message)
+        raise
+    return _of_cut(cut, graph, observations)
+
+
+def _of_cut(
+    cut: Cut, graph: RowGraph, observations: Observations, most_own: int | None = None
+) -> Predictors:
+    coordinates = [_Coordinate.of(v, observations, apart=most_own is not None) for v in cut.shared]
     shared = {c.variable: (c.value, c.backward) for c in coordinates}
     density = RowDensity.above(cut.predictors, shared, observations)
     found = predictors_of(cut.predictors, graph, observations, density, coordinates)
+    found = found if most_own is None else replace(found, most_own=most_own)
     found.verify()
     return found
 
@@ -184,7 +241,7 @@ def predictors_of(
     InvalidDataError
         If a design matrix or an offset is not finite.
     """
-    derived = [design_of(v, graph, observations.n_obs) for v in nodes]
+    derived = [d for v in nodes for d in designs_of(v, graph, observations.n_obs)]
     below = list(dict.fromkeys(v for blocks, _ in derived for v in blocks))
     m = sum(c.size for c in coordinates)
     shapes: dict[Variable, tuple[int, ...]] = {v: graph.shape(v) for v in below}
@@ -221,12 +278,15 @@ class _Coordinate:
     name: str
 
     @classmethod
-    def of(cls, variable: Variable, observations: Observations) -> "_Coordinate":
+    def of(
+        cls, variable: Variable, observations: Observations, *, apart: bool = False
+    ) -> "_Coordinate":
+        """Take a variable's own scale where the other has no number for each entry, if wanted."""
         [name] = [n for n, v in observations.parameters.items() if v is variable]
         model: pm.Model = observations.model
         rv = model[name]
         transform, stands = model.rvs_to_transforms[rv], model.rvs_to_values[rv]
-        if transform is not None:
+        if transform is not None and not (apart and transform.ndim_supp):
             inputs = rv.owner.inputs
             forward = cast(TensorVariable, transform.forward(variable, *inputs))
             value = pt.tensor(dtype=forward.type.dtype, shape=stands.type.shape)

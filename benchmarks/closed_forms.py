@@ -11,7 +11,7 @@ from scipy.linalg import solve_triangular
 
 from pymc_coresets.rows.keyed import Scan
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import Look, LookPart, Wanted
+from pymc_coresets.rows.passes import Look, Wanted
 from pymc_coresets.rows.values import Rows
 
 type Array = NDArray[np.float64]
@@ -93,10 +93,10 @@ class InMemoryPotentials[D]:
         wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
         n_draws = self.loglik(draws, self.source.take(slice(0, 1))).shape[1]
         parts = (
-            LookPart.of(self.loglik(draws, block).T.astype(np.float64), block, wanted)
+            Look.of(self.loglik(draws, block).T.astype(np.float64), block, wanted)
             for block in self.source.blocks(max(64, _BLOCK_ENTRIES // n_draws))
         )
-        return LookPart.joined(parts, wanted).look
+        return Look.joined(parts, wanted)
 
 
 class Experiment(InMemoryPotentials[Array], ABC):

@@ -174,7 +174,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         best = self._select(state)
         if best is None:
             return replace(state, status=Status.OPTIMAL)
-        rows = state.support.union(best)
+        rows = Rows.joined([state.support, best])
         weights = np.zeros(len(rows))
         weights[rows.where(state.support.positions)] = state.weights[state.weights > 0]
         if self.update == "quadratic":
@@ -205,7 +205,7 @@ class SparseVI(AdaptiveMethod[SparseVIState]):
         if rows is None:
             n_subsample = cast(int, self.n_subsample)
             scan = source.posterior.scan(n_subsample, key=random_key(source.rng))
-            rows = support.union(scan.rows)
+            rows = Rows.joined([support, scan.rows])
         if not len(rows):
             return None
         vectors = tangent_vectors(source.loglik(tangent.draws, rows, self.draws))

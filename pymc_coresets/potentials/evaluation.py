@@ -24,7 +24,7 @@ from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.rows.memory import InMemoryRows, collapse_rows, in_threads, may_collapse
-from pymc_coresets.rows.passes import CandidateRule, Look, LookPart, RowBlocks, Wanted
+from pymc_coresets.rows.passes import CandidateRule, Look, RowBlocks, Wanted
 from pymc_coresets.rows.values import GroupedRows, Rows
 
 _POTENTIALS_AT_ONCE = 2**22
@@ -253,10 +253,10 @@ class LogLikelihood:
         Memory O(S) and the candidates: the matrix is never held.
         """
         wanted = Wanted(n_candidates=n_candidates, n_rows=self.n_rows, scale=scale, key=key)
-        return self.look_part(draws, wanted).look
+        return self.look_for(draws, wanted)
 
-    def look_part(self, draws: DrawsLike, wanted: CandidateRule) -> LookPart:
-        """Evaluate all rows at the draws, as `look` does, and return the candidates' keys, too."""
+    def look_for(self, draws: DrawsLike, wanted: CandidateRule) -> Look:
+        """Evaluate all rows at the draws, as `look` does, and keep candidates by any rule."""
         draws = Draws.of(draws, self.shapes)
         given, size = self.given(draws), self.evaluator.look_rows(draws.n_draws)
         return self.source.reduce(LookPass(self.evaluator, given, wanted, size))

@@ -1,7 +1,7 @@
 """What a source of rows can do, and what it answers: all that a construction needs of the data."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
@@ -74,33 +74,35 @@ class Wanted:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LookPart:
-    """What a look finds in one block of rows.
+class Look:
+    """What one evaluation of rows, of all or of a block, tells of the potentials at S draws.
 
     Parameters
     ----------
     total : ndarray of shape (n_draws,)
-        Sum of the centred potentials, times the base weights, in nats.
+        ``sum_n u_n (f_n(theta_s) - c_n)`` over the rows, in nats, where c_n is the mean of f_n
+        over the draws: centred sums keep their digits where there are millions of rows.
     norm_total : float
-        Sum of base weight times standard deviation of the potential over the draws; 0 where no
-        candidates are wanted.
+        ``sum_n u_n |V_n|``, where ``|V_n|`` is the standard deviation of f_n over the draws; 0
+        where no candidates are wanted.
     candidates : Rows
+        Rows to choose from, see `Wanted`.
     keys : ndarray of shape (len(candidates),)
-        See `Wanted`.
+        By which they were kept, the smallest ones.
 
     Examples
     --------
     >>> values = np.array([[1.0, 4.0], [3.0, 4.0]])
     >>> wanted = Wanted(n_candidates=2, n_rows=2)
-    >>> part = LookPart.of(values, Rows(np.arange(2), np.ones(2)), wanted)
-    >>> part.total, part.norm_total
+    >>> look = Look.of(values, Rows(np.arange(2), np.ones(2)), wanted)
+    >>> look.total, look.norm_total
     (array([-1.,  1.]), 1.0)
     """
 
     total: NDArray[np.float64]
     norm_total: float
     candidates: Rows
-    keys: NDArray[np.float64]
+    keys: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(cls, values: NDArray[np.float64], rows: Rows, wanted: CandidateRule) -> Self:
@@ -150,32 +152,6 @@ class LookPart:
             kept.add(part.candidates, part.keys)
         candidates, keys = kept.cut()
         return cls(total=total, norm_total=norm_total, candidates=candidates, keys=keys)
-
-    @property
-    def look(self) -> "Look":
-        """What the part of all rows tells."""
-        return Look(total=self.total, norm_total=self.norm_total, candidates=self.candidates)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Look:
-    """What one evaluation of all rows tells of the potentials at S draws.
-
-    Parameters
-    ----------
-    total : ndarray of shape (n_draws,)
-        ``sum_n u_n (f_n(theta_s) - c_n)`` over all rows, in nats, where c_n is the mean of f_n
-        over the draws: centred sums keep their digits where there are millions of rows.
-    norm_total : float
-        ``sum_n u_n |V_n|``, where ``|V_n|`` is the standard deviation of f_n over the draws; 0
-        where no candidates are wanted.
-    candidates : Rows
-        Rows to choose from, see `Wanted`.
-    """
-
-    total: NDArray[np.float64]
-    norm_total: float
-    candidates: Rows
 
 
 def _centre_in_place(values: NDArray[np.float64]) -> NDArray[np.float64]:

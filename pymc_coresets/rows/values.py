@@ -53,17 +53,6 @@ class Rows:
         for start in range(0, len(self), size):
             yield self.take(slice(start, start + size))
 
-    def union(self, other: "Rows") -> "Rows":
-        """Return the rows that are in either, each once.
-
-        Examples
-        --------
-        >>> one, other = (Rows(np.array(p), np.ones(2), (np.array(p),)) for p in ([3, 7], [1, 3]))
-        >>> one.union(other).positions
-        array([1, 3, 7])
-        """
-        return Rows.joined([self, other])
-
     @property
     def n_numbers(self) -> int:
         """How many numbers the rows are."""

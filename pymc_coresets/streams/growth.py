@@ -15,7 +15,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import numbers_of
 from pymc_coresets.rows.memory import InMemoryRows
-from pymc_coresets.rows.passes import Look, LookPart, Wanted
+from pymc_coresets.rows.passes import Look, Wanted
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.solving.problem import Vector
@@ -118,7 +118,7 @@ class StreamState:
     summary : Rows
         The coreset that stands for all rows before the epoch; none in the first.
     summary_weights : ndarray of shape (len(summary),)
-    seen : LookPart
+    seen : Look
         The sum of all log-likelihoods at the draws, and rows to choose from.
     beginnings : tuple of Beginning
         Of all epochs.
@@ -136,7 +136,7 @@ class StreamState:
     scale: float
     summary: Rows
     summary_weights: Vector
-    seen: LookPart
+    seen: Look
     beginnings: tuple[Beginning, ...]
     known: tuple[int, ...] = ()
 
@@ -265,7 +265,7 @@ class Growth:
             scale=float(probe.weights @ spread) / pilot.n_rows,
             summary=nothing,
             summary_weights=np.zeros(0),
-            seen=LookPart.of_sums(np.zeros(self.options.n_draws), None, nothing, Wanted()),
+            seen=Look.of_sums(np.zeros(self.options.n_draws), None, nothing, Wanted()),
             beginnings=(Beginning(n_rows=0, total_weight=0.0, chunk=0, reason=Reason.PILOT),),
         )
         state = self._seen(unseen, pilot)
@@ -291,10 +291,9 @@ class Growth:
         With a `factor`, so many times as many as the coreset may have.
         """
         candidates, smoothed = state.candidates, pareto_smooth(state.log_ratios[None])
-        look = Look(total=state.seen.total, norm_total=state.seen.norm_total, candidates=candidates)
         selection = pursue(
             self.template.matrix(state.draws, candidates),
-            look,
+            replace(state.seen, candidates=candidates),
             factor * self.options.size,
             tolerance=self.options.tolerance,
             rng=self._rng(state.n_rows, 1),
@@ -319,14 +318,14 @@ class Growth:
             limit=float(keys.max()) if len(keys) == n_kept else math.inf,
         )
         loglik = self.template.reading(rows)
-        part = loglik.look_part(state.draws, rule)
+        part = loglik.look_for(state.draws, rule)
         if not np.isfinite(part.total).all():
             loglik.matrix(state.draws, rows.all)  # names the row
         return replace(
             state,
             n_rows=rows.stop,
             total_weight=state.total_weight + rows.total_weight,
-            seen=LookPart.joined([state.seen, part], rule),
+            seen=Look.joined([state.seen, part], rule),
         )
 
     def _begun(

@@ -19,7 +19,7 @@ from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset,
 from pymc_coresets.potentials.of_model import RowsToRead, Settings, template_of_rows
 from pymc_coresets.potentials.sameness import Probe
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.rows.passes import AbsentRows, LookPart
+from pymc_coresets.rows.passes import AbsentRows, Look
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
@@ -226,7 +226,7 @@ def _read(tree: xr.DataTree, growth: Growth) -> tuple[StreamState, Probe]:
         origin=stream["origin"].to_numpy(),
         summary=summary,
         summary_weights=weights,
-        seen=LookPart(
+        seen=Look(
             total=stream["total"].to_numpy(),
             norm_total=float(attrs["norm_total"]),
             candidates=candidates,

@@ -35,7 +35,7 @@ quick = settings(deadline=None, max_examples=30)
 
 
 def run(name: str, problem: Problem, size: int) -> Selection:
-    return solve(TESTED[name](), problem, size, rng=np.random.default_rng(7))
+    return solve(TESTED[name](), problem, size)
 
 
 def problem_of(vectors: np.ndarray, base_weights: np.ndarray | None = None) -> Problem:

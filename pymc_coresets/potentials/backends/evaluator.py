@@ -11,7 +11,7 @@ from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import one_of
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.passes import CandidateRule, LookPart
+from pymc_coresets.rows.passes import CandidateRule, Look
 from pymc_coresets.rows.values import Rows
 
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
@@ -109,7 +109,7 @@ class AtDraws(Protocol):
     def values(self, rows: Rows) -> np.ndarray:
         """Return the potentials (n_draws, n_rows), in nats."""
 
-    def look(self, rows: Rows, wanted: CandidateRule) -> LookPart:
+    def look(self, rows: Rows, wanted: CandidateRule) -> Look:
         """Return what a look finds in the rows."""
 
 
@@ -182,8 +182,8 @@ class _LoopsAtDraws:
         [values] = self.evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
         return cast(np.ndarray, values)
 
-    def look(self, rows: Rows, wanted: CandidateRule) -> LookPart:
-        return LookPart.of(self.values(rows), rows, wanted)
+    def look(self, rows: Rows, wanted: CandidateRule) -> Look:
+        return Look.of(self.values(rows), rows, wanted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,14 +195,14 @@ class LookPass:
     wanted: CandidateRule
     size: int
 
-    def begin(self) -> Callable[[Rows], LookPart]:
+    def begin(self) -> Callable[[Rows], Look]:
         """Return what is done to a block of rows."""
         at_draws = self.evaluator.at(self.given)
         return lambda rows: at_draws.look(rows, self.wanted)
 
-    def joined(self, parts: Iterable[LookPart]) -> LookPart:
+    def joined(self, parts: Iterable[Look]) -> Look:
         """Add up what was found in the blocks."""
-        return LookPart.joined(parts, self.wanted)
+        return Look.joined(parts, self.wanted)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 from pymc_coresets.compat.jax_api import device, device_memory, in_double, jnp
 from pymc_coresets.potentials.backends.jax_kernel import JaxKernel
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.passes import CandidateRule, LookPart
+from pymc_coresets.rows.passes import CandidateRule, Look
 from pymc_coresets.rows.values import Rows
 
 _LOOK_ROWS = 2**17  # of a block: as many as a chunk of a file has
@@ -156,14 +156,14 @@ class _DeviceAtDraws:
             found = kernel.values(self.given, arrays, n_rows=size)
         return np.asarray(found, dtype=np.float64)[:, : len(rows)]
 
-    def look(self, rows: Rows, wanted: CandidateRule) -> LookPart:
+    def look(self, rows: Rows, wanted: CandidateRule) -> Look:
         kernel, size = self.evaluator.kernel, padded(len(rows))
         n_parts = _n_parts(size, len(self.given[0]))
         with in_double():
             arrays, weights = self.evaluator.rows.block(rows, kernel.arrays, size)
             total, norms = kernel.look(self.given, arrays, weights, n_parts=n_parts)
             norms = np.asarray(norms)[: len(rows)] if wanted.n_candidates else None
-        return LookPart.of_sums(np.asarray(total), norms, rows, wanted)
+        return Look.of_sums(np.asarray(total), norms, rows, wanted)
 
 
 @dataclass(frozen=True, eq=False)

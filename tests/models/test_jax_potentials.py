@@ -9,6 +9,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from pymc_coresets import Jax, UnsupportedModelError
+from pymc_coresets.compat import jax_api
 from pymc_coresets.compat.jax_api import jax
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import verify
@@ -195,3 +196,10 @@ def test_parameters_that_no_gradient_reaches_are_no_obstacle():
 
     found = likelihood(build, Jax()).matrix({"k": np.array([0, 2])})
     assert_allclose(found, likelihood(build).matrix({"k": np.array([0, 2])}))
+
+
+def test_the_slope_of_log1mexp_is_finite_at_zero_and_below():
+    slope = jax.grad(jax_api._smooth_log1mexp)
+    assert slope(0.0) == 0.0  # any will do, but NaN
+    assert_allclose(slope(-1e-12), -1e12, rtol=1e-3)
+    assert_allclose(slope(-2.0), -1 / np.expm1(2.0), rtol=1e-6)

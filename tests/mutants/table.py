@@ -43,7 +43,7 @@ def unit(*names: str) -> tuple[str, ...]:
 TESTS = {
     "": (BUILD,),
     "advice": (*unit("advice"), BUILD),
-    "coreset": (STAND_IN, *unit("storage"), BUILD),
+    "coreset": (STAND_IN, *unit("storage"), BUILD, ROWS_ELSEWHERE),
     "storage": unit("storage"),
     "weighted_rows": (STAND_IN, *unit("storage"), RESULTS),
     "options": unit("options"),

@@ -4,7 +4,13 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_coresets import CoresetError, build_coreset, build_pass_glm, open_rows
+from pymc_coresets import (
+    CoresetError,
+    UnsupportedModelError,
+    build_coreset,
+    build_pass_glm,
+    open_rows,
+)
 
 TOLERANCE = 0.01  # nats, the default of build_coreset
 NOISE, PRIOR = 0.7, 0.5
@@ -69,6 +75,11 @@ def test_posterior_is_that_of_the_whole_series(coreset, x):
 def test_model_has_the_labels_of_the_chosen_steps(coreset):
     assert coreset.model.coords["time"] == tuple(coreset.indices)
     assert {p.name for p in coreset.model.potentials} == {"coreset_loglik", "coreset_unweighted"}
+
+
+def test_it_is_not_extended_because_a_part_belongs_to_no_row(coreset):
+    with pytest.raises(UnsupportedModelError, match="belongs to no row"):
+        coreset.extend(autoregression(series(100, 2)))
 
 
 def test_importance_draws_have_the_moments_of_the_closed_form(coreset, x):

@@ -131,6 +131,8 @@ def test_rounds_are_shown_one_after_another():
     columns["heldout_objective"] = [50.0, 2.0, 0.01]
     axes = plot_history(recorded(**columns))
     assert axes.get_xlabel() == "round"
+    axes = plot_history(recorded(**columns | {"size": [30, 30, 40]}))
+    assert "size" in axes.get_xlabel()
 
 
 @pytest.mark.parametrize("plot", [plot_weights, plot_history])

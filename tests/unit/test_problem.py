@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from benchmarks.problems import problem_of
 from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.solving.problem import Problem
+from pymc_coresets.solving.problem import Problem, tangent_vectors
 
 
 def make(**changes):
@@ -80,3 +81,11 @@ def test_the_target_matches_the_objective_of_the_sheet():
     problem = problem_of(loglik)
     residual = problem.target - weights @ problem.vectors
     assert residual @ residual == pytest.approx(np.var((1 - weights) @ loglik))
+
+
+def test_weights_of_draws_count_as_repeated_draws():
+    rng = np.random.default_rng(1)
+    potentials, times = rng.normal(size=(3, 4)), np.array([1, 2, 4, 1])
+    repeated = tangent_vectors(np.repeat(potentials, times, axis=1))
+    weighted = tangent_vectors(potentials, weights=times / times.sum())
+    assert_allclose(weighted @ weighted.T, repeated @ repeated.T, rtol=1e-12)

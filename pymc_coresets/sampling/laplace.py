@@ -101,6 +101,31 @@ class LaplaceApproximation:
         offset: np.ndarray = solve_triangular(self.factor, z, lower=True, trans="T")
         return offset
 
+    def whitened(
+        self, density: Callable[[np.ndarray], tuple[float, np.ndarray]]
+    ) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+        """Return a negative log-density and its gradient in coordinates in which the mode is round.
+
+        It is infinite where either of them is not finite, and evaluated once at each point: a
+        gradient may cost a reading of all rows.
+        """
+        known: dict[bytes, tuple[float, np.ndarray]] = {}
+
+        def evaluated(z: np.ndarray) -> tuple[float, np.ndarray]:
+            if np.isfinite(z).all():  # as they are not after a step along a gradient of 1e200
+                logp, gradient = density(self.mode + self.offset(z))
+                if np.isfinite(logp) and np.isfinite(gradient).all():
+                    return -float(logp), -solve_triangular(self.factor, gradient, lower=True)
+            return np.inf, np.zeros_like(z)
+
+        def negative(z: np.ndarray) -> tuple[float, np.ndarray]:
+            at = z.tobytes()
+            if at not in known:
+                known[at] = evaluated(z)
+            return known[at]
+
+        return negative
+
     def draw(self, n_draws: int, *, rng: np.random.Generator) -> Draws:
         """Draw from the approximation itself."""
         z = rng.standard_normal((len(self.mode), n_draws))

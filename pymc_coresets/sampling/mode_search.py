@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
 from pymc_coresets.exceptions import SamplingError
@@ -167,7 +166,7 @@ def _climbed(
     first: LaplaceApproximation, start: np.ndarray, known: Sequence[LocalMode]
 ) -> tuple[float, np.ndarray]:
     """Climb from a start until a known mode is near, or no step leads higher."""
-    density = _whitened(first)
+    density = first.whitened(first.space.logp_and_gradient)
 
     def stop_near_known(z: np.ndarray) -> None:
         value = density(z)[0]
@@ -177,24 +176,6 @@ def _climbed(
     begin = first.factor.T @ (start - first.mode)
     z = _descended(density, begin, steps=_STEPS, callback=stop_near_known)
     return -density(z)[0], first.mode + first.offset(z)
-
-
-def _whitened(first: LaplaceApproximation) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-    """Return the negative density and its gradient in coordinates in which a mode is round."""
-    known: dict[bytes, tuple[float, np.ndarray]] = {}
-
-    def negative(z: np.ndarray) -> tuple[float, np.ndarray]:
-        if not np.isfinite(z).all():  # a step along a gradient of 1e200
-            return np.inf, np.zeros_like(z)
-        if z.tobytes() not in known:
-            logp, gradient = first.space.logp_and_gradient(first.mode + first.offset(z))
-            if not (np.isfinite(logp) and np.isfinite(gradient).all()):
-                return np.inf, np.zeros_like(z)
-            slope = solve_triangular(first.factor, gradient, lower=True)
-            known[z.tobytes()] = (-float(logp), -slope)
-        return known[z.tobytes()]
-
-    return negative
 
 
 def _descended(
@@ -239,7 +220,7 @@ def _relaxed(one: LaplaceApproximation, way: np.ndarray) -> Sequence[np.ndarray]
     direction = one.factor.T @ way
     length = np.linalg.norm(direction)
     direction = direction / length
-    density, aside = _whitened(one), np.zeros_like(way)
+    density, aside = one.whitened(one.space.logp_and_gradient), np.zeros_like(way)
 
     def across(z: np.ndarray) -> np.ndarray:
         straight: np.ndarray = z - direction * (direction @ z)

@@ -70,20 +70,7 @@ def improve(start: LaplaceApproximation, space: Density) -> np.ndarray:
     >>> improve(start, Unconstrained(all_rows)).round(1)
     array([2.5])
     """
-    known: dict[bytes, tuple[float, np.ndarray]] = {}  # a gradient may cost a reading of all rows
-
-    def negative(z: np.ndarray) -> tuple[float, np.ndarray]:
-        at = z.tobytes()
-        if at not in known:
-            known[at] = evaluated(z)
-        return known[at]
-
-    def evaluated(z: np.ndarray) -> tuple[float, np.ndarray]:
-        logp, gradient = space.logp_and_gradient(start.mode + start.offset(z))
-        if not (np.isfinite(logp) and np.isfinite(gradient).all()):
-            return np.inf, np.zeros_like(z)
-        return -logp, -solve_triangular(start.factor, gradient, lower=True)
-
+    negative = start.whitened(space.logp_and_gradient)
     z = np.zeros(len(start.mode))
     value, slope = negative(z)
     for halvings in range(_MOST_HALVINGS):

@@ -202,7 +202,7 @@ class CodeCheck:
 def _require(found: Sequence[Lookup], kernel: Kernel, source: RowBlocks) -> None:
     bad = source.reduce(_CodesPass(kernel, [lookup.length for lookup in found]))
     if bad is not None:
-        raise _outside(source, found[bad.lookup], bad.code, bad.position)
+        raise outside(source, found[bad.lookup], bad.code, bad.position)
 
 
 def _check_ranges(lookup: Lookup, source: StreamedRows, first: FirstReading) -> None:
@@ -213,7 +213,7 @@ def _check_ranges(lookup: Lookup, source: StreamedRows, first: FirstReading) -> 
             codes = source.source.read(chunk, [name])[name]
             row = int(np.argwhere((codes < 0) | (codes >= lookup.length))[0][0])
             code = int(codes[row][(codes[row] < 0) | (codes[row] >= lookup.length)].flat[0])
-            raise _outside(source, lookup, code, chunk.start + row)
+            raise outside(source, lookup, code, chunk.start + row)
 
 
 class _BadCode(NamedTuple):
@@ -247,7 +247,8 @@ class _CodesPass:
         return next(filter(None, list(parts)), None)
 
 
-def _outside(source: RowBlocks, lookup: Lookup, code: int, position: int) -> InvalidDataError:
+def outside(source: RowBlocks, lookup: Lookup, code: int, position: int) -> InvalidDataError:
+    """Return the error for a row that asks for an entry which there is none of."""
     names = " and ".join(map(repr, lookup.columns))
     return InvalidDataError(
         f"{source.place(position)}: {names} asks for entry {code} of {lookup.table!r}, "

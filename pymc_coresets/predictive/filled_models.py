@@ -14,7 +14,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import resolve_shapes
 from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
-from pymc_coresets.potentials.code_checks import Lookup, lookups_in
+from pymc_coresets.potentials.code_checks import Lookup, lookups_in, outside
 from pymc_coresets.reading.folding import PLAIN_MODE, evaluate
 from pymc_coresets.reading.template import check_column, row_dims
 from pymc_coresets.reading.user_model import settable_data
@@ -208,14 +208,10 @@ def _check(
             filled.fill(rows.arrays)
         for lookup, codes_now in checks:
             [codes] = codes_now()
-            outside = np.argwhere((codes < 0) | (codes >= lookup.length))
-            if len(outside):
-                position = int(rows.positions[outside[0][0]])
-                raise InvalidDataError(
-                    f"{filled.source.place(position)}: {' and '.join(map(repr, lookup.columns))} "
-                    f"asks for entry {codes[tuple(outside[0])]} of {lookup.table!r}, which has the "
-                    f"entries 0 to {lookup.length - 1}."
-                )
+            beyond = np.argwhere((codes < 0) | (codes >= lookup.length))
+            if len(beyond):
+                position = int(rows.positions[beyond[0][0]])
+                raise outside(filled.source, lookup, int(codes[tuple(beyond[0])]), position)
 
 
 def _checks_of_codes(

@@ -84,20 +84,15 @@ class Reserve:
         reserve = self._reserve
         n_reserve = max(_RESERVE * n_draws, MIN_DRAWS)
         if reserve is not None and reserve.n_draws >= n_reserve:
-            step = self._weighted(rows, weights, reserve) - self._own
+            step = self._sampler.loglikelihood.weighted_sum(reserve, rows, weights) - self._own
             smoothed = pareto_smooth(step[None]) if np.isfinite(step).all() else None
             if smoothed is not None and smoothed.sound:
                 self.n_reused += 1
                 return reserve.take(systematic_resample(smoothed.weights[0], n_draws, rng=rng))
         reserve = self._sampler.draw(rows, weights, n_reserve, rng=rng)
-        self._reserve, self._own = reserve, self._weighted(rows, weights, reserve)
+        self._reserve = reserve
+        self._own = self._sampler.loglikelihood.weighted_sum(reserve, rows, weights)
         return reserve.take(rng.choice(reserve.n_draws, n_draws, replace=False))
-
-    def _weighted(self, rows: Rows, weights: np.ndarray, draws: Draws) -> np.ndarray:
-        if not len(rows):
-            return np.zeros(draws.n_draws)
-        total: np.ndarray = weights @ self._sampler.loglik(draws, rows)
-        return total
 
 
 class Samplers:

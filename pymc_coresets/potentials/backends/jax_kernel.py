@@ -10,7 +10,7 @@ from pytensor.graph import Variable, clone_replace
 
 from pymc_coresets.compat.jax_api import in_double, in_single, jax, jnp, translated
 from pymc_coresets.exceptions import UnsupportedModelError
-from pymc_coresets.reading.folding import inline_graphs, widened
+from pymc_coresets.reading.folding import inline_graphs
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
 
@@ -124,10 +124,8 @@ class JaxKernel:
         It returns weighted log-likelihoods and their gradients, in float64.
         """
         x = pt.vector("x", dtype="float64", shape=(space.n_dims,))
-        names = {rv.name: rv for rv in space.model.free_RVs}
-        rvs = [pt.as_tensor(names[n], allow_xtensor_conversion=True) for n in self._parameters]
-        graphs = widened(space.model.replace_rvs_by_values(rvs), space.parts(x))
-        constrained = _translated([x], graphs)
+        graphs = space.constrained(x)
+        constrained = _translated([x], [graphs[name] for name in self._parameters])
         return _compiled(partial(self._slopes, constrained), "n_parts")
 
     # -- of what they are made -----------------------------------------------------------------

@@ -197,7 +197,7 @@ def _matters(factor: Sequence[Part], parts: Sequence[Part]) -> bool:
 
 
 def _blocks(chosen: Factoring, parting: Parting) -> Blocks:
-    columns = _columns(parting)
+    columns = {n: own.ravel() for n, own in parting.observations.space.columns.items()}
     parts = {part.name: blocks for part, blocks in zip(chosen.parts, chosen.block_of, strict=True)}
     owner = np.full(sum(len(c) for c in columns.values()), -1)
     for part in chosen.parts:
@@ -218,11 +218,6 @@ def _blocks(chosen: Factoring, parting: Parting) -> Blocks:
         shared_columns=order[: ends[0]],
         prior=LevelPrior(parting, chosen),
     )
-
-
-def _columns(parting: Parting) -> dict[str, NDArray[np.int64]]:
-    """Return the positions of each free variable in the unconstrained vector."""
-    return {name: own.ravel() for name, own in parting.observations.space.columns.items()}
 
 
 def _axis(part: Part, blocks: NDArray[np.int64], parting: Parting) -> int | None:

@@ -7,7 +7,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from pymc_coresets.diagnostics.convergence import Convergence
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.diagnostics.importance import (
     KHAT_USELESS,
@@ -27,6 +26,7 @@ from pymc_coresets.diagnostics.judging import (
 from pymc_coresets.diagnostics.posterior_draws import (
     RESAMPLED,
     SAMPLE_DIMS,
+    Convergence,
     diagnosed,
     posterior_dataset,
     thinned,

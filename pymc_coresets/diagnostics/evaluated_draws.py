@@ -10,7 +10,6 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from pymc_coresets.diagnostics.convergence import Convergence
 from pymc_coresets.diagnostics.importance import (
     MIN_DRAWS,
     MIN_PER_CHAIN,
@@ -18,7 +17,12 @@ from pymc_coresets.diagnostics.importance import (
     SmoothedWeights,
     pareto_smooth,
 )
-from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, diagnosed, posterior_dataset
+from pymc_coresets.diagnostics.posterior_draws import (
+    SAMPLE_DIMS,
+    Convergence,
+    diagnosed,
+    posterior_dataset,
+)
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import positive_number
 

@@ -113,7 +113,7 @@ TESTS = {
     "diagnostics/alignment": unit("diagnostics_comparison", "diagnostics_plots"),
     "diagnostics/comparison": unit("diagnostics_comparison"),
     "diagnostics/datatree": unit("diagnostics_datatree", "diagnostics_comparison"),
-    "diagnostics/convergence": unit("diagnostics_datatree"),
+    "diagnostics/posterior_draws": unit("diagnostics_datatree"),
     "diagnostics/evaluated_draws": unit("evaluated_draws"),
     "diagnostics/judging": unit("diagnostics_datatree", "modes"),
     "diagnostics/known_posterior": unit("modes"),

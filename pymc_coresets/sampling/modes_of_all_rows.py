@@ -11,10 +11,9 @@ from scipy.special import softmax
 
 from pymc_coresets.diagnostics.known_posterior import MODE, Modes
 from pymc_coresets.exceptions import SamplingError
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.keyed import MANY_ROWS, ROWS_FOR_CURVATURE, Scan, rows_to_begin_with
-from pymc_coresets.rows.values import Rows
+from pymc_coresets.rows.keyed import MANY_ROWS, ROWS_FOR_CURVATURE, rows_to_begin_with
 from pymc_coresets.sampling.density import PosteriorDensity
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.mixtures import Mixture
@@ -35,12 +34,8 @@ class Posteriors(Protocol):
     """What is needed of a sampler."""
 
     @property
-    def n_rows(self) -> int:
-        """Number of rows N."""
-
-    @property
-    def n_dims(self) -> int:
-        """Number of free dimensions D."""
+    def loglikelihood(self) -> LogLikelihood:
+        """The potentials of the model."""
 
     @property
     def full_density(self) -> PosteriorDensity:
@@ -51,12 +46,6 @@ class Posteriors(Protocol):
 
     def density_of_some(self, size: int, key: int) -> PosteriorDensity:
         """Return the density of a sample of the rows, for many points at once."""
-
-    def scan(self, size: int, *, key: int, distinct: bool = False) -> Scan:
-        """Sample rows."""
-
-    def loglik(self, draws: Draws, rows: Rows) -> np.ndarray:
-        """Potentials of some rows, (n_rows, n_draws), in nats."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +143,7 @@ def around_modes(
     """
     first = LaplaceApproximation.of(posteriors.posterior_of_some(start_size, key))
     found, n_starts = [LocalMode.of(first)], 0
-    if posteriors.n_dims <= _LARGE:
+    if posteriors.loglikelihood.n_dims <= _LARGE:
         error = _error_of_sample(posteriors, first.space, start_size, key)
         with np.errstate(all="ignore"):  # some starts are far out
             found, n_starts = _search(found, starting_points(first, rng=rng), error)
@@ -198,16 +187,17 @@ def _error_of_sample(
     The standard error of the difference of the log-likelihoods at two points, and what the mode of
     a sample is higher by than that of all rows.
     """
-    share = min(size / posteriors.n_rows, 1.0)
+    loglik = posteriors.loglikelihood
+    share = min(size / loglik.n_rows, 1.0)
     if share == 1.0:
         return lambda one, other: 0.0  # noqa: ARG005
-    scan = posteriors.scan(size, key=key, distinct=True)
+    scan = loglik.source.scan(size, key=key, distinct=True)
 
     def error(one: np.ndarray, other: np.ndarray) -> float:
         draws = space.constrain(np.stack([one, other]))
-        difference = np.diff(posteriors.loglik(draws, scan.rows), axis=1)[:, 0]
+        difference = np.diff(loglik.matrix(draws, scan.rows), axis=1)[:, 0]
         variance = np.square(scan.weights * (difference - difference.mean())).sum() * (1 - share)
-        return float(np.sqrt(variance)) + posteriors.n_dims / share / 2
+        return float(np.sqrt(variance)) + loglik.n_dims / share / 2
 
     return error
 
@@ -242,7 +232,8 @@ def _on_all_rows(
     full: PosteriorDensity,
 ) -> HeavyTailed:
     """Find the mode of the posterior of all rows near that of a sample, and the curvature there."""
-    n_rows, n_dims = posteriors.n_rows, posteriors.n_dims
+    loglik = posteriors.loglikelihood
+    n_rows, n_dims = loglik.n_rows, loglik.n_dims
     if n_rows > MANY_ROWS:
         sample = posteriors.posterior_of_some(rows_to_begin_with(n_dims, n_rows), key)
         start = LaplaceApproximation.of(sample, start.mode)

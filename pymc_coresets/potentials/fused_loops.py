@@ -33,12 +33,8 @@ from pytensor.tensor import TensorType, TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter, numba_njit
+from pymc_coresets.potentials import vectormath
 from pymc_coresets.potentials.direct_calls import direct_call
-from pymc_coresets.potentials.vectormath import (
-    inline_composite,
-    pull_function_out_of_switch,
-    vectorise,
-)
 from pymc_coresets.reading.folding import MOST_OPERANDS, inline_graphs
 from pymc_coresets.rows.values import Rows
 
@@ -78,9 +74,9 @@ def loop_mode(n_given: int = 0) -> Mode:
     )
     mode: Mode = Mode(_LoopLinker(n_given), query).register(
         (dfs_rewriter(inline_graphs), 47.9),  # after all that stabilises
-        (dfs_rewriter(pull_function_out_of_switch), 48.2),
-        (dfs_rewriter(vectorise), 48.4),
-        (dfs_rewriter(inline_composite), 49.4),  # after the fusion of loops
+        (dfs_rewriter(vectormath.pull_function_out_of_switch), 48.2),
+        (dfs_rewriter(vectormath.vectorise), 48.4),
+        (dfs_rewriter(vectormath.inline_composite), 49.4),  # after the fusion of loops
         # It refuses cycles.  A loop that adds to an array which depends on the loop's own sum would
         # be one otherwise, for the rewrite that fuses them leaves this to it.
         (ops.AddDestroyHandler(), 49.5),

@@ -13,17 +13,13 @@ from pymc_coresets.diagnostics.opinion import SecondOpinion
 from pymc_coresets.diagnostics.posterior_draws import posterior_dataset, require_own, thinned
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
+from pymc_coresets.predictive import pymc_densities
 from pymc_coresets.predictive.destinations import destination_at, path_of_store
 from pymc_coresets.predictive.elpd import ElpdOfAllRows
 from pymc_coresets.predictive.filled_models import FilledModel, fill_with
 from pymc_coresets.predictive.forward import forward_graphs, predicted_names
 from pymc_coresets.predictive.leave_one_out import elpd_of_rows
 from pymc_coresets.predictive.predictions import Predictions
-from pymc_coresets.predictive.pymc_densities import (
-    log_densities_at,
-    log_densities_of_all_rows,
-    second_opinion,
-)
 from pymc_coresets.predictive.stand_ins import HasStandIn, StandIn, log_ratios
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.user_model import copy_with_rows, given_model
@@ -94,12 +90,12 @@ def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> Second
     copy = copy_with_rows(base.model, {})
     filled = _filled_with_own(own, copy)
     if filled is None:
-        of_full, of_own = log_densities_at([base.model, result.model], points)
+        of_full, of_own = pymc_densities.log_densities_at([base.model, result.model], points)
     else:
         names = [term.name for term in base.terms]
-        of_full = log_densities_of_all_rows(filled, points, names)
-        [of_own] = log_densities_at([result.model], points)
-    return second_opinion(of_full, of_own, ratios, slack=own.parts[0].slack)
+        of_full = pymc_densities.log_densities_of_all_rows(filled, points, names)
+        [of_own] = pymc_densities.log_densities_at([result.model], points)
+    return pymc_densities.second_opinion(of_full, of_own, ratios, slack=own.parts[0].slack)
 
 
 def loo(

@@ -33,13 +33,7 @@ from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
 from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.reading.rewrite import POTENTIAL
-from pymc_coresets.sampling.steps.nuts import (
-    ON_JAX,
-    NutsSampler,
-    SharedTrace,
-    sample_by_pymc,
-    sampling_options,
-)
+from pymc_coresets.sampling.steps import nuts
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -51,7 +45,7 @@ _MANY_ROWS = 1_000  # whose deterministics are drawn only if they are named
 def sample(
     result: HasStandIn,
     *,
-    nuts_sampler: NutsSampler | None = None,
+    nuts_sampler: nuts.NutsSampler | None = None,
     **kwargs: Any,  # noqa: ANN401
 ) -> xr.DataTree:
     """Sample the approximate posterior with `pm.sample`.
@@ -107,12 +101,12 @@ def sample(
     """
     any_sampler, found = nuts_sampler is None, result.stand_in
     nuts_sampler = "pymc" if nuts_sampler is None else nuts_sampler
-    kwargs = sampling_options(nuts_sampler, kwargs)
+    kwargs = nuts.sampling_options(nuts_sampler, kwargs)
     if nuts_sampler == "pymc" and kwargs.get("backend") is None:
         given = kwargs.get("compile_kwargs") or {}
         kwargs["compile_kwargs"] = {"mode": density_mode()} | given
         kwargs = found.known_start(kwargs, any_sampler=any_sampler)
-    if nuts_sampler in ON_JAX:
+    if nuts_sampler in nuts.ON_JAX:
         given = kwargs.pop("nuts_sampler_kwargs", None) or kwargs.get("nuts") or {}
         kwargs["nuts"] = {"chain_method": "vectorized"} | dict(given)
     if kwargs.get("var_names") is None:
@@ -120,8 +114,8 @@ def sample(
         lengths |= {group.sizes["row"] for group in found.groups.values()}
         kwargs["var_names"] = drawn_names(result.model, lengths, more_than=_MANY_ROWS)
     if nuts_sampler == "pymc" and kwargs.get("trace") is None:
-        kwargs["trace"] = SharedTrace.of(result.model, kwargs["var_names"])
-    idata = sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
+        kwargs["trace"] = nuts.SharedTrace.of(result.model, kwargs["var_names"])
+    idata = nuts.sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
     for name, dataset in found.groups.items():
         idata[name] = dataset
     return idata

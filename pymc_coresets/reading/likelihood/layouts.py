@@ -14,13 +14,8 @@ from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.forms.long_format import Cells, LongFormat, without_length_one
 from pymc_coresets.reading.graphs import PlainModel, has_randomness
+from pymc_coresets.reading.likelihood import missing
 from pymc_coresets.reading.likelihood.addends import sum_over_events, total_of
-from pymc_coresets.reading.likelihood.missing import (
-    common_positions,
-    dims_of_data,
-    positions_of_data,
-    same_positions,
-)
 from pymc_coresets.reading.likelihood.row_terms import RowTerm, Term, row_term
 from pymc_coresets.reading.likelihood.terms import refuse_joint
 
@@ -116,7 +111,7 @@ def _row_sets(model: pm.Model, terms: Iterable[RowTerm], dim: str | None) -> tup
         dims = model.named_vars_to_dims.get(term.name)
         positions = np.arange(first, first + term.length) if first else None
         if positions is None:
-            positions = positions_of_data(model, term.name)
+            positions = missing.positions_of_data(model, term.name)
         start = found[-1].stop if found else 0
         own = RowSet((term,), dim or (dims[term.axis] if dims else None), positions, start)
         at = next((i for i, other in enumerate(found) if _together(other, own)), None)
@@ -133,7 +128,7 @@ def _together(one: RowSet, other: RowSet) -> bool:
         return False
     if None not in (one.dim, other.dim) and one.dim != other.dim:
         return False
-    return same_positions(one.positions, other.positions)
+    return missing.same_positions(one.positions, other.positions)
 
 
 def refuse_several(sets: Sequence[RowSet]) -> None:
@@ -210,7 +205,7 @@ def layout_of_cells(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...
     (6,)
     """
     model, graphs = plain.model, plain.graphs
-    positions = common_positions(model, names)
+    positions = missing.common_positions(model, names)
     axes = {name: _axes_of_cells(model, name, graphs[name], dim) for name in names}
     lengths = tuple(int(n) for n in evaluate([model.dim_lengths[d] for d in dim]))
     n_cells = int(np.prod(lengths)) if positions is None else len(positions)
@@ -237,7 +232,7 @@ def _axes_of_cells(
     model: pm.Model, name: str, graph: TensorVariable, dim: tuple[str, ...]
 ) -> tuple[int, ...]:
     """Find the axes of a term's potentials that have the dims."""
-    own, of_data = model.named_vars_to_dims.get(name), dims_of_data(model, name)
+    own, of_data = model.named_vars_to_dims.get(name), missing.dims_of_data(model, name)
     lacking = [d for d in dim if d not in of_data]
     if lacking:
         raise UnsupportedModelError(

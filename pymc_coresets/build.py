@@ -14,8 +14,12 @@ import pymc as pm
 from pymc_coresets.advice import Outcome, decided_by, wanted_tolerance, warn_of_limits
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
-from pymc_coresets.glm.control_variates.method import ControlVariates, has_linear_predictors
-from pymc_coresets.methods.block_pursuit import MOST_SHARED, BlockPursuit
+from pymc_coresets.glm.control_variates.method import (
+    ControlVariates,
+    has_linear_predictors,
+    n_seen_by_all,
+)
+from pymc_coresets.methods.block_pursuit import MOST_SHARED, BlockPursuit, rows_to_keep
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -35,6 +39,7 @@ from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.request import asked_method, configured, named_option
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.sampling.levels.grouped_sampler import GroupedSampler
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.steps.warm_nuts import InnerNuts
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
@@ -45,6 +50,7 @@ _NUTS_SAMPLERS = ("pymc", "nutpie")
 _FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
 _FEW_DIMENSIONS = 24  # up to which choosing rows alone takes no longer than a quadratic
 _MANY_DIMENSIONS = 250  # beyond which rows are chosen group by group, where there are groups
+_WORTHWHILE, _SAVES = 10_000, 0.9  # rows; of them: a coreset of more saves nothing
 _MERGED = 10  # rows for each distinct one: with fewer, the user has few rows, and wants fewer
 
 
@@ -292,10 +298,33 @@ def _has_groups(samplers: Samplers, report: Reporter) -> bool:
     try:
         with report.part("groups"):
             groups = samplers.by_groups()
-            # The method uses the mode of what they share again.
-            return groups.n_shared <= MOST_SHARED and groups.approximation is not None
-    except (UnsupportedModelError, SamplingError):
+    except UnsupportedModelError:
         return False
+    if groups.n_shared > MOST_SHARED:
+        return False
+    _refuse_to_save_nothing(groups, samplers.first.loglikelihood)
+    try:
+        with report.part("groups"):
+            # The method uses the mode of what they share again.
+            return groups.approximation is not None
+    except SamplingError:
+        return False
+
+
+def _refuse_to_save_nothing(groups: GroupedSampler, loglik: LogLikelihood) -> None:
+    """Refuse groups of which almost all rows would be kept, before hours go into their choice."""
+    enough = _SAVES * loglik.n_rows
+    if loglik.n_rows < _WORTHWHILE or rows_to_keep(groups, groups.n_shared) < enough:
+        return
+    kept = rows_to_keep(groups, n_seen_by_all(loglik, groups.local))
+    if kept >= enough:
+        raise UnsupportedModelError(
+            f"A coreset saves nothing here: of {loglik.n_rows:,} rows in {groups.n_levels:,} "
+            f"groups, which have up to {groups.n_local} free variables each ("
+            f"{', '.join(map(repr, groups.local))}), it would keep about {kept:,}. Sample the "
+            "model itself, integrate these variables out of the likelihood, or say how rows are "
+            "to be chosen all the same (method='block_pursuit', or size=...)."
+        )
 
 
 def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Method, int]:

@@ -15,6 +15,7 @@ from pymc_coresets.methods.group_rows import choose_by_group
 from pymc_coresets.methods.job import LOOSEST, GroupedPosterior, Job, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.solving.groups import rows_of_group
 from pymc_coresets.solving.loop import advance
 from pymc_coresets.solving.problem import Matrix, Vector, tangent_vectors
 from pymc_coresets.solving.shared_basis import SharedBasis, n_functions
@@ -139,6 +140,16 @@ class BlockPursuit:
         m = n_functions(n_shared)
         most = max(_MOST_DRAWS, _FEWEST_PER_FUNCTION * m)
         return min(max(_LEAST_DRAWS, _DRAWS_PER_FUNCTION * m), most)
+
+
+def rows_to_keep(posterior: GroupedPosterior[Any], n_seen: int) -> int:
+    """Return about how many rows block pursuit keeps, before anything is evaluated.
+
+    All of levels that have no more than match what their log-likelihood depends on: their own
+    variables, and so many shared ones besides, see `rows_of_group`.
+    """
+    each = rows_of_group(posterior.n_local, n_seen)
+    return int(np.minimum(np.diff(posterior.data.bounds), each).sum())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

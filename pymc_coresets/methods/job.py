@@ -64,6 +64,10 @@ class GroupedPosterior[D](Protocol):
         """Number of shared variables p."""
 
     @property
+    def n_local(self) -> int:
+        """Number of variables q of each level, at most."""
+
+    @property
     def shared(self) -> Collection[str]:
         """The variables that all levels share."""
 

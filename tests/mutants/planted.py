@@ -270,6 +270,10 @@ PLANTED = [
         ("np.maximum(of_rows.diagonal(), 0.0)", "of_rows.diagonal()"),
     ),
     *plant(
+        "glm/control_variates/averaged.py",
+        ("variance * reliability(float(np.var(self.residual)), variance)", "variance"),
+    ),
+    *plant(
         "glm/predictor/own_entries.py",
         ("np.isfinite(change) & (change > least)", "change > least"),
         ("np.argsort(-size, axis=0", "np.argsort(size, axis=0"),

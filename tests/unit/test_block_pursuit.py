@@ -14,7 +14,7 @@ from pymc_coresets.exceptions import (
     SamplingError,
     UnsupportedModelError,
 )
-from pymc_coresets.methods.block_pursuit import BlockPursuit
+from pymc_coresets.methods.block_pursuit import BlockPursuit, rows_to_keep
 from pymc_coresets.methods.group_rows import _together, choose_by_group
 from pymc_coresets.rows.values import GroupedRows, Rows
 from pymc_coresets.sampling.levels.nested_laplace import find_nested_laplace
@@ -28,7 +28,7 @@ SIZES = np.r_[1, 2, 700, np.full(G - 3, 25)]
 class Hierarchy:
     """Lines with an effect of each group, around a mean that is unknown; all is normal."""
 
-    n_shared, n_levels = SHARED, G
+    n_shared, n_levels, n_local = SHARED, G, 1
 
     def __init__(self, seed=3):
         rng = np.random.default_rng(seed)
@@ -256,6 +256,17 @@ def test_log_likelihoods_that_are_not_finite_are_refused(hierarchy):
             tolerance=0.1,
             rng=np.random.default_rng(1),
         )
+
+
+@pytest.mark.parametrize("n_seen", [0, 2, 30])
+def test_what_it_keeps_is_foreseen(hierarchy, solution, n_seen):
+    """Of each group as many rows as a quadratic of what it depends on has numbers, or all."""
+    each = 1 + 1 + n_seen + 1
+    assert rows_to_keep(hierarchy, n_seen) == np.minimum(SIZES, each).sum()
+
+
+def test_it_keeps_no_fewer_than_foreseen_by_half(hierarchy, solution):
+    assert len(solution.rows) > rows_to_keep(hierarchy, P) / 2
 
 
 def test_too_many_shared_variables_are_named():

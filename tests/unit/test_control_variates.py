@@ -15,17 +15,17 @@ from scipy import sparse, stats
 from scipy.integrate import quad
 from scipy.special import expit
 
-from pymc_coresets import UnsupportedModelError, build_coreset
+from pymc_coresets import UnsupportedModelError, build, build_coreset
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.control_variates import averaged, method
-from pymc_coresets.glm.control_variates.averaged import row_quadratics
+from pymc_coresets.glm.control_variates.averaged import AveragedRows, row_quadratics
 from pymc_coresets.glm.control_variates.concavity import concave, largest_share
 from pymc_coresets.glm.control_variates.interfaces import (
     Coefficients,
     carried_over,
     written_in,
 )
-from pymc_coresets.glm.control_variates.method import ControlVariates
+from pymc_coresets.glm.control_variates.method import ControlVariates, n_seen_by_all
 from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, calibrated
 from pymc_coresets.glm.control_variates.surroundings import derivatives, precision_near
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
@@ -646,3 +646,83 @@ def test_predictors_that_are_known_well_have_the_slope_that_they_have_there(rows
     # The width at 400 draws has an error of 4 %.
     error = 0.2 * np.exp(eta) * np.square(seen).sum(axis=0) + 1e-9
     assert (np.abs(each.slopes[0] - expected) < error).all()
+
+
+# -- models of few rows for each dimension ---------------------------------------------------------
+
+
+def answers(n_persons, n_items):
+    """Right or wrong answers of persons to items of unknown difficulty and discrimination."""
+    rng = np.random.default_rng(12)
+    person, item = np.divmod(np.arange(n_persons * n_items), n_items)
+    ability = rng.normal(size=n_persons)
+    right = rng.binomial(1, expit(ability[person] - rng.normal(size=n_items)[item]))
+    with pm.Model() as model:
+        slope = pm.LogNormal("slope", 0.0, 0.5, shape=n_items)
+        sides = pm.Normal("ability", shape=n_persons)[person]
+        sides -= pm.Normal("difficulty", shape=n_items)[item]
+        pm.Bernoulli("right", logit_p=slope[item] * sides, observed=right)
+    return model
+
+
+def test_that_few_answers_of_each_person_save_little_is_said_before_anything_is_drawn(monkeypatch):
+    monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
+    monkeypatch.setattr(CoresetSampler, "points", None)
+    with pytest.raises(UnsupportedModelError, match="4,000 rows are few for 240 free dimensions"):
+        build_coreset(answers(200, 20), **SETTINGS)
+
+
+def test_what_a_coreset_would_leave_is_foreseen():
+    """The mean square of what samples of that size miss, times what they count, by brute force."""
+    rng = np.random.default_rng(15)
+    n, n_draws, size = 300, 400, 60
+    left = rng.gamma(0.3, size=n) * rng.normal(size=(n_draws, n))
+    spread, total, missed = left.std(axis=0), left.sum(axis=1), []
+    rows = Rows(np.arange(n), np.ones(n))
+    for key in range(200):
+        sample = ResidualSample.of(rows, spread, n, key=key)
+        which, shares = sample.first(size)
+        missed.append(np.var(left[:, which] @ (1 / shares) - total))
+    averaged = AveragedRows(np.zeros(1), np.zeros((1, 1)), total, sample)
+    noise, signal = np.mean(missed), np.var(total)
+    assert averaged.missed_by(size) == pytest.approx(noise * signal / (noise + signal), rel=0.2)
+
+
+def test_few_rows_that_a_quadratic_stands_for_are_not_refused(monkeypatch):
+    """Of a normal likelihood with a known scale: it is a quadratic."""
+    monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
+    rng = np.random.default_rng(13)
+    group = np.arange(1_200) // 12
+    with pm.Model() as model:
+        effects = pm.Normal("effect", 0, pm.HalfNormal("sd"), shape=100)[group]
+        pm.Normal("y", effects, 1.0, observed=rng.normal(rng.normal(size=100)[group], 1.0))
+    assert build_coreset(model, **SETTINGS).objective < 1e-6
+
+
+def hierarchy(n_groups, n_rows, *, centred):
+    rng = np.random.default_rng(14)
+    group, x = np.arange(n_rows) % n_groups, rng.normal(size=(n_rows, 2))
+    with pm.Model() as model:
+        mean, spread = pm.Normal("mean", shape=2), pm.HalfNormal("spread", shape=2)
+        if centred:
+            slopes = pm.Normal("z", mean, spread, shape=(n_groups, 2))
+        else:
+            slopes = mean + spread * pm.Normal("z", shape=(n_groups, 2))
+        eta = (slopes[group] * x).sum(axis=1) + x @ pm.Normal("b", shape=2)
+        pm.Bernoulli("y", logit_p=eta, observed=rng.integers(0, 2, n_rows))
+    return model
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_what_all_groups_share_is_what_is_computed_from_none_of_their_variables(centred):
+    loglik = LogLikelihood(find_observations(hierarchy(5, 40, centred=centred)))
+    assert n_seen_by_all(loglik, ["z"]) == 2
+    assert n_seen_by_all(loglik, ["b"]) == 10
+
+
+def test_groups_of_few_rows_are_refused_at_once(monkeypatch):
+    """Two slopes of each, beside two that they share, take ten rows."""
+    monkeypatch.setattr(build, "_WORTHWHILE", 1_000)
+    options = {"random_seed": 1, "progressbar": False}
+    with pytest.raises(UnsupportedModelError, match=r"1,120 rows in 140 groups.* about 1,120"):
+        build_coreset(hierarchy(140, 1_120, centred=False), **options)

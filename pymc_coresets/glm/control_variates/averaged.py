@@ -18,6 +18,7 @@ __all__ = [
     "AveragedRows",
     "RowQuadratics",
     "average",
+    "reliability",
     "row_quadratics",
 ]
 
@@ -74,6 +75,24 @@ class AveragedRows:
     curvature: Curvature
     residual: np.ndarray
     sample: ResidualSample
+
+    def missed_by(self, size: int) -> float:
+        """Predict the divergence of a coreset of so many rows, in nats."""
+        variance = self.sample.variance(size)
+        return variance * reliability(float(np.var(self.residual)), variance)
+
+
+def reliability(signal: float, noise: float) -> float:
+    """Return what to multiply an estimate of a sum by, so that its error is the least.
+
+    That of what a quadratic leaves: with few rows, its noise may be more than all of it.
+
+    Examples
+    --------
+    >>> reliability(3.0, 1.0)
+    0.75
+    """
+    return signal / (signal + noise) if noise > 0 else 1.0
 
 
 def average(

@@ -16,13 +16,15 @@ from pymc_coresets.glm.control_variates.averaged import (
     MOST_DENSE,
     AveragedRows,
     average,
+    reliability,
     row_quadratics,
 )
 from pymc_coresets.glm.control_variates.concavity import concave, precision_of
 from pymc_coresets.glm.control_variates.posteriors import Approximation, Posteriors
 from pymc_coresets.glm.control_variates.residual_rows import calibrated
+from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
-from pymc_coresets.glm.predictor.several import find_predictors
+from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import Reduction, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
@@ -45,6 +47,8 @@ _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its
 _SETTLING = 100  # draws, for the widths of the rows' predictors
 _MORE = 1.5  # rows, where those tried leave too much
 _ENOUGH = 0.85  # of the tolerance, for what chosen rows leave
+_WORTHWHILE, _FEW_PER_DIM = 10_000, 100  # rows: with few for a dimension, a coreset may not pay
+_HOPELESS = 10  # times the tolerance, for what half of the rows at most are predicted to leave
 _MARGIN = 0.7  # of the tolerance, for what is predicted
 
 
@@ -138,6 +142,22 @@ def has_linear_predictors(loglik: LogLikelihood) -> bool:
     return True
 
 
+def n_seen_by_all(loglik: LogLikelihood, local: Collection[str]) -> int:
+    """Return how many coefficients of rows are computed from none of some variables.
+
+    0 where rows see the free variables in other ways.
+    """
+    if not has_linear_predictors(loglik):
+        return 0
+    found, space = _found[loglik].found, loglik.observations.space
+    x = space.start + evenly_spread(space.n_dims) - 0.5
+    moved = x.copy()
+    for name in local:
+        moved[space.columns[name]] += 0.1
+    one, other = coefficient_draws(found, space.constrain(np.stack([x, moved])))
+    return int((one == other).sum())
+
+
 #: By whose log-likelihood: the choice of a method asks for them, too.
 _found: WeakKeyDictionary[LogLikelihood, SeenRows] = WeakKeyDictionary()
 
@@ -162,14 +182,6 @@ def _seen_rows_of(loglik: LogLikelihood) -> SeenRows:
         )
     _found[loglik] = seen
     return seen
-
-
-def _reliability(signal: float, noise: float) -> float:
-    """Return what to multiply an estimate of a sum by, so that its error is the least.
-
-    That of what a quadratic leaves: with few rows, its noise may be more than all of it.
-    """
-    return signal / (signal + noise) if noise > 0 else 1.0
 
 
 class _Run:
@@ -245,6 +257,7 @@ class _Run:
     def _settled(self) -> np.ndarray:
         """Return draws of the coefficients from the posterior of a quadratic that has settled."""
         quadratic = self._climbed()
+        self._refuse_to_save_nothing(quadratic)
         best, lowest = quadratic, math.inf
         for _ in range(self.options.max_rounds):
             coefficients = self.posteriors.coefficients(quadratic, min(_SETTLING, self.n_draws))
@@ -258,6 +271,28 @@ class _Run:
                 break
             quadratic = following
         return self.posteriors.coefficients(best, self.n_draws)
+
+    def _refuse_to_save_nothing(self, quadratic: Quadratic) -> None:
+        """Refuse, before anything is drawn, to keep most of the rows and be far off.
+
+        Where there are few rows for each dimension, as where each person has answered few times.
+        """
+        n_rows, n_dims = self.loglik.n_rows, self.posteriors.sampler.n_dims
+        is_limited = self.job.size < self.options.default_size(n_dims, n_rows)
+        if is_limited or not _WORTHWHILE <= n_rows < _FEW_PER_DIM * n_dims:
+            return
+        size = min(self.job.size, n_rows // 2)
+        coefficients = self.posteriors.coefficients_near_mode(quadratic, _SETTLING)
+        averaged, _ = self._average(coefficients, n_kept=size)
+        left = averaged.missed_by(size)
+        if left > _HOPELESS * self.options.tolerance:
+            raise UnsupportedModelError(
+                f"A coreset saves little here: {n_rows:,} rows are few for {n_dims:,} free "
+                f"dimensions, and {size:,} of them, with a quadratic for the others, would still "
+                f"be about {left:.1g} nats from all. Sample the model itself, integrate out "
+                "variables that few rows see, such as those of each person, or allow as much "
+                "(tolerance=...)."
+            )
 
     def _climbed(self) -> Quadratic:
         """Return the quadratic at a point near the mode for all rows.
@@ -309,12 +344,8 @@ class _Run:
 
     def _wanted(self, averaged: AveragedRows) -> int:
         """Return how many rows are predicted to bring the divergence within the tolerance."""
-        enough, without = _MARGIN * self.options.tolerance, float(np.var(averaged.residual))
-        size = _LEAST_ROWS
-        while size < self.job.size:
-            variance = averaged.sample.variance(size)
-            if variance * _reliability(without, variance) <= enough:
-                break
+        size, enough = _LEAST_ROWS, _MARGIN * self.options.tolerance
+        while size < self.job.size and averaged.missed_by(size) > enough:
             size = math.ceil(1.2 * size)
         return min(size, self.job.size)
 
@@ -337,8 +368,8 @@ class _Run:
         each = row_quadratics(rows, quadratic.center, away)
         weights = rows.base_weights / shares
         goal = averaged.residual - (each.left * weights)[:, whole].sum(axis=1)
-        reliability = _reliability(float(np.var(goal)), averaged.sample.variance(size))
-        weights[~whole] *= reliability
+        share = reliability(float(np.var(goal)), averaged.sample.variance(size))
+        weights[~whole] *= share
         factors = np.ones(len(chosen))
         factors[~whole] = calibrated((each.left * weights)[:, ~whole], goal)
         weights = concave(rows, factors * weights, each.curvatures, posterior, away, drawn=~whole)

@@ -126,6 +126,15 @@ class Posteriors:
         points = self.draw(quadratic, quadratic, *self.no_rows, n_draws)
         return self.sampler.remainder.coefficients(points)
 
+    def coefficients_near_mode(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
+        """Draw as if the posterior of a quadratic were normal around its mode, which takes no time.
+
+        What only the prior sees stays at the mode.
+        """
+        factor = Factor.near(self._precision_near(self.mode, quadratic))
+        points = self.mode + factor.draw_inverse(n_draws, rng=self.rng) * self.is_seen
+        return self.sampler.remainder.coefficients(points)
+
     def draw(
         self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray, n_draws: int
     ) -> np.ndarray:

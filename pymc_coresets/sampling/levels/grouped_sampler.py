@@ -65,6 +65,11 @@ class GroupedSampler:
         return self._blocks.shared
 
     @property
+    def local(self) -> tuple[str, ...]:
+        """The variables that belong to levels."""
+        return tuple(self._blocks.local)
+
+    @property
     def n_local(self) -> int:
         """Number of variables q of each level."""
         return self._prior.local_columns.shape[1]

@@ -163,7 +163,6 @@ PLANTED = [
         ("counts * (heights[-1] / size)", "counts * (len(masses) / size)"),
         ("np.random.default_rng(key).random(size)", "np.full(size, 0.5)"),
         ('side="right"', 'side="left"'),
-        ("beyond, self.total_weight)", "np.inf, self.total_weight)"),
     ),
     *plant(
         "rows/passes.py",
@@ -175,7 +174,6 @@ PLANTED = [
         ("np.where(useful & (keys <= 1.0), keys, np.inf)", "np.where(keys <= 1.0, keys, np.inf)"),
         ("if self.n_candidates >= self.n_rows:", "if False:"),
         ("numbers_of(rows.positions, self.key)", "numbers_of(np.arange(len(rows)), self.key)"),
-        ("[: self._size])", "[self._size :])"),
     ),
     *plant(
         "rows/keyed.py",
@@ -183,6 +181,8 @@ PLANTED = [
         ("first - first % _PER_BLOCK", "first"),
         ("-np.log1p(-numbers_of(positions, key)) / base_weights", "numbers_of(positions, key)"),
         ("weights *= total / weights.sum()", "pass"),
+        ("base_weights, beyond, total))", "base_weights, np.inf, total))"),
+        ("[: self._size])", "[self._size :])"),
     ),
     *plant(
         "methods/frank_wolfe.py",
@@ -399,7 +399,7 @@ PLANTED = [
     *plant(
         "updates/other_priors.py",
         ("certificate=None,", ""),
-        ("proposal=None,", ""),
+        ("proposal=_weighed_anew(coreset.proposal, old, new),", ""),
     ),
     *plant(
         "updates/new_rows.py",

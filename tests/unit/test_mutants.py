@@ -61,6 +61,13 @@ def test_mutants_say_where_they_are():
     assert mutant.diff(text) == "  - if α > 2:\n  + if (α >= 2):"
 
 
+def test_every_planted_bug_fits_its_module_once():
+    stale: list[str] = []
+    for module in {module for module, _, _ in PLANTED}:
+        planted(module, (ROOT / "pymc_coresets" / module).read_text(), stale)
+    assert stale == []
+
+
 def test_planted_bugs_that_no_longer_fit_are_named():
     module, right, wrong = PLANTED[0]
     stale = []

@@ -27,7 +27,6 @@ def pytest_runtest_teardown(item, nextitem):
     # What a file left open is closed while its folder is there, and what it holds is freed.
     if nextitem is None or nextitem.path != item.path:
         gc.collect()
-        gc.freeze()
 
 
 settings.register_profile("fixed", derandomize=True, deadline=None)

@@ -24,7 +24,7 @@ from benchmarks.parameter_models import crossed, rare
 from benchmarks.reliability import logistic, regression
 from pymc_coresets import ControlVariates, Coreset, CoresetError, CoresetWarning, build_coreset
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE
-from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE
+from pymc_coresets.diagnostics.judging import TOLERANCE
 
 HEADER = ("verdict", "builds", "J by PyMC: smallest", "median", "largest", "false")
 _CHECKED, _JUDGED = 500, 200
@@ -82,7 +82,7 @@ def judged(coreset: Coreset, seed: int) -> Judged:
     verdict = check.verdict.split(":")[0]
     low = opinion.by_pymc * (1 - 2 * np.sqrt(2 / opinion.n_draws))
     if verdict == "Reliable":
-        false = low > 3 * KL_NEGLIGIBLE
+        false = low > 3 * TOLERANCE
     else:
         false = check.reliable and coreset.check(fresh).pareto_khat >= KHAT_RELIABLE
     return Judged(verdict=verdict, divergence=opinion.by_pymc, false=bool(false))

@@ -8,6 +8,7 @@ from typing import Any, Self
 import pymc as pm
 import xarray as xr
 
+from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html
 from pymc_coresets.exceptions import CoresetError
@@ -182,6 +183,11 @@ class Coreset(WeightedRows):
         return required_likelihood(self).blocks
 
     @property
+    def tolerance(self) -> float:
+        """Symmetrised KL divergence that it was asked for, in nats; 0.01 by default."""
+        return TOLERANCE if self.certificate is None else self.certificate.tolerance
+
+    @property
     def ancestry(self) -> Ancestry:
         """Rows that each construction read, and how far each was off, since `extend` was used."""
         return Ancestry.of(self.history.attrs, self.n_observations, self.objective)
@@ -217,6 +223,8 @@ class Coreset(WeightedRows):
             require_all_rows=partial(require_all_rows, self),
             groups={GROUP: stored_dataset(self)},
             modes=self.modes,
+            tolerance=self.tolerance,
+            n_products=self._posterior.n_products,
             known_start=self._known_start,
         )
 

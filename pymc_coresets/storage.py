@@ -17,6 +17,7 @@ import xarray as xr
 from pymc_coresets.compat.xarray_api import netcdf_content
 from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes, SeenModes
+from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import unwritable
 from pymc_coresets.potentials.of_model import RowsToRead
@@ -276,10 +277,14 @@ def _stored_certificate(text: str) -> Certificate | None:
     if not text:
         return None
     numbers = json.loads(text)
-    modes = numbers.pop("modes", None)
+    modes, probes = numbers.pop("modes", None), numbers.pop("probes", None)
     if not all(isinstance(value, int | float) for value in numbers.values()):
         raise TypeError("its certificate has entries that are no numbers")
-    return Certificate(**numbers, modes=None if modes is None else SeenModes.stored(modes))
+    return Certificate(
+        **numbers,
+        modes=None if modes is None else SeenModes.stored(modes),
+        probes=None if probes is None else Probes(**probes),
+    )
 
 
 def _check_rows(indices: np.ndarray, weights: np.ndarray) -> None:

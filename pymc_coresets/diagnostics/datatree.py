@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import numpy as np
 import xarray as xr
@@ -18,6 +19,7 @@ from pymc_coresets.diagnostics.importance import (
     systematic_resample,
 )
 from pymc_coresets.diagnostics.judging import (
+    TOLERANCE,
     Certificate,
     Check,
     importance_figures,
@@ -43,6 +45,7 @@ def check_draws(
     log_ratios: ArrayLike | xr.DataArray,
     *,
     whole: xr.DataTree | None = None,
+    tolerance: float = TOLERANCE,
 ) -> Check:
     """Judge draws of a coreset posterior without a run of the full posterior.
 
@@ -57,6 +60,8 @@ def check_draws(
         Log of full over coreset posterior density at these draws, in nats, up to a constant.
     whole : xarray.DataTree, optional
         All the draws, where `idata` has some of them only: to judge the convergence by.
+    tolerance : float, default 0.01
+        Symmetrised KL divergence in nats up to which the draws can be used as they are.
 
     Returns
     -------
@@ -80,10 +85,11 @@ def check_draws(
     >>> check_draws(idata, np.zeros((4, 500))).reliable
     True
     """
-    log_r, smoothed = _smoothed_ratios(posterior_dataset(idata, "idata"), log_ratios)
+    some = posterior_dataset(idata, "idata")
+    log_r, smoothed = _smoothed_ratios(some, log_ratios)
     every = idata if whole is None else whole
     convergence = Convergence.of(every, posterior_dataset(every, "idata"))
-    return convergence.check(log_r, smoothed)
+    return replace(convergence.check(log_r, smoothed, some), tolerance=tolerance)
 
 
 def check_some_draws(
@@ -91,6 +97,7 @@ def check_some_draws(
     log_ratios: Callable[[xr.DataTree], Floats],
     *,
     draws: int | None = None,
+    tolerance: float = TOLERANCE,
 ) -> Check:
     """Judge 400 draws, and all of them only where these do not show a negligible divergence.
 
@@ -102,6 +109,8 @@ def check_some_draws(
         Returns the log-ratios of some of them, (n_chains, n_draws).
     draws : int, optional
         Judge that many, whatever they show.
+    tolerance : float, default 0.01
+        See `check_draws`.
 
     Examples
     --------
@@ -111,12 +120,17 @@ def check_some_draws(
     >>> check_some_draws(idata, lambda some: 0.0 * some["posterior"]["mu"].values).n_draws
     400
     """
-    least = MIN_PER_CHAIN * posterior_dataset(idata, "idata").sizes["chain"]
-    some = thinned(idata, max(draws or _FIRST_DRAWS, least))
-    check = check_draws(some, log_ratios(some), whole=idata)
+    some = thinned(idata, first_draws(idata, draws))
+    check = check_draws(some, log_ratios(some), whole=idata, tolerance=tolerance)
     if draws is None and not check.negligible:
-        check = check_draws(idata, log_ratios(idata))
+        check = check_draws(idata, log_ratios(idata), tolerance=tolerance)
     return check
+
+
+def first_draws(idata: xr.DataTree, draws: int | None = None) -> int:
+    """Return how many draws are judged first: 400, or as many as the user says."""
+    least = MIN_PER_CHAIN * posterior_dataset(idata, "idata").sizes["chain"]
+    return max(draws or _FIRST_DRAWS, least)
 
 
 def reweight_draws(
@@ -238,8 +252,9 @@ def resample_draws(
     draws = len(found.numbers) if draws is None else draws
     if draws < 1:
         raise InvalidOptionError(f"draws is {draws}: a positive number of draws is needed.")
-    check = certificate or Convergence.of(idata, diagnosed(posterior, free)).check(
-        found.log_ratios, found.smoothed
+    judged = diagnosed(posterior, free)
+    check = certificate or Convergence.of(idata, judged).check(
+        found.log_ratios, found.smoothed, judged.isel(draw=found.numbers)
     )
     _warn_of_weights(check, remedy)
     shape = (sizes["chain"], draws)

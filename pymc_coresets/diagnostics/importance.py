@@ -31,6 +31,8 @@ MIN_DRAWS = 30
 EQUAL_RATIOS = 1e-4
 """Range of log-ratios (nats) below which they are equal but for rounding errors."""
 
+_FINITE_VARIANCE = 0.5  # shape of a tail up to which means have a standard error
+
 MIN_PER_CHAIN = 4
 """Fewest draws of a chain: ArviZ needs as many for an effective sample size."""
 
@@ -102,7 +104,8 @@ class Divergences:
     symmetrised_kl, symmetrised_kl_mcse : float
         Variance of the log-ratios: the held-out objective J(w), to first order equal to
         KL(coreset || full) + KL(full || coreset). It needs no importance weights, so it is valid
-        where their tail is heavy, too.
+        where their tail is heavy, too; where that of the squared log-ratios is, so that few draws
+        carry their sum, its error says so.
     weighted_symmetrised_kl, weighted_symmetrised_kl_mcse : float
         The same sum without the approximation, from importance weights; NaN where their tail is
         too heavy for it (Pareto k-hat of 0.7 or more).
@@ -242,6 +245,8 @@ def estimate_divergences(
     The last step holds to first order in the log-ratios (Campbell & Beronov 2019, proposition 2).
     The standard errors are those of the means of the estimators' influence functions (delta
     method): ``r/m - log r``, ``(log r - E[log r])**2`` and ``r/m (log r - E[W log r]) - log r``.
+    Of n values with the tail shape k, the mean converges no faster than ``n**(k - 1)`` (Vehtari et
+    al. 2024): the relative error of the second is that at least.
 
     References
     ----------
@@ -271,7 +276,7 @@ def estimate_divergences(
         kl=max(smoothed.log_mean_ratio - float(log_r.mean()), 0.0),
         kl_mcse=_mcse_mean(relative - centred),
         symmetrised_kl=float(np.var(log_r, ddof=1)),
-        symmetrised_kl_mcse=_mcse_mean(centred**2),
+        symmetrised_kl_mcse=_mcse_of_squares(centred**2),
         weighted_symmetrised_kl=mean_full if usable else np.nan,
         weighted_symmetrised_kl_mcse=(
             _mcse_mean(relative * (centred - mean_full) - centred) if usable else np.nan
@@ -393,3 +398,13 @@ def _ess_mean(values: Floats) -> float:
 def _mcse_mean(values: Floats) -> float:
     stats: Any = array_stats
     return float(stats.mcse(values, method="mean"))
+
+
+def _mcse_of_squares(squares: Floats) -> float:
+    """Return the standard error of their mean, of which a few may be the largest part."""
+    error = _mcse_mean(squares)
+    with np.errstate(divide="ignore"):
+        logs = np.maximum(np.log(squares), np.log(np.finfo(float).tiny))
+    shape = min(max(smooth_tail(logs)[1], 0.0), 1.0)
+    slowest = float(squares.mean() * squares.size ** (shape - 1.0))
+    return max(error, slowest if shape > _FINITE_VARIANCE else 0.0)

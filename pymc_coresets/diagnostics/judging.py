@@ -15,19 +15,20 @@ from pymc_coresets.diagnostics.importance import (
     pareto_smooth,
 )
 from pymc_coresets.diagnostics.known_posterior import SeenModes
+from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.diagnostics.opinion import SecondOpinion
+from pymc_coresets.diagnostics.shifts import Shift
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html
 
-KL_NEGLIGIBLE = 0.01
-"""KL divergence (nats) below which the draws can be used as they are.
+TOLERANCE = 0.01
+"""Symmetrised KL divergence (nats) up to which draws can be used as they are, by default.
 
-By Pinsker's inequality no probability is then off by more than ``sqrt(0.01 / 2)`` = 0.07, and the
-mean of a Gaussian by no more than 0.14 standard deviations.
+The mean of a normal posterior is then off by a tenth of its standard deviation at most.
 """
 
-RHAT_CONVERGED, RHAT_HOPELESS = 1.01, 1.05
-"""R-hat above which chains that are long enough disagree, and any (Vehtari et al. 2021)."""
+RHAT_CONVERGED = 1.01
+"""R-hat above which chains disagree (Vehtari et al. 2021)."""
 
 _OTHER_MODES = (
     "importance_draws() draws from all, and sample() begins chains in all of them, where there are "
@@ -40,10 +41,14 @@ _BETWEEN_MODES = (
     "constraint such as an order of the entries leaves one of them."
 )
 
-_RHAT_NOISE = 16.0  # over the bulk ESS: what R-hat, largest of a hundred, exceeds 1 by at rest
-
 MIN_ESS = 100.0
 """Effective sample size at which the standard error of a mean is a tenth of its variable's sd."""
+
+ENOUGH_ESS = 400.0
+"""Bulk and tail effective sample size of all chains together from which R-hat can be trusted."""
+
+MISFIT = 6.0
+"""Standard errors by which draws of a density are never off."""
 
 
 class _Words(NamedTuple):
@@ -95,7 +100,14 @@ class Certificate:
     kl, kl_mcse : float
         KL(coreset || full) in nats and its Monte Carlo standard error.
     symmetrised_kl, symmetrised_kl_mcse : float
-        Variance of the log-ratios, to first order KL(coreset || full) + KL(full || coreset).
+        Variance of the log-ratios, to first order KL(coreset || full) + KL(full || coreset); its
+        error allows for a heavy tail of their squares.
+    largest : float
+        Largest distance of a log-ratio from their mean, in nats.
+    tolerance : float
+        Symmetrised KL divergence in nats up to which the draws can be used as they are.
+    probes : Probes, optional
+        What lines through the draws show where there are no draws; None where nobody looked.
     modes : SeenModes, optional
         The modes of the full posterior that a search found, and which of them the draws visited;
         None where they were not looked for.
@@ -117,6 +129,9 @@ class Certificate:
     kl_mcse: float
     symmetrised_kl: float
     symmetrised_kl_mcse: float
+    largest: float = math.inf
+    tolerance: float = TOLERANCE
+    probes: Probes | None = None
     modes: SeenModes | None = None
 
     @classmethod
@@ -136,11 +151,35 @@ class Certificate:
         return cls(**importance_figures(np.atleast_2d(np.asarray(log_ratios, dtype=np.float64))))
 
     @property
+    def divergence(self) -> float:
+        """Symmetrised KL divergence in nats: at the draws, with two errors, and beyond them."""
+        at_draws = self.symmetrised_kl + 2 * self.symmetrised_kl_mcse
+        return max(at_draws, self.kl + 2 * self.kl_mcse) + self._outside
+
+    @property
     def negligible(self) -> bool:
-        """Whether both estimates of KL(coreset || full) plus two errors lie below 0.01 nats."""
-        direct = self.kl + 2 * self.kl_mcse
-        from_variance = (self.symmetrised_kl + 2 * self.symmetrised_kl_mcse) / 2
-        return max(direct, from_variance) < KL_NEGLIGIBLE
+        """Whether the divergence is within the tolerance, and nothing speaks for a heavier tail.
+
+        Pareto k-hat must be below its limit, unless no log-ratio that was seen, at the draws or
+        beyond them, exceeds the tolerance itself.
+        """
+        beyond = 0.0 if self.probes is None else self.probes.largest
+        bounded = max(self.largest, beyond) <= self.tolerance
+        return self.divergence <= self.tolerance and (bounded or self._has_light_tail)
+
+    @property
+    def _outside(self) -> float:
+        return 0.0 if self.probes is None else self.probes.outside
+
+    @property
+    def _has_light_tail(self) -> bool:
+        return self.pareto_khat < khat_threshold(self.n_draws)
+
+    @property
+    def _is_foreign(self) -> bool:
+        """Whether these are no draws of the approximate posterior."""
+        probes = self.probes
+        return probes is not None and (bool(probes.constant) or probes.misfit > MISFIT)
 
     @property
     def needs_reweighting(self) -> bool:
@@ -150,8 +189,9 @@ class Certificate:
     @property
     def reliable(self) -> bool:
         """Whether draws can stand for the full posterior, re-weighted if necessary."""
-        weights_serve = self.pareto_khat < khat_threshold(self.n_draws) and self.ess >= MIN_ESS
-        return (self.negligible or weights_serve) and not self._unseen
+        reached = self._has_light_tail and self._outside <= self.tolerance
+        weights_serve = reached and self.ess >= MIN_ESS
+        return (self.negligible or weights_serve) and not (self._unseen or self._is_foreign)
 
     @property
     def _subject(self) -> str:
@@ -178,6 +218,8 @@ class Certificate:
     def _judgement(self) -> str:
         words = self._words
         better = words.better[0].upper() + words.better[1:]
+        if self._is_foreign:
+            return self._why_foreign()
         if self.pareto_khat >= KHAT_USELESS and not self.negligible:
             return (
                 "Not to be used: a few draws carry all the weight, so neither the draws nor the "
@@ -188,22 +230,14 @@ class Certificate:
                 f"Doubtful: the full posterior has {self.modes.n_modes} modes. These draws know "
                 f"nothing of the one {self.modes.listed(self._unseen)}. {_OTHER_MODES}"
             )
-        if self.symmetrised_kl == 0:  # to the last digit
+        if self.probes is not None and self._outside > self.tolerance:
             return (
-                f"Reliable: exact. The {words.posterior} is that of all rows, and the draws can be "
-                "used as they are."
-            )
-        if self.negligible:
-            return (
-                "Reliable: the draws can be used as they are; their posterior differs from the "
-                f"full one by less than {KL_NEGLIGIBLE} nats."
+                f"Doubtful: the full posterior reaches further along {self.probes.where} than the "
+                f"{words.posterior} and its draws, which no weights can mend. {better}."
             )
         if self.reliable:
-            return (
-                f"Reliable once re-weighted: the {words.posterior} differs noticeably from the "
-                f"full one, but its importance weights correct that. {words.correction}"
-            )
-        if self.pareto_khat < khat_threshold(self.n_draws):
+            return self._why_reliable()
+        if self._has_light_tail:
             return (
                 f"Doubtful: the re-weighted draws have an effective sample size of only "
                 f"{self.ess:.0f}. Sample more draws, or {words.better}."
@@ -213,13 +247,49 @@ class Certificate:
             f"draws without making them right. {better}; or sample more draws."
         )
 
+    def _why_reliable(self) -> str:
+        words = self._words
+        where = "" if self.modes is not None else " around this mode (others were not looked for)"
+        if not self.divergence:  # to the last digit
+            return (
+                f"Reliable{where}: exact. The {words.posterior} is that of all rows, and the draws "
+                "can be used as they are."
+            )
+        if self.negligible:
+            return (
+                f"Reliable{where}: the draws can be used as they are; the symmetrised KL "
+                f"divergence of their posterior from the full one is at most {self.tolerance:g} "
+                "nats."
+            )
+        return (
+            f"Reliable once re-weighted{where}: the {words.posterior} differs noticeably from the "
+            f"full one, but its importance weights correct that. {words.correction}"
+        )
+
+    def _why_foreign(self) -> str:
+        probes, words = self.probes, self._words
+        assert probes is not None, "whose lines say so"
+        if probes.constant:
+            return (
+                f"Not to be used: {probes.constant} is the same in all draws, which none of the "
+                f"{words.posterior} are. Sample it again."
+            )
+        along = f" along {probes.misfit_where}" if probes.misfit_where else ""
+        return (
+            f"Not to be used: these are not draws of the {words.posterior}. By its own density, "
+            f"they are off by {probes.misfit:.0f} standard errors{along}. Sample it again, or "
+            "longer."
+        )
+
     @property
     def facts(self) -> dict[str, str]:
         """What is shown above the verdict: names, and numbers in words."""
         limit = khat_threshold(self.n_draws)
         return {
             f"KL({self._subject} || full)": f"{self.kl:.2g} ± {self.kl_mcse:.1g} nats",
-            "symmetrised KL": f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats",
+            "symmetrised KL": f"{self.symmetrised_kl:.2g} ± {self.symmetrised_kl_mcse:.1g} nats "
+            f"(tolerance {self.tolerance:g})",
+            "beyond the draws": "not looked at" if self.probes is None else self.probes.in_short,
             "Pareto k-hat": f"{self.pareto_khat:.2f} (reliable below {limit:.2g})",
             "ESS re-weighted": f"{self.ess:.0f} of {self.n_draws} draws",
             "modes": "not looked for" if self.modes is None else self.modes.words,
@@ -250,6 +320,7 @@ def importance_figures(
         "kl_mcse": found.kl_mcse,
         "symmetrised_kl": found.symmetrised_kl,
         "symmetrised_kl_mcse": found.symmetrised_kl_mcse,
+        "largest": float(np.abs(log_ratios - log_ratios.mean()).max()),
     }
 
 
@@ -280,7 +351,8 @@ class Check(Certificate):
 
     Parameters
     ----------
-    pareto_khat, ess, n_draws, kl, kl_mcse, symmetrised_kl, symmetrised_kl_mcse
+    pareto_khat, ess, n_draws, kl, kl_mcse, symmetrised_kl, symmetrised_kl_mcse, largest, \
+tolerance, probes
         As of a `Certificate`.
     rhat : float
         Largest R-hat over the variables; NaN for a single chain.
@@ -288,9 +360,13 @@ class Check(Certificate):
         Smallest bulk effective sample size over the variables.
     n_divergences : int or None
         Divergent transitions of NUTS; None where it was not needed.
-    ess_folded : float
-        Smallest effective sample size of a variable's distance from its median, which R-hat
-        compares between chains, too.
+    ess_tail : float
+        Smallest effective sample size of the 5 and 95 % quantiles.
+    n_chains : int
+        Each of which must be worth a hundred draws, as PyMC's own warnings have it.
+    mean_shift, sd_shift : Shift or None
+        By how much the posterior of all rows moves the mean of a free variable at most, and how it
+        changes a standard deviation at most, by importance weights.
     second_opinion : SecondOpinion or None
         What PyMC's own log-densities say of the divergence, where they were asked.
     modes : SeenModes, optional
@@ -301,12 +377,12 @@ class Check(Certificate):
 
     Notes
     -----
-    The verdict takes three things in this order. Chains that have not converged cannot be judged.
-    A KL divergence that is negligible by both estimates makes the draws reliable *as they are*,
-    whatever the tail: a heavy tail of ratios that are all close to one does no harm (rounding
-    errors have heavy tails). Otherwise Pareto k-hat decides whether *re-weighting* reaches the
-    full posterior. Draws that know nothing of a mode that a search found are doubtful whatever the
-    numbers say, none of which can see it.
+    The verdict takes these in their order.  Draws that the density of the approximate posterior
+    contradicts are not its own.  Chains that have not converged, by PyMC's limits, cannot be
+    judged.  A symmetrised KL divergence within the tolerance, at the draws and on lines that lead
+    beyond them, makes the draws reliable *as they are*; otherwise Pareto k-hat decides whether
+    *re-weighting* reaches the full posterior.  Draws that know nothing of a mode that a search
+    found are doubtful whatever the numbers say, none of which can see it.
 
     Examples
     --------
@@ -321,9 +397,11 @@ class Check(Certificate):
     rhat: float
     ess_bulk: float
     n_divergences: int | None
-    ess_folded: float = math.inf
+    ess_tail: float = math.inf
+    n_chains: int = 4
+    mean_shift: Shift | None = None
+    sd_shift: Shift | None = None
     second_opinion: SecondOpinion | None = None
-
     subject: Literal["coreset", "approximation", "polynomial"] = "coreset"
 
     @property
@@ -335,22 +413,11 @@ class Check(Certificate):
         return self._words.title
 
     @property
-    def rhat_limit(self) -> float:
-        """R-hat up to which chains of such effective sizes agree: its own noise, 1.01 to 1.05.
-
-        With m chains that have the same distribution, R-hat - 1 is about (X / (2m - 1) - 1) m / ESS
-        for X with a chi-squared distribution of 2m - 1 degrees of freedom.  The largest of a
-        hundred components at four chains exceeds 16 / ESS once in a thousand times.  Chains that
-        really disagree have a small ESS, which counts the variance between chains.  R-hat is the
-        larger of two, of the values and of their distances from the median: so is the noise.
-        """
-        ess = max(min(self.ess_bulk, self.ess_folded), 1.0)
-        return min(max(RHAT_CONVERGED, 1 + _RHAT_NOISE / ess), RHAT_HOPELESS)
-
-    @property
     def converged(self) -> bool:
-        """Whether the chains agree and hold enough draws to be judged."""
-        return not self.rhat > self.rhat_limit and self.ess_bulk >= MIN_ESS
+        """Whether the chains agree, and hold enough draws for that to mean something."""
+        enough = max(ENOUGH_ESS, 100.0 * self.n_chains)
+        is_long = min(self.ess_bulk, self.ess_tail) >= enough
+        return is_long and not self.rhat > RHAT_CONVERGED
 
     @property
     def reliable(self) -> bool:
@@ -372,10 +439,16 @@ class Check(Certificate):
 
     def _judgement(self) -> str:
         hopeless = self.pareto_khat >= KHAT_USELESS and not self.negligible
-        if self.converged or hopeless:
+        if self.converged or hopeless or self._is_foreign:
             return super()._judgement()
         if self.modes is not None and self.modes.n_modes > 1:
             return _BETWEEN_MODES.format(self.modes.n_modes)
+        if self.rhat > RHAT_CONVERGED and min(self.ess_bulk, self.ess_tail) < ENOUGH_ESS / 4:
+            return (
+                "Not to be used: the chains are stuck, and do not agree on the "
+                f"{self._words.posterior}. Reparametrise the model (for hierarchies, "
+                "non-centred), or use another sampler."
+            )
         return (
             f"Not to be used yet: the draws have not converged to the {self._words.posterior}, so "
             "that its distance from the full one cannot be judged. Sample longer."
@@ -388,8 +461,19 @@ class Check(Certificate):
         return super().facts | {
             "R-hat (largest)": "needs two chains"
             if np.isnan(self.rhat)
-            else f"{self.rhat:.3f} (converged below {self.rhat_limit:.3g})",
-            "bulk ESS (smallest)": f"{self.ess_bulk:.0f}",
+            else f"{self.rhat:.3f} (converged up to {RHAT_CONVERGED})",
+            "ESS (smallest)": f"{self.ess_bulk:.0f} in the bulk, {self.ess_tail:.0f} in the tails",
+            **self._shifts,
             **({} if n_divergences is None else {"divergences": str(n_divergences)}),
             **({} if asked is None else {"PyMC's densities": asked.in_short}),
+        }
+
+    @property
+    def _shifts(self) -> dict[str, str]:
+        if self.mean_shift is None or self.sd_shift is None:
+            return {}
+        mean, sd = self.mean_shift, self.sd_shift
+        return {
+            "largest shift": f"mean of {mean.name} by {mean.size:.2g} ± {mean.error:.1g} sd",
+            "largest change": f"sd of {sd.name} by {sd.size:.1%} ± {sd.error:.1%}",
         }

@@ -1,7 +1,8 @@
 """The draws of a posterior in a DataTree: which there are, whether chains agree, and their use."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import Self
 
 import arviz_stats
@@ -10,6 +11,7 @@ import xarray as xr
 
 from pymc_coresets.diagnostics.importance import Floats, SmoothedWeights
 from pymc_coresets.diagnostics.judging import Check, importance_figures
+from pymc_coresets.diagnostics.shifts import largest_shifts
 from pymc_coresets.exceptions import InvalidDataError
 
 SAMPLE_DIMS = ("chain", "draw")
@@ -245,7 +247,7 @@ class Convergence:
 
     Parameters
     ----------
-    rhat, ess_bulk, n_divergences, ess_folded
+    rhat, ess_bulk, n_divergences, ess_tail, n_chains
         As of a `Check`.
 
     Examples
@@ -259,34 +261,35 @@ class Convergence:
     rhat: float
     ess_bulk: float
     n_divergences: int | None
-    ess_folded: float
+    ess_tail: float
+    n_chains: int
 
     @classmethod
     def of(cls, idata: xr.DataTree | xr.Dataset, posterior: xr.Dataset) -> Self:
         """Judge draws (dims chain, draw); `idata` may know of divergences."""
-        sizes = [_numbers(statistic, posterior) for statistic in (arviz_stats.ess, _ess_folded)]
         # Draws of which nothing varies are those of a chain that does not move.
-        ess_bulk, ess_folded = (min(numbers, default=0.0) for numbers in sizes)
+        ess_bulk, ess_tail = (
+            min(_numbers(partial(arviz_stats.ess, method=method), posterior), default=0.0)
+            for method in ("bulk", "tail")
+        )
         stuck = np.nan if posterior.sizes["chain"] == 1 else np.inf
         return cls(
             rhat=max(_numbers(arviz_stats.rhat, posterior), default=stuck),
             ess_bulk=ess_bulk,
             n_divergences=_n_divergences(idata),
-            ess_folded=ess_folded,
+            ess_tail=ess_tail,
+            n_chains=posterior.sizes["chain"],
         )
 
-    def check(self, log_r: Floats, smoothed: SmoothedWeights) -> Check:
+    def check(self, log_r: Floats, smoothed: SmoothedWeights, some: xr.Dataset) -> Check:
         """Judge log-ratios (n_chains, n_draws) at these draws, or at some of them."""
         figures = importance_figures(log_r, smoothed)
         # The draws' own autocorrelation remains when they are weighted.
         share = min(self.ess_bulk / log_r.size, 1.0)
         figures["ess"] = min(smoothed.ess, share * smoothed.ess_of_independent)
-        return Check(**figures, **asdict(self))
-
-
-def _ess_folded(posterior: xr.Dataset) -> xr.Dataset:
-    folded: xr.Dataset = arviz_stats.ess(abs(posterior - posterior.median(SAMPLE_DIMS)))
-    return folded
+        mean, sd = largest_shifts(some, smoothed.weights) or (None, None)
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Check(**figures, **own, mean_shift=mean, sd_shift=sd)
 
 
 def _numbers(statistic: Callable[[xr.Dataset], xr.Dataset], posterior: xr.Dataset) -> list[float]:

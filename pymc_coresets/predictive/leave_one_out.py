@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
 from pymc_coresets.diagnostics.importance import khat_threshold, log_sum, smooth_tail
-from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE, MIN_ESS
+from pymc_coresets.diagnostics.judging import MIN_ESS, TOLERANCE
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.potentials.backends.evaluator import Evaluator
@@ -108,7 +108,7 @@ def elpd_of_rows(
         for surrogate, values in ((all_rows.elpd, left.elpd), (all_rows.gain, left.gain))
     )
     pareto_k, good_k = rows.labelled(sampled, left.khat), khat_threshold(found.log_p.size)
-    doubtful = (left.khat > good_k) & (left.divergence >= KL_NEGLIGIBLE)
+    doubtful = (left.khat > good_k) & (left.divergence >= TOLERANCE)
     if doubtful.any():
         bad_posterior = found.smoothed.pareto_khat > good_k
         _warn(pareto_k[doubtful], len(sampled), good_k, remedy if bad_posterior else _INFLUENTIAL)
@@ -322,7 +322,7 @@ def _influences(found: EvaluatedDraws) -> Floats:
 def _warn_of_correction(found: EvaluatedDraws, remedy: str) -> None:
     """Say that standard errors do not know what draws never saw, where few of them count."""
     ess = found.smoothed.ess
-    if ess < MIN_ESS and np.var(found.log_ratios) / 2 >= KL_NEGLIGIBLE:
+    if ess < MIN_ESS and np.var(found.log_ratios) / 2 >= TOLERANCE:
         warn_user(
             f"Corrected to the full posterior, the draws are worth {ess:.0f} independent ones: the "
             f"elpd is not to be relied on, whatever its standard errors. {remedy}"

@@ -10,11 +10,13 @@ import xarray as xr
 
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, enough_draws
 from pymc_coresets.diagnostics.importance import Floats
+from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree, ratios_by_chain
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.unconstrained import Unconstrained
 
 _CHEAP = 10**9  # log-likelihoods, which take seconds
 
@@ -45,6 +47,10 @@ class StandIn:
         What `sample` adds to its draws.
     modes : Modes, optional
         Those of the full posterior, where they were looked for.
+    tolerance : float
+        Symmetrised KL divergence in nats that is small enough.
+    n_products : float
+        About how many numbers are multiplied for `loglik` at a draw.
     known_start : callable
         Adds to the options of `pm.sample` what is known of the posterior beforehand.
     """
@@ -58,6 +64,8 @@ class StandIn:
     require_all_rows: Callable[[], None] = lambda: None
     groups: Mapping[str, xr.Dataset] = field(default_factory=dict)
     modes: Modes | None = None
+    tolerance: float = TOLERANCE
+    n_products: float = 0.0
     known_start: Callable[..., dict[str, Any]] = lambda options, **_: options
 
     @property
@@ -74,13 +82,31 @@ class StandIn:
 
     def log_densities(self, idata: xr.DataTree) -> tuple[Floats, Floats]:
         """Log-likelihood of all rows, and what stands for it, both (n_chains, n_draws)."""
-        with np.errstate(over="ignore", invalid="ignore"):  # such draws are refused below
-            full: Floats = np.sum([part.look(idata).total for part in self.parts], axis=0)
-            own = self.loglik(idata)
-            ratios = ratios_by_chain(idata, full - own, impossible=self.impossible)
-        if self.earlier is not None:
-            full = full + self.earlier.at_draws(self.parts[0].observations, idata)
+        full, own = self.log_densities_at(Draws.of(idata, self.free))
+        ratios = ratios_by_chain(idata, full - own, impossible=self.impossible)
         return full.reshape(ratios.shape), own.reshape(ratios.shape)
+
+    def log_densities_at(self, draws: Draws) -> tuple[Floats, Floats]:
+        """Return both at any points of the support, (n_draws,); they need not be finite."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            full: Floats = np.sum([part.look(draws).total for part in self.parts], axis=0)
+            own = self.loglik(draws)
+            if self.earlier is not None:
+                earlier = self.earlier.at_draws(self.parts[0].observations, draws)
+                full = full + earlier
+        return full, own
+
+    def log_density(self, points: Floats) -> Floats:
+        """Return that of the approximate posterior at points (n_points, D), unconstrained.
+
+        Minus infinity where it is not finite.
+        """
+        return self.parts[0].remainder.with_rows(points, self.loglik)
+
+    @property
+    def space(self) -> Unconstrained:
+        """The unconstrained space of the model."""
+        return self.parts[0].observations.space
 
     def evaluated(self, idata: xr.DataTree, ess: float) -> EvaluatedDraws:
         """Evaluate all rows at as many draws as are worth `ess` independent ones, or are cheap."""

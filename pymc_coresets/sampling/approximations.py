@@ -28,6 +28,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.sampling.probing import points_of
 
 #: Log-densities of points (n_draws, n_dims) on the unconstrained scale, (n_draws,).
 type DensityOfPoints = Callable[[np.ndarray], ArrayLike]
@@ -273,7 +274,7 @@ def _log_ratios(
     The density is None where the draws hold its values.
     """
     draws = Draws.of(idata, loglik.observations.shapes)
-    points = _points(draws, space)
+    points = points_of(space, draws)
     with np.errstate(all="ignore"):  # such draws are refused below
         full = loglik.look(draws).total + loglik.remainder.values(points)
     if density is None:
@@ -282,20 +283,6 @@ def _log_ratios(
         with np.errstate(all="ignore"):  # what is not finite is named
             own = _usable(density(points), (len(points),))
     return ratios_by_chain(idata, full - own, impossible=_IMPOSSIBLE)
-
-
-def _points(draws: Draws, space: Unconstrained) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        points = space.free(draws)
-    outside = np.argwhere(~np.isfinite(points))
-    if outside.size:
-        draw, column = outside[0]
-        name = next(n for n, own in space.columns.items() if column in own)
-        raise InvalidDataError(
-            f"Draw {draw} lies outside of the support, or on its border, and {name!r} is not "
-            "finite there: these are draws of another model, or were rounded."
-        )
-    return points
 
 
 def _density(log_density: Any, space: Unconstrained) -> Any:  # noqa: ANN401 - what users pass

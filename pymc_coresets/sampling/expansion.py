@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, inv
+from scipy.linalg import LinAlgError, cholesky, inv
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.sampling.proposal import HeavyTailed
@@ -179,7 +179,10 @@ def near_mode(log_density: Callable[[Array], Array], start: HeavyTailed) -> Heav
         found = Expansion.of(values)
         if found.is_last:
             mode, spread = mode + spread @ found.shift, spread @ found.turn
-            return HeavyTailed(mode, cholesky(inv(spread @ spread.T), lower=True))
+            try:
+                return HeavyTailed(mode, cholesky(inv(spread @ spread.T), lower=True))
+            except (LinAlgError, ValueError):  # it is flat, or has no end
+                break
         tried = mode + found.steps @ spread.T
         heights, spread = log_density(tried), spread @ found.turn
         best = int(np.argmax(heights))

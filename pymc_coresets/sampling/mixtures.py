@@ -1,7 +1,7 @@
 """Distributions around several modes: what draws come from, and their densities."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from pymc_coresets.sampling.proposal import HeavyTailed
 
 _PROPOSALS = (2, 10)  # for each draw by importance sampling
 _PRODUCTS = 2**28  # of numbers, for all of them
-_NEARLY_ALL = 0.75  # of the draws
+_NEARLY_ALL, _LEAST_INSIDE = 0.75, 0.5  # of the draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +48,10 @@ class Mixture:
     def n_products(self) -> float:
         """See `KnownDensity`."""
         return len(self.parts) * self.parts[0].n_products
+
+    def split(self, log_density: Callable[[np.ndarray], np.ndarray]) -> Self:
+        """Extend each part as far as a density does, see `HeavyTailed.split`."""
+        return replace(self, parts=[part.split(log_density) for part in self.parts])
 
     @property
     def covariance(self) -> np.ndarray:
@@ -175,7 +179,9 @@ def resampled(
     >>> resampled(x, 5 * x[:, 0], 500, rng=rng) is None
     True
     """
-    if not np.isfinite(log_weights).all():
+    inside = log_weights > -np.inf  # where the density is zero, so is the weight
+    x, log_weights = x[inside], log_weights[inside]
+    if len(x) < _LEAST_INSIDE * len(inside) or not np.isfinite(log_weights).all():
         return None
     smoothed = pareto_smooth(log_weights[None])
     # Of weights that are nearly equal, or come in groups, the tail says nothing.

@@ -70,7 +70,8 @@ def find_modes(
     starts: np.ndarray,
     *,
     error: Callable[[np.ndarray, np.ndarray], float],
-) -> list[LocalMode]:
+    is_over: Callable[[], bool] = lambda: False,
+) -> tuple[list[LocalMode], int]:
     """Look for modes of a density from many starts.
 
     Climbs in the coordinates of the first mode that is known, and stops early near any of them.
@@ -85,11 +86,15 @@ def find_modes(
     error : callable
         Returns how far the difference of the log-densities at two points may be from that of all
         rows, as a standard error in nats.
+    is_over : callable
+        Says whether no further climb is to begin.
 
     Returns
     -------
     list of LocalMode
         First those that were known, then others whose mass may be noticeable.
+    int
+        From how many starts they were looked for.
 
     Examples
     --------
@@ -99,13 +104,17 @@ def find_modes(
     ...     m = pm.Mixture("m", [0.5, 0.5], pm.Normal.dist([-4.0, 4.0], 1.0))
     >>> space = Unconstrained(model)
     >>> first = LocalMode.of(LaplaceApproximation.of(space, np.array([3.0])))
-    >>> found = find_modes([first], np.array([[-5.0], [2.0]]), error=lambda x, y: 0.0)
+    >>> found, n_starts = find_modes([first], np.array([[-5.0], [2.0]]), error=lambda x, y: 0.0)
     >>> [mode.around.mode.round(3) for mode in found]
     [array([4.]), array([-4.])]
     """
     known, first = list(known), known[0].around
     ends: list[tuple[float, np.ndarray]] = []
+    n_starts = 0
     for start in starts:
+        if is_over():
+            break
+        n_starts += 1
         end = _climbed(first, start, known)
         where = _arrived(known, *end)
         if where is None:
@@ -115,7 +124,7 @@ def find_modes(
     lasting = [end for end in ends if np.isfinite(end[0])]
     for height, x in sorted(lasting, key=lambda end: -end[0]):
         known = _with_end(known, x, height, error)
-    return known
+    return known, n_starts
 
 
 def _with_end(

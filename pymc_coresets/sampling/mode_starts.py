@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 def starting_points(first: LaplaceApproximation, *, rng: np.random.Generator) -> np.ndarray:
     """Return points from which to look for other modes, (n_starts, n_dims).
 
-    Draws of the prior, half of them those of highest density; the initial point with jitter; and
-    the highest images of a known mode under changes of sign and exchanges of entries.
+    The highest images of a known mode under changes of sign and exchanges of entries; draws of the
+    prior, half of them those of highest density; and the initial point with jitter.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ def starting_points(first: LaplaceApproximation, *, rng: np.random.Generator) ->
     around = space.start + rng.uniform(-1.0, 1.0, (_JITTERED, space.n_dims))
     return np.concatenate(
         [
+            starts_at_images(first),
             _highest(height, prior_draws(space, _DRAWS_OF_PRIOR, rng=rng), _BEST, _ANY),
             _highest(height, around, 0, _JITTERED),
-            starts_at_images(first),
         ]
     )
 

@@ -14,7 +14,7 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import MANY_ROWS, ROWS_FOR_CURVATURE, rows_to_begin_with
-from pymc_coresets.sampling.density import PosteriorDensity
+from pymc_coresets.sampling.density import PosteriorDensity, Slopes
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.mixtures import Mixture
 from pymc_coresets.sampling.mode_search import NOTICEABLE, SAME, LocalMode, find_modes, log_mass
@@ -23,6 +23,7 @@ from pymc_coresets.sampling.proposal import HeavyTailed, improve
 
 _LARGE = 150  # dimensions: climbs and gradients of all rows would cost more than what follows
 _MOST_IMAGES = 24  # of other modes, where climbs begin
+_LEAST_STARTS = 10  # of a search that is worth its name
 _FOR_SDS = 100  # draws around each mode
 _IMAGE = 0.5  # standard deviations between a mode and the image of another
 _AS_HIGH = 0.1  # nats for each dimension: what the search for a mode leaves of its height
@@ -144,10 +145,71 @@ def around_modes(
     first = LaplaceApproximation.of(posteriors.posterior_of_some(start_size, key))
     found, n_starts = [LocalMode.of(first)], 0
     if posteriors.loglikelihood.n_dims <= _LARGE:
-        error = _error_of_sample(posteriors, first.space, start_size, key)
-        with np.errstate(all="ignore"):  # some starts are far out
-            found, n_starts = _search(found, starting_points(first, rng=rng), error)
-    full = posteriors.full_density
+        found, n_starts = _search(posteriors, found[0], start_size, key, rng=rng)
+    return _on_all(posteriors, found, n_starts, start_size, key)
+
+
+def beside_mode(
+    posteriors: Posteriors,
+    near: LaplaceApproximation,
+    size: int,
+    *,
+    key: int,
+    rng: np.random.Generator,
+    n_gradients: float,
+) -> FoundModes | None:
+    """Look for other modes than a known one; all rows are read only where there are others.
+
+    Parameters
+    ----------
+    posteriors : Posteriors
+    near : LaplaceApproximation
+        Close to the mode of all rows.
+    size : int
+        Number of rows of the sample on which others are looked for.
+    key : int
+        Of that sample.
+    rng : numpy.random.Generator
+        For the starts.
+    n_gradients : float
+        Of the sample, after which no climb begins.
+
+    Returns
+    -------
+    FoundModes, or None
+        None where that is too few for a search.
+
+    Raises
+    ------
+    SamplingError
+        If the sample has no mode near that one.
+    """
+    density = posteriors.density_of_some(size, key)
+    space = near.space.with_density(density)
+    mode = improve(near, space)
+    first = LocalMode.of(LaplaceApproximation(space, mode, near.factor))
+    found, n_starts = _search(
+        posteriors, first, size, key, rng=rng, is_over=lambda: density.n_gradients > n_gradients
+    )
+    if n_starts < _LEAST_STARTS:
+        return None
+    if len(found) > 1:
+        return _on_all(posteriors, found, n_starts, size, key)
+    [alone] = found
+    return FoundModes(
+        mixture=Mixture([HeavyTailed(alone.around.mode, alone.around.factor)], np.ones(1)),
+        n_ended=np.array([alone.n_ended], dtype=np.int64),
+        n_starts=n_starts,
+        images=[""],
+        n_gradients=0,
+    )
+
+
+def _on_all(
+    posteriors: Posteriors, found: Sequence[LocalMode], n_starts: int, start_size: int, key: int
+) -> FoundModes:
+    """Polish modes of a sample on all rows, and weigh them."""
+    full, space = posteriors.full_density, found[0].around.space
     polished = list(_polished(posteriors, found, start_size, key, full))
     if len(polished) > 1:
         heights = full.values(np.stack([mode.around.location for mode in polished]))
@@ -160,23 +222,79 @@ def around_modes(
         ),
         n_ended=np.array([mode.n_ended for mode in polished], dtype=np.int64),
         n_starts=n_starts,
-        images=_images(polished, first.space),
+        images=_images(polished, space),
         n_gradients=full.n_gradients,
     )
 
 
 def _search(
-    known: Sequence[LocalMode],
-    starts: np.ndarray,
-    error: Callable[[np.ndarray, np.ndarray], float],
+    posteriors: Posteriors,
+    first: LocalMode,
+    size: int,
+    key: int,
+    *,
+    rng: np.random.Generator,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> tuple[list[LocalMode], int]:
     """Look for modes of a sample, and for images of those that were found."""
-    found = find_modes(known, starts, error=error)
-    if len(found) == len(known):
-        return found, len(starts)
-    others = [starts_at_images(mode.around) for mode in found[len(known) :]]
-    more = np.concatenate(others)[:_MOST_IMAGES]
-    return find_modes(found, more, error=error), len(starts) + len(more)
+    error = _error_of_sample(posteriors, first.around.space, size, key)
+    with np.errstate(all="ignore"):  # some starts are far out
+        starts = starting_points(first.around, rng=rng)
+        found, n_starts = find_modes([first], starts, error=error, is_over=is_over)
+        if len(found) == 1:
+            return found, n_starts
+        others = [starts_at_images(mode.around) for mode in found[1:]]
+        more = np.concatenate(others)[:_MOST_IMAGES]
+        found, n_more = find_modes(found, more, error=error, is_over=is_over)
+    return found, n_starts + n_more
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Posteriors in which some coordinates are held near a point, by a normal distribution.
+
+    The density of a hierarchy has no mode: it rises without end where effects and their scale go to
+    zero.  Given the scales it may have one or several.
+
+    Parameters
+    ----------
+    posteriors : Posteriors
+    at : ndarray of shape (n_dims,)
+    held : ndarray of bool, of shape (n_dims,)
+    """
+
+    posteriors: Posteriors
+    at: np.ndarray
+    held: np.ndarray
+
+    @property
+    def loglikelihood(self) -> LogLikelihood:
+        """See `Posteriors`."""
+        return self.posteriors.loglikelihood
+
+    @property
+    def full_density(self) -> PosteriorDensity:
+        """See `Posteriors`."""
+        return self._holding(self.posteriors.full_density)
+
+    def density_of_some(self, size: int, key: int) -> PosteriorDensity:
+        """See `Posteriors`."""
+        return self._holding(self.posteriors.density_of_some(size, key))
+
+    def posterior_of_some(self, size: int, key: int) -> Unconstrained:
+        """See `Posteriors`."""
+        return self.posteriors.posterior_of_some(size, key).with_density(
+            self.density_of_some(size, key)
+        )
+
+    def _holding(self, density: PosteriorDensity) -> PosteriorDensity:
+        def add_up(points: np.ndarray) -> Slopes:
+            away = np.where(self.held, points - self.at, 0.0)
+            found = density.slopes(points - away)
+            values = found.values - np.square(away).sum(axis=1) / 2
+            return Slopes(values, np.where(self.held, -away, found.gradients))
+
+        return PosteriorDensity(add_up)
 
 
 def _error_of_sample(

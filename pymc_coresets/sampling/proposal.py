@@ -8,13 +8,18 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import gammaln
+from scipy.stats import norm
+from scipy.stats import t as student_t
 
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Density
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 
-_DEGREES, _SHARE = 30, 0.1  # of freedom of the t distribution, and its share of the draws
-_DISTANCES = (1.5, 3.0, 5.0)  # standard deviations
+_DEGREES, _SHARE = 5, 0.1  # of freedom of the t distribution, and its share of the draws
+_DISTANCES, _FAR = (1.5, 3.0, 5.0), (10.0, 20.0)  # standard deviations
+_HEAVIER, _MOST_HEAVY = 1.3, 8  # times as far as it extends closer by; axes where it does
+_SLOW = 3.0  # nats from 10 to 20 standard deviations: less is a power, more an exponential
+_POWER, _EXPONENTIAL = 1.0, 8.0  # degrees of freedom for these
 _LEAST_BELOW, _STRETCHES = 1e-3, (0.5, 3.0)
 _CLOSE = 0.1  # of a posterior standard deviation: the largest gradient at the mode
 _STEP = 0.1  # the same, for differences of gradients
@@ -94,7 +99,9 @@ class HeavyTailed:
     Its tails are heavier than the posterior's, so that importance weights have a variance: beside
     those of a t distribution alone, they are ten times as large at most.  Where the posterior is
     close to normal, nearly all draws count, also in many dimensions, in which hardly any draw of a
-    t distribution is as near to the mode as those of a normal one.
+    t distribution is as near to the mode as those of a normal one.  Along axes on which the
+    posterior is known to have heavier tails, another tenth of the draws is of a t distribution of
+    few degrees of freedom: along each alone, and along all of them.
 
     Parameters
     ----------
@@ -103,6 +110,10 @@ class HeavyTailed:
         Lower Cholesky factor of the precision.
     stretch : ndarray of shape (2, n_dims), optional
         How much further it extends along the axes of the factor, to the left and to the right.
+    heavy : ndarray of int, of shape (n_heavy,), optional
+        Axes of the factor along which tails are heavy.
+    degrees : ndarray of shape (n_heavy,), optional
+        Of freedom there.
 
     References
     ----------
@@ -121,6 +132,8 @@ class HeavyTailed:
     location: np.ndarray
     factor: np.ndarray
     stretch: np.ndarray | None = None
+    heavy: np.ndarray | None = None
+    degrees: np.ndarray | None = None
 
     @property
     def n_products(self) -> float:
@@ -130,13 +143,13 @@ class HeavyTailed:
     @property
     def n_evaluations(self) -> int:
         """Of a density, to split it."""
-        return 2 * len(_DISTANCES) * len(self.location)
+        return 2 * len(_DISTANCES + _FAR) * len(self.location)
 
     def split(self, log_density: Callable[[np.ndarray], np.ndarray]) -> "HeavyTailed":
-        """Extend it as far as a density does to either side of the mode: 6 D evaluations at once.
+        """Extend it as far as a density does to either side of the mode: 10 D evaluations at once.
 
         Along each axis, by the largest of the scales that the density has at 1.5, 3 and 5 standard
-        deviations.
+        deviations.  Where it falls more slowly still from there to 10 and 20, the axis is heavy.
 
         Parameters
         ----------
@@ -149,19 +162,32 @@ class HeavyTailed:
         >>> found.split(lambda x: np.where(x > 0, -x * x / 8, -x * x / 2)[:, 0]).stretch.round(3)
         array([[1.],
                [2.]])
+        >>> found.split(lambda x: -np.log1p(x[:, 0] ** 2)).heavy
+        array([0])
         """
         axes = np.eye(len(self.location))
         height = float(log_density(self.location[None])[0])
-        found = []
+        near, far, falls = [], [], []
         for side in (-1.0, 1.0):
-            scales = []
-            for distance in _DISTANCES:
+            scales, below = [], np.zeros(len(axes))
+            for distance in (*_DISTANCES, *_FAR):
                 x = self.location + _offset(self.factor, side * distance * axes).T
-                with np.errstate(invalid="ignore"):
-                    below = height - log_density(x)
-                scales.append(distance / np.sqrt(2 * np.maximum(below, _LEAST_BELOW)))
-            found.append(np.nan_to_num(np.max(scales, axis=0), nan=1.0))
-        return replace(self, stretch=np.clip(found, *_STRETCHES))
+                with np.errstate(invalid="ignore", over="ignore"):
+                    before, below = below, height - log_density(x)
+                scale = distance / np.sqrt(2 * np.maximum(below, _LEAST_BELOW))
+                scales.append(np.nan_to_num(scale, nan=1.0))
+            near.append(np.max(scales[: len(_DISTANCES)], axis=0))
+            far.append(np.max(scales[len(_DISTANCES) :], axis=0))
+            with np.errstate(invalid="ignore"):
+                falls.append(np.nan_to_num(below - before, nan=np.inf))
+        stretch = np.clip(near, *_STRETCHES)
+        excess = np.max(far / stretch, axis=0)
+        heaviest = np.argsort(-excess, kind="stable")[:_MOST_HEAVY]
+        heavy = np.sort(heaviest[excess[heaviest] > _HEAVIER])
+        if not heavy.size:
+            return replace(self, stretch=stretch, heavy=None, degrees=None)
+        degrees = np.where(np.min(falls, axis=0)[heavy] < _SLOW, _POWER, _EXPONENTIAL)
+        return replace(self, stretch=stretch, heavy=heavy, degrees=degrees)
 
     @classmethod
     def around(
@@ -218,10 +244,31 @@ class HeavyTailed:
             left, right = self.stretch
             is_right = rng.uniform(size=z.shape) < right / (left + right)
             z = np.abs(z) * np.where(is_right, right, -left)
-        wide = rng.permutation(n_draws)[: round(_SHARE * n_draws)]
+        order, n_wide = rng.permutation(n_draws), round(_SHARE * n_draws)
+        wide = order[:n_wide]
         z[wide] *= np.sqrt(_DEGREES / rng.chisquare(_DEGREES, (len(wide), 1)))
+        for axes, degrees, some in self._heavy_parts(order[n_wide : 2 * n_wide]):
+            at = np.ix_(some, axes)
+            sizes = np.abs(rng.standard_t(degrees, (len(some), len(axes))))
+            z[at] = np.where(z[at] > 0, sizes, -sizes) * self._scales(z)[at]
         draws = self.location + solve_triangular(self.factor, z.T, lower=True, trans="T").T
         return draws, self._log_density(z)
+
+    def _heavy_parts(self, which: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Share draws among the heavy axes: of each alone, and of all together."""
+        if self.heavy is None or self.degrees is None:
+            return []
+        groups = [np.array([i]) for i in range(len(self.heavy))]
+        if len(groups) > 1:
+            groups.append(np.arange(len(self.heavy)))
+        some = np.array_split(which, len(groups))
+        return [(self.heavy[g], self.degrees[g], own) for g, own in zip(groups, some, strict=True)]
+
+    def _scales(self, z: np.ndarray) -> np.ndarray:
+        if self.stretch is None:
+            return np.ones_like(z)
+        scales: np.ndarray = np.where(z > 0, self.stretch[1], self.stretch[0])
+        return scales
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
         """Return its log-density at points (n_points, n_dims), up to a constant of D alone."""
@@ -230,15 +277,20 @@ class HeavyTailed:
     def _log_density(self, z: np.ndarray) -> np.ndarray:
         scales, n_dims = np.log(np.diag(self.factor)).sum(), z.shape[1]
         if self.stretch is not None:
-            left, right = self.stretch
-            z, scales = z / np.where(z > 0, right, left), scales - np.log((left + right) / 2).sum()
+            z = z / self._scales(z)
+            scales = scales - np.log(self.stretch.mean(axis=0)).sum()
         squares = np.square(z).sum(axis=1)
         normal = -(squares + n_dims * np.log(2 * np.pi)) / 2
         wide = gammaln((_DEGREES + n_dims) / 2) - gammaln(_DEGREES / 2)
         wide = wide - n_dims / 2 * np.log(_DEGREES * np.pi)
         wide = wide - (_DEGREES + n_dims) / 2 * np.log1p(squares / _DEGREES)
-        both = np.logaddexp(np.log1p(-_SHARE) + normal, np.log(_SHARE) + wide)
-        logq: np.ndarray = both + scales
+        groups = self._heavy_parts(np.arange(0))
+        left_over = 1 - _SHARE * (2 if groups else 1)
+        parts = [np.log(left_over) + normal, np.log(_SHARE) + wide]
+        for axes, degrees, _ in groups:
+            gain = student_t.logpdf(z[:, axes], degrees) - norm.logpdf(z[:, axes])
+            parts.append(np.log(_SHARE / len(groups)) + normal + gain.sum(axis=1))
+        logq: np.ndarray = np.logaddexp.reduce(parts) + scales
         return logq
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_coresets.diagnostics.datatree import check_some_draws, resample_draws
+from pymc_coresets.diagnostics.datatree import check_some_draws, first_draws, resample_draws
 from pymc_coresets.diagnostics.evaluated_draws import ENOUGH_ESS, EvaluatedDraws, wanted_ess
 from pymc_coresets.diagnostics.importance import MIN_DRAWS
 from pymc_coresets.diagnostics.judging import Check
@@ -24,6 +24,7 @@ from pymc_coresets.diagnostics.posterior_draws import (
     draws_tree,
     posterior_dataset,
     require_own,
+    thinned,
 )
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.plain_loops import density_mode
@@ -33,6 +34,7 @@ from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
 from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.reading.rewrite import POTENTIAL
+from pymc_coresets.sampling.probing import Probing
 from pymc_coresets.sampling.steps import nuts
 
 if TYPE_CHECKING:
@@ -124,9 +126,11 @@ def sample(
 def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -> Check:
     """Say how far draws can be trusted, without sampling the full posterior.
 
-    Costs one pass over the data for 400 draws; for all of them where these do not show clearly
-    that the posteriors hardly differ; none where the coreset has all rows.  The convergence is
-    that of the free variables, and of deterministics with at most 100 entries.
+    Costs one pass over the data for 400 draws and some points beyond them; for all draws where
+    these do not show clearly that the posteriors hardly differ; none where the coreset has all
+    rows.  Chains agree if R-hat is at most 1.01, and bulk and tail effective sample size at least
+    400 and 100 for each chain: of the free variables, and of deterministics with at most 100
+    entries.
 
     Parameters
     ----------
@@ -134,9 +138,9 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
         Draws of the approximate posterior, from `sample` or `pm.sample`.
     draws : int, optional
         Evaluate that many draws, evenly spread over the chains, whatever they show.  By
-        default 400 are enough if by both estimates plus two standard errors the divergence is
-        negligible, which is said wrongly of a divergence at the threshold once in forty times;
-        otherwise all draws are evaluated.
+        default 400 are enough if the divergence plus two standard errors is within the tolerance,
+        which is said wrongly of a divergence at the tolerance once in forty times; otherwise all
+        draws are evaluated.
 
     Returns
     -------
@@ -161,7 +165,7 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
     >>> with pm.Model():
     ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
     ...     coreset = build_coreset(size=30, method="uniform", random_seed=1, progressbar=False)
-    >>> idata = coreset.sample(draws=200, tune=200, chains=2, random_seed=1, progressbar=False)
+    >>> idata = coreset.sample(draws=800, tune=200, chains=2, random_seed=1, progressbar=False)
     >>> check = coreset.check(idata)
     >>> check.needs_reweighting, check.kl > 0.1
     (True, True)
@@ -172,7 +176,12 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
     idata = require_own(idata, "check()", own.groups)
     few = xr.DataTree(diagnosed(idata["posterior"].to_dataset(), own.free))
     judged = idata.assign(posterior=few)
-    found = check_some_draws(judged, partial(log_ratios, result), draws=draws)
+    some = Draws.of(thinned(idata, first_draws(idata, draws)), own.free)
+    probing = Probing.of(own, some)
+    ratios = probing.log_ratios if isinstance(probing, Probing) else partial(log_ratios, result)
+    found = check_some_draws(judged, ratios, draws=draws, tolerance=own.tolerance)
+    probes = probing.result() if isinstance(probing, Probing) else probing
+    found = replace(found, probes=probes)
     if own.n_in_memory and own.n_in_memory <= _MOST_ROWS:
         found = replace(found, second_opinion=verify(result, idata, draws=_FEW_DRAWS))
     return found if own.modes is None else replace(found, modes=own.modes.seen_in(idata))

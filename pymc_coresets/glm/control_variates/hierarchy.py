@@ -53,6 +53,26 @@ class Hierarchy:
     slopes: sparse.csr_array
     moves: bool
 
+    @property
+    def rules_precision(self) -> Array:
+        """Which scales the prior's precision of the others depends on, (n_dims,).
+
+        Where they go to zero together with effects, the density rises without end.
+        """
+        rng = np.random.default_rng(0)
+        away = rng.uniform(0.5, 1.0, len(self.reference)) * ~self.is_scale
+        found = np.zeros(len(self.reference), bool)
+        for k in np.flatnonzero(self.is_scale):
+            other = self.reference.copy()
+            other[k] += _AWAY
+            points = np.stack([self.reference, self.reference + away, other, other + away])
+            with np.errstate(all="ignore"):
+                gradients = self.prior(points)[1][:, ~self.is_scale]
+            here, there = gradients[1] - gradients[0], gradients[3] - gradients[2]
+            size = np.abs(here).max(initial=0.0)
+            found[k] = not np.abs(there - here).max(initial=0.0) <= _ROUNDING * (1 + size)
+        return found
+
     @cached_property
     def colors(self) -> Array:
         """Numbers of coordinates; those with the same have no entry in common, (n_normal,)."""

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.averaged import (
     MOST_DENSE,
@@ -50,6 +50,7 @@ _ENOUGH = 0.85  # of the tolerance, for what chosen rows leave
 _WORTHWHILE, _FEW_PER_DIM = 10_000, 100  # rows: with few for a dimension, a coreset may not pay
 _HOPELESS = 10  # times the tolerance, for what half of the rows at most are predicted to leave
 _MARGIN = 0.7  # of the tolerance, for what is predicted
+_FOR_MODES = 0.15  # of all evaluations: the search for other modes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,8 @@ class ControlVariates:
     five numbers each: linear predictors, and scalars that all rows share, such as a noise scale.
     So regressions with or without a free scale, shape or dispersion, mean and scale both of
     covariates, ordered answers, choices between five alternatives, item response, hierarchies and
-    crossed factors.  Other modes are not looked for.
+    crossed factors.  At the end other modes are looked for, given the scales of a hierarchy, as
+    long as that takes a small part of the time.
 
     Parameters
     ----------
@@ -214,6 +216,8 @@ class _Run:
             status = Status.INTERRUPTED if interrupted else Status.SAMPLING_FAILED
         best = self.best
         assert best is not None
+        proposal = self._proposal(best)
+        modes = None if status is Status.INTERRUPTED else self._modes(best)
         self.job.report.counts.update(self.posteriors.sampler.counts)
         return Solution(
             rows=best.rows,
@@ -221,11 +225,17 @@ class _Run:
             history=Trace.of(self.steps),
             status=status,
             objective=best.objective,
-            proposal=self._proposal(best),
+            proposal=proposal,
             log_ratios=best.log_ratios,
             draws=best.draws,
             quadratic=best.quadratic,
+            modes=modes,
         )
+
+    def _modes(self, best: Approximation) -> Modes | None:
+        """Look for other modes, for a part of what the construction took."""
+        allowed = _FOR_MODES * self.n_evaluations
+        return self.posteriors.modes(best, key=self.job.sample_key, n_evaluations=allowed)
 
     def _rounds(self) -> Status:
         coefficients, size = self._settled(), _LEAST_ROWS // 2

@@ -10,6 +10,7 @@ from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky
 
 from pymc_coresets.diagnostics.importance import pareto_smooth
+from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
 from pymc_coresets.glm.control_variates.hierarchy import find_hierarchy
@@ -24,6 +25,8 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.laplace import LaplaceApproximation
+from pymc_coresets.sampling.modes_of_all_rows import Held, beside_mode
 from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.metric import Factor
@@ -36,6 +39,9 @@ _log = logging.getLogger(__name__)
 _BEGINNING, _BEGINNING_ENTRIES = 100_000, 2**24
 _MOST_STEPS = (2_000, 400)  # of a search without rows, and of one that Newton's steps follow
 _ROUNDING = 1e-8  # of differences
+_LEAST_SAMPLE, _SAMPLE_PER_DIM = 1_000, 20  # rows on which other modes are looked for
+_EVALUATIONS = 6  # log-likelihoods that a gradient takes as long as
+_LEAST_GRADIENTS, _LEAST_PRODUCTS = 500, 1e8  # of a search; which takes half a second
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -189,6 +195,45 @@ class Posteriors:
             return sampler.remainder.slopes(points, pulls)[1]
 
         return precision_near(slopes, gradients, quadratic.curvature, x)
+
+    def modes(self, best: Approximation, *, key: int, n_evaluations: float) -> Modes | None:
+        """Look for other modes of the posterior of all rows than that of an approximation.
+
+        Given the scales on which the prior's precision depends.  None where they were not looked
+        for: it would take longer than so many log-likelihoods of a row, or no mode is near.
+        """
+        center = best.points.mean(axis=0)
+        precision = self._precision_near(center, best.of_all)
+        zero = Quadratic.zero(
+            self.found.names, self.found.coefficients, is_sparse=self.found.is_sparse
+        )
+        sampler = self.sampler_of(self.base or zero)
+        size = min(max(_LEAST_SAMPLE, _SAMPLE_PER_DIM * len(center)), sampler.n_rows)
+        n_gradients = max(
+            n_evaluations / (_EVALUATIONS * size), _LEAST_PRODUCTS / size / len(center)
+        )
+        if n_gradients < _LEAST_GRADIENTS or not isinstance(precision, np.ndarray):
+            return None
+        held = np.zeros(len(center), bool)
+        if self.hierarchy is not None:
+            held = self.hierarchy.rules_precision
+        precision = np.where(held[:, None] | held, np.eye(len(center)), precision)
+        try:
+            factor = cholesky(precision, lower=True)
+            found = beside_mode(
+                Held(sampler, center, held),
+                LaplaceApproximation(sampler.space, center, factor),
+                size,
+                key=key,
+                rng=self.rng.spawn(1)[0],
+                n_gradients=n_gradients,
+            )
+        except (SamplingError, LinAlgError, ValueError) as error:
+            _log.info("Other modes were not looked for: %s", error)
+            return None
+        if found is None:
+            return None
+        return found.table(sampler.space, sampler.space.model.named_vars_to_dims)
 
     def around(self, best: Approximation) -> HeavyTailed | NormalGivenScales | Factor:
         """Return a distribution near the posterior of an approximation, or its precision."""

@@ -14,6 +14,7 @@ from scipy.sparse.linalg import splu
 from pymc_coresets.compat.pymc_api import CpuLeapfrogIntegrator, QuadPotential, RaveledVars, State
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Curvature
@@ -94,7 +95,13 @@ class Factor:
 
     @classmethod
     def near(cls, matrix: Curvature) -> Self:
-        """Decompose a matrix, with as much more on its diagonal as makes it positive definite."""
+        """Decompose a matrix, with as much more on its diagonal as makes it positive definite.
+
+        Raises
+        ------
+        SamplingError
+            If nothing makes it so.
+        """
         diagonal, more = np.abs(matrix.diagonal()), 0.0
         while more < _MOST:
             try:
@@ -102,9 +109,12 @@ class Factor:
                 return cls(
                     matrix + added if isinstance(matrix, np.ndarray) else (matrix + added).tocsr()
                 )
-            except LinAlgError:
+            except (LinAlgError, ValueError):
                 more = max(10 * more, _MORE)
-        return cls(matrix)
+        raise SamplingError(
+            "The posterior has no precision where its draws are: it is improper, as with a flat "
+            "prior of what the data do not determine. Give all variables a proper prior."
+        )
 
     def solve(self, x: np.ndarray) -> np.ndarray:
         """Return ``matrix^-1 x``, for x of shape (p,) or (p, n)."""

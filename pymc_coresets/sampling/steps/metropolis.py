@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pymc as pm
 from scipy.linalg import LinAlgError, cholesky, inv
-from scipy.special import logsumexp, softmax
+from scipy.special import logsumexp
 
 from pymc_coresets.compat.pymc_api import BlockedStep, StepMethodState
 from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
@@ -18,6 +18,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.sampling.levels.grouped_density import DrawsInLevels, NormalInLevels
+from pymc_coresets.sampling.mixtures import Mixture
 from pymc_coresets.sampling.proposal import HeavyTailed, KnownDensity
 from pymc_coresets.sampling.steps.metric import asks_for_nuts
 
@@ -26,8 +27,9 @@ _MOST_PRODUCTS = 2**23  # for a proposal: thousands are made before it is known 
 # What a draw of NUTS takes: gradients, each as long as so many products in Python, and of products.
 _GRADIENTS, _IN_PYTHON, _OF_A_GRADIENT = 15, 1e5, 3
 _PAIRS = 1, 4  # of draws of each level for one of what they share
-_ENTRIES = 2**24  # of proposals that are held at once
-_QUICK, _DRAWS = 1e9, 1_000  # products; of a chain of `pm.sample`
+_QUICK, _DRAWS = 1e10, 1_000  # products; of a chain of `pm.sample`
+_BOUNDED = 0.5  # of the root of their number: the largest weight, beside the mean
+_LONGEST = 0.01  # of a chain: the longest stay at one proposal
 _DRAWS_PER_DIM = 5  # whose covariance is as good as the posterior's
 
 
@@ -74,14 +76,14 @@ class IndependentProposals:
     draws : OfDensity or DrawsInLevels
     n_skipped : int, default 1
         Proposals for each draw of a chain.
-    pilot : tuple of ndarray, optional
-        What `weighed` returned for some first ones, among which chains begin.
+    drawn : tuple of ndarray, optional
+        What `weighed` returned for those of all chains.
     """
 
     space: Unconstrained
     draws: OfDensity | DrawsInLevels
     n_skipped: int = 1
-    pilot: Weighed | None = None
+    drawn: Weighed | None = None
 
     def weighed(self, n: int, rng: np.random.Generator) -> Weighed:
         """Return proposals (n, n_dims), the log-density there, and their log-weights, (n,)."""
@@ -92,25 +94,54 @@ class IndependentProposals:
             )
         return x, logp, log_weights
 
-    def tried(self, n: int, most: int, rng: np.random.Generator) -> "IndependentProposals | None":
-        """Say how many proposals each of n draws needs, by a thousand; None if more than `most`.
+    def tried(
+        self, n: int, most: int, rng: np.random.Generator, *, n_chains: int = 1
+    ) -> "IndependentProposals | None":
+        """Draw what n draws of all chains need; None if that is more than `most` for each.
 
-        Or if Pareto k-hat says that the weights are not reliable.  Where a chain stays longest, at
-        the largest weight, it accepts one of as many as that is times the mean weight: after so
-        many proposals, it has hardly ever stayed.  Where these would take more than a few seconds,
-        there are fewer, but at least as many as are worth one independent draw by their weights.
+        A pilot of a thousand says how many.  Where a chain stays longest, at the largest weight, it
+        accepts one of as many proposals as that is times the mean weight: after so many, it has
+        hardly ever stayed.  Where these would take more than some seconds, there are fewer, but
+        twice as many at least as are worth one independent draw by their weights.
+
+        Then all of them are judged.  None where Pareto k-hat says that the weights are not
+        reliable, or a chain would stay for more than a hundredth of its draws.
         """
-        pilot = self.weighed(_PILOT, rng)
-        log_weights = pilot[2]
-        finite = log_weights[np.isfinite(log_weights)]
-        if len(finite) < _PILOT // 2 or pareto_smooth(finite[None]).pareto_khat > KHAT_RELIABLE:
+        weights = _Weights.of(self.weighed(_PILOT, rng)[2])
+        if weights is None or weights.longest > most:
             return None
-        log_mean = logsumexp(finite) - math.log(_PILOT)
-        unhurried = math.ceil(math.exp(finite.max() - log_mean))
-        least = math.ceil(math.exp(logsumexp(2 * finite) - math.log(_PILOT) - 2 * log_mean))
         quick = int(_QUICK // (n * self.draws.n_products))
-        skipped = max(min(unhurried, quick), least)
-        return replace(self, n_skipped=skipped, pilot=pilot) if unhurried <= most else None
+        n_skipped = max(min(math.ceil(weights.longest), quick), math.ceil(2 / weights.efficiency))
+        drawn = self.weighed(n * n_skipped, rng)
+        weights = _Weights.of(drawn[2])
+        if weights is None or weights.longest > max(_LONGEST * n / n_chains, 1.0) * n_skipped:
+            return None
+        return replace(self, n_skipped=n_skipped, drawn=drawn)
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """What importance weights say of proposals, if these are reliable.
+
+    The largest weight by the mean, and the share that independent draws of equal worth are.
+    """
+
+    longest: float
+    efficiency: float
+
+    @classmethod
+    def of(cls, log_weights: np.ndarray) -> "_Weights | None":
+        n, finite = len(log_weights), log_weights[np.isfinite(log_weights)]
+        if len(finite) < n // 2:
+            return None
+        log_mean = logsumexp(finite) - math.log(n)
+        longest = math.exp(finite.max() - log_mean)
+        # Of weights that come in groups, as of a mixture of proposals, the tail says nothing.
+        heavy = longest > _BOUNDED * math.sqrt(n)
+        if heavy and pareto_smooth(finite[None]).pareto_khat > KHAT_RELIABLE:
+            return None
+        square = math.exp(logsumexp(2 * finite) - math.log(n) - 2 * log_mean)
+        return cls(longest, 1 / square)
 
 
 def around_draws(points: np.ndarray) -> HeavyTailed | None:
@@ -155,12 +186,15 @@ def without_nuts(
         return None
     of_nuts = _GRADIENTS * (_IN_PYTHON + _OF_A_GRADIENT * posterior.n_products)
     rng = generator(options.get("random_seed")).spawn(1)[0]
-    n_draws = options.get("draws", _DRAWS) * options.get("chains", 1)
+    n_chains = options.get("chains", 1)
+    n_draws = options.get("draws", _DRAWS) * n_chains
     for draws in _ways(known, posterior):
         most = int(of_nuts // draws.n_products)
         if not most:
             continue
-        proposals = IndependentProposals(posterior.space, draws).tried(n_draws, most, rng)
+        proposals = IndependentProposals(posterior.space, draws).tried(
+            n_draws, most, rng, n_chains=n_chains
+        )
         if proposals is not None:
             with model:
                 step = IndependenceMetropolis(model.value_vars, proposals)
@@ -178,7 +212,7 @@ def _ways(
         return
     if not isinstance(around, KnownDensity):
         around = around_draws(posterior.space.free(known.draws))
-    if isinstance(around, HeavyTailed):
+    if isinstance(around, HeavyTailed | Mixture):
         around = around.split(posterior.log_density)
     if around is not None:
         yield OfDensity(around, posterior.log_density, posterior.n_products)
@@ -187,9 +221,9 @@ def _ways(
 class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are not typed
     """Independence Metropolis-Hastings as a step method of PyMC.
 
-    A chain begins at a pilot draw chosen by its weight, and all its proposals are drawn and
-    evaluated then, many at a time: there is nothing to tune.  Exact as MCMC is, and uniformly
-    ergodic where the weights are bounded (Tierney 1994; Mengersen and Tweedie 1996).
+    A chain begins at any proposal, and all its proposals are drawn and evaluated before it moves:
+    there is nothing to tune.  Exact as MCMC is, and uniformly ergodic where the weights are bounded
+    (Tierney 1994; Mengersen and Tweedie 1996).
 
     Parameters
     ----------
@@ -234,26 +268,29 @@ class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are no
         blocked: bool = True,  # noqa: ARG002
     ) -> None:
         self.vars, self.rng, self.tune = vars, np.random.default_rng(), False
-        self._proposals = proposals
+        self._proposals, self._n_used = proposals, 0
 
     def setup_chain(self, rng: np.random.Generator, tune: int, draws: int) -> None:
-        """Draw all proposals of a chain, and run it."""
+        """Run a chain through proposals of its own."""
         super().setup_chain(rng, tune, draws)
-        n_draws, own = tune + draws, self._proposals
-        pilot = own.weighed(_PILOT, self.rng) if own.pilot is None else own.pilot
-        first = int(self.rng.choice(_PILOT, p=softmax(pilot[2])))
-        last = tuple(array[[first]] for array in pilot)
-        parts, at_once = [], max(_ENTRIES // (own.n_skipped * pilot[0].shape[1]), 1)
-        for n in np.diff([*range(0, n_draws, at_once), n_draws]):
-            more = own.weighed(n * own.n_skipped, self.rng)
-            x, logp, log_weights = map(np.concatenate, zip(last, more, strict=True))
-            where = self._path(log_weights)
-            last = x[where[-1:]], logp[where[-1:]], log_weights[where[-1:]]
-            kept = where[own.n_skipped :: own.n_skipped]
-            accepted = (np.diff(where) != 0).reshape(n, -1).mean(axis=1)
-            parts.append((x[kept], logp[kept], accepted))
-        self._points, self._logp, self._accepted = map(np.concatenate, zip(*parts, strict=True))
+        n_skipped = self._proposals.n_skipped
+        x, logp, log_weights = self._own((tune + draws) * n_skipped)
+        begin = int(self.rng.choice(np.flatnonzero(np.isfinite(log_weights))))
+        numbers = np.concatenate([[begin], np.arange(len(log_weights))])
+        where = numbers[self._path(log_weights[numbers])]
+        kept = where[n_skipped::n_skipped]
+        self._points, self._logp = x[kept], logp[kept]
+        self._accepted = (np.diff(where) != 0).reshape(-1, n_skipped).mean(axis=1)
         self._next = 0
+
+    def _own(self, n: int) -> Weighed:
+        """Return the next of the proposals that were drawn, or others where these are used up."""
+        drawn, first = self._proposals.drawn, self._n_used
+        self._n_used += n
+        if drawn is None or self._n_used > len(drawn[2]):
+            return self._proposals.weighed(n, self.rng)
+        x, logp, log_weights = (values[first : self._n_used] for values in drawn)
+        return x, logp, log_weights
 
     def _path(self, log_weights: np.ndarray) -> np.ndarray:
         """Return where a chain is after each proposal, by their numbers; it begins at the first."""

@@ -1,0 +1,379 @@
+"""Straight lines through draws: on them two densities can be compared where no draw is.
+
+On the line through a draw of a posterior along one coordinate, the density is that of the
+coordinate given all else, up to a constant.  Quadrature over the line needs no draws, and reaches
+as far as one likes.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pymc_coresets.diagnostics.importance import Floats
+
+#: Log-densities or log-ratios of points (n_points, n_dims), (n_points,), in nats.
+type OfPoints = Callable[[Floats], Floats]
+
+_COARSE = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 24.0)  # scales of the coordinate
+_FINE, _DEPTHS = 16, (20.0, 7.0, 2.5)  # further points, within so many nats of the top
+_ENDS = 3.0  # nats from the top to where a line ends, at least
+_CORRELATED = 3.0  # standard errors of a correlation
+_EDGE = 8.0  # nats below the top, where a density has a ten-thousandth of its mass beyond
+_INSIDE, _BEYOND = (0.25, 0.5, 0.75), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of the way to that edge
+_QUADRATURE = 400  # points
+_SHARE = 0.1  # of the tolerance: a line that may hold more is looked at more closely
+_MOST_CLOSELY = 12  # lines that are
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """The lines through draws along which one coordinate moves, and others as they go with it.
+
+    Parameters
+    ----------
+    origins, directions : ndarray of shape (n_lines, n_dims)
+    columns : ndarray of int, of shape (n_lines,)
+        The coordinate, which moves by one along each direction.
+    scales : ndarray of shape (n_lines,)
+        How far it extends: half the distance between its quantiles of 16 and 84 %.
+
+    Examples
+    --------
+    >>> draws = np.random.default_rng(1).normal(size=(1_000, 2)) * [1.0, 3.0]
+    >>> lines = Lines.through(draws, np.arange(2), np.array([0, 1]))
+    >>> lines.points(np.ones((2, 1)))[:, 0] - draws[:2]
+    array([[1., 0.],
+           [0., 1.]])
+    """
+
+    origins: Floats
+    directions: Floats
+    columns: np.ndarray
+    scales: Floats
+
+    @classmethod
+    def through(cls, draws: Floats, which: np.ndarray, columns: np.ndarray) -> "Lines":
+        """Make lines through some of the draws (n_draws, n_dims), along one coordinate each."""
+        centred = draws - draws.mean(axis=0)
+        sds = np.sqrt(np.square(centred).mean(axis=0))
+        used, numbers = np.unique(columns, return_inverse=True)
+        covariance = centred[:, used].T @ centred / len(draws)  # (n_used, n_dims)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            correlation = np.nan_to_num(covariance / np.outer(sds[used], sds))
+            slopes = np.nan_to_num(covariance / np.square(sds[used])[:, None])
+        slopes[np.square(correlation) < _CORRELATED**2 / len(draws)] = 0.0
+        slopes[np.arange(len(used)), used] = 1.0
+        low, high = np.quantile(draws[:, used], (0.16, 0.84), axis=0)
+        scales = np.where(high > low, (high - low) / 2, sds[used])
+        return cls(draws[which], slopes[numbers], columns, scales[numbers])
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def take(self, which: np.ndarray) -> "Lines":
+        """Return some of the lines."""
+        return Lines(
+            self.origins[which], self.directions[which], self.columns[which], self.scales[which]
+        )
+
+    def points(self, t: Floats) -> Floats:
+        """Return the points at positions (n_lines, n_points): (n_lines, n_points, n_dims)."""
+        points: Floats = self.origins[:, None] + t[:, :, None] * self.directions[:, None]
+        return points
+
+    def values(self, function: OfPoints, t: Floats) -> Floats:
+        """Return a log-density at positions on the lines; minus infinity where it is not finite."""
+        found = function(self.points(t).reshape(-1, self.origins.shape[1])).reshape(t.shape)
+        return np.where(np.isfinite(found), found, -np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """A log-density along lines, between whose points it is taken to be linear.
+
+    Parameters
+    ----------
+    t, logs : ndarray of shape (n_lines, n_points)
+        Increasing positions, 0 among them, which is that of the draw; and the log-density there.
+
+    Examples
+    --------
+    >>> t = np.linspace(-8.0, 8.0, 101)[None]
+    >>> round(float(Profile(t, -((t - 1.0) ** 2) / 2).below_draw[0]), 3)  # of a normal about 1
+    0.159
+    """
+
+    t: Floats
+    logs: Floats
+
+    @classmethod
+    def of(cls, lines: Lines, log_density: OfPoints) -> "Profile":
+        """Evaluate a density from the draws as far out as it holds mass: 67 points."""
+        outwards = np.array(_COARSE)
+        t = lines.scales[:, None] * np.concatenate([-outwards[::-1], [0.0], outwards])
+        found = cls(t, lines.values(log_density, t))
+        for depth in _DEPTHS:
+            t = found.within(depth)
+            found = found.with_more(t, lines.values(log_density, t))
+        return found
+
+    @cached_property
+    def top(self) -> np.ndarray:
+        """Number of the highest point of each line."""
+        return np.argmax(self.logs, axis=1)
+
+    @property
+    def _below_top(self) -> Floats:
+        with np.errstate(invalid="ignore"):
+            below: Floats = self.logs.max(axis=1, keepdims=True) - self.logs
+        return np.nan_to_num(below, nan=np.inf)
+
+    def within(self, depth: float) -> Floats:
+        """Return further positions where the density is within so many nats of its top."""
+        inside = self._below_top < depth
+        last = self.t.shape[1] - 1
+        first = np.maximum(np.argmax(inside, axis=1) - 1, 0)
+        end = np.minimum(last - np.argmax(inside[:, ::-1], axis=1) + 1, last)
+        rows = np.arange(len(self.t))
+        low, high = self.t[rows, first], self.t[rows, end]
+        shares = (np.arange(_FINE) + 0.5) / _FINE
+        between: Floats = low[:, None] + (high - low)[:, None] * shares
+        return between
+
+    def with_more(self, t: Floats, logs: Floats) -> "Profile":
+        """Add further points."""
+        t, logs = np.concatenate([self.t, t], axis=1), np.concatenate([self.logs, logs], axis=1)
+        order = np.argsort(t, axis=1, kind="stable")
+        return Profile(*(np.take_along_axis(values, order, axis=1) for values in (t, logs)))
+
+    @property
+    def below_draw(self) -> Floats:
+        """The probability to the left of the draw, (n_lines,): uniform, if it is drawn from this.
+
+        Beyond the outermost points the density falls on as it did between the last two.
+        """
+        height = self.logs.max(axis=1, keepdims=True)
+        logs, steps = self.logs - height, np.diff(self.t, axis=1)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            change = np.diff(logs, axis=1)
+            mean = np.where(
+                np.abs(change) > 1e-6,
+                (np.exp(logs[:, 1:]) - np.exp(logs[:, :-1])) / change,
+                np.exp(logs[:, 1:]),
+            )
+            masses = steps * np.where(np.isfinite(change), mean, 0.0)
+            tails = [
+                np.exp(logs[:, edge]) * steps[:, edge] / np.maximum(sign * change[:, edge], 0.0)
+                for edge, sign in ((0, 1.0), (-1, -1.0))
+            ]
+        low, high = (np.nan_to_num(tail, nan=0.0, posinf=1e300) for tail in tails)
+        left = low + np.where(self.t[:, 1:] <= 0, masses, 0.0).sum(axis=1)
+        below: Floats = left / (low + masses.sum(axis=1) + high)
+        return below
+
+    @property
+    def ends(self) -> Floats:
+        """Positions of the top and of both edges, (n_lines, 3)."""
+        at = np.column_stack([self.top, self.edges])
+        return np.take_along_axis(self.t, at, axis=1)
+
+    @property
+    def edges(self) -> np.ndarray:
+        """Numbers of the points to the left and right of the top with little mass beyond, (n, 2).
+
+        The outermost points where the density does not fall as far.
+        """
+        far = self._below_top >= _EDGE
+        numbers = np.arange(self.t.shape[1])
+        left = np.where(far & (numbers < self.top[:, None]), numbers, 0).max(axis=1)
+        right = np.where(far & (numbers > self.top[:, None]), numbers, numbers[-1]).min(axis=1)
+        return np.stack([left, right], axis=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probes:
+    """What was found on lines through draws, where no draws are.
+
+    Parameters
+    ----------
+    outside : float
+        Symmetrised KL divergence along the lines on which the full posterior has mass that the
+        coreset's lacks, in nats; 0 where there are none.
+    where : str
+        The coordinate with the largest part in it; empty where there is none.
+    n_points : int
+        At how many points both densities were compared.
+    n_coordinates : int
+        Along how many coordinates.
+    largest : float
+        Largest absolute log-ratio there, relative to the middle of each line, in nats.
+    misfit : float
+        How many standard errors the draws' probabilities on their lines are from those of draws of
+        the density itself.
+    misfit_where : str
+        The coordinate where; empty for all together.
+    constant : str
+        A coordinate that is the same in all draws; empty where there is none.
+
+    Examples
+    --------
+    >>> Probes(outside=0.26, where="alpha", n_points=60, n_coordinates=28, largest=9.0).in_short
+    '0.26 nats along alpha, at 60 points'
+    """
+
+    outside: float
+    where: str
+    n_points: int
+    n_coordinates: int
+    largest: float
+    misfit: float = 0.0
+    misfit_where: str = ""
+    constant: str = ""
+
+    @classmethod
+    def nothing(cls, constant: str, misfit: float = 0.0, misfit_where: str = "") -> "Probes":
+        """Make those of a density that was compared with no other."""
+        return cls(
+            outside=0.0,
+            where="",
+            n_points=0,
+            n_coordinates=0,
+            largest=0.0,
+            misfit=misfit,
+            misfit_where=misfit_where,
+            constant=constant,
+        )
+
+    @property
+    def in_short(self) -> str:
+        """What was found, in a few words."""
+        if not self.n_points:
+            return "not looked at"
+        found = f"{self.outside:.2g} nats along {self.where}" if self.where else "nothing missed"
+        return f"{found}, at {self.n_points} points"
+
+
+def misfit_of(below: Floats, names: Sequence[str]) -> tuple[float, str]:
+    """Say how far draws are from draws of a density, by their probabilities on lines.
+
+    Parameters
+    ----------
+    below : ndarray of shape (n_draws, n_coordinates)
+        The probability to the left of each draw on its line: uniform for draws of the density.
+    names : sequence of str
+
+    Returns
+    -------
+    float
+        The largest deviation of a mean or a spread in its standard errors: of a coordinate, or of
+        the spread over all coordinates.
+    str
+        The coordinate; empty for all.
+
+    Examples
+    --------
+    >>> uniform = np.random.default_rng(1).uniform(size=(50, 3))
+    >>> misfit_of(uniform, ["a", "b", "c"])[0] < 4
+    True
+    >>> misfit_of(0.5 + (uniform - 0.5) / 3, ["a", "b", "c"])[0] > 10
+    True
+    """
+    n_draws, n_coordinates = below.shape
+    shift = (below - 0.5) * math.sqrt(12)  # of mean 0 and variance 1
+    spread = (np.square(below - 0.5) - 1 / 12) * math.sqrt(180)  # so, too
+    each = np.abs(np.stack([shift, spread]).mean(axis=1)) * math.sqrt(n_draws)
+    worst = int(each.max(axis=0).argmax())
+    together = spread.mean(axis=1)
+    error = max(float(together.std(ddof=1)), 1 / math.sqrt(n_coordinates)) / math.sqrt(n_draws)
+    of_all = abs(float(together.mean())) / error
+    largest = float(each[:, worst].max())
+    return (largest, names[worst]) if largest >= of_all else (of_all, "")
+
+
+def missed(
+    lines: Lines,
+    profile: Profile,
+    log_density: OfPoints,
+    log_ratio: OfPoints,
+    ratios: Floats,
+    *,
+    tolerance: float,
+) -> tuple[Floats, int, float]:
+    """Return what a density lacks along lines, in nats; from how many points; the largest ratio.
+
+    Where the other density may have a noticeable mass at the edges of a line, both are integrated
+    along it.
+
+    Parameters
+    ----------
+    lines : Lines
+    profile : Profile
+        Of the density.
+    log_density : callable
+    log_ratio : callable
+        Of the other density over this one, up to a constant of each call.
+    ratios : ndarray of shape (n_lines, 3)
+        What that is at `Profile.ends`.
+    tolerance : float
+        In nats.
+
+    Returns
+    -------
+    ndarray of shape (n_lines,)
+        The symmetrised KL divergence of the two densities on the line; 0 where nothing is missed.
+    int
+    float
+    """
+    t, rows = profile.ends, np.arange(len(lines))
+    with np.errstate(invalid="ignore"):
+        gains = np.nan_to_num(ratios[:, 1:] - ratios[:, :1], nan=np.inf)
+    falls = profile.logs[rows[:, None], profile.edges] - profile.logs[rows, profile.top][:, None]
+    with np.errstate(over="ignore", invalid="ignore"):
+        masses = np.nan_to_num(np.exp(falls + gains) * np.maximum(gains, 0) / 4, nan=np.inf)
+    worst = masses.max(axis=1)
+    closely = np.argsort(-worst, kind="stable")[:_MOST_CLOSELY]
+    closely = closely[worst[closely] > _SHARE * tolerance]
+    found, n_points = np.zeros(len(lines)), t.size
+    largest = float(np.abs(gains[np.isfinite(gains)]).max(initial=0.0))
+    if closely.size:
+        some = lines.take(closely)
+        positions = _outwards(t[closely])
+        logs = some.values(log_density, positions)
+        values = np.array(
+            [
+                _divergence(*each)
+                for each in zip(positions, logs, some.values(log_ratio, positions), strict=True)
+            ]
+        )
+        found[closely], n_points = values, n_points + positions.size
+    return found, n_points, largest
+
+
+def _outwards(t: Floats) -> Floats:
+    """Return positions on either side of the middle, within the edges and far beyond."""
+    shares = np.array([*_INSIDE, *_BEYOND])
+    middle, low, high = t.T[:, :, None]
+    positions: Floats = np.concatenate(
+        [(middle + shares * (low - middle))[:, ::-1], middle, middle + shares * (high - middle)],
+        axis=1,
+    )
+    return positions
+
+
+def _divergence(t: Floats, logs: Floats, log_ratios: Floats) -> float:
+    """Return the symmetrised KL divergence of two densities on a line."""
+    finite = np.isfinite(logs) & np.isfinite(log_ratios)
+    if finite.sum() < 2:
+        return math.inf
+    t, logs, log_ratios = t[finite], logs[finite], log_ratios[finite]
+    dense = np.linspace(t[0], t[-1], _QUADRATURE)
+    q = np.interp(dense, t, logs)
+    ratios = np.interp(dense, t, log_ratios)
+    p = q + ratios
+    if max(p[0], p[-1]) > p.max() - _ENDS:  # it does not end on this line
+        return math.inf
+    of_p, of_q = (np.exp(own - own.max()) for own in (p, q))
+    return float(of_p @ ratios / of_p.sum() - of_q @ ratios / of_q.sum())

@@ -1,0 +1,205 @@
+"""Whether draws are those of an approximate posterior, and what this lacks beyond them."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import xarray as xr
+
+from pymc_coresets.diagnostics.importance import Floats
+from pymc_coresets.diagnostics.lines import Lines, Probes, Profile, misfit_of, missed
+from pymc_coresets.diagnostics.posterior_draws import ratios_by_chain
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.predictive.stand_ins import StandIn
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import Unconstrained
+
+_LEAST_DRAWS, _MOST_DRAWS = 16, 100  # that are tested along each coordinate
+_LEAST_LINES, _MOST_LINES, _PER_LINE = 64, 1_500, 67  # densities at points of a line
+_PRODUCTS = 5e7  # for all of them: some tenths of a second
+_LEAST_COORDINATES, _EVALUATIONS = 26, 1.2e7  # of rows: a fifth of what 400 draws cost a million
+_POINTS = 3  # of each line, where all rows are evaluated
+
+
+@dataclass(eq=False)
+class Probing:
+    """Lines through some draws of an approximate posterior, on which all rows are evaluated.
+
+    What lies in the middle and at both edges of each line is evaluated in the same pass over the
+    data as the first draws that are judged.
+
+    Parameters
+    ----------
+    found : StandIn
+    lines : Lines
+        One along each coordinate.
+    profile : Profile
+        The approximate posterior's density along them.
+    names : list of str
+        Of the coordinates.
+    fit : tuple of float and str
+        See `misfit_of`.
+    """
+
+    found: StandIn
+    lines: Lines
+    profile: Profile
+    names: list[str]
+    fit: tuple[float, str]
+    _ratios: Floats | None = field(default=None, init=False)
+
+    @classmethod
+    def of(cls, found: StandIn, draws: Draws) -> "Probing | Probes":
+        """Take lines through draws; what is known already where there can be none.
+
+        Raises
+        ------
+        InvalidDataError
+            If a draw is on the border of the support.
+        """
+        space = found.space
+        points = points_of(space, draws)
+        columns = _columns(space, found.parts[0].n_rows)
+        names = coordinate_names(space)
+        constant = [
+            names[c] for c in np.flatnonzero(space.continuous & (np.ptp(points, axis=0) == 0))
+        ]
+        if constant or not len(columns):
+            return Probes.nothing(constant[0] if constant else "")
+        n_draws, n_columns = _numbers(found, len(points), len(columns))
+        which = np.linspace(0, len(points) - 1, n_draws).round().astype(np.int64)
+        every = Lines.through(
+            points, np.repeat(which, n_columns), np.tile(columns[:n_columns], n_draws)
+        )
+        profile = Profile.of(every, found.log_density)
+        below = profile.below_draw.reshape(n_draws, n_columns)
+        fit = misfit_of(below, [names[c] for c in columns[:n_columns]])
+        of_each = which[np.arange(len(columns)) % n_draws]
+        lines = Lines.through(points, of_each, columns)
+        return cls(found, lines, Profile.of(lines, found.log_density), names, fit)
+
+    def log_ratios(self, idata: xr.DataTree) -> Floats:
+        """Return those of draws (n_chains, n_draws), and evaluate the lines if this is new."""
+        own = self.found
+        draws = Draws.of(idata, own.free)
+        if own.has_all_rows():
+            ratios = np.zeros(draws.n_draws)
+        elif self._ratios is None:
+            positions = self.profile.ends
+            points = self.lines.points(positions).reshape(-1, self.lines.origins.shape[1])
+            both = self.evaluated(points, draws)
+            ratios, on_lines = both[: draws.n_draws], both[draws.n_draws :]
+            self._ratios = np.where(np.isfinite(on_lines), on_lines, -np.inf)
+        else:
+            full, approximate = own.log_densities_at(draws)
+            ratios = full - approximate
+        return ratios_by_chain(idata, ratios, impossible=own.impossible)
+
+    def evaluated(self, points: Floats, draws: Draws | None = None) -> Floats:
+        """Return log-ratios at draws, and then at points; minus infinity outside of the support."""
+        at = self.found.space.constrain(points)
+        inside = at.are_finite
+        at = at.take(inside)
+        n_first = 0 if draws is None else draws.n_draws
+        if draws is not None:
+            at = Draws({n: np.concatenate([draws.values[n], v]) for n, v in at.values.items()})
+        full, own = self.found.log_densities_at(at)
+        with np.errstate(invalid="ignore"):
+            ratios = full - own
+        outside = np.full(len(points), -np.inf)
+        outside[inside] = ratios[n_first:]
+        return np.concatenate([ratios[:n_first], outside])
+
+    def result(self) -> Probes:
+        """Say what was found: where all rows may have mass beyond the draws, evaluate more."""
+        misfit, misfit_where = self.fit
+        if self._ratios is None:  # the approximate posterior is that of all rows
+            return Probes.nothing("", misfit, misfit_where)
+        found, n_points, largest = missed(
+            self.lines,
+            self.profile,
+            self.found.log_density,
+            self.evaluated,
+            self._ratios.reshape(len(self.lines), -1),
+            tolerance=self.found.tolerance,
+        )
+        worst = int(found.argmax())
+        return Probes(
+            outside=float(found.sum()),
+            where=self.names[self.lines.columns[worst]] if found[worst] else "",
+            n_points=n_points,
+            n_coordinates=len(self.lines),
+            largest=largest,
+            misfit=misfit,
+            misfit_where=misfit_where,
+        )
+
+
+def probed(found: StandIn, draws: Draws) -> Probes:
+    """Look along lines through draws of an approximate posterior: one more pass over the data."""
+    probing = Probing.of(found, draws)
+    if isinstance(probing, Probes):
+        return probing
+    probing.log_ratios(draws.to_datatree())
+    return probing.result()
+
+
+def points_of(space: Unconstrained, draws: Draws) -> Floats:
+    """Return draws on the unconstrained scale, (n_draws, n_dims).
+
+    Raises
+    ------
+    InvalidDataError
+        If they are not finite there.
+    """
+    with np.errstate(all="ignore"):
+        points = space.free(draws)
+    outside = np.argwhere(~np.isfinite(points))
+    if outside.size:
+        draw, column = outside[0]
+        name = next(n for n, own in space.columns.items() if column in own)
+        raise InvalidDataError(
+            f"Draw {draw} lies outside of the support, or on its border, and {name!r} is not "
+            "finite there: these are draws of another model, or were rounded."
+        )
+    return points
+
+
+def coordinate_names(space: Unconstrained) -> list[str]:
+    """Name the coordinates of an unconstrained space by their variables and entries.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> with pm.Model() as model:
+    ...     a, b = pm.Normal("a"), pm.HalfNormal("b", shape=2)
+    >>> coordinate_names(Unconstrained(model))
+    ['a', 'b[0]', 'b[1]']
+    """
+    names = [""] * space.n_dims
+    for name, columns in space.columns.items():
+        for index, column in np.ndenumerate(columns):
+            entry = f"[{', '.join(map(str, index))}]" if index else ""
+            names[column] = name + entry
+    return names
+
+
+def _columns(space: Unconstrained, n_rows: int) -> np.ndarray:
+    """Return the coordinates along which all rows are evaluated: of the smallest variables first.
+
+    Scales, shapes and degrees of freedom are scalars, and have the tails that are not normal.
+    """
+    most = max(int(_EVALUATIONS // (_POINTS * max(n_rows, 1))), _LEAST_COORDINATES)
+    by_size = sorted((np.ravel(own) for own in space.columns.values()), key=len)
+    spread = [own[np.argsort(np.arange(len(own)) * 0.618 % 1, kind="stable")] for own in by_size]
+    columns: np.ndarray = np.concatenate(spread)
+    continuous: np.ndarray = columns[space.continuous[columns]]
+    return continuous[:most]
+
+
+def _numbers(found: StandIn, n_draws: int, n_columns: int) -> tuple[int, int]:
+    """Return through how many draws lines go, and along how many coordinates of each."""
+    each = max(found.n_products, 1.0)
+    n_lines = int(np.clip(_PRODUCTS / (_PER_LINE * each), _LEAST_LINES, _MOST_LINES))
+    draws = int(np.clip(n_lines // n_columns, _LEAST_DRAWS, _MOST_DRAWS))
+    draws = min(draws, n_draws)
+    return draws, min(max(n_lines // draws, 1), n_columns)

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pymc_coresets.diagnostics.judging import Certificate
+from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes
+from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.exceptions import warn_user
 from pymc_coresets.methods.block_pursuit import BlockPursuit
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
@@ -41,6 +42,8 @@ class Outcome:
         What the sampler counted.
     method : Method
         By which the rows were chosen.
+    probes : Probes, optional
+        What lies beyond the draws of the coreset's posterior.
     """
 
     solution: Solution
@@ -50,6 +53,7 @@ class Outcome:
     tolerance: float | None
     counts: Mapping[str, int]
     method: Method
+    probes: Probes | None = None
 
 
 def warn_of_limits(found: Outcome) -> None:
@@ -71,6 +75,12 @@ def limitations(found: Outcome) -> Iterator[str]:
         )
     if solution.modes is not None and len(solution.modes) > 1:
         yield _of_modes(solution.modes)
+    if found.probes is not None and found.probes.outside > (found.tolerance or TOLERANCE):
+        yield (
+            f"The posterior of all rows reaches further along {found.probes.where} than the "
+            f"coreset's, by {found.probes.outside:.2g} nats that no weights can mend. Allow a "
+            "larger size, or give that variable a prior with lighter tails."
+        )
     if found.n_obs < _FEW * observations.n_dims:
         yield (
             f"{found.n_obs} observations for {observations.n_dims} free dimensions are so "
@@ -138,8 +148,14 @@ def _of_modes(modes: Modes) -> str:
     )
 
 
-def certificate_of(solution: Solution) -> Certificate | None:
+def certificate_of(solution: Solution, tolerance: float | None = None) -> Certificate | None:
     """Return what fresh draws say of a coreset; None where they were not made, or say nothing.
+
+    Parameters
+    ----------
+    solution : Solution
+    tolerance : float, optional
+        What the method was asked for, in nats.
 
     Examples
     --------
@@ -150,14 +166,22 @@ def certificate_of(solution: Solution) -> Certificate | None:
     if solution.log_ratios is None or solution.is_uninformative:
         return None
     found = Certificate.of(solution.log_ratios)
+    if tolerance is not None:
+        found = replace(found, tolerance=tolerance)
     if solution.modes is None:
         return found
     draws = None if solution.draws is None else solution.draws.values
     return replace(found, modes=solution.modes.seen_by(draws))
 
 
-def decided_by(solution: Solution) -> dict[str, Any]:
+def decided_by(solution: Solution, tolerance: float | None = None) -> dict[str, Any]:
     """Return the fields of a coreset that the method which chose its rows has decided.
+
+    Parameters
+    ----------
+    solution : Solution
+    tolerance : float, optional
+        What the method was asked for, in nats.
 
     Examples
     --------
@@ -173,7 +197,7 @@ def decided_by(solution: Solution) -> dict[str, Any]:
         "status": solution.status.value,
         "objective": solution.objective,
         "proposal": solution.proposal,
-        "certificate": certificate_of(solution),
+        "certificate": certificate_of(solution, tolerance),
         "modes": solution.modes,
         "quadratic": solution.quadratic,
     }

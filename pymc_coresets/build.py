@@ -4,15 +4,17 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 
 from pymc_coresets.advice import Outcome, decided_by, wanted_tolerance, warn_of_limits
 from pymc_coresets.coreset import Coreset
+from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.method import (
     ControlVariates,
@@ -40,10 +42,11 @@ from pymc_coresets.request import asked_method, configured, named_option
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.sampling.levels.grouped_sampler import GroupedSampler
+from pymc_coresets.sampling.probing import probed
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.steps.warm_nuts import InnerNuts
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
-from pymc_coresets.solving.solution import Status
+from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.storage import history_dataset
 
 _NUTS_SAMPLERS = ("pymc", "nutpie")
@@ -51,6 +54,7 @@ _FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
 _FEW_DIMENSIONS = 24  # up to which choosing rows alone takes no longer than a quadratic
 _MANY_DIMENSIONS = 250  # beyond which rows are chosen group by group, where there are groups
 _WORTHWHILE, _SAVES = 10_000, 0.9  # rows; of them: a coreset of more saves nothing
+_MOST_ALONE = 60  # dimensions up to which rows alone are an answer where a quadratic is none
 _MERGED = 10  # rows for each distinct one: with fewer, the user has few rows, and wants fewer
 
 
@@ -232,37 +236,82 @@ def build_coreset(  # noqa: PLR0913
             sample_key=sample_key,
             report=report,
         )
-        solution = chosen.run(job)
+        built = _built(chosen, job, wanted)
+        if method == "auto" and size is None and _misses_a_part(chosen, built):
+            # Rows alone follow the posterior of all wherever it goes.
+            others = configured(RiemannianPursuit(), given)
+            limit = others.default_size(loglik.n_dims, loglik.n_rows)
+            found = _built(others, replace(job, size=min(limit, loglik.n_rows)), wanted)
+            if found.coreset.certificate is not None and found.coreset.certificate.negligible:
+                built, chosen = found, others
+    solution, coreset = built.solution, built.coreset
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     counts = Counter(report.counts)
     counts.update(samplers.counts)
-    n_observations = max(loglik.n_rows, round(loglik.total_weight))
     asked_for = tolerance is not None or size is None
     warn_of_limits(
         Outcome(
             solution=solution,
             observations=loglik.observations,
-            n_obs=n_observations,
+            n_obs=coreset.n_observations,
             size=limit,
             tolerance=wanted_tolerance(chosen, asked=asked_for),
             counts=counts,
             method=chosen,
+            probes=None if coreset.certificate is None else coreset.certificate.probes,
         )
     )
     seconds = {f"seconds {part}": value for part, value in report.seconds.items()}
-    return Coreset(
-        **decided_by(solution),
-        n_observations=n_observations,
-        n_distinct=loglik.n_rows,
+    return replace(
+        coreset,
         method=named_option(method) if type(chosen) is type(asked) else chosen.name,
         weighting=chosen.draws_from or named_option(weighting or "subsample"),
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         history=history_dataset(solution.history, seconds | dict(counts) | report.figures),
+    )
+
+
+class _Built(NamedTuple):
+    """The rows that a method chose, and their coreset."""
+
+    solution: Solution
+    coreset: Coreset
+
+
+def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
+    """Run a method, and look beyond the draws by which it judges itself."""
+    loglik: LogLikelihood = job.loglikelihood
+    solution = method.run(job)
+    coreset = Coreset(
+        **decided_by(solution, getattr(method, "tolerance", None)),
+        n_observations=max(loglik.n_rows, round(loglik.total_weight)),
+        n_distinct=loglik.n_rows,
+        method=method.name,
+        weighting=method.draws_from,
+        random_seed=None,
+        history=history_dataset(solution.history, {}),
         settings=wanted.settings,
         loglikelihood=loglik,
-        data=None if rows is None else kept_dataset(loglik, solution.rows, solution.weights),
+        data=None if wanted.rows is None else kept_dataset(loglik, solution.rows, solution.weights),
     )
+    certificate, draws = coreset.certificate, solution.draws
+    if certificate is None or draws is None or loglik.source is not loglik.in_memory:
+        return _Built(solution, coreset)
+    with job.report.part("beyond the draws"):
+        probes = probed(coreset.stand_in, draws)
+    return _Built(solution, replace(coreset, certificate=replace(certificate, probes=probes)))
+
+
+def _misses_a_part(method: Method, built: _Built) -> bool:
+    """Whether a quadratic has cut off a tail, or a mode, of a posterior of not too many numbers."""
+    coreset, certificate = built.coreset, built.coreset.certificate
+    if not isinstance(method, ControlVariates) or certificate is None:
+        return False
+    if coreset.loglikelihood is None or coreset.loglikelihood.n_dims > _MOST_ALONE:
+        return False
+    several = coreset.modes is not None and len(coreset.modes) > 1
+    return several or (certificate.probes or Probes.nothing("")).outside > certificate.tolerance
 
 
 def _read(

@@ -174,13 +174,13 @@ class NormalGivenScales:
                 if some.slopes is not None:
                     slopes = with_entries(places, some.slopes[i])
                     of_rows = self._seen_by(slopes)
+                gradient = some.gradients[i] + slopes @ pull
                 try:
                     factor = Factor(self._with_prior(of_rows, some.precisions[i]), self.order)
-                except LinAlgError:
+                    step = factor.solve(gradient)
+                except (LinAlgError, ValueError):  # not definite, or not finite
                     yield _Normal(start, Factor(np.eye(len(start))), -np.inf)
                     continue
-                gradient = some.gradients[i] + slopes @ pull
-                step = factor.solve(gradient)
                 highest = values[i] + gradient @ step / 2
                 log_marginal = float(highest - factor.log_determinant / 2)
                 yield _Normal(start + step, factor, np.nan_to_num(log_marginal, nan=-np.inf))

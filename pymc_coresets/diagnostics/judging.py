@@ -47,8 +47,8 @@ MIN_ESS = 100.0
 ENOUGH_ESS = 400.0
 """Bulk and tail effective sample size of all chains together from which R-hat can be trusted."""
 
-MISFIT = 6.0
-"""Standard errors by which draws of a density are never off."""
+MISFIT = 5.0
+"""Standard errors by which draws of a density are off once in a million times."""
 
 
 class _Words(NamedTuple):

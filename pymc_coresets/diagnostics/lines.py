@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.stats import chi2, norm
 
 from pymc_coresets.diagnostics.importance import Floats
 
@@ -269,7 +270,7 @@ def misfit_of(below: Floats, names: Sequence[str]) -> tuple[float, str]:
     -------
     float
         The largest deviation of a mean or a spread in its standard errors: of a coordinate, or of
-        the spread over all coordinates.
+        all coordinates together.
     str
         The coordinate; empty for all.
 
@@ -284,13 +285,25 @@ def misfit_of(below: Floats, names: Sequence[str]) -> tuple[float, str]:
     n_draws, n_coordinates = below.shape
     shift = (below - 0.5) * math.sqrt(12)  # of mean 0 and variance 1
     spread = (np.square(below - 0.5) - 1 / 12) * math.sqrt(180)  # so, too
-    each = np.abs(np.stack([shift, spread]).mean(axis=1)) * math.sqrt(n_draws)
-    worst = int(each.max(axis=0).argmax())
+    each = np.stack([shift, spread]).mean(axis=1) * math.sqrt(n_draws)
+    worst = int(np.abs(each).max(axis=0).argmax())
     together = spread.mean(axis=1)
     error = max(float(together.std(ddof=1)), 1 / math.sqrt(n_coordinates)) / math.sqrt(n_draws)
-    of_all = abs(float(together.mean())) / error
-    largest = float(each[:, worst].max())
+    of_all = max(abs(float(together.mean())) / error, _joint_size(each[0], shift))
+    largest = float(np.abs(each[:, worst]).max())
     return (largest, names[worst]) if largest >= of_all else (of_all, "")
+
+
+def _joint_size(means: Floats, values: Floats) -> float:
+    """Return how unlikely the sum of squared means is, as that of a standard normal number.
+
+    Those of correlated coordinates are worth fewer independent ones (Satterthwaite 1946).
+    """
+    correlations = np.atleast_2d(values.T @ values / len(values))
+    n_effective = len(means) ** 2 / float(np.square(correlations).sum())
+    total = float(np.square(means).mean()) * n_effective
+    size = float(norm.isf(chi2.sf(total, n_effective)))
+    return min(size, math.sqrt(total)) if total > n_effective else 0.0
 
 
 def missed(

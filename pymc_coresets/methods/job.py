@@ -32,6 +32,10 @@ LOOSEST = 0.1
 some directions are not matched at all, where those draws do not show it."""
 
 
+AIM = 0.8
+"""Of the tolerance: what constructions aim at, so that checks at other draws seldom disagree."""
+
+
 class CoresetPosterior[D](Potentials[D], Protocol):
     """Draws from pi_w for any rows and weights, and the potentials of any rows at them."""
 

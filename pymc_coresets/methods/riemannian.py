@@ -15,6 +15,7 @@ from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.methods.adaptive import TangentDraws, judge
 from pymc_coresets.methods.job import (
+    AIM,
     CoresetPosterior,
     Job,
     candidates_to_keep,
@@ -247,7 +248,7 @@ class _Run[D]:
         current, selection = self._pursue(known.draws, known.look, goal)
         view = self._try(current, selection)
         unimproved = 0 if self._improves(view) else place.unimproved + 1
-        if self.best.objective <= self.options.tolerance:
+        if self.best.objective <= AIM * self.options.tolerance:
             return replace(place, status=Status.TOLERANCE_REACHED)
         if unimproved >= self.options.patience:
             failed = Status.SAMPLING_FAILED if view is None else Status.NO_PROGRESS
@@ -271,13 +272,13 @@ class _Run[D]:
         if time.perf_counter() > deadline:
             return Status.OUT_OF_TIME
         # Where more rounds are likely, the draws that certify serve for the next of them, too.
-        enough = selection.objective <= self.options.tolerance
+        enough = selection.objective <= AIM * self.options.tolerance
         certifying = draws_to_certify(self.posterior.n_rows) if enough else None
         view = self._try(self.best, selection, n_draws=certifying)
         if view is None:
             return self._view_of_start()
         self.best = view.coreset
-        if self.best.objective <= self.options.tolerance:
+        if self.best.objective <= AIM * self.options.tolerance:
             return Status.TOLERANCE_REACHED
         if time.perf_counter() > deadline:
             return Status.OUT_OF_TIME
@@ -318,7 +319,7 @@ class _Run[D]:
             return Status.OUT_OF_TIME
         fits = len(self.start.rows) <= self.size
         self._improves(self._try(self.start if fits else self._uniform(self.size)))
-        is_enough = self.best.objective <= self.options.tolerance
+        is_enough = self.best.objective <= AIM * self.options.tolerance
         return Status.TOLERANCE_REACHED if is_enough else status
 
     def _try(

@@ -150,6 +150,11 @@ def _flat(name: str, found: Mapping[str, np.ndarray], shape: tuple[int, ...]) ->
     value = found[name]
     if value.dtype.kind not in "biuf":
         raise InvalidDataError(f"The draws of {name!r} are not numbers but {value.dtype}.")
+    if value.dtype == np.float16:
+        raise InvalidDataError(
+            f"The draws of {name!r} are of type float16, which has three digits: too few for a "
+            "log-density. Keep them in float32 at least."
+        )
     n_leading = value.ndim - len(shape)
     if n_leading not in (1, 2) or value.shape[n_leading:] != shape:
         raise InvalidDataError(

@@ -26,7 +26,7 @@ from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
 from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
 from pymc_coresets.methods.adaptive import judge
-from pymc_coresets.methods.job import Reduction, draws_to_certify
+from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import refuse_impossible_rows
@@ -46,10 +46,10 @@ _HALVINGS = 10
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
 _MORE = 1.5  # rows, where those tried leave too much
-_ENOUGH = 0.85  # of the tolerance, for what chosen rows leave
+_ENOUGH = 0.75  # of the tolerance, for what chosen rows leave
 _WORTHWHILE, _FEW_PER_DIM = 10_000, 100  # rows: with few for a dimension, a coreset may not pay
 _HOPELESS = 10  # times the tolerance, for what half of the rows at most are predicted to leave
-_MARGIN = 0.7  # of the tolerance, for what is predicted
+_MARGIN = 0.6  # of the tolerance, for what is predicted
 _FOR_MODES = 0.15  # of all evaluations: the search for other modes
 
 
@@ -253,7 +253,7 @@ class _Run:
             before = math.inf if self.best is None else self.best.objective
             if tried.objective < before:
                 self.best = tried
-            if min(tried.objective, before) <= self.options.tolerance:
+            if min(tried.objective, before) <= AIM * self.options.tolerance:
                 return Status.TOLERANCE_REACHED
             if time.perf_counter() > self.job.deadline:
                 return Status.OUT_OF_TIME

@@ -217,6 +217,7 @@ class Coreset(WeightedRows):
             require_all_rows=partial(require_all_rows, self),
             groups={GROUP: stored_dataset(self)},
             modes=self.modes,
+            caveat=new_rows.caveat_of(self),
             known_start=self._known_start,
         )
 

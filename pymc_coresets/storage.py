@@ -276,10 +276,11 @@ def _stored_certificate(text: str) -> Certificate | None:
     if not text:
         return None
     numbers = json.loads(text)
-    modes = numbers.pop("modes", None)
+    modes, caveat = numbers.pop("modes", None), str(numbers.pop("caveat", ""))
     if not all(isinstance(value, int | float) for value in numbers.values()):
         raise TypeError("its certificate has entries that are no numbers")
-    return Certificate(**numbers, modes=None if modes is None else SeenModes.stored(modes))
+    modes = None if modes is None else SeenModes.stored(modes)
+    return Certificate(**numbers, modes=modes, caveat=caveat)
 
 
 def _check_rows(indices: np.ndarray, weights: np.ndarray) -> None:

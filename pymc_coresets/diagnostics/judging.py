@@ -99,6 +99,8 @@ class Certificate:
     modes : SeenModes, optional
         The modes of the full posterior that a search found, and which of them the draws visited;
         None where they were not looked for.
+    caveat : str
+        What the numbers cannot see, and what to do, in words: nothing is reliable then.
 
     Notes
     -----
@@ -118,6 +120,7 @@ class Certificate:
     symmetrised_kl: float
     symmetrised_kl_mcse: float
     modes: SeenModes | None = None
+    caveat: str = ""
 
     @classmethod
     def of(cls, log_ratios: ArrayLike) -> Self:
@@ -151,7 +154,7 @@ class Certificate:
     def reliable(self) -> bool:
         """Whether draws can stand for the full posterior, re-weighted if necessary."""
         weights_serve = self.pareto_khat < khat_threshold(self.n_draws) and self.ess >= MIN_ESS
-        return (self.negligible or weights_serve) and not self._unseen
+        return (self.negligible or weights_serve) and not self._unseen and not self.caveat
 
     @property
     def _subject(self) -> str:
@@ -188,6 +191,8 @@ class Certificate:
                 f"Doubtful: the full posterior has {self.modes.n_modes} modes. These draws know "
                 f"nothing of the one {self.modes.listed(self._unseen)}. {_OTHER_MODES}"
             )
+        if self.caveat:
+            return f"Doubtful: {self.caveat}"
         if self.symmetrised_kl == 0:  # to the last digit
             return (
                 f"Reliable: exact. The {words.posterior} is that of all rows, and the draws can be "
@@ -293,7 +298,7 @@ class Check(Certificate):
         compares between chains, too.
     second_opinion : SecondOpinion or None
         What PyMC's own log-densities say of the divergence, where they were asked.
-    modes : SeenModes, optional
+    modes, caveat
         As of a `Certificate`.
     subject : {"coreset", "approximation", "polynomial"}
         What was drawn from.  Of the independent draws of an approximation, as `check_approximation`

@@ -45,6 +45,8 @@ class StandIn:
         What `sample` adds to its draws.
     modes : Modes, optional
         Those of the full posterior, where they were looked for.
+    caveat : str
+        What a comparison with the rows that are left cannot see, and what to do.
     known_start : callable
         Adds to the options of `pm.sample` what is known of the posterior beforehand.
     """
@@ -58,6 +60,7 @@ class StandIn:
     require_all_rows: Callable[[], None] = lambda: None
     groups: Mapping[str, xr.Dataset] = field(default_factory=dict)
     modes: Modes | None = None
+    caveat: str = ""
     known_start: Callable[..., dict[str, Any]] = lambda options, **_: options
 
     @property

@@ -6,6 +6,7 @@ import xarray as xr
 from pymc_coresets.diagnostics.datatree import reweight_draws
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
+from pymc_coresets.updates.new_rows import caveat_of
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 
@@ -70,6 +71,9 @@ def importance_draws(
     model = required_likelihood(coreset).observations.model
     idata = coreset.proposal.draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)
     ratios = coreset.proposal.log_ratios[None]
-    return reweight_draws(
+    drawn = reweight_draws(
         idata, ratios, rng=rng, draws=draws, independent=True, remedy="Use sample()."
     )
+    if caveat := caveat_of(coreset):
+        drawn["posterior"].attrs["verdict"] = f"Doubtful: {caveat}"
+    return drawn

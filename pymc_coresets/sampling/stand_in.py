@@ -173,6 +173,7 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
     few = xr.DataTree(diagnosed(idata["posterior"].to_dataset(), own.free))
     judged = idata.assign(posterior=few)
     found = check_some_draws(judged, partial(log_ratios, result), draws=draws)
+    found = replace(found, caveat=own.caveat)
     if own.n_in_memory and own.n_in_memory <= _MOST_ROWS:
         found = replace(found, second_opinion=verify(result, idata, draws=_FEW_DRAWS))
     return found if own.modes is None else replace(found, modes=own.modes.seen_in(idata))
@@ -257,7 +258,10 @@ def reweight(
         found = EvaluatedDraws(np.arange(ratios.shape[1]), ratios, np.zeros_like(ratios))
     else:
         found = own.evaluated(idata, ess)
-    return resample_draws(idata, found, rng=rng, draws=draws, remedy=own.remedy, free=own.free)
+    drawn = resample_draws(idata, found, rng=rng, draws=draws, remedy=own.remedy, free=own.free)
+    if own.caveat:
+        drawn["posterior"].attrs["verdict"] = f"Doubtful: {own.caveat}"
+    return drawn
 
 
 def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:

@@ -404,7 +404,7 @@ PLANTED = [
     *plant(
         "updates/other_priors.py",
         ("certificate=None,", ""),
-        ("proposal=_weighed_anew(coreset.proposal, old, new),", ""),
+        ("proposal=_weighed_anew(coreset.proposal, old, new, quadratic),", ""),
     ),
     *plant(
         "updates/new_rows.py",

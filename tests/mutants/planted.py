@@ -374,6 +374,11 @@ PLANTED = [
         ("round(new.total_weight)", "new.n_rows"),
     ),
     *plant(
+        "proposals.py",
+        ("where[own.ravel()] = before[name].ravel()", "where[own.ravel()] = own.ravel()"),
+        ("modes=modes if form", "modes=None if form"),
+    ),
+    *plant(
         "updates/regions.py",
         ("return not (root <= 1 and shift <= 1)", "return False"),
         ("2 * float(own - other)", "2 * float(other - own)"),

@@ -99,6 +99,8 @@ def test_a_coreset_from_a_file_has_the_same_draws_as_before(case, tmp_path):
     assert "accepted" in expected["sample_stats"]  # no NUTS
     Coreset.from_netcdf(path).to_netcdf(tmp_path / "again.nc")  # without its model
     same = Coreset.from_netcdf(tmp_path / "again.nc", make())
+    assert same.proposal.modes is same.modes
+    assert (same.modes is None) == (coreset.modes is None)
     found = same.sample(**SHORT)["posterior"].to_dataset()
     xr.testing.assert_allclose(found, expected["posterior"].to_dataset(), rtol=1e-9)
     draws = (each.importance_draws(random_seed=1) for each in (same, coreset))

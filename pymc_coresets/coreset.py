@@ -19,6 +19,7 @@ from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.sameness import Fingerprints, compare_fingerprints, fingerprints
 from pymc_coresets.predictive import all_rows, stand_ins
 from pymc_coresets.predictive.stand_ins import StandIn
+from pymc_coresets.proposals import of_model
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks
 from pymc_coresets.reading.rewrite import (
     POTENTIAL,
@@ -225,6 +226,7 @@ class Coreset(WeightedRows):
             modes=self.modes,
             tolerance=self.tolerance,
             n_products=self._posterior.n_products,
+            caveat=new_rows.caveat_of(self),
             known_start=self._known_start,
         )
 
@@ -261,8 +263,8 @@ class Coreset(WeightedRows):
         """Return rows, weights, history and settings as a DataTree, without the model.
 
         It has the groups ``coreset`` and ``history``; ``rows`` for those of ``rows=...``;
-        ``quadratic`` where there is one; and ``modes`` and ``modes_sds`` where modes were looked
-        for.
+        ``quadratic`` and ``proposal`` where there is one; and ``modes`` and ``modes_sds`` where
+        modes were looked for.
 
         Examples
         --------
@@ -373,6 +375,8 @@ class Coreset(WeightedRows):
         loglik = likelihood_of_stored(model, stored, wanted)
         if stored["quadratic"] is not None:
             stored["quadratic"] = put_back(stored["quadratic"], loglik.observations)
+        if stored["proposal"] is not None:
+            stored["proposal"] = of_model(stored["proposal"], loglik, stored["quadratic"])
         found = cls(**stored, loglikelihood=loglik)
         if found.built_from is None:
             return found

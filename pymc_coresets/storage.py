@@ -22,6 +22,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.options import unwritable
 from pymc_coresets.potentials.of_model import RowsToRead
 from pymc_coresets.potentials.sameness import Fingerprints
+from pymc_coresets.proposals import restored_proposal, stored_proposal
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.solving.solution import Trace
 from pymc_coresets.weighted_rows import WeightedRows
@@ -29,6 +30,7 @@ from pymc_coresets.weighted_rows import WeightedRows
 #: Groups of a file: the coreset, and the data of its rows where the model does not hold them.
 GROUP, _ROWS, _QUADRATIC = "coreset", "rows", "quadratic"
 _MODES, _SDS = "modes", "modes_sds"  # where they are, and how far they extend
+_PROPOSAL = "proposal"
 
 _MARK = b"\npymc_coresets 1 blake2b "  # and the digest of all before it: the end of every file
 _COUNTS = ("n_observations", "n_distinct")
@@ -212,6 +214,8 @@ def stored_tree(coreset: WeightedRows, prints: Fingerprints | None) -> xr.DataTr
         groups[_QUADRATIC] = coreset.quadratic.stored
     if (modes := coreset.modes) is not None:
         groups |= {_MODES: modes.positions.assign_attrs(modes.attrs), _SDS: modes.sds}
+    if coreset.proposal is not None:
+        groups[_PROPOSAL] = stored_proposal(coreset.proposal, coreset.loglikelihood)
     tree = xr.DataTree.from_dict(groups)
     tree.attrs["n_observations"] = coreset.n_observations
     return tree
@@ -230,9 +234,11 @@ def stored_coreset(path: str | Path) -> dict[str, Any]:
         stored = stored_fields(groups[GROUP], groups["history"])
         modes = Modes.stored(groups[_MODES], groups[_SDS]) if _MODES in groups else None
         quadratic = Quadratic.restored(groups[_QUADRATIC]) if _QUADRATIC in groups else None
+        known = restored_proposal(groups[_PROPOSAL], modes) if _PROPOSAL in groups else None
     except (KeyError, ValueError, TypeError) as error:
         raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
-    return stored | {"data": groups.get(_ROWS), "modes": modes, "quadratic": quadratic}
+    found = {"modes": modes, "quadratic": quadratic, "proposal": known}
+    return stored | {"data": groups.get(_ROWS)} | found
 
 
 def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:
@@ -278,12 +284,14 @@ def _stored_certificate(text: str) -> Certificate | None:
         return None
     numbers = json.loads(text)
     modes, probes = numbers.pop("modes", None), numbers.pop("probes", None)
+    caveat = str(numbers.pop("caveat", ""))
     if not all(isinstance(value, int | float) for value in numbers.values()):
         raise TypeError("its certificate has entries that are no numbers")
     return Certificate(
         **numbers,
         modes=None if modes is None else SeenModes.stored(modes),
         probes=None if probes is None else Probes(**probes),
+        caveat=caveat,
     )
 
 

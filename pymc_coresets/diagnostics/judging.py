@@ -111,6 +111,8 @@ class Certificate:
     modes : SeenModes, optional
         The modes of the full posterior that a search found, and which of them the draws visited;
         None where they were not looked for.
+    caveat : str
+        What the numbers cannot see, and what to do, in words: nothing is reliable then.
 
     Notes
     -----
@@ -133,6 +135,7 @@ class Certificate:
     tolerance: float = TOLERANCE
     probes: Probes | None = None
     modes: SeenModes | None = None
+    caveat: str = ""
 
     @classmethod
     def of(cls, log_ratios: ArrayLike) -> Self:
@@ -191,7 +194,8 @@ class Certificate:
         """Whether draws can stand for the full posterior, re-weighted if necessary."""
         reached = self._has_light_tail and self._outside <= self.tolerance
         weights_serve = reached and self.ess >= MIN_ESS
-        return (self.negligible or weights_serve) and not (self._unseen or self._is_foreign)
+        spoilt = self._unseen or self._is_foreign or self.caveat
+        return (self.negligible or weights_serve) and not spoilt
 
     @property
     def _subject(self) -> str:
@@ -230,6 +234,8 @@ class Certificate:
                 f"Doubtful: the full posterior has {self.modes.n_modes} modes. These draws know "
                 f"nothing of the one {self.modes.listed(self._unseen)}. {_OTHER_MODES}"
             )
+        if self.caveat:
+            return f"Doubtful: {self.caveat}"
         if self.probes is not None and self._outside > self.tolerance:
             return (
                 f"Doubtful: the full posterior reaches further along {self.probes.where} than the "
@@ -369,7 +375,7 @@ tolerance, probes
         changes a standard deviation at most, by importance weights.
     second_opinion : SecondOpinion or None
         What PyMC's own log-densities say of the divergence, where they were asked.
-    modes : SeenModes, optional
+    modes, caveat
         As of a `Certificate`.
     subject : {"coreset", "approximation", "polynomial"}
         What was drawn from.  Of the independent draws of an approximation, as `check_approximation`

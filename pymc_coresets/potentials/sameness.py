@@ -264,19 +264,23 @@ def compare_fingerprints(stored: Fingerprints, found: Fingerprints) -> dict[str,
             "The model has another likelihood than the one that the coreset was built from, or its "
             "variables have other bounds: give that one, or build a coreset of this."
         )
+    gone: dict[str, Any] = {}
     if found.every != stored.every:
         warn_user(
             "The model's data have changed in other rows than the coreset's: it was chosen for the "
-            "old data, while check() and reweight() go by the new. Build it again if check() finds "
-            "it wanting."
+            "old data, while check() and reweight() go by the new. The draws of its build are "
+            "dropped, so that sample() runs NUTS. Build it again if check() finds it wanting."
         )
+        gone = {"proposal": None}
     if same_prior:
-        return {}
+        return gone
     warn_user(
         "The model has other priors than the one that the coreset was built from: what was "
-        "measured of it says nothing of this posterior. check() tells whether it is good enough."
+        "measured of it says nothing of this posterior, and the draws of its build are dropped, so "
+        "that sample() runs NUTS. check() tells whether it is good enough."
     )
-    return {"certificate": None, "objective": math.nan, "built_from": None}
+    gone = dict.fromkeys(("certificate", "modes", "proposal", "built_from"))
+    return gone | {"objective": math.nan}
 
 
 def _together(parts: Iterable[bytes]) -> str:

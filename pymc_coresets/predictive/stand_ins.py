@@ -51,6 +51,8 @@ class StandIn:
         Symmetrised KL divergence in nats that is small enough.
     n_products : float
         About how many numbers are multiplied for `loglik` at a draw.
+    caveat : str
+        What a comparison with the rows that are left cannot see, and what to do.
     known_start : callable
         Adds to the options of `pm.sample` what is known of the posterior beforehand.
     """
@@ -66,6 +68,7 @@ class StandIn:
     modes: Modes | None = None
     tolerance: float = TOLERANCE
     n_products: float = 0.0
+    caveat: str = ""
     known_start: Callable[..., dict[str, Any]] = lambda options, **_: options
 
     @property

@@ -6,6 +6,7 @@ import xarray as xr
 from pymc_coresets.diagnostics.datatree import reweight_draws
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
+from pymc_coresets.updates.new_rows import caveat_of
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 
@@ -39,8 +40,8 @@ def importance_draws(
     Raises
     ------
     CoresetError
-        If there are none: by another method, without a mode, or after reading from a file;
-        or `draws` is not a positive whole number, or `random_seed` not a seed.
+        If there are none: by another method, without a mode, or for other data or priors than
+        those of the build; or `draws` is not a positive whole number, or `random_seed` not a seed.
 
     Warns
     -----
@@ -64,12 +65,15 @@ def importance_draws(
     if coreset.proposal is None:
         raise CoresetError(
             "There are no importance draws: methods 'auto', 'control_variates' and 'block_pursuit' "
-            "make them, where the posterior has a mode; files do not keep them, nor does a model "
-            "with other variables. Use sample()."
+            "make them, where the posterior has a mode; they are lost with other variables or "
+            "data, and with files for other priors. Use sample()."
         )
     model = required_likelihood(coreset).observations.model
     idata = coreset.proposal.draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)
     ratios = coreset.proposal.log_ratios[None]
-    return reweight_draws(
+    drawn = reweight_draws(
         idata, ratios, rng=rng, draws=draws, independent=True, remedy="Use sample()."
     )
+    if caveat := caveat_of(coreset):
+        drawn["posterior"].attrs["verdict"] = f"Doubtful: {caveat}"
+    return drawn

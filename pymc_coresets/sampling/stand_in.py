@@ -181,7 +181,7 @@ def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -
     ratios = probing.log_ratios if isinstance(probing, Probing) else partial(log_ratios, result)
     found = check_some_draws(judged, ratios, draws=draws, tolerance=own.tolerance)
     probes = probing.result() if isinstance(probing, Probing) else probing
-    found = replace(found, probes=probes)
+    found = replace(found, probes=probes, caveat=own.caveat)
     if own.n_in_memory and own.n_in_memory <= _MOST_ROWS:
         found = replace(found, second_opinion=verify(result, idata, draws=_FEW_DRAWS))
     return found if own.modes is None else replace(found, modes=own.modes.seen_in(idata))
@@ -266,7 +266,10 @@ def reweight(
         found = EvaluatedDraws(np.arange(ratios.shape[1]), ratios, np.zeros_like(ratios))
     else:
         found = own.evaluated(idata, ess)
-    return resample_draws(idata, found, rng=rng, draws=draws, remedy=own.remedy, free=own.free)
+    drawn = resample_draws(idata, found, rng=rng, draws=draws, remedy=own.remedy, free=own.free)
+    if own.caveat:
+        drawn["posterior"].attrs["verdict"] = f"Doubtful: {own.caveat}"
+    return drawn
 
 
 def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:

@@ -1,14 +1,17 @@
 """Coresets of coresets: merge, and reduce."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_user
 from pymc_coresets.glm.control_variates.interfaces import Coefficients, carried_over, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
@@ -20,18 +23,22 @@ from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import rows_of_dataset
 from pymc_coresets.potentials.sameness import arranged, differing_row, points_of, same_priors
+from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import AbsentRows
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.coreset_parts import KNOWN, CoresetPart, known_before, noted
 from pymc_coresets.updates.new_rows import OBJECTIVE_OF_PARTS
 from pymc_coresets.updates.reductions import all_of, asked_reduction, is_concave, model_of, reduced
+from pymc_coresets.updates.regions import farthest_of
 
 _METHODS = (RiemannianPursuit, Sensitivity, ControlVariates)
 
+_APART = "The coresets disagree: what either lacks at the posterior of both is not known."
 _LEVELS, _LEAVES = "merge_levels", "merged_coresets"
 _GONE = (
     "This coreset was merged from others, without the rows that they stand for: it can be sampled, "
@@ -78,6 +85,7 @@ def merge(
         Its rows are numbered as if those of the second data set came after those of the first.
         `objective` is the divergence from the posterior of the *union*; what the coresets lacked
         is not in it: the attribute ``objective_of_parts`` of `history` holds the sum of theirs.
+        It is NaN where the coresets disagree.
         ``merged_coresets`` counts the coresets that went into it, and ``merge_levels`` the
         reductions in a row.
 
@@ -95,7 +103,8 @@ def merge(
     Warns
     -----
     CoresetWarning
-        If something limits the coreset, as `build_coreset` does.
+        If something limits the coreset, as `build_coreset` does; or if the posterior of both lies
+        far from that of either, so that nothing is known of what the coresets lack there.
 
     Notes
     -----
@@ -141,11 +150,12 @@ def merge(
     template, n_rows = parts[0].template, [part.n_rows for part in parts]
     shifted = parts[1].kept.assign(position=parts[1].kept["position"] + n_rows[0])
     together = xr.concat([parts[0].kept, shifted], dim="row", combine_attrs="drop_conflicts")
-    rows = [rows_of_dataset(template.observations, kept) for kept in (parts[0].kept, shifted)]
+    rows = [_weighted(template, kept) for kept in (parts[0].kept, shifted)]
     union = Rows.joined(rows)
-    union = replace(union, base_weights=together["weight"].to_numpy())
     _require_same(template, parts[1].template, union, rng=rng.spawn(1)[0])
-    quadratic = _sum_of_quadratics(parts, rng.spawn(1)[0]) if beside else None
+    quadratics = _quadratics(parts, rng.spawn(1)[0]) if beside else (None, None)
+    added = [each for each in quadratics if each is not None]
+    quadratic = reduce(Quadratic.plus, added) if added else None
     few = len(union) <= (_default_size(parts) if size is None else size)
     source = InMemoryRows(union.arrays, union.base_weights, union.positions)
     if few and _holds(parts, quadratic):
@@ -153,6 +163,12 @@ def merge(
     else:
         limit = len(union) if few else _default_size(parts) if size is None else size
         solution, figures = _reduced(template, source, limit, chosen, rng, quadratic)
+    posteriors = [
+        WeightedPosterior(template, own, own.base_weights, q)
+        for own, q in zip(rows, quadratics, strict=True)
+    ]
+    both = WeightedPosterior(template, union, union.base_weights, quadratic)
+    apart = _are_apart(posteriors, (first, second), both, solution.proposal, rng=rng)
     absent = AbsentRows(sum(n_rows), float(first.n_observations + second.n_observations), _GONE)
     return Coreset(
         indices=solution.rows.positions,
@@ -161,8 +177,8 @@ def merge(
         n_distinct=sum(n_rows),
         method="merge",
         weighting=chosen.draws_from,
-        status=solution.status.value,
-        objective=solution.objective,
+        status=_APART if apart else solution.status.value,
+        objective=math.nan if apart else solution.objective,
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         history=history_dataset(solution.history, _ancestry(first, second, parts) | figures),
         settings=first.settings,
@@ -193,17 +209,24 @@ def _require_same(
         )
 
 
-def _sum_of_quadratics(parts: Sequence[CoresetPart], rng: np.random.Generator) -> Quadratic | None:
-    """Add the quadratics, once they are known to be in the same coefficients."""
+def _weighted(template: LogLikelihood, kept: xr.Dataset) -> Rows:
+    rows = rows_of_dataset(template.observations, kept)
+    return replace(rows, base_weights=kept["weight"].to_numpy())
+
+
+def _quadratics(
+    parts: Sequence[CoresetPart], rng: np.random.Generator
+) -> tuple[Quadratic | None, Quadratic | None]:
+    """Return the quadratics of both, once they are known to be in the same coefficients."""
     first, second = (part.quadratic for part in parts)
     one, other = (part.template.observations for part in parts)
     if second is None:
-        return first
+        return first, None
     if first is None:
-        return carried_over(second, other, one)
+        return None, carried_over(second, other, one)
     coefficients = Coefficients(first.names, first.graph, one)
     points = points_of(parts[0].template, rng)
-    return first.plus(written_in(coefficients, second, other, points))
+    return first, written_in(coefficients, second, other, points)
 
 
 # -- reduction -------------------------------------------------------------------------------------
@@ -241,6 +264,44 @@ def _reduced(
         scan = replace(scan, rows=source.take(scan.rows.positions))
         return Solution.sampled(scan.rows, scan.weights), figures
     return reduced(template, source, size, method, rng, quadratic=quadratic)
+
+
+def _are_apart(
+    posteriors: Sequence[WeightedPosterior],
+    coresets: Sequence[Coreset],
+    both: WeightedPosterior,
+    known: Proposal[Draws] | None,
+    *,
+    rng: np.random.Generator,
+) -> bool:
+    """Whether the posterior of both is far from where either was measured, which is warned of.
+
+    Parameters
+    ----------
+    posteriors : sequence of WeightedPosterior
+        Of each coreset, in one model.
+    coresets : sequence of Coreset
+    both : WeightedPosterior
+        Of their union.
+    known : Proposal, optional
+        Draws that were weighed for it.
+    rng : numpy.random.Generator
+    """
+    measured = [
+        (posterior, coreset.proposal)
+        for posterior, coreset in zip(posteriors, coresets, strict=True)
+        if math.isfinite(coreset.objective)
+    ]
+    if not measured:
+        return False
+    moved = farthest_of(measured, both, known, rng=rng)
+    if moved.is_far:
+        warn_user(
+            f"The rows of one coreset move the posterior of the other by {moved.words}. A coreset "
+            "stands for its rows near where it was made: what these two lack together is not "
+            "known. Build a coreset of all rows."
+        )
+    return moved.is_far
 
 
 def _ancestry(first: Coreset, second: Coreset, parts: Sequence[CoresetPart]) -> dict[str, Any]:

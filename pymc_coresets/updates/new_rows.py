@@ -9,6 +9,8 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.advice import decided_by
+from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.glm.control_variates.interfaces import carried_over
@@ -25,11 +27,13 @@ from pymc_coresets.potentials.of_model import (
 )
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.extended import ExtendedRows
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
+from pymc_coresets.sampling.density import WeightedPosterior
+from pymc_coresets.solving.solution import Solution
 from pymc_coresets.storage import history_dataset
 from pymc_coresets.updates.coreset_parts import (
     KNOWN,
@@ -40,11 +44,12 @@ from pymc_coresets.updates.coreset_parts import (
     warn_of_known_rows,
 )
 from pymc_coresets.updates.reductions import all_of, asked_reduction, reduced
-from pymc_coresets.weighted_rows import WeightedRows
+from pymc_coresets.updates.regions import Distance, farthest_of
+from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 _OBJECTIVES, _ROWS = "objectives_of_updates", "rows_of_updates"
 _METHODS = (RiemannianPursuit, ControlVariates)
-_FAR = 1.5  # standard deviations
+_WITHIN = 2 * KL_NEGLIGIBLE  # symmetrised
 #: Attribute of a history: what the coresets that went into this one lacked, in nats.
 OBJECTIVE_OF_PARTS = "objective_of_parts"
 
@@ -105,8 +110,8 @@ def extend[C: WeightedRows](
     Warns
     -----
     CoresetWarning
-        If something limits the coreset, as `build_coreset` does, or the new rows begin with
-        some that it stands for already.
+        If something limits the coreset, as `build_coreset` does, the new rows begin with some that
+        it stands for already, or they move the posterior to where its error is not known.
 
     Examples
     --------
@@ -144,17 +149,11 @@ def extend[C: WeightedRows](
     loglik, n_new = new.reading(source), round(new.total_weight)
     added = KnownRows.spread(new, part.n_rows)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
-    if earlier is not None and solution.quadratic is not None:
-        moved = _moved(earlier, solution.quadratic)
-        if moved > _FAR:
-            before = before.unmeasured
-            warn_user(
-                f"The new rows move the posterior by {moved:.1f} of its standard deviations. The "
-                "quadratic of the old rows holds near where it was made: how far it is off is not "
-                "known, and check() cannot tell. Build a coreset of all rows."
-            )
+    if math.isfinite(coreset.objective):
+        old = WeightedPosterior(new, source.old, source.old.base_weights, earlier)
+        before = before.moved_by(_distance(old, coreset.proposal, solution, rng))
     ancestry = before.extended(n_new, solution.objective)
-    return replace(
+    longer = replace(
         coreset,
         **decided_by(solution),
         n_observations=coreset.n_observations + n_new,
@@ -170,19 +169,27 @@ def extend[C: WeightedRows](
         built_from=None,
         earlier=earlier,
     )
+    if longer.certificate is None:
+        return longer
+    return replace(longer, certificate=replace(longer.certificate, caveat=caveat_of(longer)))
 
 
-def _moved(old: Quadratic, new: Quadratic) -> float:
-    """Return how far the center of a quadratic is from another, in standard deviations of that.
-
-    The root of the mean over the coefficients: at most about one where all rows are alike.
-    """
-    order = old.order_of(new.names)
-    assert order is not None  # they were added up
-    way = np.empty(len(order))
-    way[order] = new.center - old.center[order]
-    squares = -float(way @ (old.curvature @ way))
-    return math.sqrt(max(squares, 0.0) / len(way))
+def _distance(
+    old: WeightedPosterior,
+    known: Proposal[Draws] | None,
+    new: Solution,
+    rng: np.random.Generator,
+) -> Distance:
+    """Return how far new rows move the posterior of a coreset, and warn where that is far."""
+    posterior = replace(old, rows=new.rows, weights=new.weights, quadratic=new.quadratic)
+    found = farthest_of([(old, known)], posterior, new.proposal, rng=rng)
+    if found.is_far:
+        warn_user(
+            f"The new rows move the posterior by {found.words}. The coreset stands for the old "
+            "rows near where it was made: how far it is off is not known, and check() cannot tell. "
+            "Build a coreset of all rows."
+        )
+    return found
 
 
 def _new_rows(
@@ -232,15 +239,18 @@ class Ancestry:
     rows : tuple of int
         Rows that the first construction, and each `Coreset.extend` after it, read.
     objectives : tuple of float
-        What each estimated of its own divergence, in nats; NaN where that is not known.
+        What each estimated of its own divergence, in nats; larger by now where later rows have
+        moved the posterior, see Notes, and NaN where it is not known.
 
     Notes
     -----
     An objective is the squared length ``|L - L(w)|^2`` of the error that one construction added, at
     the posterior that it was made for.  Lengths obey the triangle inequality: measured at one
-    posterior, all errors together have at most the length of their sum.  Where new rows move the
-    posterior by several of its standard deviations, an older error may be many times larger there,
-    and nothing that is left of the old rows can tell.
+    posterior, all errors together have at most the length of their sum.  What is left of a
+    log-likelihood that is matched up to the second order is cubic: draws whose root mean square
+    distance is r, in standard deviations of the posterior before, see r^6 times its variance.  By
+    this, older errors are taken to be larger after an update, if r exceeds 1.  Beyond 1.5, or 2.5
+    where there is a single parameter, nothing that is left of the old rows can tell.
 
     Examples
     --------
@@ -265,10 +275,21 @@ class Ancestry:
         """Add a construction."""
         return Ancestry((*self.rows, n_rows), (*self.objectives, float(objective)))
 
+    def moved_by(self, distance: Distance) -> "Ancestry":
+        """The same where new rows have moved the posterior: errors grow, or are not known there."""
+        if distance.is_far:
+            return self.unmeasured
+        return Ancestry(self.rows, tuple(distance.growth * each for each in self.objectives))
+
     @property
     def unmeasured(self) -> "Ancestry":
         """The same for another posterior, at which no error was measured."""
         return Ancestry(self.rows, (math.nan,) * len(self.rows))
+
+    @property
+    def earlier(self) -> float:
+        """What `combined` is of all constructions but the last, which has seen its own rows."""
+        return _together(self.objectives[:-1])
 
     @property
     def combined(self) -> float:
@@ -281,7 +302,7 @@ class Ancestry:
         return {
             _ROWS: np.array(self.rows),
             _OBJECTIVES: np.array(self.objectives),
-            OBJECTIVE_OF_PARTS: _together(self.objectives[:-1]),
+            OBJECTIVE_OF_PARTS: self.earlier,
         }
 
     def __repr__(self) -> str:
@@ -300,6 +321,27 @@ class Ancestry:
             "check() compares it with the rows of the last update, exactly, and with the coreset "
             "before it in place of all others: what that one lacked is not in it, but here."
         )
+
+
+def caveat_of(coreset: WeightedRows) -> str:
+    """Say what a comparison with the rows that are left cannot see; nothing where it sees enough.
+
+    Parameters
+    ----------
+    coreset : WeightedRows
+        With its model.
+    """
+    if not isinstance(required_likelihood(coreset).source, ExtendedRows):
+        return ""
+    found = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
+    if found.earlier <= _WITHIN:
+        return ""
+    unseen = "an unknown divergence" if math.isnan(found.earlier) else f"{_nats(found.earlier)}"
+    return (
+        f"the old rows are gone, and the coreset that stands for them may be off by {unseen} "
+        "here, which these numbers do not contain. Build a coreset of all rows; or read this one "
+        "with Coreset.from_netcdf(path, model, rows=...), and check it against all of them."
+    )
 
 
 def _together(objectives: Sequence[float]) -> float:

@@ -21,8 +21,10 @@ from pymc_coresets.potentials.of_model import (
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
 from pymc_coresets.potentials.verification import verify
+from pymc_coresets.proposals import places, reordered
 from pymc_coresets.reading.blocks.structure import NoBlocks
 from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.extended import ExtendedRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
@@ -110,7 +112,7 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
         objective=math.nan,
         status=_STATUS,
         history=coreset.history.assign_attrs(found.unmeasured.attrs),
-        proposal=_weighed_anew(coreset.proposal, old, new),
+        proposal=_weighed_anew(coreset.proposal, old, new, quadratic),
         # What was measured at the old posterior says nothing of this one.
         certificate=None,
         modes=None,
@@ -121,7 +123,10 @@ def with_model[C: WeightedRows](coreset: C, model: pm.Model) -> C:
 
 
 def _weighed_anew(
-    known: Proposal[Draws] | None, old: LogLikelihood, new: LogLikelihood
+    known: Proposal[Draws] | None,
+    old: LogLikelihood,
+    new: LogLikelihood,
+    quadratic: Quadratic | None,
 ) -> Proposal[Draws] | None:
     """Weigh draws for the posterior under other priors of the same variables; None of others.
 
@@ -132,27 +137,27 @@ def _weighed_anew(
         return None
     if known.modes is not None and len(known.modes) > 1:
         return None
-    if not all(np.array_equal(own, other.columns[name]) for name, own in one.columns.items()):
+    if any(own.shape != other.columns[name].shape for name, own in one.columns.items()):
         return None
-    x = one.free(known.draws)
-    there = other.constrain(x).values
+    where, x = places(one.columns, other.columns), one.free(known.draws)
+    there = other.constrain(x[:, where]).values
     if not all(np.allclose(own, there[name]) for name, own in known.draws.values.items()):
         return None  # bounds have moved
-    change = new.remainder.values(x) - old.remainder.values(x)
+    change = new.remainder.values(x[:, where]) - old.remainder.values(x)
     around = known.around
-    if isinstance(around, NormalInLevels) and not _same_levels(old, new):
+    if isinstance(around, NormalInLevels) and not _same_levels(old, new, where):
         around = around.metric
-    return replace(known, around=around).weighed(change)
+    return reordered(replace(known, around=around), where, new, quadratic).weighed(change)
 
 
-def _same_levels(old: LogLikelihood, new: LogLikelihood) -> bool:
+def _same_levels(old: LogLikelihood, new: LogLikelihood, where: np.ndarray) -> bool:
     """Whether the levels are independent under both priors, and the variables theirs."""
     one, other = old.blocks, new.blocks
     if isinstance(one, NoBlocks) or isinstance(other, NoBlocks) or one.n_blocks != other.n_blocks:
         return False
     pairs = zip(one.local_columns, other.local_columns, strict=True)
-    return np.array_equal(one.shared_columns, other.shared_columns) and all(
-        np.array_equal(*pair) for pair in pairs
+    return set(one.shared_columns) == set(where[other.shared_columns]) and all(
+        set(own) == set(where[there]) for own, there in pairs
     )
 
 

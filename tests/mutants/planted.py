@@ -360,7 +360,7 @@ PLANTED = [
     *plant(
         "streams/merging.py",
         ('parts[1].kept["position"] + n_rows[0]', 'parts[1].kept["position"] + 50_000'),
-        ('base_weights=together["weight"]', 'base_weights=together["base_weight"]'),
+        ('base_weights=kept["weight"]', 'base_weights=kept["base_weight"]'),
     ),
     *plant(
         "potentials/sameness.py",
@@ -372,6 +372,16 @@ PLANTED = [
         ('base_weights=kept["weight"]', 'base_weights=kept["base_weight"]'),
         ("start=part.n_rows,", "start=50_000,"),
         ("round(new.total_weight)", "new.n_rows"),
+    ),
+    *plant(
+        "proposals.py",
+        ("where[own.ravel()] = before[name].ravel()", "where[own.ravel()] = own.ravel()"),
+        ("modes=modes if form", "modes=None if form"),
+    ),
+    *plant(
+        "updates/regions.py",
+        ("return not (root <= 1 and shift <= 1)", "return False"),
+        ("2 * float(own - other)", "2 * float(other - own)"),
     ),
     *plant(
         "rows/extended.py",
@@ -399,7 +409,7 @@ PLANTED = [
     *plant(
         "updates/other_priors.py",
         ("certificate=None,", ""),
-        ("proposal=_weighed_anew(coreset.proposal, old, new),", ""),
+        ("proposal=_weighed_anew(coreset.proposal, old, new, quadratic),", ""),
     ),
     *plant(
         "updates/new_rows.py",

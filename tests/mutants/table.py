@@ -1,6 +1,7 @@
 """Which tests answer for which module, the fastest first."""
 
 APPROXIMATIONS = "tests/statistical/test_approximations.py"
+PROPOSALS = "tests/statistical/test_proposals.py"
 UPDATES = "tests/statistical/test_updates.py"
 CONTROL_VARIATES = "tests/statistical/test_control_variates.py"
 CONTROL_VARIATES_OF_ROWS = "tests/rows/test_control_variates_of_rows.py"
@@ -123,6 +124,8 @@ TESTS = {
     "streams/": (STREAMS,),
     "updates/": (UPDATES,),
     "updates/reductions": (UPDATES, CONTROL_VARIATES),
+    "updates/regions": (UPDATES, CONTROL_VARIATES),
+    "proposals": (PROPOSALS,),
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
     "sampling/approximations": (APPROXIMATIONS,),
     "sampling/steps/metric": (*unit("metric", "sparse_curvature"), GROUPS),

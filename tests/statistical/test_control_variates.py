@@ -293,13 +293,62 @@ def test_a_sum_that_is_convex_somewhere_is_reduced(months, whole):
     assert np.var(own - sum(each)) < 0.05  # draws of a posterior some 0.1 nats away
 
 
-def test_rows_that_move_the_posterior_far_are_said_to(months):
-    """A certificate of what is left says nothing of what is gone."""
+def opposite():
+    """Return the second month with the other answers: each coefficient changes its sign."""
     model = monthly(SECOND)
     model["y"].set_value(1 - model["y"].get_value())
+    return model
+
+
+def divergence_of_both(coreset, second):
+    """J of a coreset of the first month and another second one, at the coreset's own draws."""
+    draws = coreset.proposal.draws.take(slice(0, N_DRAWS)).values
+    of_second = at_draws(second, draws, vars=second["late"])
+    return np.var(at_draws(monthly(FIRST), draws) + of_second - at_draws(coreset.model, draws))
+
+
+def test_rows_that_move_the_posterior_far_are_said_to(months, tmp_path):
+    """A certificate of what is left says nothing of what is gone."""
     with pytest.warns(CoresetWarning, match="move the posterior by"):
-        extended = months[0].extend(model, random_seed=1)
+        extended = months[0].extend(opposite(), random_seed=1)
     assert np.isnan(extended.ancestry.combined)
+    assert divergence_of_both(extended, opposite()) > 1
+    idata = extended.sample(draws=200, random_seed=1, progressbar=False)
+    check = extended.check(idata)
+    assert check.negligible  # as far as the rows go that are left
+    assert not check.reliable
+    assert "Doubtful: the old rows are gone" in check.verdict
+    assert "Doubtful" in extended.reweight(idata, random_seed=1)["posterior"].attrs["verdict"]
+    extended.to_netcdf(tmp_path / "coreset.nc")
+    for same in (extended, Coreset.from_netcdf(tmp_path / "coreset.nc")):
+        assert not same.certificate.reliable
+        assert "Doubtful: the old rows are gone" in repr(same)
+    # With all rows there is nothing that the comparison cannot see.
+    columns = [monthly(FIRST), opposite()]
+    rows = open_rows([{n: model[n].get_value() for n in ("x", "y")} for model in columns])
+    whole = Coreset.from_netcdf(tmp_path / "coreset.nc", monthly(slice(50)), rows=rows)
+    assert whole.check(idata).symmetrised_kl > 1
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.7, 1.0])
+def test_errors_of_earlier_rows_are_stated_where_the_posterior_has_moved(shift, months):
+    """Shifts are in standard deviations of the first month's posterior, about."""
+    sd = months[0].proposal.draws.values["slopes"].std(axis=0)
+    truth = np.linspace(-0.5, 0.5, D) + 2 * shift * sd  # half of the rows say so
+    late = np.random.default_rng(5).binomial(1, expit(DATA["x"][SECOND] @ truth - 1))
+    model = monthly(SECOND)
+    model["y"].set_value(late.astype(np.int32))
+    extended = months[0].extend(model, random_seed=1)
+    assert divergence_of_both(extended, model) < extended.ancestry.combined
+
+
+def test_coresets_that_disagree_are_said_to_when_merged(months):
+    other = build_coreset(opposite(), method="control_variates", **SEEDED)
+    with pytest.warns(CoresetWarning, match="The rows of one coreset move the posterior"):
+        merged = merge(months[0], other, random_seed=1)
+    assert np.isnan(merged.objective)
+    assert "disagree" in merged.status
+    assert "disagree" in repr(merged)
 
 
 def test_methods_that_choose_among_rows_alone_are_refused(months):

@@ -235,6 +235,40 @@ def test_too_few_rows_are_warned_of(first):
         merge(first, first, size=1, random_seed=1)
 
 
+def test_what_the_first_coreset_lacks_is_not_forgotten():
+    """A fifth of the rows, drawn at random, is far off; all further rows are chosen well."""
+    options = {"size": 300, "random_seed": 1, "progressbar": False}
+    first = build_coreset(regression(month(0)), method="uniform", **options)
+    longer = first.extend(regression(month(1)), size=SIZE, random_seed=1)
+    data = {name: DATA[name][: 2 * N] for name in DATA}
+    assert divergence(longer, data) > 0.1
+    check = longer.check(draws_of(data, longer.weights, longer.indices))
+    assert check.negligible
+    assert not check.reliable
+    assert "off by an unknown divergence" in check.verdict
+    assert "Doubtful" in longer.importance_draws(random_seed=1)["posterior"].attrs["verdict"]
+
+
+def test_rows_alone_that_are_moved_far_are_not_called_reliable(first):
+    other = {"x": X[1], "y": 3.0 - Y[1]}
+    with pytest.warns(CoresetWarning, match="move the posterior by"):
+        longer = first.extend(regression(other), size=SIZE, random_seed=1)
+    data = {name: np.concatenate([month(0)[name], other[name]]) for name in other}
+    assert not longer.check(draws_of(data, longer.weights, longer.indices)).reliable
+
+
+def test_coresets_of_rows_alone_that_disagree_are_said_to_when_merged(first):
+    other = build_coreset(
+        regression({"x": X[1], "y": 3.0 - Y[1]}), size=SIZE, random_seed=1, progressbar=False
+    )
+    for size in (None, SIZE):
+        with pytest.warns(CoresetWarning, match="move the posterior"):
+            merged = merge(first, other, size=size, random_seed=1)
+        assert np.isnan(merged.objective)
+        assert np.isnan(merged.ancestry.combined)
+        assert "disagree" in merged.status
+
+
 def test_coresets_of_cells_are_not_extended_and_say_so():
     def model():
         with pm.Model(coords={"dog": range(20), "trial": range(30)}) as found:

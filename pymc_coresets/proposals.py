@@ -1,0 +1,310 @@
+"""Draws that a construction has weighed, and what they are from: in files, and in other models."""
+
+import json
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy import sparse
+from scipy.linalg import cholesky
+
+from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
+from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
+from pymc_coresets.glm.control_variates.hierarchy import Hierarchy
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.blocks.structure import Blocks
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.sampling.levels.grouped_density import NormalInLevels
+from pymc_coresets.sampling.levels.nested_laplace import NestedLaplace
+from pymc_coresets.sampling.mixtures import Mixture
+from pymc_coresets.sampling.proposal import HeavyTailed
+from pymc_coresets.sampling.steps.metric import Factor, Spread
+
+_VERSION = 1
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        Factor,
+        HeavyTailed,
+        Hierarchy,
+        Mixture,
+        NestedLaplace,
+        NormalGivenScales,
+        NormalInLevels,
+        Quadratic,
+        Spread,
+    )
+}
+_OF_A_MODEL = ("prior", "coefficients", "interface")  # fields that are functions or graphs
+_OF_SPARSE = ("data", "indices", "indptr")
+_FORM, _RATIOS = "form", "log_ratios"
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def stored_proposal(known: Proposal[Draws], loglik: LogLikelihood | None) -> xr.Dataset:
+    """Return draws with their ratios and their distribution as the group of a file.
+
+    Parameters
+    ----------
+    known : Proposal
+    loglik : LogLikelihood, optional
+        Of its model; without it, it was read from a file before.
+    """
+    values, arrays = known.draws.values, {_RATIOS: known.log_ratios}
+    names = list(values) if loglik is None else list(loglik.observations.space.columns)
+    arrays |= {f"draws.{i}": values[name] for i, name in enumerate(names)}
+    form = {
+        "version": _VERSION,
+        "names": names,
+        "around": _packed(known.around, "around", arrays),
+        "has_modes": known.modes is not None,
+    }
+    data = {name: ([f"{name}.{i}" for i in range(a.ndim)], a) for name, a in arrays.items()}
+    return xr.Dataset(data | {_FORM: ([], json.dumps(form))})
+
+
+def restored_proposal(stored: xr.Dataset, modes: Modes | None) -> Proposal[Draws]:
+    """Return what `stored_proposal` has stored, as yet without its model: see `of_model`.
+
+    Parameters
+    ----------
+    stored : xarray.Dataset
+    modes : Modes, optional
+        Those of the coreset.
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError
+        If something is missing or malformed, or was written by a later version.
+    """
+    arrays = {str(name): array.to_numpy() for name, array in stored.data_vars.items()}
+    form = json.loads(str(arrays.pop(_FORM)))
+    if form["version"] != _VERSION:
+        raise ValueError(f"its draws have the form {form['version']}, of a later version")
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise ValueError("its draws, or what they are from, are not finite")
+    values = {name: arrays[f"draws.{i}"] for i, name in enumerate(form["names"])}
+    if {len(own) for own in values.values()} != {len(arrays[_RATIOS])}:
+        raise ValueError("it has not one ratio for each of its draws")
+    return Proposal(
+        draws=Draws(values),
+        log_ratios=arrays[_RATIOS],
+        around=_unpacked(form["around"], arrays),
+        modes=modes if form["has_modes"] else None,
+    )
+
+
+def _packed(thing: Any, name: str, arrays: MutableMapping[str, np.ndarray]) -> Any:  # noqa: ANN401
+    """Describe a distribution for JSON; what is long goes to the arrays."""
+    if thing is None or isinstance(thing, bool | int | float | str):
+        return thing
+    if isinstance(thing, np.ndarray):
+        arrays[name] = thing
+        return {"array": name}
+    if sparse.issparse(thing):
+        parts = {n: _packed(getattr(thing, n), f"{name}.{n}", arrays) for n in _OF_SPARSE}
+        return {"sparse": parts, "shape": list(thing.shape)}
+    if isinstance(thing, Sequence):
+        return [_packed(each, f"{name}.{i}", arrays) for i, each in enumerate(thing)]
+    kept = ["matrix"] if isinstance(thing, Factor) else _kept_fields(type(thing))
+    parts = {n: _packed(getattr(thing, n), f"{name}.{n}", arrays) for n in kept}
+    return {"kind": type(thing).__name__, "fields": parts}
+
+
+def _unpacked(form: Any, arrays: Mapping[str, np.ndarray]) -> Any:  # noqa: ANN401
+    if isinstance(form, list):
+        return tuple(_unpacked(each, arrays) for each in form)
+    if not isinstance(form, dict):
+        return form
+    if "array" in form:
+        return arrays[form["array"]]
+    if "sparse" in form:
+        entries = tuple(_unpacked(form["sparse"][name], arrays) for name in _OF_SPARSE)
+        return sparse.csr_array(entries, shape=tuple(form["shape"]))
+    kind = _KINDS[form["kind"]]
+    parts = {name: _unpacked(part, arrays) for name, part in form["fields"].items()}
+    return kind(**parts, **dict.fromkeys(set(_OF_A_MODEL) & _names(kind)))
+
+
+def _names(kind: type[Any]) -> set[str]:
+    return {field.name for field in fields(kind)} if is_dataclass(kind) else set()
+
+
+def _kept_fields(kind: type[Any]) -> list[str]:
+    return sorted(_names(_KINDS[kind.__name__]) - set(_OF_A_MODEL))
+
+
+# -- models ----------------------------------------------------------------------------------------
+
+
+def of_model(
+    known: Proposal[Draws], loglik: LogLikelihood, quadratic: Quadratic | None
+) -> Proposal[Draws] | None:
+    """Return draws from a file for their model, whose variables may come in another order.
+
+    Parameters
+    ----------
+    known : Proposal
+        As `restored_proposal` returns it.
+    loglik : LogLikelihood
+        Of the model.
+    quadratic : Quadratic, optional
+        That of the coreset, with the coefficients of the model.
+
+    Returns
+    -------
+    Proposal, or None
+        None where the model has other variables.
+    """
+    columns, names = loglik.observations.space.columns, list(known.draws.values)
+    if columns.keys() != set(names):
+        return None
+    ends = np.cumsum([0, *(columns[name].size for name in names)])
+    before = {
+        name: np.arange(start, start + columns[name].size).reshape(columns[name].shape)
+        for name, start in zip(names, ends, strict=False)
+    }
+    where, around = places(before, columns), known.around
+    if isinstance(around, NormalGivenScales) and quadratic is not None and _is_sorted(where):
+        order = around.quadratic.order_of(quadratic.names)
+        if order is not None and _is_sorted(order):
+            return replace(known, around=_with_functions(around, loglik, quadratic))
+        return replace(known, around=_given_scales(around, where, loglik, quadratic))
+    return reordered(known, where, loglik, quadratic)
+
+
+def places(before: Mapping[str, np.ndarray], now: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Say where each coordinate of a model stood in another one of the same variables.
+
+    Parameters
+    ----------
+    before, now : mapping of str to ndarray of int
+        Where each variable stands in either, see `Unconstrained.columns`.
+
+    Examples
+    --------
+    >>> one = {"a": np.array(0), "b": np.array([1, 2])}
+    >>> places(one, {"b": np.array([0, 1]), "a": np.array(2)})
+    array([1, 2, 0])
+    """
+    where = np.empty(sum(own.size for own in now.values()), dtype=np.int64)
+    for name, own in now.items():
+        where[own.ravel()] = before[name].ravel()
+    return where
+
+
+def reordered(
+    known: Proposal[Draws], where: np.ndarray, loglik: LogLikelihood, quadratic: Quadratic | None
+) -> Proposal[Draws]:
+    """Return the same draws for a model whose coordinates come in another order.
+
+    Parameters
+    ----------
+    known : Proposal
+    where : ndarray of int, of shape (n_dims,)
+        Where each coordinate of the model stood before, see `places`.
+    loglik : LogLikelihood
+        Of the model.
+    quadratic : Quadratic, optional
+        That of the coreset, with the coefficients of the model.
+    """
+    if _is_sorted(where):
+        return known
+    around = known.around
+    if isinstance(around, NormalGivenScales) and quadratic is not None:
+        return replace(known, around=_given_scales(around, where, loglik, quadratic))
+    if isinstance(around, NormalInLevels):
+        return replace(known, around=_in_levels(around, where, loglik))
+    return replace(known, around=_moved(around, where))
+
+
+def _is_sorted(order: np.ndarray) -> bool:
+    return np.array_equal(order, np.arange(len(order)))
+
+
+def _moved(around: Any, where: np.ndarray) -> Any:  # noqa: ANN401
+    """Return a distribution, a precision or variances with the coordinates in another order."""
+    if isinstance(around, Mixture):
+        return replace(around, parts=[_moved(part, where) for part in around.parts])
+    if isinstance(around, HeavyTailed):  # `split` finds how far it extends along other axes
+        precision = around.factor @ around.factor.T
+        root = cholesky(precision[np.ix_(where, where)], lower=True)
+        return HeavyTailed(around.location[where], root)
+    if isinstance(around, Factor):
+        return Factor(around.matrix[where][:, where])
+    if isinstance(around, Spread):
+        spread = around.covariance
+        return Spread(spread[where] if spread.ndim == 1 else spread[np.ix_(where, where)])
+    return around
+
+
+def _with_functions(
+    around: NormalGivenScales, loglik: LogLikelihood, quadratic: Quadratic
+) -> NormalGivenScales:
+    remainder = loglik.remainder_beside(quadratic.graph)
+    hierarchy = replace(
+        around.hierarchy, prior=remainder.slopes, coefficients=remainder.coefficients
+    )
+    of_all = replace(around.quadratic, interface=quadratic.graph)
+    return replace(around, hierarchy=hierarchy, quadratic=of_all)
+
+
+def _given_scales(
+    around: NormalGivenScales, where: np.ndarray, loglik: LogLikelihood, quadratic: Quadratic
+) -> NormalGivenScales | Factor | None:
+    """Exchange scales, coordinates and coefficients; the metric alone where there is no mode then.
+
+    The roots of its matrices depend on the order of the coordinates, and are found anew.
+    """
+    metric = None if around.metric is None else _moved(around.metric, where)
+    old, order = around.hierarchy, around.quadratic.order_of(quadratic.names)
+    if order is None:
+        return metric
+    is_scale = old.is_scale[where]
+    scales, normal = (
+        np.searchsorted(np.flatnonzero(before), where[now])
+        for before, now in ((old.is_scale, is_scale), (~old.is_scale, ~is_scale))
+    )
+    remainder = loglik.remainder_beside(quadratic.graph)
+    hierarchy = Hierarchy(
+        prior=remainder.slopes,
+        coefficients=remainder.coefficients,
+        reference=old.reference[where],
+        is_scale=is_scale,
+        pattern=_exchanged(old.pattern, normal, normal),
+        slopes=_exchanged(old.slopes, normal, order),
+        moves=old.moves,
+    )
+    of_all = around.quadratic.ordered(order, quadratic.graph)
+    like = replace(around, scales=_moved(around.scales, scales), order=None)
+    try:
+        found = NormalGivenScales.of(hierarchy, of_all, like)
+    except SamplingError:
+        return metric
+    return replace(found, n_operations=around.n_operations, metric=metric)
+
+
+def _exchanged(matrix: sparse.csr_array, rows: np.ndarray, columns: np.ndarray) -> sparse.csr_array:
+    found = sparse.csr_array(matrix[rows][:, columns])
+    found.sort_indices()
+    return found
+
+
+def _in_levels(
+    around: NormalInLevels, where: np.ndarray, loglik: LogLikelihood
+) -> NormalInLevels | Spread:
+    """Exchange what the levels share; the variances alone where a level's own order changes."""
+    blocks, metric = loglik.blocks, Spread(around.metric.covariance[where])
+    if not isinstance(blocks, Blocks):
+        return metric
+    if any((np.diff(where[own]) < 0).any() for own in blocks.local_columns):
+        return metric
+    near, rank = around.approximation, np.argsort(np.argsort(where[blocks.shared_columns]))
+    near = replace(near, mode=near.mode[rank], spread=near.spread[rank])
+    return NormalInLevels(near, metric)

@@ -241,7 +241,7 @@ def of_points(
            [6., 8.]])]
     """
     points: dict[Variable, TensorVariable] = {
-        v: pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in inputs
+        v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in inputs
     }
     sloping = [] if slope_of is None else [slope_of]
     with compiling():

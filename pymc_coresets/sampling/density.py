@@ -189,17 +189,21 @@ class WeightedPosterior:
         entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
         return float(self.rows.n_numbers + entries)
 
-    def loglik(self, draws: DrawsLike) -> np.ndarray:
+    def loglik(self, draws: DrawsLike, *, finite: bool = True) -> np.ndarray:
         """Return what stands for the log-likelihood of all rows, (n_draws,), in nats."""
-        own = self.loglikelihood.weighted_sum(draws, self.rows, self.weights)
+        own = self.loglikelihood.weighted_sum(draws, self.rows, self.weights, finite=finite)
         if self.quadratic is not None:
             own = own + self.quadratic.at_draws(self.loglikelihood.observations, draws)
         return own
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
-        """Return that of points (n_points, n_dims), in nats up to a constant: (n_points,)."""
-        of_prior = self.loglikelihood.remainder.values(x)
-        total: np.ndarray = of_prior + self.loglik(self.space.constrain(x))
+        """Return that of points (n_points, n_dims), in nats up to a constant: (n_points,).
+
+        Far out it may be infinite or NaN.
+        """
+        with np.errstate(all="ignore"):
+            of_prior = self.loglikelihood.remainder.values(x)
+            total: np.ndarray = of_prior + self.loglik(self.space.constrain(x), finite=False)
         return total
 
     @cached_property

@@ -21,7 +21,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import replace_rvs_by_values, transformed_conditional_logp
 from pymc_coresets.compat.pytensor_api import RandomType, SharedVariable, as_xtensor
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.reading.folding import widened, with_constant_shapes
+from pymc_coresets.reading.folding import widened, with_constant_shapes, with_joined_scalars
 from pymc_coresets.reading.known import Known
 
 
@@ -270,6 +270,7 @@ def _with_constant_data(
 
     So all shapes are known.  Containers with `row_inputs` are replaced by these.
     """
+    graphs = with_joined_scalars(graphs)
     held = [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
     # Random draws that no variable of the model is named after have a generator.
     shared = [v for v in held if not isinstance(v.get_value(borrow=True), np.random.Generator)]

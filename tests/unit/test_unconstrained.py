@@ -110,6 +110,18 @@ def test_many_points_at_once_are_as_each_by_itself(write, monkeypatch):
     assert_allclose(space.free(draws), points, atol=1e-7)
 
 
+@pytest.mark.parametrize("write", [transformed, ordered_and_zero_sum, discrete, with_dims])
+def test_draws_are_float64_where_the_model_is_float32(write):
+    with pytensor.config.change_flags(floatX="float32"):
+        with pm.Model(coords={"city": list("abc")}) as model:
+            write()
+        space = Unconstrained(model)
+        points = 0.5 * np.random.default_rng(1).normal(size=(3, space.n_dims))
+        points[:, ~space.continuous] = np.arange(3)[:, None]
+        draws = space.constrain(points)
+        assert_allclose(space.free(draws), points, atol=1e-12)
+
+
 # PyMC refuses "/", and ":" at the end.
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"))
 TYPES = [*np.sctypeDict, "floatX", "i8,f4", ">f8", "(2,3)f8", "U5", "m8[s]", "f"]

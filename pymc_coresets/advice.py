@@ -134,7 +134,8 @@ def _of_rows(found: Outcome) -> Iterator[str]:
     if found.tolerance is not None and unmeasured:
         yield (
             f"Whether the coreset is within {found.tolerance:g} nats of the full posterior was not "
-            "measured, because its own could not be sampled: check() its draws."
+            "measured, because its own could not be sampled, or because the log-likelihood of all "
+            "rows is NaN or infinite at one of its draws: check() its draws."
         )
 
 

@@ -216,7 +216,7 @@ class Coreset(WeightedRows):
         """
         return StandIn(
             parts=(required_likelihood(self),),
-            loglik=self._posterior.loglik,
+            loglik=partial(self._posterior.loglik, finite=False),
             impossible=_IMPOSSIBLE,
             remedy=_REMEDY,
             earlier=self.earlier,

@@ -13,6 +13,7 @@ from pymc.distributions.moments.means import mean as mean_of
 from pymc.exceptions import SamplingError as PyMCSamplingError
 from pymc.exceptions import UndefinedMomentException
 from pymc.logprob.basic import transformed_conditional_logp
+from pymc.logprob.transforms import Transform
 from pymc.logprob.utils import CheckParameterValue, ParameterValueError, replace_rvs_by_values
 from pymc.model.core import modelcontext
 from pymc.model.fgraph import (

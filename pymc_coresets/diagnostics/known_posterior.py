@@ -17,6 +17,7 @@ MODE = "posterior_mode"
 
 _UNSEEN = 0.1  # of its mass: a mode with a smaller share of the draws is not known to them
 _ROUNDING = 1e-12  # of an entry: what varies by less is constant
+_POSSIBLE = 0.9  # of the draws: where more are impossible, they are not from nearby
 _LISTED = 4  # modes in a sentence
 _SHOWN = 3  # entries that say where a mode is
 
@@ -276,6 +277,30 @@ def _vary(centre: Floats, sd: Floats) -> NDArray[np.bool_]:
     return vary
 
 
+def possible(log_ratios: Floats) -> NDArray[np.int64] | None:
+    """Return the numbers of the draws whose importance ratio is finite.
+
+    Far out, where a density is zero or overflows, a draw has no weight.
+
+    Parameters
+    ----------
+    log_ratios : ndarray of shape (n_draws,)
+        Log of a density over that which the draws are from, in nats.
+
+    Returns
+    -------
+    ndarray of int64, or None
+        None where more than a tenth of the ratios are not finite.
+
+    Examples
+    --------
+    >>> possible(np.append(np.zeros(9), -np.inf))
+    array([0, 1, 2, 3, 4, 5, 6, 7, 8])
+    """
+    kept = np.flatnonzero(np.isfinite(log_ratios))
+    return None if len(kept) < _POSSIBLE * len(log_ratios) else kept
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Proposal[D]:
     """Draws of a known distribution near the full posterior.
@@ -283,7 +308,7 @@ class Proposal[D]:
     Parameters
     ----------
     draws : object
-        Draws of it.
+        Draws of it; ``take`` returns some of them.
     log_ratios : ndarray of shape (n_draws,)
         Log of the prior over its own density there, in nats, up to a constant.  Together with the
         log-likelihood of all rows they are the importance ratios of the full posterior.
@@ -305,9 +330,18 @@ class Proposal[D]:
     modes: Modes | None = None
 
     def weighed(self, loglik: Floats) -> "Proposal[D] | None":
-        """Add the log-likelihood of all rows at the draws; None where it is not finite."""
+        """Add the log-likelihood of all rows; draws at which it is not finite are left out.
+
+        None where these are more than a tenth.
+        """
         log_ratios = self.log_ratios + loglik
-        return replace(self, log_ratios=log_ratios) if np.isfinite(log_ratios).all() else None
+        kept = possible(log_ratios)
+        if kept is None:
+            return None
+        if len(kept) == len(log_ratios):
+            return replace(self, log_ratios=log_ratios)
+        draws: Any = self.draws
+        return replace(self, draws=draws.take(kept), log_ratios=log_ratios[kept])
 
 
 @dataclass(frozen=True, eq=False)

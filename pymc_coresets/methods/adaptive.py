@@ -139,7 +139,7 @@ class TangentDraws[D]:
         )
 
     def loglik(self, draws: D, rows: Rows, n_draws: int) -> Matrix:
-        """Return the potentials of some rows, (n_rows, n_draws), in nats."""
+        """Return the potentials of some rows, (n_rows, n_draws), in nats; they may be infinite."""
         with self.history.evaluating(len(rows), n_draws, of=self.n_rows):
             return self.posterior.loglik(draws, rows)
 

@@ -28,7 +28,7 @@ from pymc_coresets.methods.rounds import Round, View, decide
 from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.rows.keyed import random_key, rows_to_start
 from pymc_coresets.rows.passes import Look
-from pymc_coresets.solving.candidates import default_n_draws
+from pymc_coresets.solving.candidates import default_n_draws, total_length
 from pymc_coresets.solving.loop import advance
 from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import History, Progress, Selection, Solution, Status
@@ -309,9 +309,12 @@ class _Run[D]:
         self.proposed, self.modes = proposal.weighed(look.total), proposal.modes
         if self.proposed is None:
             return None
+        n_kept = len(self.proposed.log_ratios)
+        if n_kept < n_draws:  # rows that are impossible at the others were no candidates
+            look = self._all_rows(self.proposed.draws, self.start, n_kept, choosing=True)
         smoothed = pareto_smooth(self.proposed.log_ratios[None])
         weights = smoothed.weights[0] if smoothed.pareto_khat < KHAT_RELIABLE else None
-        return self._pursue(proposal.draws, look, look.total, weights)
+        return self._pursue(self.proposed.draws, look, look.total, weights)
 
     def fall_back(self, status: Status, deadline: float) -> Status:
         """Try uniform weights: those of the start if they fit, whose first draws were rough."""
@@ -358,8 +361,8 @@ class _Run[D]:
         wanted: dict[str, Any] = {}
         if choosing:
             if not self.scale:
-                spread = self.source.loglik(draws, some.rows, n_draws).std(axis=1)
-                self.scale = float(some.weights @ spread)
+                loglik = self.source.loglik(draws, some.rows, n_draws)
+                self.scale = total_length(loglik, some.weights)
             n_candidates = candidates_to_keep(posterior.n_dims, self.size, n_draws)
             key = random_key(self.rng)
             wanted = {"n_candidates": n_candidates, "scale": self.scale, "key": key}

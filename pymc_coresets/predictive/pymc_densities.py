@@ -10,7 +10,7 @@ from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.diagnostics.opinion import HARMLESS, SecondOpinion
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.predictive.filled_models import FilledModel
-from pymc_coresets.reading.folding import numpy_function, widened
+from pymc_coresets.reading.folding import numpy_function, widened, with_joined_scalars
 
 _DIGITS = 1e-9  # of a log-density: sums of many terms have fewer than single ones
 
@@ -137,7 +137,7 @@ def _function(
         terms = None if names is None else [model[name] for name in names]
         others = {v: inputs[v.name] for v in model.value_vars if inputs[v.name] is not v}
         graphs += widened([model.logp(vars=terms)], others)
-    function = numpy_function(list(inputs.values()), graphs)
+    function = numpy_function(list(inputs.values()), with_joined_scalars(graphs))
     return lambda point: function(*(point[name] for name in inputs))
 
 

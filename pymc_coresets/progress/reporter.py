@@ -113,11 +113,15 @@ class Reporter:
     def _timed(self, name: str, total: int | None) -> Iterator[TaskID]:
         task = self._bars.add_task(name, total=total, note="")
         start = time.perf_counter()
-        yield task
-        self.seconds[name] = time.perf_counter() - start
-        _log.debug("%s: %.2f s", name, self.seconds[name])
+        try:
+            yield task
+        finally:
+            seconds = time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+            self._bars.stop_task(task)
+            _log.debug("%s: %.2f s", name, seconds)
         self._update(task, total=1, completed=1)
-        self._view.finish(task, self.seconds[name])
+        self._view.finish(task, seconds)
 
     def _update(self, task: TaskID, **changes: Any) -> None:  # noqa: ANN401 - those of Rich
         self._bars.update(task, **changes)

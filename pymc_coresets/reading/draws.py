@@ -109,7 +109,8 @@ class Draws:
         Raises
         ------
         InvalidDataError
-            If a variable is missing, has another shape, or holds NaN or infinite values.
+            If a variable is missing, has another shape, or holds NaN or infinite values; those of
+            `Draws` are not the user's, and may.
 
         Examples
         --------
@@ -118,6 +119,8 @@ class Draws:
         """
         found = _arrays(draws, shapes)
         values = {name: _flat(name, found, shape) for name, shape in shapes.items()}
+        if not isinstance(draws, Draws):
+            _refuse_not_finite(values)
         lengths = {name: len(value) for name, value in values.items()}
         if len(set(lengths.values())) > 1:
             raise InvalidDataError(f"The variables have different numbers of draws: {lengths}.")
@@ -164,9 +167,13 @@ def _flat(name: str, found: Mapping[str, np.ndarray], shape: tuple[int, ...]) ->
     flat = value.reshape(-1, *shape)
     if not len(flat):
         raise InvalidDataError(f"There are no draws of {name!r}: its shape is {value.shape}.")
-    if not np.isfinite(flat).all():
-        raise InvalidDataError(f"The draws of {name!r} contain NaN or infinite values.")
     return flat
+
+
+def _refuse_not_finite(values: Mapping[str, np.ndarray]) -> None:
+    for name, value in values.items():
+        if not np.isfinite(value).all():
+            raise InvalidDataError(f"The draws of {name!r} contain NaN or infinite values.")
 
 
 def drawn_names(model: pm.Model, lengths: Collection[int], *, more_than: int) -> list[str] | None:

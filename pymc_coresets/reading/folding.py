@@ -186,6 +186,36 @@ def simplified(graphs: Sequence[Variable]) -> list[Variable]:
     return clone_replace(rewritten, put_back) if put_back else rewritten
 
 
+def with_joined_scalars(graphs: Sequence[Variable]) -> list[Variable]:
+    """Join the different scalars of vectors, and index them where one is there several times.
+
+    PyTensor makes ``stack([a, b])[codes]`` a vector of as many scalars as there are codes, which
+    takes hours to rewrite.
+
+    Examples
+    --------
+    >>> a, b = pt.dscalars("a", "b")
+    >>> [vector] = with_joined_scalars([pt.stack([a, b, a, a])])
+    >>> vector.owner.inputs[1].data, vector.eval({a: 1.0, b: 2.0})
+    (array([0, 1, 0, 0]), array([1., 2., 1., 1.]))
+    """
+    known: dict[Variable, Variable] = {}
+    for node in io_toposort(list(graph_inputs(graphs)), graphs):
+        inputs = [known.get(v, v) for v in node.inputs]
+        if isinstance(node.op, ops.MakeVector) and node.op.dtype in ("float64", "float32"):
+            known[node.outputs[0]] = _joined(inputs, node.op.dtype)
+        elif any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
+            known.update(zip(node.outputs, node.clone_with_new_inputs(inputs).outputs, strict=True))
+    return [known.get(v, v) for v in graphs]
+
+
+def _joined(scalars: Sequence[Variable], dtype: str) -> Variable:
+    codes = {scalar: code for code, scalar in enumerate(dict.fromkeys(scalars))}
+    vector = pt.join(0, *(pt.cast(scalar, dtype)[None] for scalar in codes))
+    every = np.array([codes[scalar] for scalar in scalars])
+    return cast(Variable, vector if len(codes) == len(every) else vector[every])
+
+
 def evaluate(variables: Sequence[Variable]) -> list[np.ndarray]:
     """Evaluate variables that depend on nothing but data.
 
@@ -311,7 +341,7 @@ def _made_anew(node: Apply, inputs: list[Variable]) -> Sequence[Variable]:
         outputs: Sequence[Variable] = op(*inputs, return_list=True)
         return outputs
     pairs = zip(inputs, node.inputs, strict=True)
-    if all(new.type.dtype == old.type.dtype for new, old in pairs):
+    if all(_dtype(new) == _dtype(old) for new, old in pairs):
         return node.clone_with_new_inputs(inputs, strict=False).outputs
     if isinstance(op, OpFromGraph | ops.Scan):
         raise UnsupportedModelError(
@@ -327,6 +357,12 @@ def _made_anew(node: Apply, inputs: list[Variable]) -> Sequence[Variable]:
         vars(op).update({name: _wide(value) for name, value in vars(op).items()})
     made: Sequence[Variable] = op.make_node(*inputs).outputs
     return made
+
+
+def _dtype(variable: Variable) -> str | None:
+    """Return the type of the entries; None of slices, and of None as an index."""
+    dtype: str | None = getattr(variable.type, "dtype", None)
+    return dtype
 
 
 def _wide(dtype: Any) -> Any:  # noqa: ANN401 - the attributes of operations are of all kinds

@@ -1,13 +1,15 @@
 """Express a model's potentials and deterministics by plain inputs and constant data."""
 
 from collections.abc import Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, cast
 
 import numpy as np
 import pymc as pm
 from pytensor.graph import (
+    Constant,
     FunctionGraph,
     Variable,
     ancestors,
@@ -18,10 +20,14 @@ from pytensor.graph import (
 from pytensor.tensor import TensorType, TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
-from pymc_coresets.compat.pymc_api import replace_rvs_by_values, transformed_conditional_logp
+from pymc_coresets.compat.pymc_api import (
+    Transform,
+    replace_rvs_by_values,
+    transformed_conditional_logp,
+)
 from pymc_coresets.compat.pytensor_api import RandomType, SharedVariable, as_xtensor
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
-from pymc_coresets.reading.folding import widened, with_constant_shapes
+from pymc_coresets.reading.folding import widened, with_constant_shapes, with_joined_scalars
 from pymc_coresets.reading.known import Known
 
 
@@ -261,6 +267,34 @@ def as_plain_tensor(graph: Variable) -> TensorVariable:
     return cast(TensorVariable, rewrite_graph(tensor, include=("lower_xtensor",), clone=True))
 
 
+def with_plain_backward(transform: Transform) -> Transform:
+    """Return a transform of a variable with labelled dimensions whose way back has a gradient.
+
+    PyTensor has those of plain tensors alone, and PyMC writes log-densities by these, but not the
+    potentials beside them: it would give the variable a step method without gradients.
+
+    Examples
+    --------
+    >>> import pymc.dims as pmd, pytensor
+    >>> with pm.Model() as model:
+    ...     sigma = pmd.HalfNormal("sigma")
+    >>> value = model.rvs_to_values[sigma]
+    >>> plain = with_plain_backward(model.rvs_to_transforms[sigma]).backward(value).values
+    >>> pytensor.grad(plain, value).eval({value: np.zeros(())})
+    array(1.)
+    """
+    twin = copy(transform)
+    vars(twin)["backward"] = partial(_plain_backward, transform)
+    return twin
+
+
+def _plain_backward(transform: Transform, *given: Variable) -> Variable:
+    stand_ins = {v: v.type() for v in given if not isinstance(v, Constant)}
+    back = transform.backward(*(stand_ins.get(v, v) for v in given))
+    plain = as_xtensor(as_plain_tensor(back), dims=back.type.dims)
+    return clone_replace([plain], {own: v for v, own in stand_ins.items()})[0]
+
+
 def _with_constant_data(
     graphs: Sequence[TensorVariable],
     inputs: dict[Variable, Variable],
@@ -270,6 +304,7 @@ def _with_constant_data(
 
     So all shapes are known.  Containers with `row_inputs` are replaced by these.
     """
+    graphs = cast(list[TensorVariable], with_joined_scalars(graphs))
     held = [v for v in graph_inputs(graphs) if isinstance(v, SharedVariable)]
     # Random draws that no variable of the model is named after have a generator.
     shared = [v for v in held if not isinstance(v.get_value(borrow=True), np.random.Generator)]

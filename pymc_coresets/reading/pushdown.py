@@ -293,7 +293,7 @@ class Pushdown(Known):
             return None
         whole = piece.x.type.shape[piece.axis] == self.n_obs
         in_order = whole and np.array_equal(piece.positions, np.arange(self.n_obs))
-        rows = ALL_ROWS if in_order else RowMap(piece.positions)
+        rows = ALL_ROWS if in_order else RowMap(piece.positions, key.rows.own)
         return Step((_Key(piece.x, piece.axis, rows),), lambda built: built[0])
 
     def _parameters_below(self, key: _Key) -> frozenset[Variable]:

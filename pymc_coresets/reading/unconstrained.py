@@ -117,8 +117,8 @@ class Unconstrained:
     @cached_property
     def logp_and_gradient(self) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
         """The log-density of the model (Jacobian included) and its gradient at a vector x."""
-        is_double = all(v.type.dtype != "float32" for v in self.model.value_vars)
-        density = self.density if is_double else self._density_in_double
+        is_single = any(_is_single(v) for v in self.model.value_vars)
+        density = self._density_in_double if is_single else self.density
 
         def logp_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
             logp, gradient = density(np.ascontiguousarray(x, dtype=np.float64))
@@ -190,7 +190,9 @@ class Unconstrained:
             graph = free[rv] if transform is None else transform.forward(free[rv], *rv.owner.inputs)
             transformed.append(pt.as_tensor(graph, allow_xtensor_conversion=True))
         graphs = clone_replace(transformed, free)
-        return numpy_function(list(free.values()), graphs, plain_mode("minimum_compile"))
+        wide = {v: v.type.clone(dtype="float64")() for v in free.values() if _is_single(v)}
+        inputs = [wide.get(v, v) for v in free.values()]
+        return numpy_function(inputs, widened(graphs, wide), plain_mode("minimum_compile"))
 
     @cached_property
     def _backward(self) -> Callable[..., Sequence[np.ndarray]]:
@@ -210,6 +212,10 @@ class Unconstrained:
     def at(self, x: TensorVariable, graphs: Sequence[Variable]) -> list[TensorVariable]:
         """Return graphs of the model's value variables as functions of a vector `x`, (D,)."""
         return [as_plain_tensor(graph) for graph in widened(graphs, self.parts(x))]
+
+
+def _is_single(variable: Variable) -> bool:
+    return bool(variable.type.dtype == "float32")
 
 
 def of_points(
@@ -241,7 +247,7 @@ def of_points(
            [6., 8.]])]
     """
     points: dict[Variable, TensorVariable] = {
-        v: pt.tensor(v.name, dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in inputs
+        v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape)) for v in inputs
     }
     sloping = [] if slope_of is None else [slope_of]
     with compiling():

@@ -15,6 +15,7 @@ ROWS_FOR_CURVATURE = 500  #: For each dimension, where it comes from a sample.
 _LEAST_START, _LEAST_FOR_CURVATURE = 1_000, 100_000
 _ROWS_PER_DIMENSION = 50  # of the start: from a tenth of that, the rounds diverged in a hierarchy
 _PER_BLOCK = 4  # 64-bit numbers that Philox makes from one value of its counter
+_GAP, _AT_ONCE = 2**13, 2**20  # numbers: to begin anew takes as long as a gap, and memory at once
 
 
 def random_key(rng: np.random.Generator) -> int:
@@ -59,8 +60,8 @@ def numbers_of(positions: NDArray[np.int64], key: int) -> NDArray[np.float64]:
     """Return one uniform random number in [0, 1) for each position.
 
     The number depends on the position and the key alone, so that rows that are read in other
-    chunks, in another order or by other processes are given the same numbers.  Costs O(span) for
-    the span between the smallest and the largest position.
+    chunks, in another order or by other processes are given the same numbers.  Gaps between
+    positions cost as much as numbers, but those beyond some thousands nothing.
 
     Parameters
     ----------
@@ -86,6 +87,12 @@ def numbers_of(positions: NDArray[np.int64], key: int) -> NDArray[np.float64]:
     """
     if not len(positions):
         return np.empty(0)
+    apart = (np.diff(positions) > _GAP) | (np.diff(positions // _AT_ONCE) > 0)
+    pieces = np.split(positions, np.flatnonzero(apart) + 1)
+    return np.concatenate([_numbers_between(piece, key) for piece in pieces])
+
+
+def _numbers_between(positions: NDArray[np.int64], key: int) -> NDArray[np.float64]:
     first, last = int(positions[0]), int(positions[-1])
     bits = np.random.Philox(key=key)
     bits.advance(first // _PER_BLOCK)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, Self, cast
 
 import numpy as np
@@ -193,9 +193,9 @@ class WeightedPosterior:
         entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
         return float(self.rows.n_numbers + entries)
 
-    def loglik(self, draws: DrawsLike) -> np.ndarray:
+    def loglik(self, draws: DrawsLike, *, finite: bool = True) -> np.ndarray:
         """Return what stands for the log-likelihood of all rows, (n_draws,), in nats."""
-        own = self.loglikelihood.weighted_sum(draws, self.rows, self.weights)
+        own = self.loglikelihood.weighted_sum(draws, self.rows, self.weights, finite=finite)
         if self.quadratic is not None:
             own = own + self.quadratic.at_draws(self.loglikelihood.observations, draws)
         return own
@@ -205,7 +205,7 @@ class WeightedPosterior:
 
         Minus infinity where it is not finite.
         """
-        return self.loglikelihood.remainder.with_rows(x, self.loglik)
+        return self.loglikelihood.remainder.with_rows(x, partial(self.loglik, finite=False))
 
     @cached_property
     def in_levels(self) -> GroupedDensity:

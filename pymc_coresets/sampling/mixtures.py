@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
+from pymc_coresets.diagnostics.known_posterior import possible
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import LaplaceApproximation
@@ -16,7 +17,7 @@ from pymc_coresets.sampling.proposal import HeavyTailed
 
 _PROPOSALS = (2, 10)  # for each draw by importance sampling
 _PRODUCTS = 2**28  # of numbers, for all of them
-_NEARLY_ALL, _LEAST_INSIDE = 0.75, 0.5  # of the draws
+_NEARLY_ALL = 0.75  # of the draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +171,8 @@ def resampled(
 ) -> np.ndarray | None:
     """Choose some of the points (n_points, n_dims) by their weights; None where that is not sound.
 
+    Points whose log-weights are not finite are never chosen.
+
     Examples
     --------
     >>> rng = np.random.default_rng(1)
@@ -179,16 +182,15 @@ def resampled(
     >>> resampled(x, 5 * x[:, 0], 500, rng=rng) is None
     True
     """
-    inside = log_weights > -np.inf  # where the density is zero, so is the weight
-    x, log_weights = x[inside], log_weights[inside]
-    if len(x) < _LEAST_INSIDE * len(inside) or not np.isfinite(log_weights).all():
+    kept = possible(log_weights)
+    if kept is None:
         return None
-    smoothed = pareto_smooth(log_weights[None])
+    smoothed = pareto_smooth(log_weights[None, kept])
     # Of weights that are nearly equal, or come in groups, the tail says nothing.
     if not (smoothed.sound or smoothed.ess >= _NEARLY_ALL * len(x)):
         return None
-    kept: np.ndarray = x[systematic_resample(smoothed.weights[0], n_draws, rng=rng)]
-    return kept
+    chosen: np.ndarray = x[kept[systematic_resample(smoothed.weights[0], n_draws, rng=rng)]]
+    return chosen
 
 
 def _counts(shares: np.ndarray, n_draws: int) -> np.ndarray:

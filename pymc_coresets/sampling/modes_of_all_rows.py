@@ -313,7 +313,7 @@ def _error_of_sample(
 
     def error(one: np.ndarray, other: np.ndarray) -> float:
         draws = space.constrain(np.stack([one, other]))
-        difference = np.diff(loglik.matrix(draws, scan.rows), axis=1)[:, 0]
+        difference = np.diff(loglik.matrix(draws, scan.rows, finite=False), axis=1)[:, 0]
         variance = np.square(scan.weights * (difference - difference.mean())).sum() * (1 - share)
         return float(np.sqrt(variance)) + loglik.n_dims / share / 2
 

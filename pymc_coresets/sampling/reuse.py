@@ -12,6 +12,7 @@ from pymc_coresets.diagnostics.importance import (
     pareto_smooth,
     systematic_resample,
 )
+from pymc_coresets.diagnostics.known_posterior import possible
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.blocks.structure import NoBlocks
@@ -84,11 +85,14 @@ class Reserve:
         reserve = self._reserve
         n_reserve = max(_RESERVE * n_draws, MIN_DRAWS)
         if reserve is not None and reserve.n_draws >= n_reserve:
-            step = self._sampler.loglikelihood.weighted_sum(reserve, rows, weights) - self._own
-            smoothed = pareto_smooth(step[None]) if np.isfinite(step).all() else None
-            if smoothed is not None and smoothed.sound:
+            loglik = self._sampler.loglikelihood.weighted_sum(reserve, rows, weights, finite=False)
+            step = loglik - self._own
+            kept = possible(step)
+            smoothed = None if kept is None else pareto_smooth(step[None, kept])
+            if kept is not None and smoothed is not None and smoothed.sound:
                 self.n_reused += 1
-                return reserve.take(systematic_resample(smoothed.weights[0], n_draws, rng=rng))
+                chosen = systematic_resample(smoothed.weights[0], n_draws, rng=rng)
+                return reserve.take(kept[chosen])
         reserve = self._sampler.draw(rows, weights, n_reserve, rng=rng)
         self._reserve = reserve
         self._own = self._sampler.loglikelihood.weighted_sum(reserve, rows, weights)

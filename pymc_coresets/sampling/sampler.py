@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal, possible
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -173,8 +173,8 @@ class CoresetSampler:
         return self.loglikelihood.source.scan(size, key=key, distinct=distinct)
 
     def loglik(self, draws: Draws, rows: Rows) -> np.ndarray:
-        """Potentials of some rows, (n_rows, n_draws), in nats."""
-        return self.loglikelihood.matrix(draws, rows)
+        """Potentials of some rows, (n_rows, n_draws), in nats; not all of them may be finite."""
+        return self.loglikelihood.matrix(draws, rows, finite=False)
 
     def look(
         self, draws: Draws, *, n_candidates: int = 0, scale: float = 0.0, key: int = 0
@@ -252,7 +252,8 @@ class CoresetSampler:
     ) -> Draws:
         """Draw from roughly the region of that posterior: by Laplace, corrected where possible.
 
-        By NUTS where the posterior has no mode.
+        By NUTS where the posterior has no mode.  Of Laplace's draws, those at which the density is
+        zero are left out.
 
         Raises
         ------
@@ -272,6 +273,11 @@ class CoresetSampler:
             corrected = self._corrected(approximation, rows, weights, n_draws, rng)
         self.n_corrected += corrected is not None
         points = approximation.draw(n_draws, rng=rng) if corrected is None else corrected
+        kept = possible(self._log_density(rows, weights, points))
+        if kept is None:
+            points = self._nuts.draw(rows, weights, self.quadratic, n_draws, rng=rng)
+        elif len(kept) < n_draws:
+            points = points[kept]
         return self.space.constrain(points)
 
     def proposal(
@@ -308,9 +314,11 @@ class CoresetSampler:
         self.n_gradients += found.n_gradients
         self._nuts.starts = [part.location for part in found.mixture.parts]
         positions, logq = found.mixture.draw(n_draws, rng=rng)
+        with np.errstate(all="ignore"):  # some draws are far out
+            draws, of_prior = self.space.constrain(positions), self._unweighted(positions).values
         return Proposal(
-            draws=self.space.constrain(positions),
-            log_ratios=self._unweighted(positions).values - logq,
+            draws=draws,
+            log_ratios=of_prior - logq,
             around=found.mixture,
             modes=found.table(self.space, self.space.model.named_vars_to_dims),
         )

@@ -11,15 +11,19 @@ from typing import Any, Protocol
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pytensor.graph import Variable
 
-from pymc_coresets.exceptions import InvalidOptionError, SamplingError
+from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
 from pymc_coresets.options import one_of, whole_number
 from pymc_coresets.reading.draws import Draws, DrawsLike
+from pymc_coresets.reading.folding import plain_mode
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 _MOST_USER_DRAWS = 4_000
+
+_PLAIN = plain_mode("minimum_compile")
 
 
 class Weighting(Protocol):
@@ -40,11 +44,39 @@ class Prior:
     """
 
     def draw(self, sampler: CoresetSampler, n_draws: int, *, rng: np.random.Generator) -> Draws:
-        """Sample the free variables of the model forwards."""
+        """Sample the free variables of the model forwards.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If a variable has no distribution to draw from, as `pm.Flat`.
+        """
         model = sampler.loglikelihood.observations.model
+        _refuse_undrawable(model)
         names = [rv.name for rv in model.free_RVs]
         drawn = pm.draw([model[n] for n in names], n_draws, random_seed=rng)
         return Draws({n: np.asarray(v) for n, v in zip(names, drawn, strict=True)})
+
+
+def _refuse_undrawable(model: pm.Model) -> None:
+    """Name the first variable without draws: those that depend on it have none, either."""
+    try:
+        pm.draw(model.free_RVs, mode=_PLAIN)
+    except NotImplementedError as error:
+        name = next(rv.name for rv in model.free_RVs if not _can_be_drawn(rv))
+        raise UnsupportedModelError(
+            f"weighting='prior' needs draws of the prior, and there are none of {name!r} "
+            f"({str(error).splitlines()[0]}): give it a distribution that can be drawn from, or "
+            "use weighting='subsample'."
+        ) from error
+
+
+def _can_be_drawn(rv: Variable) -> bool:
+    try:
+        pm.draw(rv, mode=_PLAIN)
+    except NotImplementedError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,11 +65,29 @@ def tangent_problem[D](
     look = potentials.look(
         draws,
         n_candidates=n_candidates(loglik.shape[1]),
-        scale=float(probe.weights @ loglik.std(axis=1)),
+        scale=total_length(loglik, probe.weights),
         key=random_key(rng),
     )
     loglik = potentials.loglik(draws, look.candidates)
     return problem_at(loglik, look, rng=rng), look.candidates
+
+
+def total_length(loglik: Matrix, weights: Vector) -> float:
+    """Return the weighted sum of the lengths of vectors, at the draws where all are finite.
+
+    Parameters
+    ----------
+    loglik : ndarray of shape (n_rows, n_draws)
+        Potentials of some rows.
+    weights : ndarray of shape (n_rows,)
+
+    Examples
+    --------
+    >>> total_length(np.array([[1.0, 3.0, 0.0], [1.0, 1.0, -np.inf]]), np.array([5.0, 1.0]))
+    5.0
+    """
+    finite = np.isfinite(loglik).all(axis=0)
+    return float(weights @ loglik[:, finite].std(axis=1)) if finite.any() else 0.0
 
 
 def n_candidates(n_draws: int) -> int:

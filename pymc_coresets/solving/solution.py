@@ -323,5 +323,7 @@ class History:
     @contextmanager
     def _timed(self, name: str) -> Iterator[None]:
         start = time.perf_counter()
-        yield
-        self._costs[name] += time.perf_counter() - start
+        try:
+            yield
+        finally:
+            self._costs[name] += time.perf_counter() - start

@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.advice import decided_by
-from pymc_coresets.diagnostics.judging import KL_NEGLIGIBLE
+from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.exceptions import InvalidDataError, warn_user
@@ -49,7 +49,7 @@ from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
 _OBJECTIVES, _ROWS = "objectives_of_updates", "rows_of_updates"
 _METHODS = (RiemannianPursuit, ControlVariates)
-_WITHIN = 2 * KL_NEGLIGIBLE  # symmetrised
+_WITHIN = 2 * TOLERANCE  # symmetrised
 #: Attribute of a history: what the coresets that went into this one lacked, in nats.
 OBJECTIVE_OF_PARTS = "objective_of_parts"
 

@@ -4,10 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pymc as pm
+import pymc.dims as pmd
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pymc.sampling.mcmc import assign_step_methods
 from scipy.stats import norm
 
 from pymc_coresets.exceptions import InvalidOptionError
@@ -290,3 +292,22 @@ def test_coreset_models_of_several_threads():
             lambda n: coreset_model(loglik.observations, few[n % 4], np.ones(1)), range(40)
         )
         assert all(m.initial_point()["b"] == 0.5 for m in models)
+
+
+def test_pymc_gives_transformed_variables_with_dims_to_nuts():
+    with pm.Model(coords={"obs": range(40), "k": "abc"}) as model:
+        pmd.ZeroSumNormal("balanced", core_dims="k", dims="k")
+        pmd.Dirichlet("share", a=pmd.as_xtensor(np.ones(3), dims=("k",)), core_dims="k", dims="k")
+        pmd.Uniform("within", -1.0, 2.0)
+        pmd.Beta("chance", 2, 2)
+        pmd.VonMises("angle", 0, 1)
+        pmd.HalfNormal("sigma", dims="k")
+        total = sum(rv.sum() for rv in model.free_RVs)
+        y = pmd.Data("y", np.linspace(-1, 1, 40), dims="obs")
+        pmd.Normal("likelihood", total, 1.0, observed=y)
+    observations = find_observations(model)
+    rows = LogLikelihood(observations).source.take(np.arange(40))
+    small = coreset_model(observations, rows, np.ones(40))
+    point = {name: value + 0.3 for name, value in model.initial_point(random_seed=1).items()}
+    assert_allclose(*(m.compile_logp(mode=PLAIN)(point) for m in (small, model)), rtol=1e-12)
+    assert set(assign_step_methods(small)[1]) == {pm.NUTS}

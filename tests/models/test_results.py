@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets import (
@@ -233,6 +234,20 @@ def test_a_likelihood_term_of_which_no_row_was_chosen_is_shown_without():
     of_both = build_coreset(model, **options)
     of_one = replace(of_both, indices=np.array([2, 5]), weights=np.array([300.0, 400.0]))
     assert np.isnan(of_one.summary().loc[("z", "mean"), "chosen"])
+
+
+def test_columns_of_joined_predictors_are_those_of_their_own_terms():
+    """A row of the one term repeats a value of the other's column, which does not count."""
+    one, two = np.linspace(1.0, 2.0, 600), np.linspace(5.0, 6.0, 550)
+    with pm.Model() as model:
+        slope, other = pm.Normal("slope"), pm.Normal("other")
+        mu = pt.concatenate([slope * pm.Data("one", one), other * pm.Data("two", two)])
+        pm.Normal("y", mu[:600], 1.0, observed=np.zeros(600))
+        pm.Normal("z", mu[600:], 2.0, observed=np.zeros(550))
+    coreset = build_coreset(model, size=20, method="uniform", random_seed=1, progressbar=False)
+    table = coreset.summary()
+    for name, values in {"one": one, "two": two}.items():
+        assert table.loc[(name, "mean"), "all"] == pytest.approx(values.mean())
 
 
 @pytest.mark.parametrize(

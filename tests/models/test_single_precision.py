@@ -41,6 +41,20 @@ assert coreset.predict(idata, random_seed=1, progressbar=False)["posterior_predi
 coreset.reweight(idata, random_seed=1)
 """
 
+_COUNTS = """
+import numpy as np, pymc as pm
+from pymc_coresets import Coreset, build_coreset
+
+rng = np.random.default_rng(1)
+x = rng.normal(size=(4_000, 3))
+with pm.Model() as model:
+    eta = pm.Normal("intercept") + x @ pm.Normal("slopes", shape=3)
+    pm.Poisson("y", pm.math.exp(eta), observed=rng.poisson(np.exp(x @ [0.3, -0.2, 0.1])))
+coreset = build_coreset(model, random_seed=1, progressbar=False)
+assert coreset.certificate.reliable, coreset
+coreset.importance_draws(random_seed=1)
+"""
+
 _LARGE_LOG_DENSITY = """
 import numpy as np, pymc as pm
 from pymc_coresets.predictive.pymc_densities import log_densities_at
@@ -61,7 +75,7 @@ assert abs(found - np.diff(expected)) < 1e-6, (found, np.diff(expected))  # of m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", [_PROGRAM, _LARGE_LOG_DENSITY])
+@pytest.mark.parametrize("program", [_PROGRAM, _COUNTS, _LARGE_LOG_DENSITY])
 def test_everything_is_computed_in_double_precision(program):
     """In single precision the sum over rows alone is off by a tenth of a nat."""
     environment = {**os.environ, "PYTENSOR_FLAGS": "floatX=float32"}

@@ -13,6 +13,7 @@ import pytest
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import _compare, verify
+from pymc_coresets.predictive.pymc_densities import log_densities_at
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.observations import find_observations
 from tests.models.zoo import BINARY, GROUP, POSITIVE, REAL, N, X
@@ -230,3 +231,17 @@ def test_a_code_without_an_entry_is_named():
         pm.Normal("y", pm.Normal("effect", shape=4)[codes], 1.0, observed=REAL)
     with pytest.raises(InvalidDataError, match=f"code of row {N - 1} asks.*index 4"):
         verify(LogLikelihood(find_observations(model)), rng=np.random.default_rng(1))
+
+
+def test_scalars_in_a_vector_that_codes_index_are_rows_by_code():
+    """PyTensor makes a vector of 20 000 scalars of it, which it takes hours to rewrite."""
+    codes = np.random.default_rng(1).integers(0, 3, size=20_000)
+    with pm.Model() as model:
+        levels = pt.stack([pm.Normal(name) for name in "abc"])
+        pm.Normal("y", levels[codes], observed=np.zeros(20_000))
+    observations = find_observations(model)
+    verify(LogLikelihood(observations), rng=np.random.default_rng(1))
+    assert {row.values.dtype.kind for row in observations.rows} == {"f", "i"}
+    [[density]] = log_densities_at([model], [{"a": 1.0, "b": 2.0, "c": 3.0}], ["y"])
+    expected = -20_000 * np.log(2 * np.pi) / 2 - np.square(codes + 1.0).sum() / 2
+    assert density == pytest.approx(expected, rel=1e-12)

@@ -547,10 +547,8 @@ PLANTED = [
     *plant(
         "diagnostics/known_posterior.py",
         ("self.log_ratios + loglik", "self.log_ratios"),
-        (
-            "replace(self, log_ratios=log_ratios) if np",
-            "replace(self, log_ratios=log_ratios) if 1 or np",
-        ),
+        ("draws=draws.take(kept), log", "draws=draws, log"),
+        ("len(kept) < _POSSIBLE * len(log_ratios)", "False"),
     ),
     *plant(
         "sampling/steps/metric.py",

@@ -539,3 +539,22 @@ def test_the_weighting_is_named(model, method, weighting, said):
         model, size=5, method=method, weighting=weighting, random_seed=1, progressbar=False
     )
     assert (coreset.method, coreset.weighting) == (method, said)
+
+
+@pytest.mark.parametrize("beyond", [-np.inf, np.nan])
+def test_far_proposals_of_density_zero_have_no_weight(beyond):
+    """A few of a thousand proposals are beyond 2.2 standard deviations, where no row is possible.
+
+    A log of one minus a distribution function is so where that is rounded to one.
+    """
+    y = np.random.default_rng(1).normal(size=2_000)
+    end = y.mean() + 2.2 / np.sqrt(2_000)
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.0, 10.0)
+        pm.Potential("y", pm.math.switch(mu < end, -((y - mu) ** 2) / 2, beyond))
+    coreset = build_coreset(model, observed="y", random_seed=1, progressbar=False)
+    assert coreset.certificate.reliable
+    draws = coreset.proposal.draws.values["mu"]
+    assert draws.max() < end
+    assert 960 < len(draws) < 1_000
+    assert len(coreset.history["step"]) == 1

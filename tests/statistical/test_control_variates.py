@@ -436,3 +436,19 @@ def test_scales_are_part_of_the_quadratic(scale):
         fitted = np.linalg.lstsq(x, y)[0]
         means = idata.posterior["slopes"].mean(("chain", "draw")).to_numpy()
         assert np.abs(means - fitted).max() < 0.005  # sd of 0.013, 400 draws, a prior of sd 1
+
+
+def test_names_may_look_like_types_of_numpy():
+    """As those of Bambi do; `long` is one of C."""
+    rng = np.random.default_rng(5)
+    group, x = rng.integers(0, 8, size=600), rng.normal(size=600)
+    y = rng.poisson(np.exp(0.3 * x + 0.5 * rng.normal(size=8)[group]))
+    with pm.Model() as model:
+        levels = pm.HalfNormal("1|g_sigma") * pm.Normal("1|g_offset", shape=8)
+        slope = pm.Normal("bs(time, degree=2, df=10)")
+        pm.Poisson("float", pm.math.exp(pm.Normal("long") + levels[group] + slope * x), observed=y)
+    coreset = build_coreset(model, method="control_variates", random_seed=1, progressbar=False)
+    assert coreset.certificate.reliable
+    assert set(coreset.importance_draws()["posterior"].data_vars) == {
+        rv.name for rv in model.free_RVs
+    }

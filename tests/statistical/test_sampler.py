@@ -340,3 +340,26 @@ def test_a_gradient_that_is_not_finite_ends_no_search(nowhere):
             LaplaceApproximation.of(space)
     else:
         assert_allclose(LaplaceApproximation.of(space).mode, 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("beyond", [-np.inf, np.nan])
+@pytest.mark.parametrize("way", ["draw", "rough_draw", "reserve"])
+def test_points_of_density_zero_have_no_weight(beyond, way):
+    """The normal distribution ends at 2.2 standard deviations."""
+    with pm.Model() as model:
+        mu = pm.Flat("mu")
+        pm.Potential("y", pm.math.switch(mu < 2.2, -((mu - np.zeros(4)) ** 2) / 8, beyond))
+    sampler = CoresetSampler(LogLikelihood(find_observations(model, observed="y")))
+    rows, weights = sampler.loglikelihood.all_rows, np.ones(4)
+    rng = np.random.default_rng(1)
+    if way == "reserve":
+        reserve = Reserve(sampler)
+        reserve.draw(rows, weights / 2, 2_000, rng=rng)
+        draws = reserve.draw(rows, weights, 2_000, rng=rng)
+        assert reserve.n_reused == 1
+    else:
+        draws = getattr(sampler, way)(rows, weights, 2_000, rng=rng)
+    values = draws.values["mu"]
+    assert values.max() < 2.2
+    assert abs(values.mean() + norm.pdf(2.2) / norm.cdf(2.2)) < 5 * values.std() / np.sqrt(2_000)
+    assert sampler.counts["n_corrected_laplace"] == 1

@@ -15,7 +15,7 @@ from scipy import sparse, stats
 from scipy.integrate import quad
 from scipy.special import expit
 
-from pymc_coresets import UnsupportedModelError, build, build_coreset
+from pymc_coresets import CoresetWarning, UnsupportedModelError, build, build_coreset
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.control_variates import averaged, method
 from pymc_coresets.glm.control_variates.averaged import AveragedRows, row_quadratics
@@ -726,3 +726,50 @@ def test_groups_of_few_rows_are_refused_at_once(monkeypatch):
     options = {"random_seed": 1, "progressbar": False}
     with pytest.raises(UnsupportedModelError, match=r"1,120 rows in 140 groups.* about 1,120"):
         build_coreset(hierarchy(140, 1_120, centred=False), **options)
+
+
+def test_the_history_counts_passes_and_evaluations(monkeypatch):
+    """Of all rows, and of the chosen ones at the draws that judge them."""
+    counts = {"passes": 0, "evaluations": 0}
+
+    def counting(function, n_draws):
+        def counted(*args, **options):
+            counts["passes"] += 1
+            counts["evaluations"] += N * n_draws(*args)
+            return function(*args, **options)
+
+        return counted
+
+    monkeypatch.setattr(method, "average", counting(method.average, lambda *args: len(args[3])))
+    look = counting(CoresetSampler.look, lambda _, draws: draws.n_draws)
+    monkeypatch.setattr(CoresetSampler, "look", look)
+    coreset = build_coreset(
+        regression("poisson"), method="control_variates", random_seed=1, progressbar=False
+    )
+    history = coreset.history
+    of_chosen = history["size"].to_numpy().sum() / N
+    assert_allclose(history["n_passes"][-1], counts["passes"] + of_chosen)
+    n_draws = len(coreset.proposal.log_ratios)
+    assert history["n_evaluations"][-1] == counts["evaluations"] + of_chosen * N * n_draws
+    spent = history["seconds_drawing"] + history["seconds_evaluating"]
+    assert history["seconds_drawing"][-1] > 0
+    assert (spent <= history["seconds"]).all()
+
+
+@pytest.mark.parametrize("impossible", [-np.inf, np.nan])
+def test_approximations_that_no_draw_can_judge_are_kept_with_a_warning(impossible, monkeypatch):
+    look = CoresetSampler.look
+
+    def beyond(*args, **options):
+        found = look(*args, **options)
+        found.total[0] = impossible
+        return found
+
+    monkeypatch.setattr(CoresetSampler, "look", beyond)
+    with pytest.warns(CoresetWarning, match="NaN or infinite at one of its draws"):
+        coreset = build_coreset(
+            regression("poisson"), method="control_variates", random_seed=1, progressbar=False
+        )
+    assert np.isnan(coreset.objective)
+    assert coreset.size > 0
+    assert coreset.certificate is None

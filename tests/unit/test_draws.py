@@ -55,6 +55,14 @@ def test_bad_draws_are_named(draws, message):
         Draws.of(draws, SHAPES)
 
 
+def test_draws_of_the_package_itself_may_be_far_out():
+    """Where they overflow, the user gave none: the log-likelihood there is NaN."""
+    draws = Draws({"mu": np.array([0.0, np.inf]), "beta": np.full((2, 3), np.nan)})
+    assert np.isinf(Draws.of(draws, SHAPES).values["mu"][1])
+    with pytest.raises(InvalidDataError, match="'mu' contain NaN or infinite"):
+        Draws.of(draws.values, SHAPES)
+
+
 def test_draws_become_a_datatree_and_draws_again():
     draws = Draws({"mu": np.arange(6.0), "b": np.arange(12.0).reshape(6, 2)})
     tree = draws.to_datatree(

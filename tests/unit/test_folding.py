@@ -1,13 +1,20 @@
 """Graphs that NumPy evaluates: stable, and never one number at a time."""
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets.compat.pytensor_api import Elemwise
 from pymc_coresets.potentials.fused_loops import loop_mode
-from pymc_coresets.reading.folding import PLAIN_MODE, numpy_function, plain_mode
+from pymc_coresets.reading.folding import (
+    PLAIN_MODE,
+    numpy_function,
+    plain_mode,
+    widened,
+    with_joined_scalars,
+)
 
 X = np.array([-800.0, -40.0, -1.0, -1e-3, 0.0, 1e-3, 1.0, 40.0, 800.0])
 FUNCTIONS = {
@@ -43,3 +50,25 @@ def test_more_arrays_than_numpy_takes_at_once(function, mode, n_arrays):
     compiled = pytensor.function(inputs, function(*inputs), mode=mode)
     expected = arrays.sum(axis=0) if function is pt.add else arrays.prod(axis=0)
     np.testing.assert_allclose(compiled(*arrays), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: pt.specify_shape(x, (None, 2)), pm.Normal.dist, lambda x: x[1:, None]],
+    ids=["a shape that is partly known", "a random draw", "slices"],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_inputs_without_a_type_of_numbers_stay_as_they_are(function, dtype):
+    x = pt.matrix("x", dtype=dtype)
+    [found] = widened([function(x)], {x: pt.matrix("wide", dtype="float64")})
+    assert found.type.dtype == "float64"
+
+
+def test_vectors_of_scalars_are_joined_within_each_other():
+    a, b, c = pt.dscalars("a", "b", "c")
+    inner = pt.stack([a, b, b])
+    found = with_joined_scalars([pt.stack([inner.sum(), c, inner.sum()]), inner, a])
+    assert "MakeVector" not in pytensor.dprint(found, file="str")
+    values = numpy_function([a, b, c], found)(1.0, 2.0, 4.0)
+    for value, expected in zip(values, ([5.0, 4.0, 5.0], [1.0, 2.0, 2.0], 1.0), strict=True):
+        np.testing.assert_array_equal(value, expected)

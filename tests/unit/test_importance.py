@@ -262,5 +262,14 @@ def test_a_proposal_is_weighed_by_the_likelihood():
     np.testing.assert_array_equal(weighed.log_ratios, [1.5, 0.0, 3.0])
     assert weighed.draws is proposal.draws
     assert weighed.around == "here"
-    for impossible in (-np.inf, np.nan):
-        assert proposal.weighed(np.array([0.0, impossible, 0.0])) is None
+
+
+@pytest.mark.parametrize("impossible", [-np.inf, np.nan])
+def test_draws_of_a_proposal_where_the_likelihood_is_not_finite_are_left_out(impossible):
+    proposal = Proposal(draws=np.arange(30.0), log_ratios=np.arange(30.0))
+    loglik = np.where(np.arange(30) % 10 == 3, impossible, 0.0)
+    weighed = proposal.weighed(loglik)
+    expected = np.flatnonzero(np.isfinite(loglik))
+    np.testing.assert_array_equal(weighed.draws, expected)
+    np.testing.assert_array_equal(weighed.log_ratios, expected)
+    assert proposal.weighed(np.where(np.arange(30) % 7 == 3, impossible, 0.0)) is None

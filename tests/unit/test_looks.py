@@ -118,6 +118,16 @@ def test_random_numbers_belong_to_positions(start, length, key):
     assert ((numbers >= 0) & (numbers < 1)).all()
 
 
+@given(
+    gaps=st.lists(st.integers(1, 3) | st.sampled_from([8_192, 8_193, 2**20, 10**15]), max_size=9),
+    key=st.integers(0, 2**63 - 1),
+)
+def test_positions_far_apart_have_the_same_numbers(gaps, key):
+    positions = 2**20 - 2 + np.cumsum([0, *gaps])
+    alone = [numbers_of(positions[i : i + 1], key) for i in range(len(positions))]
+    np.testing.assert_array_equal(numbers_of(positions, key), np.concatenate(alone))
+
+
 def test_keys_give_different_numbers():
     assert not np.array_equal(numbers_of(np.arange(9), 1), numbers_of(np.arange(9), 2))
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from pymc_coresets.progress.reporter import Reporter
-from pymc_coresets.solving.solution import Progress
+from pymc_coresets.solving.solution import History, Progress
 
 
 @pytest.fixture
@@ -67,6 +67,28 @@ def test_a_part_that_has_ended_is_complete_and_timed(reporter):
         pass
     assert bar(reporter).completed == bar(reporter).total
     assert 0 <= reporter.seconds["rounds"] < 60
+
+
+def test_parts_that_fail_are_timed_and_their_times_add_up(reporter, monkeypatch):
+    clock = iter([10.0, 12.0, 20.0, 25.0])
+    monkeypatch.setattr("pymc_coresets.progress.reporter.time.perf_counter", lambda: next(clock))
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error), reporter.part("groups", total=9):
+            raise error
+    assert None not in {bar.stop_time for bar in reporter._bars.tasks}
+    assert reporter.seconds == {"groups": 7.0}
+
+
+@pytest.mark.parametrize("clock", ["drawing", "evaluating"])
+def test_the_clocks_of_a_history_count_what_fails(clock, monkeypatch):
+    times = iter([10.0, 12.0, 15.0, 20.0])
+    monkeypatch.setattr("pymc_coresets.solving.solution.time.perf_counter", lambda: next(times))
+    history = History()
+    timed = history.drawing() if clock == "drawing" else history.evaluating(1, 1, of=2)
+    with pytest.raises(KeyboardInterrupt), timed:
+        raise KeyboardInterrupt
+    step = history.add(size=1, objective=0.0, heldout_objective=0.0)
+    assert (step.seconds, getattr(step, f"seconds_{clock}")) == (10.0, 3.0)
 
 
 def test_readings_show_their_speed_and_the_time_left(reporter, monkeypatch):
@@ -131,7 +153,7 @@ def test_bars_of_a_terminal_take_one_line_each(width):
 
 NOTEBOOK = """
 from pymc_coresets.progress.reporter import Reporter
-from pymc_coresets.solving.solution import Progress
+from pymc_coresets.solving.solution import History, Progress
 with Reporter(show=True) as report:
     with report.part("reading <the> model"):
         report.rows_read(5, 10)

@@ -1,17 +1,22 @@
 """Many points of the unconstrained space at once, against PyMC's own functions of one point."""
 
+import keyword
+
 import numpy as np
 import pymc as pm
 import pymc.dims as pmd
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from pymc_coresets.potentials.remainder import Remainder
+from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import find_observations
-from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.reading.unconstrained import Unconstrained, of_points
 
 
 def transformed():
@@ -103,3 +108,43 @@ def test_many_points_at_once_are_as_each_by_itself(write, monkeypatch):
         for rv, value in zip(model.free_RVs, backward(space.point(x)), strict=True):
             assert_allclose(draws.values[rv.name][i], value, rtol=1e-10, atol=1e-14)
     assert_allclose(space.free(draws), points, atol=1e-7)
+
+
+@pytest.mark.parametrize("write", [transformed, ordered_and_zero_sum, discrete, with_dims])
+def test_draws_are_float64_where_the_model_is_float32(write):
+    with pytensor.config.change_flags(floatX="float32"):
+        with pm.Model(coords={"city": list("abc")}) as model:
+            write()
+        space = Unconstrained(model)
+        points = 0.5 * np.random.default_rng(1).normal(size=(3, space.n_dims))
+        points[:, ~space.continuous] = np.arange(3)[:, None]
+        draws = space.constrain(points)
+        assert_allclose(space.free(draws), points, atol=1e-12)
+
+
+# PyMC refuses "/", and ":" at the end.
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"))
+TYPES = [*np.sctypeDict, "floatX", "i8,f4", ">f8", "(2,3)f8", "U5", "m8[s]", "f"]
+NAMES = (
+    TEXT
+    | st.sampled_from([*TYPES, *keyword.kwlist])
+    | (st.integers() | st.floats()).map(str)
+    | st.lists(st.sampled_from(["a", "1", "f8", "::", "|", ":", " ", ",", "(", ")"])).map("".join)
+).filter(lambda name: not name.endswith(":"))
+
+
+@given(name=NAMES)
+@example("1|g_sigma")
+@example("bs(time, degree=2, df=10)")
+@example("a::b")
+@settings(max_examples=40, deadline=None)
+def test_a_variable_may_have_any_name_that_pymc_takes(name):
+    with pm.Model() as model:
+        pm.HalfNormal(name, shape=2)
+    space, points = Unconstrained(model), np.arange(6.0).reshape(3, 2)
+    tree = space.constrain(points).to_datatree()
+    draws = Draws.of(tree, {name: (2,)})
+    assert_allclose(space.free(draws), points)
+    assert list(space.columns[name]) == [0, 1]
+    x = pt.vector(name)
+    assert_allclose(of_points([x], [x.sum()])(points)[0], points.sum(axis=1))

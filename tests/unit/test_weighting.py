@@ -5,7 +5,12 @@ import pymc as pm
 import pytest
 
 from pymc_coresets import Laplace, Prior, Subsample
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, SamplingError
+from pymc_coresets.exceptions import (
+    InvalidDataError,
+    InvalidOptionError,
+    SamplingError,
+    UnsupportedModelError,
+)
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.reading.observations import find_observations
@@ -104,6 +109,15 @@ def test_laplace_says_where_there_is_no_mode():
         pm.Normal("x", 0, pm.math.exp(log_scale), shape=10)
     with pytest.raises(SamplingError, match="subsample"):
         LaplaceApproximation.of(Unconstrained(funnel))
+
+
+def test_a_prior_without_draws_is_refused_by_name():
+    with pm.Model() as model:
+        beta = pm.Normal("beta", pm.Flat("mean"), pm.HalfNormal("sd"), shape=3)
+        pm.Normal("y", X @ beta, 1.0, observed=Y)
+    sampler = CoresetSampler(LogLikelihood(find_observations(model)))
+    with pytest.raises(UnsupportedModelError, match=r"none of 'mean' .* weighting='subsample'"):
+        draw(Prior(), sampler)
 
 
 def test_prior_draws_have_the_prior_moments(regression):

@@ -34,7 +34,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
+from pymc_coresets.solving.solution import History, Progress, Solution, Status
 
 __all__ = ["ControlVariates", "has_linear_predictors"]
 
@@ -196,12 +196,11 @@ class _Run:
         seen: SeenRows,
         show: Callable[[Progress], None],
     ) -> None:
-        self.options, self.job, self.seen, self.show = options, job, seen, show
+        self.options, self.job, self.seen = options, job, seen
         self.found = seen.found
         self.loglik: LogLikelihood = job.loglikelihood
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
-        self.started, self.steps = time.perf_counter(), list[Progress]()
-        self.n_evaluations = 0
+        self.n_rows, self.history = job.loglikelihood.n_rows, History(show)
         self.posteriors = Posteriors(job, self.found)
         self.best: Approximation | None = None
 
@@ -215,18 +214,18 @@ class _Run:
             interrupted = isinstance(error, KeyboardInterrupt)
             status = Status.INTERRUPTED if interrupted else Status.SAMPLING_FAILED
         best = self.best
-        assert best is not None
-        proposal = self._proposal(best)
-        modes = None if status is Status.INTERRUPTED else self._modes(best)
+        assert best is not None, "a round was tried"
+        measured = math.isfinite(best.objective)
+        proposal = self._proposal(best) if measured else None
+        modes = self._modes(best) if measured and status is not Status.INTERRUPTED else None
         self.job.report.counts.update(self.posteriors.sampler.counts)
-        return Solution(
-            rows=best.rows,
-            weights=best.weights,
-            history=Trace.of(self.steps),
-            status=status,
-            objective=best.objective,
+        return self.history.solution(
+            best.rows,
+            best.weights,
+            status,
+            best.objective,
             proposal=proposal,
-            log_ratios=best.log_ratios,
+            log_ratios=best.log_ratios if measured else None,
             draws=best.draws,
             quadratic=best.quadratic,
             modes=modes,
@@ -234,7 +233,7 @@ class _Run:
 
     def _modes(self, best: Approximation) -> Modes | None:
         """Look for other modes, for a part of what the construction took."""
-        allowed = _FOR_MODES * self.n_evaluations
+        allowed = _FOR_MODES * self.history.steps[-1].n_evaluations
         return self.posteriors.modes(best, key=self.job.sample_key, n_evaluations=allowed)
 
     def _rounds(self) -> Status:
@@ -251,7 +250,7 @@ class _Run:
                 chosen, left = self._chosen(averaged, quadratic, coefficients, posterior, size)
             tried = self._try(quadratic, *chosen)
             before = math.inf if self.best is None else self.best.objective
-            if tried.objective < before:
+            if self.best is None or tried.objective < before:
                 self.best = tried
             if min(tried.objective, before) <= AIM * self.options.tolerance:
                 return Status.TOLERANCE_REACHED
@@ -270,7 +269,7 @@ class _Run:
         self._refuse_to_save_nothing(quadratic)
         best, lowest = quadratic, math.inf
         for _ in range(self.options.max_rounds):
-            coefficients = self.posteriors.coefficients(quadratic, min(_SETTLING, self.n_draws))
+            coefficients = self._coefficients(quadratic, min(_SETTLING, self.n_draws))
             averaged, following = self._average(coefficients)
             ratios = averaged.residual + following.at(coefficients) - quadratic.at(coefficients)
             objective = self._note(ratios, 0)
@@ -280,7 +279,11 @@ class _Run:
             if settled or time.perf_counter() > self.job.deadline:
                 break
             quadratic = following
-        return self.posteriors.coefficients(best, self.n_draws)
+        return self._coefficients(best, self.n_draws)
+
+    def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
+        with self.history.drawing():
+            return self.posteriors.coefficients(quadratic, n_draws)
 
     def _refuse_to_save_nothing(self, quadratic: Quadratic) -> None:
         """Refuse, before anything is drawn, to keep most of the rows and be far off.
@@ -292,7 +295,8 @@ class _Run:
         if is_limited or not _WORTHWHILE <= n_rows < _FEW_PER_DIM * n_dims:
             return
         size = min(self.job.size, n_rows // 2)
-        coefficients = self.posteriors.coefficients_near_mode(quadratic, _SETTLING)
+        with self.history.drawing():
+            coefficients = self.posteriors.coefficients_near_mode(quadratic, _SETTLING)
         averaged, _ = self._average(coefficients, n_kept=size)
         left = averaged.missed_by(size)
         if left > _HOPELESS * self.options.tolerance:
@@ -313,12 +317,12 @@ class _Run:
         quadratic = self._at(self.posteriors.mode)
         if self.posteriors.base is not None:
             return quadratic
-        height = self.posteriors.height(self.posteriors.mode)
+        height = self._height(self.posteriors.mode)
         for _ in range(self.options.max_rounds):
             step, gained = self.posteriors.mode_of(quadratic) - self.posteriors.mode, -math.inf
             for halvings in range(_HALVINGS):
                 tried = self.posteriors.mode + step / 2**halvings
-                gained = self.posteriors.height(tried) - height
+                gained = self._height(tried) - height
                 if gained > 0:
                     break
             if not gained > 0:
@@ -330,6 +334,10 @@ class _Run:
             quadratic = self._at(tried)
         return quadratic
 
+    def _height(self, x: np.ndarray) -> float:
+        with self.history.evaluating(self.n_rows, 1, of=self.n_rows):
+            return self.posteriors.height(x)
+
     def _at(self, x: np.ndarray) -> Quadratic:
         return self._average(self.posteriors.sampler.remainder.coefficients(x[None]))[1]
 
@@ -337,9 +345,10 @@ class _Run:
         self, coefficients: np.ndarray, *, n_kept: int = 0
     ) -> tuple[AveragedRows, Quadratic]:
         center, key = coefficients.mean(axis=0), random_key(self.job.rng)
-        averaged = average(
-            self.loglik.source, self.seen, center, coefficients, n_kept=n_kept, key=key
-        )
+        with self.history.evaluating(self.n_rows, len(coefficients), of=self.n_rows):
+            averaged = average(
+                self.loglik.source, self.seen, center, coefficients, n_kept=n_kept, key=key
+            )
         quadratic = Quadratic(
             names=self.found.names,
             center=center,
@@ -393,15 +402,19 @@ class _Run:
         self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray
     ) -> Approximation:
         """Draw from an approximation, and evaluate all rows at held-out draws."""
-        points = self.posteriors.draw(of_all, quadratic, rows, weights, self.n_draws)
+        with self.history.drawing():
+            points = self.posteriors.draw(of_all, quadratic, rows, weights, self.n_draws)
         draws = self.posteriors.sampler.space.constrain(points)
-        own = weights @ self.posteriors.sampler.loglik(draws, rows)
+        with self.history.evaluating(len(rows), self.n_draws, of=self.n_rows):
+            own = weights @ self.posteriors.sampler.loglik(draws, rows)
         coefficients = self.posteriors.sampler.remainder.coefficients(points)
         own = own + quadratic.at(coefficients)
         if self.posteriors.base is not None:
             own = own - self.posteriors.base.at(coefficients)
-        ratios = self.posteriors.sampler.look(draws).total - own
-        ratios = ratios - ratios.mean()
+        with self.history.evaluating(self.n_rows, self.n_draws, of=self.n_rows):
+            ratios = self.posteriors.sampler.look(draws).total - own
+        finite = ratios[np.isfinite(ratios)]
+        ratios = ratios - finite.mean() if finite.size else ratios
         objective = self._note(ratios, len(rows))
         return Approximation(
             quadratic=quadratic,
@@ -416,25 +429,12 @@ class _Run:
         )
 
     def _note(self, log_ratios: np.ndarray, size: int) -> float:
-        self.n_evaluations += len(log_ratios) * self.loglik.n_rows
         objective = float(np.var(log_ratios)) if np.isfinite(log_ratios).all() else math.inf
         judged = judge(log_ratios) if math.isfinite(objective) else {}
-        step = Progress(
-            size=size,
-            objective=math.nan,
-            heldout_objective=objective,
-            seconds=time.perf_counter() - self.started,
-            n_passes=len(self.steps) + 1.0,
-            n_evaluations=self.n_evaluations,
-            **judged,
-        )
-        self.steps.append(step)
-        self.show(step)
+        self.history.add(size=size, objective=math.nan, heldout_objective=objective, **judged)
         return objective
 
-    def _proposal(self, best: Approximation) -> Proposal[Draws] | None:
+    def _proposal(self, best: Approximation) -> Proposal[Draws]:
         """Return its draws, and what is near the posterior: a distribution, or a precision."""
-        if not np.isfinite(best.log_ratios).all():
-            return None
         around = self.posteriors.around(best)
         return Proposal(draws=best.draws, log_ratios=best.log_ratios, around=around)

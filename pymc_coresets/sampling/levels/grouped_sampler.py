@@ -120,8 +120,8 @@ class GroupedSampler:
         return LevelDraws(self._prior.at(x)[0], found.whitened, found.noise)
 
     def loglik(self, draws: Draws, rows: Rows) -> Array:
-        """Return the potentials of some rows, (n_rows, n_draws), in nats."""
-        return self._loglik.matrix(draws, rows)
+        """Return the potentials of some rows, (n_rows, n_draws), in nats; not all may be finite."""
+        return self._loglik.matrix(draws, rows, finite=False)
 
     def ratios(
         self, rows: Rows, weights: Array, n_draws: int, *, rng: np.random.Generator

@@ -112,7 +112,7 @@ def _harmless(build: Callable[..., None], *sizes: int) -> Posterior:
             build(rng(), N, *sizes)
         return model
 
-    return Posterior(make=make, harmless=True)
+    return Posterior(make=make, harmless=True, draws=2_000)
 
 
 def _hard(build: Callable[..., None], **options: Any) -> Posterior:  # noqa: ANN401
@@ -147,7 +147,7 @@ _SIMPLE: dict[str, Posterior] = {
     "crossed effects": _harmless(reliability.crossed),
 }
 
-_SMALL_STEPS: dict[str, Any] = {"draws": 25_000, "target_accept": 0.98}
+_SMALL_STEPS: dict[str, Any] = {"draws": 10_000, "target_accept": 0.98}
 
 _HARD: dict[str, Posterior] = {
     "negative binomial, nearly poisson": _hard(trust_models.like_poisson, draws=10_000),
@@ -164,16 +164,18 @@ _HARD: dict[str, Posterior] = {
     "beta(.3, .3)": _hard(ALONE["beta"], exact={"u": beta(0.3, 0.3).ppf}),
     "gamma(.2)": _hard(ALONE["gamma"], exact={"u": gamma(0.2).ppf}),
     "bimodal prior": _hard(ALONE["bimodal"], exact={"u": quantiles_of(bimodal_cdf)}),
-    "two clusters in a group": _hard(trust_models.two_clusters, draws=10_000),
+    "two clusters in a group": _hard(trust_models.two_clusters),
     "two signs": _hard(trust_models.two_signs),
     "two scales": _hard(trust_models.two_scales, draws=10_000),
-    "weighted rows, (1|g)": Posterior(make=lambda _: trust_models.weighted_groups(rng())),
+    "weighted rows, (1|g)": Posterior(
+        make=lambda _: trust_models.weighted_groups(rng()), draws=25_000
+    ),
     "few groups": _hard(trust_models.few_groups, **_SMALL_STEPS),
     "bounded slopes": _hard(trust_models.bounded_slopes),
     "separated columns": _hard(trust_models.separated_columns),
     "simplex, empty component": _hard(trust_models.empty_component),
     "excess zeros, none": _hard(trust_models.sure_counts),
-    "horseshoe": _hard(trust_models.horseshoe, draws=25_000, target_accept=0.99),
+    "horseshoe": _hard(trust_models.horseshoe, target_accept=0.99),
 }
 
 #: Every posterior, by name.

@@ -135,7 +135,7 @@ ALONE = {
     "funnel": _beside(28, _funnel),
     "cauchy": _beside(28, _cauchy),
     "beta": _beside(4, _beta),
-    "gamma": _beside(27, _gamma),
+    "gamma": _beside(28, _gamma),
     "bimodal": _beside(28, _bimodal),
 }
 
@@ -186,25 +186,24 @@ def weighted_groups(rng: Rng) -> pm.Model:
 
 def two_clusters(rng: Rng, *, easier: bool) -> None:
     """A robust hierarchy with two clusters of rows in one group, which are mirror images."""
-    n_groups, n_pairs = 28, 20
+    n_groups, n_pairs, nu, scale = 29, 20, 3, 0.25
     level = rng.normal(0, 0.5, size=n_groups)
     group = np.repeat(np.arange(1, n_groups), 110)
-    y = level[group] + 0.25 * rng.standard_t(3, size=len(group))
+    y = level[group] + scale * rng.standard_t(nu, size=len(group))
     cluster = rng.normal(1, 0.1, size=n_pairs)
     pair = np.concatenate([cluster, -cluster])
-    mean, tau, s = pm.Normal("mean"), pm.HalfNormal("tau"), pm.HalfNormal("s")
+    mean, tau = pm.Normal("mean"), pm.HalfNormal("tau")
     if easier:
         grid, own = np.linspace(-2.5, 2.5, 1_001), pm.Normal.dist(mean, tau)
-        rows = pm.StudentT.dist(nu=3, mu=grid[:, None], sigma=s, shape=(len(grid), 2 * n_pairs))
-        density = pm.logp(own, grid) + pm.logp(rows, np.tile(pair, (len(grid), 1))).sum(axis=1)
+        rows = (nu + 1) / 2 * np.log1p(((pair - grid[:, None]) / scale) ** 2 / nu)
         others = pm.Normal("others", mean, tau, shape=n_groups - 1)
-        t = pt.concatenate([on_grid("first", grid, density)[None], others])
-        pm.Deterministic("t", t)
-        pm.StudentT("y", nu=3, mu=others[group - 1], sigma=s, observed=y)
+        first = on_grid("first", grid, pm.logp(own, grid) - rows.sum(axis=1))
+        pm.Deterministic("t", pt.concatenate([first[None], others]))
+        pm.StudentT("y", nu=nu, mu=others[group - 1], sigma=scale, observed=y)
     else:
         t = pm.Normal("t", mean, tau, shape=n_groups)
         group, y = np.concatenate([np.zeros(2 * n_pairs, int), group]), np.concatenate([pair, y])
-        pm.StudentT("y", nu=3, mu=t[group], sigma=s, observed=y)
+        pm.StudentT("y", nu=nu, mu=t[group], sigma=scale, observed=y)
 
 
 # -- slopes ----------------------------------------------------------------------------------------
@@ -277,8 +276,14 @@ def horseshoe(rng: Rng, *, easier: bool) -> None:  # noqa: ARG001
 # -- components ------------------------------------------------------------------------------------
 
 
-def empty_component(rng: Rng, *, easier: bool) -> None:  # noqa: ARG001
+def empty_component(rng: Rng, *, easier: bool) -> None:
     """Shares of four components of known means, of which one has no rows."""
     y = rng.choice([-4.0, 0.0, 4.0], size=N, p=[0.2, 0.5, 0.3]) + rng.normal(0, 0.8, size=N)
-    w = pm.Dirichlet("w", np.full(4, 0.2))
+    if easier:  # the last share is beta(.2, .6), and its fifth root has nearly a constant density
+        root, others = pm.Uniform("root"), pm.Dirichlet("others", np.full(3, 0.2))
+        pm.Potential("last", -0.4 * pt.log1p(-(root**5)))
+        shares = pt.concatenate([others * (1 - root**5), root[None] ** 5])
+        w = pm.Deterministic("w", shares)
+    else:
+        w = pm.Dirichlet("w", np.full(4, 0.2))
     pm.NormalMixture("y", w, [-4.0, 0.0, 4.0, 12.0], pm.HalfNormal("s"), observed=y)

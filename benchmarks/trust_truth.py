@@ -53,7 +53,8 @@ def components(posterior: xr.Dataset, name: str) -> Iterator[tuple[str, Array]]:
 
 def effective_size(values: Array, *, method: str = "bulk") -> float:
     """Return the effective number of draws of shape (n_chains, n_draws), at most that of all."""
-    size = array_stats.ess(values, chain_axis=0, draw_axis=1, method=method)
+    tails = (0.05, 0.95) if method == "tail" else None
+    size = array_stats.ess(values, chain_axis=0, draw_axis=1, method=method, prob=tails)
     return min(float(size), float(values.size))
 
 

@@ -102,7 +102,8 @@ def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
 
 def measure(name: str, seed: int) -> Record:
     """Build a coreset in this process, sample it, and judge what is said of its draws."""
-    model, seconds = POSTERIORS[name].model(), dict[str, float]()
+    truth, seconds = trust_truth.read()[name], dict[str, float]()
+    model = POSTERIORS[name].model()
     n_dims = sum(np.size(value) for value in model.initial_point().values())
     record = Record(name=name, seed=seed, n_dims=n_dims, seconds=seconds)
     with warnings.catch_warnings():
@@ -114,7 +115,6 @@ def measure(name: str, seed: int) -> Record:
                 idata = coreset.sample(random_seed=seed, progressbar=False)
             with _timed(seconds, "check"):
                 check = coreset.check(idata)
-            truth = trust_truth.read()[name]
             said, most, drawn = _said(check), np.inf, _posterior(idata)
             if said == REWEIGHTED:
                 idata = coreset.reweight(idata, random_seed=seed)
@@ -224,6 +224,8 @@ def main() -> None:
     if options.truth is not None:
         trust_truth.compute_all(options.truth or POSTERIORS)
         return
+    if unknown := set(options.names) - set(trust_truth.read()):
+        sys.exit(f"The truth is not known of {', '.join(sorted(unknown))}: compute it by --truth.")
     records = list[Record]()
     for name in options.names:
         for seed in options.seeds:

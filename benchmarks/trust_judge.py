@@ -3,7 +3,7 @@
 The share of the draws below a true quantile is compared with its level.  A symmetrised KL
 divergence between two posteriors is at least that between the two probabilities of any event, so
 the tolerance says exactly which shares it allows.  Draws are wrong where their share, by an
-interval of four standard errors, cannot be any of these.
+interval of three standard errors, cannot be any of these.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from pymc_coresets.compat.arviz_api import array_stats
 __all__ = ["TOLERANCE", "Convergence", "Judgement", "convergence", "judge"]
 
 TOLERANCE = 0.01  # nats
-_ONE_SIDED = float(norm.sf(4))
+_ONE_SIDED = float(norm.sf(3))
 
 
 @dataclass(frozen=True, kw_only=True)

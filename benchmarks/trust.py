@@ -5,7 +5,8 @@ tails, bounds or modes that a certificate may overlook.  Of each: a coreset by d
 its draws, and what ``check`` says of them.  They are right if every free variable has its 1, 5,
 50, 95 and 99 % quantiles where the truth has them, as far as the tolerance allows; where the
 verdict is "reliable once re-weighted", after ``reweight``.  "Reliable" is false where they are
-wrong.  An alarm is false where they are right.  A refusal with an error is an alarm, too.
+wrong.  An alarm is false where they are right and the chains agree, and wherever the posterior is
+harmless unless they are wrong.  A refusal with an error is an alarm, too.
 
 The truth lies in a file; ``--truth`` computes it anew.  Each case runs in a process of its own.
 """
@@ -67,25 +68,31 @@ class Record:
         return not self.alarm and self.right is False
 
     @property
+    def converged(self) -> bool:
+        """Whether there are draws, of which PyMC does not warn."""
+        return self.chains is not None and self.chains.reached
+
+    @property
     def hasty(self) -> bool:
         """Whether draws were called reliable as they are, of which PyMC warns."""
-        return self.said == RELIABLE and self.chains is not None and not self.chains.reached
+        return self.said == RELIABLE and not self.converged
 
     @property
     def false_alarm(self) -> bool:
         """Whether right draws, or a harmless model, were not accepted."""
-        refused = self.right is None and POSTERIORS[self.name].harmless
-        return self.alarm and (self.right is True or refused)
+        harmless = POSTERIORS[self.name].harmless and self.right is not False
+        return self.alarm and (harmless or (self.right is True and self.converged))
 
     @property
     def outcome(self) -> str:
         """What the verdict was worth."""
         if self.false_reliable:
             return "**false reliable**"
-        if self.alarm:
-            known = "alarm" if self.right is None else "true alarm"
-            return "false alarm" if self.false_alarm else known
-        return "not converged" if self.hasty else "true"
+        if not self.alarm:
+            return "not converged" if self.hasty else "true"
+        if self.false_alarm:
+            return "false alarm"
+        return "alarm" if self.right is None else "true alarm"
 
 
 # -- one case --------------------------------------------------------------------------------------

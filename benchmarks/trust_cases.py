@@ -147,8 +147,6 @@ _SIMPLE: dict[str, Posterior] = {
     "crossed effects": _harmless(reliability.crossed),
 }
 
-_SMALL_STEPS: dict[str, Any] = {"draws": 10_000, "target_accept": 0.98}
-
 _HARD: dict[str, Posterior] = {
     "negative binomial, nearly poisson": _hard(trust_models.like_poisson, draws=10_000),
     "negative binomial, rows of zeros": _hard(trust_models.zero_rows),
@@ -159,7 +157,9 @@ _HARD: dict[str, Posterior] = {
     "funnel without data": _hard(
         ALONE["funnel"], exact={"ls": norm(0, 1.5).ppf, "u": quantiles_of(funnel_cdf)}
     ),
-    "funnel with data": _hard(trust_models.groups_that_hardly_differ, **_SMALL_STEPS),
+    "funnel with data": _hard(
+        trust_models.groups_that_hardly_differ, draws=10_000, target_accept=0.98
+    ),
     "cauchy": _hard(ALONE["cauchy"], exact={"u": cauchy.ppf}),
     "beta(.3, .3)": _hard(ALONE["beta"], exact={"u": beta(0.3, 0.3).ppf}),
     "gamma(.2)": _hard(ALONE["gamma"], exact={"u": gamma(0.2).ppf}),
@@ -170,7 +170,7 @@ _HARD: dict[str, Posterior] = {
     "weighted rows, (1|g)": Posterior(
         make=lambda _: trust_models.weighted_groups(rng()), draws=25_000
     ),
-    "few groups": _hard(trust_models.few_groups, **_SMALL_STEPS),
+    "few groups": _hard(trust_models.few_groups, draws=10_000),
     "bounded slopes": _hard(trust_models.bounded_slopes),
     "separated columns": _hard(trust_models.separated_columns),
     "simplex, empty component": _hard(trust_models.empty_component),

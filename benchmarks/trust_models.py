@@ -154,14 +154,10 @@ def groups_that_hardly_differ(rng: Rng, *, easier: bool) -> None:
     pm.Normal("y", a[group] + pm.Normal("b") * x, 1.0, observed=rng.normal(x, 1.0))
 
 
-def few_groups(rng: Rng, *, easier: bool) -> None:
+def few_groups(rng: Rng, *, easier: bool) -> None:  # noqa: ARG001
     """Three groups, which tell little of their spread."""
     group, x = rng.integers(0, 3, N), rng.normal(size=N)
-    m, s = pm.Normal("m", 0, 5), pm.HalfCauchy("s", 5)
-    if easier:
-        a = pm.Deterministic("a", m + s * pm.Normal("z", shape=3))
-    else:
-        a = pm.Normal("a", m, s, shape=3)
+    a = pm.Normal("a", pm.Normal("m", 0, 5), pm.HalfCauchy("s", 5), shape=3)
     truth = np.array([-0.7, 0.1, 0.9])[group] + 0.5 * x
     eta = a[group] + pm.Normal("b") * x
     pm.Bernoulli("y", logit_p=eta, observed=rng.binomial(1, expit(truth)))

@@ -1,0 +1,247 @@
+"""Can the word "Reliable" be trusted?  ``python -m benchmarks.trust [--seeds 1 2 3]``.
+
+Forty posteriors of 2 to 60 dimensions with known quantiles: twenty harmless ones, and twenty with
+tails, bounds or modes that a certificate may overlook.  Of each: a coreset by default settings,
+its draws, and what ``check`` says of them.  They are right if every free variable has its 1, 5,
+50, 95 and 99 % quantiles where the truth has them, as far as the tolerance allows; where the
+verdict is "reliable once re-weighted", after ``reweight``.  "Reliable" is false where they are
+wrong.  An alarm is false where they are right and the chains agree, and wherever the posterior is
+harmless unless they are wrong.  A refusal with an error is an alarm, too.
+
+The truth lies in a file; ``--truth`` computes it anew.  Each case runs in a process of its own.
+"""
+
+import argparse
+import multiprocessing as mp
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from benchmarks import trust_truth
+from benchmarks.curves import markdown
+from benchmarks.trust_cases import POSTERIORS
+from benchmarks.trust_judge import Convergence, Judgement, convergence, judge
+from pymc_coresets import CoresetError, build_coreset
+
+HEADER = ("posterior", "D", "harmless", "seed", "said", "right", "what that is", "worst",
+          "R-hat", "ESS", "build, s", "sample, s", "check, s")  # fmt: skip
+STEPS = ("build", "sample", "check")
+LIMIT = 1_800.0  # seconds that a case may take
+RELIABLE, REWEIGHTED = "reliable", "reliable once re-weighted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What was said of one coreset's draws, and whether they were right; seconds of processor."""
+
+    name: str
+    seed: int
+    n_dims: int = 0
+    said: str = ""
+    judgement: Judgement | None = None
+    chains: Convergence | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def alarm(self) -> bool:
+        """Whether anything but "reliable" was said."""
+        return self.said not in {RELIABLE, REWEIGHTED}
+
+    @property
+    def right(self) -> bool | None:
+        """Whether the draws were right, where there are draws."""
+        return None if self.judgement is None else self.judgement.right
+
+    @property
+    def false_reliable(self) -> bool:
+        """Whether wrong draws were called reliable."""
+        return not self.alarm and self.right is False
+
+    @property
+    def converged(self) -> bool:
+        """Whether there are draws, of which PyMC does not warn."""
+        return self.chains is not None and self.chains.reached
+
+    @property
+    def hasty(self) -> bool:
+        """Whether draws were called reliable as they are, of which PyMC warns."""
+        return self.said == RELIABLE and not self.converged
+
+    @property
+    def false_alarm(self) -> bool:
+        """Whether right draws, or a harmless model, were not accepted."""
+        harmless = POSTERIORS[self.name].harmless and self.right is not False
+        return self.alarm and (harmless or (self.right is True and self.converged))
+
+    @property
+    def outcome(self) -> str:
+        """What the verdict was worth."""
+        if self.false_reliable:
+            return "**false reliable**"
+        if not self.alarm:
+            return "not converged" if self.hasty else "true"
+        if self.false_alarm:
+            return "false alarm"
+        return "alarm" if self.right is None else "true alarm"
+
+
+# -- one case --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    began = sum(os.times()[:4])
+    try:
+        yield
+    finally:
+        seconds[step] = sum(os.times()[:4]) - began
+
+
+def measure(name: str, seed: int) -> Record:
+    """Build a coreset in this process, sample it, and judge what is said of its draws."""
+    truth, seconds = trust_truth.read()[name], dict[str, float]()
+    model = POSTERIORS[name].model()
+    n_dims = sum(np.size(value) for value in model.initial_point().values())
+    record = Record(name=name, seed=seed, n_dims=n_dims, seconds=seconds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the verdict says it
+        try:
+            with _timed(seconds, "build"):
+                coreset = build_coreset(model, random_seed=seed, progressbar=False)
+            with _timed(seconds, "sample"):
+                idata = coreset.sample(random_seed=seed, progressbar=False)
+            with _timed(seconds, "check"):
+                check = coreset.check(idata)
+            said, most, drawn = _said(check), np.inf, _posterior(idata)
+            if said == REWEIGHTED:
+                idata = coreset.reweight(idata, random_seed=seed)
+                most = float(idata["posterior"].attrs["psis_ess"])
+        except CoresetError as error:
+            print(error, file=sys.stderr)
+            return replace(record, said=f"refused: {type(error).__name__}")
+        except Exception as error:  # noqa: BLE001
+            traceback.print_exc()
+            return replace(record, said=f"crashed: {type(error).__name__}")
+    return replace(
+        record,
+        said=said,
+        judgement=judge(_posterior(idata), truth, most),
+        chains=convergence(drawn, truth),
+    )
+
+
+def _said(check: Any) -> str:  # noqa: ANN401
+    if check.reliable:
+        return REWEIGHTED if check.needs_reweighting else RELIABLE
+    head: str = check.verdict.partition(":")[0]
+    return head.lower()
+
+
+def _posterior(idata: xr.DataTree) -> xr.Dataset:
+    return idata["posterior"].to_dataset()
+
+
+def isolated(name: str, seed: int) -> Record:
+    """Do the same in a process of its own, which is ended where it takes far too long."""
+    context = mp.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(sender, name, seed))
+    process.start()
+    sender.close()
+    try:
+        if receiver.poll(LIMIT):
+            found: Record = receiver.recv()
+            return found
+        return Record(name=name, seed=seed, said=f"crashed: not done after {LIMIT:.0f} s")
+    except EOFError:
+        process.join()
+        return Record(name=name, seed=seed, said=f"crashed: code {process.exitcode}")
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _work(sender: Connection, name: str, seed: int) -> None:
+    sender.send(measure(name, seed))
+
+
+# -- the report ------------------------------------------------------------------------------------
+
+
+def line_of(record: Record) -> list[str]:
+    """Return the record's line of the table."""
+    found, chains, seconds = record.judgement, record.chains, record.seconds
+    return [
+        record.name,
+        str(record.n_dims or ""),
+        "yes" if POSTERIORS[record.name].harmless else "",
+        str(record.seed),
+        record.said,
+        "" if found is None else "yes" if found.right else "no",
+        record.outcome,
+        "" if found is None else found.worst,
+        *(("", "") if chains is None else (f"{chains.rhat:.3f}", f"{chains.ess:.0f}")),
+        *(f"{seconds[step]:.1f}" if step in seconds else "" for step in STEPS),
+    ]
+
+
+def report(records: Sequence[Record]) -> str:
+    """Return the table, and below it how often the verdict was false."""
+    harmless = [record for record in records if POSTERIORS[record.name].harmless]
+    false = sum(record.false_reliable for record in records)
+    accepted = sum(not record.alarm for record in records)
+    alarms = sum(record.false_alarm for record in harmless)
+    hasty = sum(record.hasty for record in records)
+    return "\n".join(
+        [
+            markdown(HEADER, map(line_of, records)),
+            "",
+            f"False among {accepted} called reliable, of {len(records)} runs: {false}.",
+            f"Called reliable with an R-hat above 1.01 or an ESS below 400: {hasty}.",
+            f"False alarms among the {len(harmless)} runs of harmless posteriors: {alarms}.",
+            "",
+        ]
+    )
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--names", nargs="+", choices=POSTERIORS, default=list(POSTERIORS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--out", type=Path, help="save the table in this file as it grows")
+    parser.add_argument(
+        "--truth", nargs="*", choices=POSTERIORS, help="compute the truth of these, or of all"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Compute the truth, or print the table."""
+    options = parsed()
+    if options.truth is not None:
+        trust_truth.compute_all(options.truth or POSTERIORS)
+        return
+    if unknown := set(options.names) - set(trust_truth.read()):
+        sys.exit(f"The truth is not known of {', '.join(sorted(unknown))}: compute it by --truth.")
+    records = list[Record]()
+    for name in options.names:
+        for seed in options.seeds:
+            records.append(isolated(name, seed))
+            print(" | ".join(line_of(records[-1])), flush=True)
+            if options.out:
+                options.out.write_text(report(records))
+    print(f"\n{report(records)}")
+
+
+if __name__ == "__main__":
+    main()

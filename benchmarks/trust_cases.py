@@ -1,0 +1,182 @@
+"""The forty posteriors of ``python -m benchmarks.trust``, half of them harmless."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from scipy.integrate import quad_vec
+from scipy.optimize import brentq
+from scipy.special import expit, ndtr
+from scipy.stats import beta, cauchy, gamma, norm
+
+from benchmarks import reliability, trust_models, verdicts
+from benchmarks.parameter_models import mean_and_scale
+from benchmarks.trust_models import ALONE, Array, N, Rng
+
+__all__ = ["POSTERIORS", "Posterior"]
+
+DATA_SEED = 1
+
+type Make = Callable[[bool], pm.Model]
+type Quantiles = Callable[[Array], Array]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Posterior:
+    """A model of simulated data, and how the truth about its posterior is found.
+
+    ``make(easier)`` returns the model, or another form of it that is easier for NUTS.  ``exact``
+    has the quantiles of variables that are independent of all others; NUTS on all rows returns
+    those of the rest, with so many draws of each chain and such small steps.
+    """
+
+    make: Make
+    harmless: bool = False
+    exact: Mapping[str, Quantiles] = field(default_factory=dict)
+    draws: int = 5_000
+    target_accept: float = 0.9
+
+    def model(self) -> pm.Model:
+        """Return the model, always of the same data."""
+        return self.make(False)  # noqa: FBT003
+
+
+def rng() -> Rng:
+    """Return the random numbers that the data come from."""
+    return np.random.default_rng(DATA_SEED)
+
+
+# -- closed forms ----------------------------------------------------------------------------------
+
+
+def quantiles_of(cdf: Callable[[float], float]) -> Quantiles:
+    """Return the quantiles of a distribution of a real number."""
+
+    def quantiles(levels: Array) -> Array:
+        def above(u: float, level: float) -> float:
+            return cdf(u) - level
+
+        return np.array([brentq(above, -1e4, 1e4, args=(level,), xtol=1e-10) for level in levels])
+
+    return quantiles
+
+
+def funnel_cdf(u: float) -> float:
+    """Probability below u of a normal variable whose log-scale is normal with an sd of 1.5."""
+    found, _ = quad_vec(lambda ls: norm.pdf(ls, 0, 1.5) * ndtr(u * np.exp(-ls)), -15, 15)
+    return float(found)
+
+
+def bimodal_cdf(u: float) -> float:
+    return float(ndtr((u + 3) / 0.7) + ndtr((u - 3) / 0.7)) / 2
+
+
+# -- harmless models that no other benchmark has ---------------------------------------------------
+
+
+def varying_slopes(rng: Rng, n: int) -> None:
+    """Fifteen groups with intercepts and slopes of their own, and plenty of rows."""
+    group, x = rng.integers(0, 15, n), rng.normal(size=n)
+    a, b = (
+        pm.Normal(name, pm.Normal(f"{name}_mean"), pm.HalfNormal(f"{name}_sd"), shape=15)
+        for name in ("a", "b")
+    )
+    truth = rng.normal(0, 0.8, size=15)[group] + rng.normal(0.5, 0.5, size=15)[group] * x
+    y = rng.normal(truth, 0.6)
+    pm.Normal("y", a[group] + b[group] * x, pm.HalfNormal("s"), observed=y)
+
+
+def excess_zeros(rng: Rng, n: int) -> None:
+    """Counts, three in ten of which are zero for another reason."""
+    _, truth, eta = reliability.regression(rng, n, 4, 0.5)
+    y = rng.poisson(np.exp(1 + truth)) * rng.binomial(1, 0.7, size=n)
+    pm.ZeroInflatedPoisson("y", psi=pm.Beta("psi", 1, 1), mu=pt.exp(eta), observed=y)
+
+
+def trials(rng: Rng, n: int) -> None:
+    """Ten trials for each row."""
+    _, truth, eta = reliability.regression(rng, n, 8)
+    pm.Binomial("y", n=10, logit_p=eta, observed=rng.binomial(10, expit(truth)))
+
+
+# -- all -------------------------------------------------------------------------------------------
+
+
+def _harmless(build: Callable[..., None], *sizes: int) -> Posterior:
+    def make(_easier: bool) -> pm.Model:  # noqa: FBT001
+        with pm.Model() as model:
+            build(rng(), N, *sizes)
+        return model
+
+    return Posterior(make=make, harmless=True, draws=2_000)
+
+
+def _hard(build: Callable[..., None], **options: Any) -> Posterior:  # noqa: ANN401
+    def make(easier: bool) -> pm.Model:  # noqa: FBT001
+        with pm.Model() as model:
+            build(rng(), easier=easier)
+        return model
+
+    return Posterior(make=make, **options)
+
+
+_SIMPLE: dict[str, Posterior] = {
+    "logistic, D = 4": _harmless(reliability.logistic(3)),
+    "logistic, D = 13": _harmless(reliability.logistic(12)),
+    "logistic, D = 41": _harmless(reliability.logistic(40)),
+    "poisson, D = 7": _harmless(reliability.poisson),
+    "poisson, D = 31": _harmless(verdicts.poisson, 30),
+    "negative binomial": _harmless(reliability.negative_binomial),
+    "gamma": _harmless(reliability.gamma),
+    "linear, D = 12": _harmless(reliability.linear),
+    "linear, D = 60": _harmless(verdicts.normal, 58),
+    "mean and log-scale": _harmless(mean_and_scale, 12),
+    "student, heavy tails": _harmless(reliability.robust),
+    "mixture, ordered": _harmless(reliability.mixture),
+    "weibull": _harmless(reliability.weibull),
+    "ordered logistic": _harmless(reliability.ordered_logistic),
+    "three categories": _harmless(reliability.categories),
+    "binomial": _harmless(trials),
+    "excess zeros": _harmless(excess_zeros),
+    "groups, centred": _harmless(reliability.groups(20, centred=True, spread=1.0)),
+    "varying slopes": _harmless(varying_slopes),
+    "crossed effects": _harmless(reliability.crossed),
+}
+
+_HARD: dict[str, Posterior] = {
+    "negative binomial, nearly poisson": _hard(trust_models.like_poisson, draws=10_000),
+    "negative binomial, rows of zeros": _hard(trust_models.zero_rows),
+    "student on normal data, D = 3": _hard(
+        partial(trust_models.normal_by_student, columns=0), draws=25_000
+    ),
+    "student on normal data, D = 29": _hard(partial(trust_models.normal_by_student, columns=26)),
+    "funnel without data": _hard(
+        ALONE["funnel"], exact={"ls": norm(0, 1.5).ppf, "u": quantiles_of(funnel_cdf)}
+    ),
+    "funnel with data": _hard(
+        trust_models.groups_that_hardly_differ, draws=10_000, target_accept=0.98
+    ),
+    "cauchy": _hard(ALONE["cauchy"], exact={"u": cauchy.ppf}),
+    "beta(.3, .3)": _hard(ALONE["beta"], exact={"u": beta(0.3, 0.3).ppf}),
+    "gamma(.2)": _hard(ALONE["gamma"], exact={"u": gamma(0.2).ppf}),
+    "bimodal prior": _hard(ALONE["bimodal"], exact={"u": quantiles_of(bimodal_cdf)}),
+    "two clusters in a group": _hard(trust_models.two_clusters),
+    "two signs": _hard(trust_models.two_signs),
+    "two scales": _hard(trust_models.two_scales, draws=10_000),
+    "weighted rows, (1|g)": Posterior(
+        make=lambda _: trust_models.weighted_groups(rng()), draws=25_000
+    ),
+    "few groups": _hard(trust_models.few_groups, draws=10_000),
+    "bounded slopes": _hard(trust_models.bounded_slopes),
+    "separated columns": _hard(trust_models.separated_columns),
+    "simplex, empty component": _hard(trust_models.empty_component),
+    "excess zeros, none": _hard(trust_models.sure_counts),
+    "horseshoe": _hard(trust_models.horseshoe, target_accept=0.99),
+}
+
+#: Every posterior, by name.
+POSTERIORS: dict[str, Posterior] = _SIMPLE | _HARD

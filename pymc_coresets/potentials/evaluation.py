@@ -227,17 +227,14 @@ class LogLikelihood:
     def weighted_sum(self, draws: DrawsLike, rows: Rows, weights: np.ndarray) -> np.ndarray:
         """Return the weighted sum of the potentials of some rows at all draws, (n_draws,), in nats.
 
-        Some draws at a time: the matrix is never larger than 32 MB.
-
-        Raises
-        ------
-        InvalidDataError
-            As `matrix`.
+        Some draws at a time: the matrix is never larger than 32 MB.  Where a potential is not
+        finite, the sum is not.
         """
         draws = Draws.of(draws, self.shapes)
         sums, step = np.zeros(draws.n_draws), max(_POTENTIALS_AT_ONCE // max(len(rows), 1), 1)
         for some in (slice(i, i + step) for i in range(0, draws.n_draws, step)):
-            sums[some] = weights @ self.matrix(draws.take(some), rows)
+            with np.errstate(invalid="ignore"):
+                sums[some] = weights @ self.matrix(draws.take(some), rows, finite=False)
         return sums
 
     def look(

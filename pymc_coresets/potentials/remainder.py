@@ -12,6 +12,7 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import simplified, widened
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import interface_at
@@ -89,6 +90,18 @@ class Remainder:
         if "_with_slopes" in self.__dict__:
             return self.slopes(points)[0]
         return self._values(points)[0]
+
+    def with_rows(self, points: np.ndarray, loglik: Callable[[Draws], np.ndarray]) -> np.ndarray:
+        """Return the log-densities with what stands for the rows at draws, (n_points,).
+
+        Minus infinity where they are not finite, as far out, where draws overflow.
+        """
+        draws = self.space.constrain(points)
+        inside, total = draws.are_finite, np.full(len(points), -np.inf)
+        if inside.any():
+            with np.errstate(all="ignore"):
+                total[inside] = self.values(points[inside]) + loglik(draws.take(inside))
+        return np.where(np.isfinite(total), total, -np.inf)
 
     def slopes(
         self, points: np.ndarray, pull: np.ndarray | None = None

@@ -42,6 +42,12 @@ class Draws:
         """Number of draws S."""
         return len(next(iter(self.values.values())))
 
+    @property
+    def are_finite(self) -> np.ndarray:
+        """Whether each draw is: far out on the unconstrained scale, some are not, (n_draws,)."""
+        values = (value.reshape(len(value), -1) for value in self.values.values())
+        return np.all([np.isfinite(value).all(axis=1) for value in values], axis=0)
+
     def take(self, positions: np.ndarray | slice) -> "Draws":
         """Return some of the draws."""
         return Draws({name: value[positions] for name, value in self.values.items()})

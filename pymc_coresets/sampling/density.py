@@ -76,6 +76,10 @@ class PosteriorDensity:
         """Return the log-densities at points (n_points, n_dims) in one reading."""
         return self._at(points).values
 
+    def slopes(self, points: np.ndarray) -> Slopes:
+        """Return both at points (n_points, n_dims) in one reading."""
+        return self._at(points)
+
     def _at(self, points: np.ndarray) -> Slopes:
         self.n_gradients += len(points)
         return self._add_up(points)
@@ -197,10 +201,11 @@ class WeightedPosterior:
         return own
 
     def log_density(self, x: np.ndarray) -> np.ndarray:
-        """Return that of points (n_points, n_dims), in nats up to a constant: (n_points,)."""
-        of_prior = self.loglikelihood.remainder.values(x)
-        total: np.ndarray = of_prior + self.loglik(self.space.constrain(x))
-        return total
+        """Return that of points (n_points, n_dims), in nats up to a constant: (n_points,).
+
+        Minus infinity where it is not finite.
+        """
+        return self.loglikelihood.remainder.with_rows(x, self.loglik)
 
     @cached_property
     def in_levels(self) -> GroupedDensity:

@@ -24,6 +24,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.rows.keyed import rows_to_start
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.axis_tables import AxisTables
 from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.metric import Factor
@@ -48,6 +49,7 @@ class Approximation:
     weights: np.ndarray
     points: np.ndarray
     near: NormalGivenScales | None
+    along_axes: AxisTables | None
     draws: Draws
     log_ratios: np.ndarray
     objective: float
@@ -190,8 +192,10 @@ class Posteriors:
 
         return precision_near(slopes, gradients, quadratic.curvature, x)
 
-    def around(self, best: Approximation) -> HeavyTailed | NormalGivenScales | Factor:
+    def around(self, best: Approximation) -> AxisTables | HeavyTailed | NormalGivenScales | Factor:
         """Return a distribution near the posterior of an approximation, or its precision."""
+        if best.along_axes is not None:
+            return best.along_axes
         sampler = self.sampler_of(best.quadratic, best.of_all)
         near = best.near
         if near is None and sampler.corrects:

@@ -21,7 +21,6 @@ from pymc_coresets.rows.keyed import Scan, random_key
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.passes import Look, RowBlocks
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.axis_tables import AxisTables
 from pymc_coresets.sampling.density import (
     GradientPass,
     KernelSlopes,
@@ -33,6 +32,7 @@ from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.mixtures import LaplaceMixture, resampled
 from pymc_coresets.sampling.modes_of_all_rows import around_modes
 from pymc_coresets.sampling.proposal import KnownDensity
+from pymc_coresets.sampling.steps.axis_tables import AxisTables
 from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.sampling.steps.warm_nuts import InnerNuts, WarmNuts
 

@@ -28,9 +28,11 @@ from pymc_coresets.sampling.density import (
     Slopes,
     WeightedPosterior,
 )
+from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.mixtures import LaplaceMixture, resampled
 from pymc_coresets.sampling.modes_of_all_rows import around_modes
 from pymc_coresets.sampling.proposal import KnownDensity
+from pymc_coresets.sampling.steps.axis_tables import AxisTables
 from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.sampling.steps.warm_nuts import InnerNuts, WarmNuts
 
@@ -39,7 +41,8 @@ type Kind = Literal["auto", "nuts", "laplace"]
 #: Dimensions from which on 4 D gradients and a decomposition take longer than NUTS.
 MOST_BY_LAPLACE = 1_500
 
-_PROPOSALS = 2  # for each draw by importance sampling
+_PROPOSALS, _MORE_PROPOSALS = 2, 4  # for each draw by importance sampling
+_TABULATED = 2**32  # products, for a density that is tabulated: some seconds
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +74,8 @@ class CoresetSampler:
         Whether the posteriors so far were so close to normal that NUTS was not needed.
     near : KnownDensity, or None
         Close to the posterior: draws are taken from it, and corrected, while that is sound.
+    along_axes : AxisTables, or None
+        From where the last draws come, if Laplace's would not do.
     curvature : callable, or None
         Returns the precision (n_dims, n_dims) of the posterior near a point (n_dims,), where it is
         known: that of Laplace's approximation, in place of differences of gradients.
@@ -106,6 +111,7 @@ class CoresetSampler:
         self.corrects = kind == "auto" and loglik.n_dims <= MOST_BY_LAPLACE
         self._nuts = WarmNuts(loglik, quadratic, tune=tune, nuts_sampler=nuts_sampler)
         self.near: KnownDensity | None = None
+        self.along_axes: AxisTables | None = None
         self.curvature: Callable[[np.ndarray], np.ndarray] | None = None
         self.n_runs = self.n_draws = self.n_corrected = self.n_gradients = self.n_not_finite = 0
 
@@ -216,6 +222,7 @@ class CoresetSampler:
         self, rows: Rows, weights: np.ndarray, n_draws: int, rng: np.random.Generator
     ) -> np.ndarray | None:
         """Draw without NUTS, (n_draws, n_dims); None where the posterior is near nothing known."""
+        self.along_axes = None
         if self.near is not None:
             x, log_weights = self.weighed(self.near, rows, weights, _PROPOSALS * n_draws, rng=rng)
             points = resampled(x, log_weights, n_draws, rng=rng)
@@ -225,13 +232,42 @@ class CoresetSampler:
         if not self.corrects:
             return None
         try:
-            points = self._corrected(self.laplace(rows, weights), rows, weights, n_draws, rng)
+            laplace = self.laplace(rows, weights)
+            points = self._corrected(laplace, rows, weights, n_draws, rng)
             if points is None:
                 _log.info("The posterior is too far from normal to correct Laplace's draws")
+                points = self._drawn_along_axes(laplace, rows, weights, n_draws, rng)
         except SamplingError as error:
             _log.info("No Laplace approximation, NUTS from here: %s", error)
             points = None
         self.corrects = points is not None
+        return points
+
+    def _drawn_along_axes(
+        self,
+        laplace: LaplaceMixture,
+        rows: Rows,
+        weights: np.ndarray,
+        n_draws: int,
+        rng: np.random.Generator,
+    ) -> np.ndarray | None:
+        """Draw where the posterior is normal but for some directions; None where it is not."""
+        [part, *others] = laplace.parts
+        if others:
+            return None
+        if self.curvature is not None:  # which is a mean over the posterior, not that at the mode
+            space = self.space.with_density(self._density_of(rows, weights))
+            part = LaplaceApproximation.of(space, part.mode)
+        density, most = (
+            partial(self._log_density, rows, weights),
+            _TABULATED / self._n_products(rows),
+        )
+        found = AxisTables.around(part.mode, part.factor, density, most=most)
+        if found is None:
+            return None
+        x, log_weights = self.weighed(found, rows, weights, _MORE_PROPOSALS * n_draws, rng=rng)
+        points = resampled(x, log_weights, n_draws, rng=rng)
+        self.along_axes = None if points is None else found
         return points
 
     def weighed(
@@ -341,10 +377,12 @@ class CoresetSampler:
 
     def posterior_of(self, rows: Rows, weights: np.ndarray) -> Unconstrained:
         """Return the space of the model with the density of weighted rows."""
-        density = PosteriorDensity(self._unweighted)
-        if weights.any():
-            density = self._posterior_density(replace(rows, base_weights=weights))
-        return self.space.with_density(density, self.curvature)
+        return self.space.with_density(self._density_of(rows, weights), self.curvature)
+
+    def _density_of(self, rows: Rows, weights: np.ndarray) -> PosteriorDensity:
+        if not weights.any():
+            return PosteriorDensity(self._unweighted)
+        return self._posterior_density(replace(rows, base_weights=weights))
 
     def posterior_of_some(self, size: int, key: int) -> Unconstrained:
         """Return the space of the model with the density of a sample of the rows."""
@@ -390,10 +428,13 @@ class CoresetSampler:
         n_draws: int,
         rng: np.random.Generator,
     ) -> np.ndarray | None:
-        of_quadratic = 0 if self.quadratic is None else self.n_dims
-        n_products = self.n_dims * (len(rows) + of_quadratic)
-        density = partial(self._log_density, rows, weights)
+        density, n_products = partial(self._log_density, rows, weights), self._n_products(rows)
         return approximation.corrected(n_draws, density, n_products=n_products, rng=rng)
+
+    def _n_products(self, rows: Rows) -> int:
+        """About how many numbers are multiplied for the density at a point."""
+        of_quadratic = 0 if self.quadratic is None else self.n_dims
+        return self.n_dims * (len(rows) + of_quadratic)
 
     def _log_density(self, rows: Rows, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Return the log-density of weighted rows at points (n_points, n_dims)."""

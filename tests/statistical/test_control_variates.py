@@ -64,6 +64,30 @@ def test_many_dimensions_are_summarised_by_a_quadratic_and_few_rows(coreset):
     assert {v.name for v in coreset.model.potentials} == {"coreset_loglik", "coreset_quadratic"}
 
 
+def test_rare_categories_whose_outcomes_agree_need_no_nuts(monkeypatch):
+    """Standardised dummies of all categories beside an intercept: the prior alone holds a sum.
+
+    It bounds the effects of the rare ones to the other side, which is far from normal.
+    """
+    rng = np.random.default_rng(2)
+    category = rng.choice(25, N_ROWS, p=np.r_[np.full(23, 0.0425), 0.0215, 0.001])
+    dummies = np.eye(25)[category]
+    x = np.column_stack([dummies - dummies.mean(axis=0), rng.normal(size=(N_ROWS, 2))])
+    x = np.column_stack([x / x.std(axis=0), np.ones(N_ROWS)])
+    y = rng.binomial(1, np.where(category == 24, 1.0, expit(0.3 * x[:, -2])))
+    with pm.Model() as model:
+        pm.Bernoulli("y", logit_p=x @ pm.Normal("slopes", shape=x.shape[1]), observed=y)
+    monkeypatch.setattr("pymc_coresets.sampling.steps.warm_nuts.WarmNuts.draw", None)
+    coreset = build_coreset(model, random_seed=1, progressbar=False)
+    assert coreset.objective <= 0.01
+    assert coreset.certificate.reliable
+    idata = coreset.sample(draws=1_000, random_seed=1, progressbar=False)
+    assert "accepted" in idata["sample_stats"]  # by independence Metropolis-Hastings
+    rare = idata["posterior"]["slopes"][..., 24].to_numpy().ravel()
+    assert -0.1 < rare.min() < rare.max() > 2.0  # prior standard deviations
+    assert coreset.check(idata).reliable
+
+
 @pytest.mark.parametrize(
     ("columns", "method"),
     [pytest.param(24, "auto", marks=pytest.mark.slow), (25, "control_variates")],

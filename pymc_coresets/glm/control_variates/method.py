@@ -423,6 +423,7 @@ class _Run:
             weights=weights,
             points=points,
             near=self.posteriors.near,
+            along_axes=self.posteriors.sampler.along_axes,
             draws=draws,
             log_ratios=ratios,
             objective=objective,

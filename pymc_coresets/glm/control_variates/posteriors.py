@@ -29,6 +29,7 @@ from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.modes_of_all_rows import Held, beside_mode
 from pymc_coresets.sampling.proposal import HeavyTailed
 from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.steps.axis_tables import AxisTables
 from pymc_coresets.sampling.steps.metric import Factor
 
 __all__ = ["Approximation", "Posteriors"]
@@ -54,6 +55,7 @@ class Approximation:
     weights: np.ndarray
     points: np.ndarray
     near: NormalGivenScales | None
+    along_axes: AxisTables | None
     draws: Draws
     log_ratios: np.ndarray
     objective: float
@@ -235,8 +237,10 @@ class Posteriors:
             return None
         return found.table(sampler.space, sampler.space.model.named_vars_to_dims)
 
-    def around(self, best: Approximation) -> HeavyTailed | NormalGivenScales | Factor:
+    def around(self, best: Approximation) -> AxisTables | HeavyTailed | NormalGivenScales | Factor:
         """Return a distribution near the posterior of an approximation, or its precision."""
+        if best.along_axes is not None:
+            return best.along_axes
         sampler = self.sampler_of(best.quadratic, best.of_all)
         near = best.near
         if near is None and sampler.corrects:

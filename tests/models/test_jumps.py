@@ -1,0 +1,78 @@
+"""Models in which rows see a variable by comparisons alone, and others that look like these."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from pymc_coresets import UnsupportedModelError, build_coreset
+from pymc_coresets.reading.likelihood.jumps import refuse_jumps
+from pymc_coresets.reading.observations import find_observations
+
+T = np.linspace(0.0, 1.0, 1_000)
+
+
+def switched(t, tau, a):
+    return pm.math.switch(tau > t, a[0], a[1])  # which Python writes as t < tau
+
+
+def looked_up(t, tau, a):
+    return a[(t >= tau).astype("int64")]
+
+
+def multiplied(t, tau, a):
+    return a[0] + a[1] * (t < tau)
+
+
+def rounded(t, tau, a):
+    return a[0] * pt.floor(10 * tau * t)
+
+
+def hinged(t, tau, a):
+    return pm.math.switch(t > tau, a[0] * (t - tau), 0.0)
+
+
+def smooth(t, tau, a):
+    return a[0] + (a[1] - a[0]) * pm.math.sigmoid((t - tau) / 0.01)
+
+
+def model_of(mean, prior=pm.Uniform):
+    """A normal outcome whose scale is free, which PyMC compares with zero."""
+    with pm.Model() as model:
+        t = pm.Data("t", T)
+        mean = mean(t, prior("tau"), pm.Normal("a", shape=2))
+        pm.Normal("y", mean, pm.HalfNormal("s"), observed=np.ones_like(T))
+    return model
+
+
+def refused(model):
+    found = find_observations(model)
+    refuse_jumps(found.loglik, found.parameters, found.rows)
+
+
+@pytest.mark.parametrize(
+    ("mean", "written"),
+    [(switched, "t < tau"), (looked_up, "t >= tau"), (multiplied, "t < tau"), (rounded, "tau")],
+)
+def test_the_comparison_is_named_with_what_to_write(mean, written):
+    with pytest.raises(UnsupportedModelError, match=rf"alone, '{written}'.*pm\.math\.sigmoid"):
+        refused(model_of(mean))
+
+
+@pytest.mark.parametrize("mean", [hinged, smooth])
+def test_what_has_a_slope_is_not_refused(mean):
+    refused(model_of(mean))
+
+
+def test_discrete_variables_have_messages_of_their_own():
+    def count(name):
+        return pm.DiscreteUniform(name, 0, 1)
+
+    refused(model_of(switched, prior=count))
+
+
+def test_it_is_said_before_rows_are_chosen(monkeypatch):
+    """After the model was read: no search for modes, and no draw."""
+    monkeypatch.setattr("pymc_coresets.build.Job", None)
+    with pytest.raises(UnsupportedModelError, match="'t < tau'"):
+        build_coreset(model_of(switched), random_seed=1, progressbar=False)

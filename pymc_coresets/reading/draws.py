@@ -53,7 +53,7 @@ class Draws:
         dims: Mapping[str, Sequence[str | None]] | None = None,
         coords: Mapping[str, Any] | None = None,
     ) -> xr.DataTree:
-        """Return the draws as the group ``posterior``, with the dimensions chain and draw first.
+        """Return the draws as the group ``posterior``, with the dimensions and labels of PyMC's.
 
         Parameters
         ----------
@@ -65,6 +65,7 @@ class Draws:
         Returns
         -------
         xarray.DataTree
+            Chain and draw come first.  Dimensions without labels are numbered.
 
         Examples
         --------
@@ -80,7 +81,7 @@ class Draws:
             variables[name] = xr.Variable(("chain", "draw", *names), chains)
         posterior = xr.Dataset(variables)
         labels = {n: list(v) for n, v in (coords or {}).items() if v and n in posterior.dims}
-        numbers = {dim: np.arange(posterior.sizes[dim]) for dim in ("chain", "draw")}
+        numbers = {dim: np.arange(size) for dim, size in posterior.sizes.items()}
         return xr.DataTree.from_dict({"posterior": posterior.assign_coords(numbers | labels)})
 
     @classmethod

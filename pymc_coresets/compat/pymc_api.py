@@ -19,7 +19,6 @@ from pymc.model.fgraph import (
     ModelDeterministic,
     ModelNamed,
     fgraph_from_model,
-    model_deterministic,
     model_from_fgraph,
     model_named,
     model_potential,

@@ -64,8 +64,9 @@ def sample(
         ``if __name__ == "__main__":``, or ``cores=1``.
     **kwargs
         Passed on to `pm.sample`, with four chains by default, and with ``var_names`` that leave
-        out deterministics along more than 1 000 rows, which `predict` computes where they are
-        needed.  Where the construction of a coreset found the covariance of the posterior,
+        out deterministics along more than 1 000 rows of a term that the model has whole.  A
+        coreset's model has none along its own rows: `predict` computes them for all rows.  Where
+        the construction of a coreset found the covariance of the posterior,
         PyMC's NUTS moves in its coordinates: its chains begin at draws from around the modes,
         and tune their step size for 300 steps.  For models of many groups it has the variances
         alone.
@@ -111,7 +112,6 @@ def sample(
         kwargs["nuts"] = {"chain_method": "vectorized"} | dict(given)
     if kwargs.get("var_names") is None:
         lengths = {part.observations.n_obs for part in found.parts}
-        lengths |= {group.sizes["row"] for group in found.groups.values()}
         kwargs["var_names"] = drawn_names(result.model, lengths, more_than=_MANY_ROWS)
     if nuts_sampler == "pymc" and kwargs.get("trace") is None:
         kwargs["trace"] = nuts.SharedTrace.of(result.model, kwargs["var_names"])

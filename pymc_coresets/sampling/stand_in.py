@@ -29,6 +29,7 @@ from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.plain_loops import density_mode
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.predictive.all_rows import verify
+from pymc_coresets.predictive.attached_data import with_data
 from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
 from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.graphs import parameter_inputs
@@ -76,8 +77,9 @@ def sample(
     Returns
     -------
     xarray.DataTree
-        What `pm.sample` returns.  A coreset adds its rows and weights as the group
-        ``coreset``.
+        What `pm.sample` returns for the model of all rows: ``observed_data`` and ``constant_data``
+        are the arrays of that model, not copies, where it holds all rows.  A coreset adds its rows
+        and weights as the group ``coreset``.
 
     Raises
     ------
@@ -111,14 +113,19 @@ def sample(
         given = kwargs.pop("nuts_sampler_kwargs", None) or kwargs.get("nuts") or {}
         kwargs["nuts"] = {"chain_method": "vectorized"} | dict(given)
     if kwargs.get("var_names") is None:
-        lengths = {part.observations.n_obs for part in found.parts}
-        kwargs["var_names"] = drawn_names(result.model, lengths, more_than=_MANY_ROWS)
+        kwargs["var_names"] = recorded_names(result)
     if nuts_sampler == "pymc" and kwargs.get("trace") is None:
         kwargs["trace"] = nuts.SharedTrace.of(result.model, kwargs["var_names"])
     idata = nuts.sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
     for name, dataset in found.groups.items():
         idata[name] = dataset
-    return idata
+    return with_data(idata, found)
+
+
+def recorded_names(result: HasStandIn) -> list[str] | None:
+    """Return which variables to keep the draws of; None for all."""
+    lengths = {part.observations.n_obs for part in result.stand_in.parts}
+    return drawn_names(result.model, lengths, more_than=_MANY_ROWS)
 
 
 def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -> Check:
@@ -257,7 +264,8 @@ def reweight(
         found = EvaluatedDraws(np.arange(ratios.shape[1]), ratios, np.zeros_like(ratios))
     else:
         found = own.evaluated(idata, ess)
-    return resample_draws(idata, found, rng=rng, draws=draws, remedy=own.remedy, free=own.free)
+    resampled = resample_draws(idata, found, rng=rng, draws=draws, remedy=own.remedy, free=own.free)
+    return with_data(resampled, own)
 
 
 def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:

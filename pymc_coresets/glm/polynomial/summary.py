@@ -20,6 +20,7 @@ from pymc_coresets.glm.predictor.seen_rows import PredictorRows
 from pymc_coresets.glm.predictor.several import coefficient_draws
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.predictive import all_rows, stand_ins
+from pymc_coresets.predictive.attached_data import with_data
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.user_model import PUT_BACK
@@ -179,7 +180,7 @@ class PolynomialSummary:
         Returns
         -------
         xarray.DataTree
-            The free variables, in the group ``posterior``.
+            The free variables, in the group ``posterior``, with the data that `sample` adds.
 
         Raises
         ------
@@ -203,9 +204,10 @@ class PolynomialSummary:
         n_draws = _CHAINS * whole_number("draws", draws, least=1)
         found = self._gaussian.draw(n_draws, rng=generator(random_seed))
         model = self.parts[0].held.observations.model
-        return found.to_datatree(
+        idata = found.to_datatree(
             n_chains=_CHAINS, dims=model.named_vars_to_dims, coords=model.coords
         )
+        return with_data(idata, self.stand_in)
 
     @cached_property
     def _gaussian(self) -> GaussianPosterior:

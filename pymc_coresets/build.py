@@ -262,6 +262,7 @@ def build_coreset(  # noqa: PLR0913
         settings=wanted.settings,
         loglikelihood=loglik,
         data=None if rows is None else kept_dataset(loglik, solution.rows, solution.weights),
+        progressbar=show,
     )
 
 

@@ -100,6 +100,9 @@ class Coreset(WeightedRows):
         That of the coreset which `extend` was called on: `check` adds it to its rows.
     data : xarray.Dataset, optional
         The chosen rows with their data, where they come from ``rows=...``, see `rows`.
+    progressbar : bool, default True
+        Whether `sample`, `predict` and `extend` show how far they are, if they are not told: as
+        the build did.
 
     Notes
     -----
@@ -218,6 +221,7 @@ class Coreset(WeightedRows):
             groups={GROUP: stored_dataset(self)},
             modes=self.modes,
             known_start=self._known_start,
+            progressbar=self.progressbar,
         )
 
     @cached_property

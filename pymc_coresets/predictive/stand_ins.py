@@ -47,6 +47,8 @@ class StandIn:
         Those of the full posterior, where they were looked for.
     known_start : callable
         Adds to the options of `pm.sample` what is known of the posterior beforehand.
+    progressbar : bool
+        Whether to show how far a call is, if it is not told.
     """
 
     parts: Sequence[LogLikelihood]
@@ -59,6 +61,7 @@ class StandIn:
     groups: Mapping[str, xr.Dataset] = field(default_factory=dict)
     modes: Modes | None = None
     known_start: Callable[..., dict[str, Any]] = lambda options, **_: options
+    progressbar: bool = True
 
     @property
     def free(self) -> dict[str, tuple[int, ...]]:

@@ -64,13 +64,12 @@ def sample(
         Python spawns processes (on Windows, and from Python 3.14 on) a script needs
         ``if __name__ == "__main__":``, or ``cores=1``.
     **kwargs
-        Passed on to `pm.sample`, with four chains by default, and with ``var_names`` that leave
-        out deterministics along more than 1 000 rows of a term that the model has whole.  A
-        coreset's model has none along its own rows: `predict` computes them for all rows.  Where
-        the construction of a coreset found the covariance of the posterior,
-        PyMC's NUTS moves in its coordinates: its chains begin at draws from around the modes,
-        and tune their step size for 300 steps.  For models of many groups it has the variances
-        alone.
+        Passed on to `pm.sample`, with four chains by default, ``progressbar`` as in the build, and
+        ``var_names`` that leave out deterministics along more than 1 000 rows of a term that the
+        model has whole.  A coreset's model has none along its own rows: `predict` computes them for
+        all rows.  Where the construction of a coreset found the covariance of the posterior, PyMC's
+        NUTS moves in its coordinates: its chains begin at draws from around the modes, and tune
+        their step size for 300 steps.  For models of many groups it has the variances alone.
         With ``init="jitter+adapt_diag"`` they begin as they do in PyMC, and may find other
         modes, for which no coreset was certified.
 
@@ -104,7 +103,7 @@ def sample(
     """
     any_sampler, found = nuts_sampler is None, result.stand_in
     nuts_sampler = "pymc" if nuts_sampler is None else nuts_sampler
-    kwargs = nuts.sampling_options(nuts_sampler, kwargs)
+    kwargs = {"progressbar": found.progressbar} | nuts.sampling_options(nuts_sampler, kwargs)
     if nuts_sampler == "pymc" and kwargs.get("backend") is None:
         given = kwargs.get("compile_kwargs") or {}
         kwargs["compile_kwargs"] = {"mode": density_mode()} | given

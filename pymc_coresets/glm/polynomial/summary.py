@@ -50,6 +50,8 @@ class PolynomialSummary:
     parts : tuple of PredictorRows
         Coefficients, design matrix, offset and log-likelihood of each part of the data that was
         summarised; or where its rows are read from.
+    progressbar : bool, default True
+        Whether `sample` and `predict` show how far they are, if they are not told.
 
     Notes
     -----
@@ -79,6 +81,7 @@ class PolynomialSummary:
 
     statistics: PolynomialStatistics
     parts: tuple[PredictorRows, ...]
+    progressbar: bool = True
 
     @property
     def degree(self) -> int:
@@ -244,6 +247,7 @@ class PolynomialSummary:
             loglik=self._loglik,
             impossible=_IMPOSSIBLE,
             remedy="check() says why.",
+            progressbar=self.progressbar,
         )
 
     def _loglik(self, draws: DrawsLike) -> np.ndarray:
@@ -338,8 +342,8 @@ class PolynomialSummary:
                     f"The summaries have different {what}, {own} and {given}: only summaries of "
                     "different data under the same model add up."
                 )
-        return PolynomialSummary(
-            statistics=self.statistics + other.statistics, parts=(*self.parts, *other.parts)
+        return replace(
+            self, statistics=self.statistics + other.statistics, parts=(*self.parts, *other.parts)
         )
 
     # -- display and copies --------------------------------------------------------------------

@@ -54,7 +54,7 @@ _IMPOSSIBLE = (
     "the KL divergence is infinite, and the coreset is not to be used. The likelihood's support "
     "depends on its parameters; a few rows cannot stand for that."
 )
-_REMEDY = "Build a larger coreset, or one with a weighting distribution closer to the posterior."
+_REMEDY = "Build a larger coreset."
 
 
 class Coreset(WeightedRows):

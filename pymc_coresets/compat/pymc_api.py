@@ -10,6 +10,7 @@ from pymc.backends.ndarray import NDArray
 from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.moments.means import mean as mean_of
+from pymc.distributions.simulator import SimulatorRV
 from pymc.exceptions import SamplingError as PyMCSamplingError
 from pymc.exceptions import UndefinedMomentException
 from pymc.logprob.basic import transformed_conditional_logp

@@ -18,7 +18,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, plain_mode
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.pushdown import UNNAMED
+from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 _NEAR, _FAR = 0.5, 4.0  # on the unconstrained scale; PyMC jitters starting points by up to 1
@@ -320,9 +320,20 @@ def _non_finite_data(obs: Observations) -> dict[str, np.ndarray]:
         if array.placeholder in used and _given_non_finite(array.source):
             values = np.moveaxis(array.values, array.axis, 0).reshape(obs.n_obs, -1)
             bad = ~np.isfinite(values).all(axis=1)
-            name = array.name if array.name == UNNAMED else repr(array.name)
+            name = _in_words(array)
             found[name] = found.get(name, False) | bad
     return found
+
+
+def _in_words(array: RowArray) -> str:
+    """Name an array; by its shape, and the columns that are not finite, if it has no name."""
+    if array.name != UNNAMED:
+        return repr(array.name)
+    words = f"{UNNAMED} of shape {array.values.shape}"
+    if array.values.ndim == 2:
+        finite = np.isfinite(array.values).all(axis=array.axis)
+        words += f" (column {', '.join(map(str, np.flatnonzero(~finite)))})"
+    return words
 
 
 def _given_non_finite(source: Variable) -> bool:

@@ -179,9 +179,11 @@ def test_covariate_that_is_no_number_is_named_with_its_rows(likelihood, value):
 
 def test_unnamed_covariate_that_is_no_number():
     x = X.copy()
-    x[::2, 0] = np.nan
+    x[::2, 0] = x[::2, 2] = np.nan
     with pytest.raises(
-        InvalidDataError, match=r"24 rows \(0, 2, 4, 6, 8, \.\.\.\).*in an unnamed array"
+        InvalidDataError,
+        match=r"24 rows \(0, 2, 4, 6, 8, \.\.\.\).*in an unnamed array of shape \(47, 3\) "
+        r"\(column 0, 2\)",
     ):
         check(lambda: bernoulli(x, pm.Normal("b", shape=3)))
 

@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.advice import Outcome, decided_by, wanted_tolerance, warn_of_limits
+from pymc_coresets.advice import (
+    Outcome,
+    decided_by,
+    wanted_tolerance,
+    warn_of_limits,
+    with_informativeness,
+)
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.method import (
@@ -232,7 +238,7 @@ def build_coreset(  # noqa: PLR0913
             sample_key=sample_key,
             report=report,
         )
-        solution = chosen.run(job)
+        solution = with_informativeness(chosen.run(job), loglik)
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
     counts = Counter(report.counts)

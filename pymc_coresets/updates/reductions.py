@@ -8,7 +8,12 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
-from pymc_coresets.advice import Outcome, wanted_tolerance, warn_of_limits
+from pymc_coresets.advice import (
+    Outcome,
+    wanted_tolerance,
+    warn_of_limits,
+    with_informativeness,
+)
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates.interfaces import carried_over, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
@@ -125,6 +130,7 @@ def reduced(
                 sampler, size, rng=rng, propose=sampler.proposal, callback=show
             )
         counts = dict(sampler.counts)
+    solution = with_informativeness(solution, template.reading(source))
     found: Method = method
     warn_of_limits(
         Outcome(

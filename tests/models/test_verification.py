@@ -84,6 +84,12 @@ def large_terms_that_cancel():
     pm.BetaBinomial("y", size, 2.5, n=20, observed=BINARY)
 
 
+def probabilities_that_cancel():
+    """Of complementary log-log, written out: p is 1e-14, of which two digits are right."""
+    eta = X @ pm.Normal("b", shape=3) - 32.0
+    pm.Bernoulli("y", p=1 - pm.math.exp(-pm.math.exp(eta)), observed=np.ones(N, int))
+
+
 def truncation_of_what_has_no_parameters():
     """Where a rate is not positive, PyMC subtracts infinite values, and gives 0 for every row."""
     shape = REAL * pm.Normal("b", 0.5)
@@ -94,6 +100,7 @@ def truncation_of_what_has_no_parameters():
     "build",
     [
         large_terms_that_cancel,
+        probabilities_that_cancel,
         truncation_of_what_has_no_parameters,
         power_of_any_sign,
         probability_of_large_logits,

@@ -5,6 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from pymc_coresets.diagnostics.importance import KHAT_USELESS
 from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.diagnostics.lines import Probes
@@ -12,13 +15,16 @@ from pymc_coresets.exceptions import warn_user
 from pymc_coresets.methods.block_pursuit import BlockPursuit
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
+from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations
+from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.solving.solution import Solution, Status
 
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _MANY_DIVERGENCES = 0.01  # of the draws
 _FEW = 10  # observations for each dimension
 _WORTHWHILE = 0.5  # of the observations: more rows than that save nothing
+_REWEIGHTED = 3.0  # nats, of log-ratios that are normal: a twentieth of the draws counts
 _EARLY = {Status.INTERRUPTED, Status.SAMPLING_FAILED, Status.OUT_OF_TIME}
 
 
@@ -115,7 +121,7 @@ def _of_rows(found: Outcome) -> Iterator[str]:
         yield (
             f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
             f"the full posterior, and not within {limit:g}. {_remedy(found)} check() tells whether "
-            "what there is is enough."
+            "it is accurate enough."
         )
     elif solution.is_uninformative:
         yield (
@@ -147,6 +153,42 @@ def _of_modes(modes: Modes) -> str:
         "many; importance_draws() draws from all. Where they are images of each other, a "
         "constraint such as an order of the entries leaves one of them."
     )
+
+
+def with_informativeness(solution: Solution, loglik: LogLikelihood) -> Solution:
+    """Note whether the log-likelihood varies over the draws at which a coreset was measured.
+
+    Where it does not, nor do the log-ratios, as if the coreset were exact.
+
+    Parameters
+    ----------
+    solution : Solution
+    loglik : LogLikelihood
+        Of all rows.
+
+    Returns
+    -------
+    Solution
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> from pymc_coresets.reading.draws import Draws
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.zeros(3))
+    >>> loglik, draws = LogLikelihood(find_observations(model)), Draws({"mu": np.arange(5.0)})
+    >>> exact = Solution.sampled(loglik.all_rows, np.ones(3))
+    >>> exact = replace(exact, log_ratios=np.zeros(5), draws=draws)
+    >>> with_informativeness(exact, loglik).is_uninformative
+    False
+    """
+    if solution.log_ratios is None or np.ptp(solution.log_ratios):
+        return solution
+    draws = solution.proposal.draws if solution.draws is None else solution.draws
+    weighted = WeightedPosterior(loglik, solution.rows, solution.weights, solution.quadratic)
+    return replace(solution, is_uninformative=not np.ptp(weighted.loglik(draws)))
 
 
 def certificate_of(solution: Solution, tolerance: float | None = None) -> Certificate | None:
@@ -225,30 +267,42 @@ def wanted_tolerance(method: Method, *, asked: bool) -> float | None:
 
 
 def _remedy(found: Outcome) -> str:
+    """Say what to try: re-weighting, too, unless a few draws would carry all the weight."""
+    words = _other_remedy(found)
+    return f"{words}, or reweight the coreset's draws;" if _weights_serve(found) else f"{words}."
+
+
+def _weights_serve(found: Outcome) -> bool:
+    if isinstance(found.method, BlockPursuit):
+        return False
+    ratios = found.solution.log_ratios
+    if ratios is None:
+        return found.solution.objective < _REWEIGHTED
+    return Certificate.of(ratios).pareto_khat < KHAT_USELESS
+
+
+def _other_remedy(found: Outcome) -> str:
     solution, method, n_dims = found.solution, found.method, found.observations.n_dims
     if isinstance(method, BlockPursuit):
-        return "Allow more draws or rounds (BlockPursuit(draws=..., max_rounds=...));"
+        return "Allow more draws or rounds (BlockPursuit(draws=..., max_rounds=...))"
     if solution.status is Status.OUT_OF_TIME:
-        return "Allow a longer time_budget, or reweight the coreset's draws;"
+        return "Allow a longer time_budget"
     larger = f"a larger size than {found.size}"
     if solution.quadratic is not None:
-        return f"Use method='control_variates' and {larger}, or reweight the coreset's draws;"
+        return f"Use method='control_variates' and {larger}"
     is_full, needed = len(solution.rows) == found.size, rows_of_a_quadratic(n_dims)
     if needed > _WORTHWHILE * found.n_obs:
         return (
             f"The log-likelihoods of {n_dims} free dimensions may vary in {needed} directions, and "
             f"{found.n_obs} observations are few beside that: a coreset hardly helps. Sample the "
-            "model itself, or reweight the coreset's draws;"
+            "model itself"
         )
     if found.size < needed and is_full:
         return (
             f"A quadratic log-posterior in {n_dims} dimensions takes up to {needed} rows: allow "
-            f"{larger}, or reweight the coreset's draws;"
+            f"{larger}"
         )
     if not isinstance(method, RiemannianPursuit):
         way = f"Allow {larger}, or use" if is_full else "Use"
-        return f"{way} method='auto', or reweight the coreset's draws;"
-    return (
-        f"Allow {f'{larger}, ' if is_full else ''}more draws (RiemannianPursuit(draws=...)), or "
-        "reweight the coreset's draws;"
-    )
+        return f"{way} method='auto'"
+    return f"Allow {f'{larger}, ' if is_full else ''}more draws (RiemannianPursuit(draws=...))"

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.advice import Outcome, decided_by, wanted_tolerance, warn_of_limits
+from pymc_coresets.advice import (
+    Outcome,
+    decided_by,
+    wanted_tolerance,
+    warn_of_limits,
+    with_informativeness,
+)
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
@@ -273,6 +279,7 @@ def build_coreset(  # noqa: PLR0913
         weighting=chosen.draws_from or named_option(weighting or "subsample"),
         random_seed=int(random_seed) if isinstance(random_seed, int | np.integer) else None,
         history=history_dataset(solution.history, seconds | dict(counts) | report.figures),
+        progressbar=show,
     )
 
 
@@ -286,7 +293,7 @@ class _Built(NamedTuple):
 def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
     """Run a method, and look beyond the draws by which it judges itself."""
     loglik: LogLikelihood = job.loglikelihood
-    solution = method.run(job)
+    solution = with_informativeness(method.run(job), loglik)
     coreset = Coreset(
         **decided_by(solution, getattr(method, "tolerance", None)),
         n_observations=max(loglik.n_rows, round(loglik.total_weight)),

@@ -56,7 +56,7 @@ _IMPOSSIBLE = (
     "the KL divergence is infinite, and the coreset is not to be used. The likelihood's support "
     "depends on its parameters; a few rows cannot stand for that."
 )
-_REMEDY = "Build a larger coreset, or one with a weighting distribution closer to the posterior."
+_REMEDY = "Build a larger coreset."
 
 
 class Coreset(WeightedRows):
@@ -102,6 +102,9 @@ class Coreset(WeightedRows):
         That of the coreset which `extend` was called on: `check` adds it to its rows.
     data : xarray.Dataset, optional
         The chosen rows with their data, where they come from ``rows=...``, see `rows`.
+    progressbar : bool, default True
+        Whether `sample`, `predict` and `extend` show how far they are, if they are not told: as
+        the build did.
 
     Notes
     -----
@@ -228,6 +231,7 @@ class Coreset(WeightedRows):
             n_products=self._posterior.n_products,
             caveat=new_rows.caveat_of(self),
             known_start=self._known_start,
+            progressbar=self.progressbar,
         )
 
     @cached_property

@@ -204,7 +204,7 @@ def build_pass_glm(  # noqa: PLR0913
             statistics = passes.statistics(degree, fixed_radius, show)
         if not statistics.is_proper:
             raise _improper(part.held, statistics)
-        summary = PolynomialSummary(statistics=statistics, parts=(part,))
+        summary = PolynomialSummary(statistics=statistics, parts=(part,), progressbar=show_bars)
         verify_polynomial_model(part.held, statistics, summary.model)
     return summary
 

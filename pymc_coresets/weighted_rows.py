@@ -44,6 +44,7 @@ class WeightedRows:
     quadratic: Quadratic | None = None
     earlier: Quadratic | None = None
     data: xr.Dataset | None = None
+    progressbar: bool = True
 
 
 def required_likelihood(coreset: WeightedRows) -> LogLikelihood:

@@ -10,6 +10,7 @@ from pymc.backends.ndarray import NDArray
 from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.moments.means import mean as mean_of
+from pymc.distributions.simulator import SimulatorRV
 from pymc.exceptions import SamplingError as PyMCSamplingError
 from pymc.exceptions import UndefinedMomentException
 from pymc.logprob.basic import transformed_conditional_logp
@@ -20,7 +21,6 @@ from pymc.model.fgraph import (
     ModelDeterministic,
     ModelNamed,
     fgraph_from_model,
-    model_deterministic,
     model_from_fgraph,
     model_named,
     model_potential,

@@ -19,6 +19,7 @@ from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import equal_computations
+from pytensor.graph.null_type import NullType
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.op import _NoPythonOp as NoPythonOp
 from pytensor.graph.rewriting.basic import MergeOptimizer, dfs_rewriter

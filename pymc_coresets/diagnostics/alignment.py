@@ -31,8 +31,8 @@ def common_draws(
     Returns
     -------
     tuple
-        The draws of both posteriors, dims chain and draw first, and the names of the variables
-        that were left out.
+        The draws of both posteriors, dims chain and draw first, with numbers along dims without
+        labels; and the names of the variables that were left out.
 
     Raises
     ------
@@ -48,10 +48,8 @@ def common_draws(
     >>> common_draws(xr.Dataset({"mu": draws}), xr.Dataset({"mu": draws, "z": draws}))[2]
     ('z',)
     """
-    first, second = (
-        posterior_dataset(full, "full"),
-        posterior_dataset(approximation, "approximation"),
-    )
+    first = _numbered(posterior_dataset(full, "full"))
+    second = _numbered(posterior_dataset(approximation, "approximation"))
     names, skipped = _common_variables(first, second, var_names)
     picked = [data[names].transpose("chain", "draw", ...) for data in (first, second)]
     return picked[0], picked[1], skipped
@@ -133,3 +131,8 @@ def _comparable(full: xr.Dataset, approximation: xr.Dataset, name: Hashable) -> 
         return False
     x, y = (data.isel(chain=0, draw=0, drop=True) for data in pair)
     return x.sizes == y.sizes and all(x[dim].equals(y[dim]) for dim in x.dims)
+
+
+def _numbered(draws: xr.Dataset) -> xr.Dataset:
+    """Label the dims that have no labels by numbers, as PyMC does."""
+    return draws.assign_coords({dim: draws[dim] for dim in draws.dims})

@@ -37,7 +37,7 @@ from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, warn_
 
 _FIRST_DRAWS = 400  # at which the KL divergence is known to 10 % where it is near the threshold
 _OF_THE_PRIOR = {"prior", "prior_predictive", "sample_stats_prior"}
-_REMEDY = "Build a larger coreset, or one with a weighting distribution closer to the posterior."
+_REMEDY = "Build a larger coreset."
 
 
 def check_draws(

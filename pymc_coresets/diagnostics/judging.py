@@ -64,8 +64,7 @@ _WORDS = {
     "coreset": _Words(
         title="Check of a coreset posterior",
         posterior="coreset posterior",
-        better="build a larger coreset, or one with a weighting distribution closer to the "
-        "posterior",
+        better="build a larger coreset",
         correction="Use reweight(), or a larger size.",
     ),
     "approximation": _Words(

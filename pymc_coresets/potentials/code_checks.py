@@ -45,7 +45,7 @@ class Lookup:
 
 
 def lookups(observations: Observations) -> list[Lookup]:
-    """Find the indices in the potentials and deterministics of rows.
+    """Find the indices in the potentials of rows.
 
     Examples
     --------
@@ -60,10 +60,9 @@ def lookups(observations: Observations) -> list[Lookup]:
     >>> found.columns, found.table, found.length
     (('group',), 'effect', 4)
     """
-    graphs = [observations.loglik, *observations.views.values()]
     columns: dict[Variable, str] = {row.placeholder: row.name for row in observations.rows}
     return lookups_in(
-        graphs,
+        [observations.loglik],
         columns,
         set(observations.parameters.values()),
         length_of=lambda table, axis: table.type.shape[axis],

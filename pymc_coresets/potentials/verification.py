@@ -3,22 +3,24 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from typing import Any, cast
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph import Variable, ancestors, graph_inputs
-from pytensor.tensor import TensorConstant
+from pytensor.graph import Apply, Variable, ancestors, graph_inputs
+from pytensor.tensor import TensorConstant, TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import ParameterValueError
-from pymc_coresets.compat.pytensor_api import io_toposort
+from pymc_coresets.compat.pytensor_api import NullType, io_toposort
 from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, plain_mode
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.pushdown import UNNAMED
+from pymc_coresets.reading.pushdown import UNNAMED, RowArray
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 _NEAR, _FAR = 0.5, 4.0  # on the unconstrained scale; PyMC jitters starting points by up to 1
@@ -204,21 +206,40 @@ def _compare(
 
 
 def _rounding(obs: Observations, draws: Draws) -> np.ndarray:
-    """Bound the rounding error of PyMC's potentials, (n_obs, n_draws), by the terms of its sums."""
-    terms = [
-        pt.reshape(v, (obs.n_obs, -1))
+    """Bound the rounding error of PyMC's potentials, (n_obs, n_draws), to first order.
+
+    The error of a sum is that of its largest term, and changes the potential by its derivative: one
+    digit of ``p = 1 - exp(-exp(eta))`` that cancels is all of ``log(p)`` where p is 1e-16.
+    """
+    sums = [
+        node
         for node in io_toposort([], [obs.reference])
-        if isinstance(node.op, ops.Elemwise) and isinstance(node.op.scalar_op, ps.Add | ps.Sub)
-        for v in node.inputs
-        if v.type.shape[:1] == (obs.n_obs,)
+        if isinstance(node.op, ops.Elemwise)
+        and isinstance(node.op.scalar_op, ps.Add | ps.Sub)
+        and node.outputs[0].type.shape[:1] == (obs.n_obs,)
+        and node.outputs[0].type.dtype.startswith("float")
     ]
-    if not terms:
+    if not sums:
         return np.zeros((obs.n_obs, draws.n_draws))
-    sizes = abs(pt.concatenate(terms, axis=1))
-    finite = pt.switch(pt.isinf(sizes) | pt.isnan(sizes), 0.0, sizes)  # others cancel, or are wrong
-    largest = reference_of(replace(obs, reference=finite.max(axis=1)))(draws)
-    error: np.ndarray = _ROUNDINGS * np.finfo(float).eps * largest
-    return error
+    gradients: Any = pt.grad(
+        obs.reference.sum(),
+        [node.outputs[0] for node in sums],
+        disconnected_inputs="ignore",
+        return_disconnected="zero",
+        null_gradients="return",
+    )
+    errors = [_error_of(node, gradient) for node, gradient in zip(sums, gradients, strict=True)]
+    of_rows = sum(pt.reshape(error, (obs.n_obs, -1)).sum(axis=1) for error in errors)
+    found: np.ndarray = reference_of(replace(obs, reference=of_rows))(draws)
+    return _ROUNDINGS * np.finfo(float).eps * found
+
+
+def _error_of(node: Apply, gradient: Variable) -> TensorVariable:
+    """Return the largest term of a sum, times the derivative of what it is for."""
+    slope = pt.ones(()) if isinstance(gradient.type, NullType) else pt.abs(gradient)
+    error = slope * reduce(pt.maximum, [pt.abs(term) for term in node.inputs])
+    not_finite = pt.isinf(error) | pt.isnan(error)  # others cancel, or are wrong
+    return cast(TensorVariable, pt.switch(not_finite, 0.0, error))
 
 
 def _compare_sum(obs: Observations, draws: Draws, at_draws: np.ndarray) -> None:
@@ -320,9 +341,20 @@ def _non_finite_data(obs: Observations) -> dict[str, np.ndarray]:
         if array.placeholder in used and _given_non_finite(array.source):
             values = np.moveaxis(array.values, array.axis, 0).reshape(obs.n_obs, -1)
             bad = ~np.isfinite(values).all(axis=1)
-            name = array.name if array.name == UNNAMED else repr(array.name)
+            name = _in_words(array)
             found[name] = found.get(name, False) | bad
     return found
+
+
+def _in_words(array: RowArray) -> str:
+    """Name an array; by its shape, and the columns that are not finite, if it has no name."""
+    if array.name != UNNAMED:
+        return repr(array.name)
+    words = f"{UNNAMED} of shape {array.values.shape}"
+    if array.values.ndim == 2:
+        finite = np.isfinite(array.values).all(axis=array.axis)
+        words += f" (column {', '.join(map(str, np.flatnonzero(~finite)))})"
+    return words
 
 
 def _given_non_finite(source: Variable) -> bool:

@@ -1,12 +1,13 @@
 """What can be said of all rows from draws of a posterior that a few of them gave."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pytensor.graph import Variable
 
 from pymc_coresets.diagnostics.evaluated_draws import ENOUGH_ESS, wanted_ess
 from pymc_coresets.diagnostics.opinion import SecondOpinion
@@ -16,13 +17,14 @@ from pymc_coresets.options import flag, generator, names_of, one_of, whole_numbe
 from pymc_coresets.predictive import pymc_densities
 from pymc_coresets.predictive.destinations import destination_at, path_of_store
 from pymc_coresets.predictive.elpd import ElpdOfAllRows
-from pymc_coresets.predictive.filled_models import FilledModel, fill_with
+from pymc_coresets.predictive.filled_models import FilledModel, fill_with, used_by_value
 from pymc_coresets.predictive.forward import forward_graphs, predicted_names
 from pymc_coresets.predictive.leave_one_out import elpd_of_rows
 from pymc_coresets.predictive.predictions import Predictions
 from pymc_coresets.predictive.stand_ins import HasStandIn, StandIn, log_ratios
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.user_model import copy_with_rows, given_model
+from pymc_coresets.reading.template import row_dims
+from pymc_coresets.reading.user_model import HeldModel, copy_with_rows, given_model
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.sources.opening import open_rows
 from pymc_coresets.rows.sources.row_source import RowSource
@@ -184,7 +186,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     to: str | Path | None = None,
     var_names: str | Sequence[str] | None = None,
     random_seed: int | np.random.Generator | None = None,
-    progressbar: bool = True,
+    progressbar: bool | None = None,
 ) -> xr.DataTree:
     """Predict all rows, or new ones, as `pymc.sample_posterior_predictive` does, but in blocks.
 
@@ -212,7 +214,8 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
         Observed variables or deterministics; by default the observed variables.
     random_seed : int or Generator, optional
         The result is reproducible from it, with any number of threads.
-    progressbar : bool, default True
+    progressbar : bool, optional
+        By default as in the build.
 
     Returns
     -------
@@ -225,7 +228,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     ------
     InvalidDataError
         If the draws lack a free variable of the model, rows cannot be used, or `pm.set_data`
-        has put other data into your model since; `model` takes it as it is now.
+        has put other data into your model since, which `rows` lacks; `model` takes it as it is now.
     InvalidOptionError
         If an option is out of range, `to` exists or Zarr is missing, rows lack a column, a
         variable has no mean, or the result does not fit into 8 GiB of memory.
@@ -260,20 +263,24 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     if names == []:
         raise InvalidOptionError("var_names=[]: name a variable to predict, or leave it out.")
     key = random_key(generator(random_seed))
-    show = flag("progressbar", progressbar)
+    show = own.progressbar if progressbar is None else flag("progressbar", progressbar)
     if draws is not None:
         idata = thinned(idata, whole_number("draws", draws, least=1))
     posterior = posterior_dataset(idata, "idata")
     path = path_of_store(to)
     its_own = rows is None and model is None
     held = own.parts[0].observations.held
-    base = held.unchanged(_CHANGED) if model is None else given_model(model)
-    copy = copy_with_rows(base, {})
+    if its_own:
+        held.unchanged(_CHANGED)
+    copy = copy_with_rows(held.model if model is None else given_model(model), {})
     names = [names] if isinstance(names, str) else names or predicted_names(copy)
     graphs = forward_graphs(copy, names, means=means)
     filled = None
     if rows is not None:
-        filled = fill_with(copy, rows if isinstance(rows, RowSource) else open_rows(rows), graphs)
+        rows = rows if isinstance(rows, RowSource) else open_rows(rows)
+        if model is None:
+            _require_unchanged(held, copy, graphs, rows.columns)
+        filled = fill_with(copy, rows, graphs)
     elif its_own:
         filled = _filled_with_own(own, copy)
     wanted = Predictions(
@@ -288,6 +295,16 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     with destination_at(path) as destination:
         wanted.write(destination, progressbar=show)
     return destination.finished()
+
+
+def _require_unchanged(
+    held: HeldModel, copy: pm.Model, graphs: Mapping[str, Variable], columns: Collection[str]
+) -> None:
+    """Refuse where other data than those in new rows have changed, and matter."""
+    others = set(held.changed).difference(columns, row_dims(copy, columns))
+    used = used_by_value(copy, graphs)
+    if any(name not in copy.named_vars or copy[name] in used for name in others):
+        held.unchanged(_CHANGED)
 
 
 def _filled_with_own(own: StandIn, copy: pm.Model) -> FilledModel | None:

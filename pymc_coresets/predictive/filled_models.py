@@ -134,7 +134,7 @@ def _containers(
     """Return the containers that take columns, and others of which only the length matters."""
     data = settable_data(model)
     below = set(ancestors(graphs.values(), blockers=set(model.free_RVs)))
-    used = _used_by_value(model, graphs)
+    used = used_by_value(model, graphs)
     given = [name for name in data if name in rows.columns and model[name] in below]
     if not given:
         raise InvalidOptionError(
@@ -164,8 +164,17 @@ def _containers(
     return tuple(given), tuple(others)
 
 
-def _used_by_value(model: pm.Model, graphs: Mapping[str, Variable]) -> set[Variable]:
-    """Return what the graphs depend on by more than its shape."""
+def used_by_value(model: pm.Model, graphs: Mapping[str, Variable]) -> set[Variable]:
+    """Return what graphs depend on by more than its shape.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     x, y = pm.Data("x", np.arange(5.0)), pm.Data("y", np.arange(5.0))
+    >>> found = used_by_value(model, {"total": x + y.shape[0]})
+    >>> x in found, y in found
+    (True, False)
+    """
     free = set(model.free_RVs)
     below = ancestors(graphs.values(), blockers=free)
     shapes = {

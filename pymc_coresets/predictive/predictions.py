@@ -19,7 +19,7 @@ from pymc_coresets.predictive.destinations import Destination, Region
 from pymc_coresets.predictive.filled_models import FilledModel
 from pymc_coresets.predictive.forward import Forward, RowMeans, is_random, means_by_row
 from pymc_coresets.progress.reporter import Reporter
-from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.draws import Draws, dims_of
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.rows.memory import in_threads
@@ -348,15 +348,12 @@ class Predictions:
             n: list(v) for n, v in self.model.coords.items() if v and n not in moved
         }
         labels |= {dim: self.posterior[dim].to_numpy() for dim in sample_dims}
-        dims: dict[Any, Any] = {name: self._dims(name, v) for name, v in variables.items()}
+        named = self.model.named_vars_to_dims
+        dims: dict[Any, Any] = {n: dims_of(n, len(v.shape), named) for n, v in variables.items()}
         layout: xr.Dataset = dict_to_dataset(
             empty, coords=labels, dims=dims, sample_dims=sample_dims, inference_library=pm
         )
         return layout
-
-    def _dims(self, name: str, variable: _Variable) -> list[str]:
-        own = self.model.named_vars_to_dims.get(name) or [None] * len(variable.shape)
-        return [dim or f"{name}_dim_{i}" for i, dim in enumerate(own)]
 
     @cached_property
     def _observed(self) -> dict[str, Any]:

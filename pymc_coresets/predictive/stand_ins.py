@@ -55,6 +55,8 @@ class StandIn:
         What a comparison with the rows that are left cannot see, and what to do.
     known_start : callable
         Adds to the options of `pm.sample` what is known of the posterior beforehand.
+    progressbar : bool
+        Whether to show how far a call is, if it is not told.
     """
 
     parts: Sequence[LogLikelihood]
@@ -70,6 +72,7 @@ class StandIn:
     n_products: float = 0.0
     caveat: str = ""
     known_start: Callable[..., dict[str, Any]] = lambda options, **_: options
+    progressbar: bool = True
 
     @property
     def free(self) -> dict[str, tuple[int, ...]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class Draws:
         dims: Mapping[str, Sequence[str | None]] | None = None,
         coords: Mapping[str, Any] | None = None,
     ) -> xr.DataTree:
-        """Return the draws as the group ``posterior``, with the dimensions chain and draw first.
+        """Return the draws as the group ``posterior``, with the dimensions and labels of PyMC's.
 
         Parameters
         ----------
@@ -71,6 +72,7 @@ class Draws:
         Returns
         -------
         xarray.DataTree
+            Chain and draw come first.  Dimensions without labels are numbered.
 
         Examples
         --------
@@ -78,15 +80,14 @@ class Draws:
         >>> dict(Draws({"b": np.zeros((6, 2))}).to_datatree(n_chains=2)["posterior"]["b"].sizes)
         {'chain': 2, 'draw': 3, 'b_dim_0': 2}
         """
-        variables, dims = {}, dims or {}
+        variables = {}
         for name, values in self.values.items():
-            own = dims.get(name) or [None] * (values.ndim - 1)
-            names = [d or f"{name}_dim_{i}" for i, d in enumerate(own)]
+            names = dims_of(name, values.ndim - 1, dims or {})
             chains = values.reshape(n_chains, -1, *values.shape[1:])
             variables[name] = xr.Variable(("chain", "draw", *names), chains)
         posterior = xr.Dataset(variables)
         labels = {n: list(v) for n, v in (coords or {}).items() if v and n in posterior.dims}
-        numbers = {dim: np.arange(posterior.sizes[dim]) for dim in ("chain", "draw")}
+        numbers = {dim: np.arange(size) for dim, size in posterior.sizes.items()}
         return xr.DataTree.from_dict({"posterior": posterior.assign_coords(numbers | labels)})
 
     @classmethod
@@ -174,6 +175,25 @@ def _refuse_not_finite(values: Mapping[str, np.ndarray]) -> None:
     for name, value in values.items():
         if not np.isfinite(value).all():
             raise InvalidDataError(f"The draws of {name!r} contain NaN or infinite values.")
+
+
+def dims_of(name: str, n_axes: int, dims: Mapping[str, Sequence[str | None] | None]) -> list[str]:
+    """Name the axes of a variable as PyMC does.
+
+    Parameters
+    ----------
+    name : str
+    n_axes : int
+    dims : mapping
+        Of variables, as a model has them.
+
+    Examples
+    --------
+    >>> dims_of("x", 2, {"x": ("row", None)}), dims_of("y", 1, {})
+    (['row', 'x_dim_0'], ['y_dim_0'])
+    """
+    own, numbers = dims.get(name) or [None] * n_axes, count()
+    return [dim or f"{name}_dim_{next(numbers)}" for dim in own]
 
 
 def drawn_names(model: pm.Model, lengths: Collection[int], *, more_than: int) -> list[str] | None:

@@ -21,6 +21,7 @@ from pytensor.tensor import TensorType, TensorVariable
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pymc_api import (
+    SimulatorRV,
     Transform,
     replace_rvs_by_values,
     transformed_conditional_logp,
@@ -119,6 +120,7 @@ def plain_model(
     terms = [model[name] for name in names]
     observed = [v for v in terms if v in values]
     _refuse_minibatch(observed)
+    _refuse_simulator(observed)
     others = [v for v in terms if v not in values] + list(model.deterministics)
     try:
         logps = transformed_conditional_logp(
@@ -361,6 +363,16 @@ def _refuse_minibatch(observed: Sequence[Variable]) -> None:
             raise UnsupportedModelError(
                 f"{rv.name!r} has total_size=..., as for minibatches. Give the model the whole "
                 "data without total_size: choosing rows is what the coreset does."
+            )
+
+
+def _refuse_simulator(observed: Sequence[Variable]) -> None:
+    for rv in observed:
+        if rv.owner is not None and isinstance(rv.owner.op, SimulatorRV):
+            raise UnsupportedModelError(
+                f"{rv.name!r} is a pm.Simulator: its likelihood is the distance of all data from "
+                "data that are simulated anew at each point, and no sum over rows. Sample the "
+                "model itself with pm.sample_smc, or give the outcome a distribution."
             )
 
 

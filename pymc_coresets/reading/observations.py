@@ -82,8 +82,6 @@ class Observations:
         Parts of the model whose cost grows with N for any number of rows, by name.
     local : tuple of str
         Free variables that have the observation axis themselves.
-    views : mapping of str to TensorVariable
-        Deterministics that have the observation axis, for the rows of the placeholders.
     reference : TensorVariable
         The potentials (n_obs,) as PyMC derives them, to check the others against.
     unweighted : TensorVariable or None
@@ -97,7 +95,7 @@ class Observations:
     sets : tuple of RowSet
         Where terms have different rows: those that share theirs, one set after the other.
     left_out : tuple of str
-        Deterministics along the rows of one of several sets.
+        Deterministics that have the observation axis.
     whole : tuple of str
         Terms with many data that stay in the coreset's model as they are, in words.
     """
@@ -113,7 +111,6 @@ class Observations:
     positions: np.ndarray | None
     unselected: tuple[str, ...]
     local: tuple[str, ...]
-    views: Mapping[str, TensorVariable]
     reference: TensorVariable
     unweighted: TensorVariable | None = None
     total: TensorVariable | None = None
@@ -289,7 +286,7 @@ def find_observations(
         refuse_several(layout.sets)
     found = _select(plain, layout, template, allow_local=allow_local)
     if template is not None:
-        template.refuse_other_uses(model, {*names, *found.views})
+        template.refuse_other_uses(model, {*names, *found.left_out})
     return replace(found, whole=whole)
 
 
@@ -313,10 +310,9 @@ def _select(
         if local:
             refuse_local(plain.model, terms, local)
     unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]
-    views, rows = _selected_views(layout, pushdown), pushdown.row_arrays()
+    rows = pushdown.row_arrays()
     if template is None:
-        (loglik, *selected), rows = join_columns([loglik, *views.values()], rows)
-        views = dict(zip(views, selected, strict=True))
+        [loglik], rows = join_columns([loglik], rows)
     return Observations(
         held=HeldModel.of(plain.model, () if template is None else template.values),
         terms=terms,
@@ -325,7 +321,6 @@ def _select(
         parameters=plain.parameters,
         loglik=loglik,
         n_rows=pushdown.n_rows,
-        views=views,
         rows=tuple(rows),
         positions=None if several else layout.sets[0].positions,
         unselected=tuple(dict.fromkeys(unselected)),
@@ -367,15 +362,3 @@ def _of_terms(
         refuse_entangled(layout.terms[term.name], pushdown.unselected[n_before:])
         selected.append((graph, term.axis))
     return sum_over_events(selected)
-
-
-def _selected_views(layout: Layout, pushdown: Pushdown) -> dict[str, TensorVariable]:
-    """Select the deterministics that have the observations and no local variable."""
-    views = {}
-    for name, (graph, axis) in layout.views.items():
-        local_before = set(pushdown.local)
-        selected = pushdown.select(graph, axis)
-        if pushdown.local == local_before:
-            views[name] = selected
-        pushdown.local = local_before
-    return views

@@ -1,6 +1,6 @@
 """Build the model in which a weighted potential over a few rows stands for all observations."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ POTENTIAL, WEIGHTS = "coreset_loglik", "coreset_weights"
 UNWEIGHTED = "coreset_unweighted"
 #: Name of the potential with the quadratic that stands for all rows but the weighted ones.
 QUADRATIC = "coreset_quadratic"
-_SUFFIX = "_coreset"  # of deterministics that are as long as the coreset, and not as the data
+_SUFFIX = "_coreset"  # of dims that are as long as the coreset, and not as the data
 _ROW = "coreset_row_"  # and a number: shared variables with the selected rows
 
 
@@ -47,8 +47,7 @@ def coreset_model(
     initial values), the selected rows of the data, and one potential,
     ``sum(weights * f_n(theta))``; where a log-density that is one number was taken apart, a second
     one holds what is not in its rows.  Its cost does not depend on the number of observations N.
-    A deterministic along the observations is computed for the selected rows, and named
-    ``..._coreset``: under its old name, predictions would take it for the one of all rows.
+    Deterministics along the observations are left out: predictions compute them for all rows.
 
     Parameters
     ----------
@@ -191,17 +190,9 @@ class _Rewrite:
         kept = self._kept_outputs()
         self.dim = self._coreset_dim(kept)
         selected_data = self._selected_data(kept)
-        views = _copies(self.obs.views.values())
         outputs = [
             *kept,
-            *(
-                self._named(name, shared, pymc_api.model_named)
-                for name, shared in selected_data.items()
-            ),
-            *(
-                self._named(name, view, pymc_api.model_deterministic, suffix=_SUFFIX)
-                for name, view in zip(self.obs.views, views, strict=True)
-            ),
+            *(self._named(name, shared) for name, shared in selected_data.items()),
             pymc_api.model_named(self.weights, WEIGHTS, *([self.dim] if self.dim else [])),
             *self._potentials(self._weighted()),
         ]
@@ -252,7 +243,7 @@ class _Rewrite:
 
     def _kept_outputs(self) -> list[Variable]:
         """All that stays unchanged: neither the terms nor the deterministics along the rows."""
-        terms, along_rows = {t.name for t in self.obs.terms}, {*self.obs.views, *self.obs.left_out}
+        terms, along_rows = {t.name for t in self.obs.terms}, set(self.obs.left_out)
         removed = {v for v in self.fgraph.outputs if v.owner.op.name in terms}
         kept = [
             v
@@ -337,11 +328,10 @@ class _Rewrite:
                 )
         return {old: variable for old, variable in new.items() if old in used}
 
-    def _named(
-        self, name: str, variable: Variable, wrap: Callable[..., Variable], suffix: str = ""
-    ) -> Variable:
+    def _named(self, name: str, variable: Variable) -> Variable:
         dims = self._renamed(self.dims.get(name, ()))
-        return wrap(variable, name + suffix, *(() if None in dims else dims))
+        named: Variable = pymc_api.model_named(variable, name, *(() if None in dims else dims))
+        return named
 
     def _renamed(self, dims: Sequence[str | None]) -> tuple[str | None, ...]:
         if self.dim is None or not self._has_rows(dims):

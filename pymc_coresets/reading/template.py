@@ -106,8 +106,8 @@ class Template:
         ----------
         model : pm.Model
         summarised : collection of str
-            The terms that are summarised, and the deterministics that are computed for the rows of
-            a coreset.
+            The terms that are summarised, and the deterministics along the rows: no coreset's model
+            has them.
 
         Raises
         ------

@@ -1,17 +1,32 @@
 """Draws of the full posterior that a construction made, before there was any coreset."""
 
+from typing import Protocol
+
 import numpy as np
+import pymc as pm
 import xarray as xr
 
 from pymc_coresets.diagnostics.datatree import reweight_draws
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
-from pymc_coresets.updates.new_rows import caveat_of
-from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
+from pymc_coresets.predictive.attached_data import with_data
+from pymc_coresets.predictive.stand_ins import HasStandIn
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.sampling.stand_in import recorded_names
+
+
+class HasProposal(HasStandIn, Protocol):
+    """A coreset, with the draws that its construction weighed."""
+
+    @property
+    def proposal(self) -> Proposal[Draws] | None:
+        """These draws, if there are any."""
 
 
 def importance_draws(
-    coreset: WeightedRows,
+    coreset: HasProposal,
     draws: int | None = None,
     *,
     random_seed: int | np.random.Generator | None = None,
@@ -34,7 +49,7 @@ def importance_draws(
     Returns
     -------
     xarray.DataTree
-        One chain of the free variables.  The attributes of its group ``posterior`` hold
+        One chain, with the data that `sample` adds.  The attributes of its group ``posterior`` hold
         ``pareto_khat`` and ``psis_ess``, the number of independent draws that it is worth.
 
     Raises
@@ -68,12 +83,29 @@ def importance_draws(
             "make them, where the posterior has a mode; they are lost with other variables or "
             "data, and with files for other priors. Use sample()."
         )
-    model = required_likelihood(coreset).observations.model
+    model = coreset.model
     idata = coreset.proposal.draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)
-    ratios = coreset.proposal.log_ratios[None]
-    drawn = reweight_draws(
-        idata, ratios, rng=rng, draws=draws, independent=True, remedy="Use sample()."
+    names = recorded_names(coreset)
+    posterior = idata["posterior"].to_dataset()
+    computed = [v.name for v in model.deterministics if names is None or v.name in names]
+    if computed:
+        posterior = posterior.merge(
+            pm.compute_deterministics(
+                posterior,
+                var_names=computed,
+                model=model,
+                progressbar=False,
+                compile_kwargs={"mode": PLAIN_MODE},
+            )
+        )
+    found = reweight_draws(
+        idata.assign(posterior=xr.DataTree(posterior)),
+        coreset.proposal.log_ratios[None],
+        rng=rng,
+        draws=draws,
+        independent=True,
+        remedy="Use sample().",
     )
-    if caveat := caveat_of(coreset):
-        drawn["posterior"].attrs["verdict"] = f"Doubtful: {caveat}"
-    return drawn
+    if caveat := coreset.stand_in.caveat:
+        found["posterior"].attrs["verdict"] = f"Doubtful: {caveat}"
+    return with_data(found, coreset.stand_in)

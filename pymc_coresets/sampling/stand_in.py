@@ -30,6 +30,7 @@ from pymc_coresets.options import generator, whole_number
 from pymc_coresets.potentials.plain_loops import density_mode
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.predictive.all_rows import verify
+from pymc_coresets.predictive.attached_data import with_data
 from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
 from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.graphs import parameter_inputs
@@ -65,20 +66,21 @@ def sample(
         Python spawns processes (on Windows, and from Python 3.14 on) a script needs
         ``if __name__ == "__main__":``, or ``cores=1``.
     **kwargs
-        Passed on to `pm.sample`, with four chains by default, and with ``var_names`` that leave
-        out deterministics along more than 1 000 rows, which `predict` computes where they are
-        needed.  Where the construction of a coreset found the covariance of the posterior,
-        PyMC's NUTS moves in its coordinates: its chains begin at draws from around the modes,
-        and tune their step size for 300 steps.  For models of many groups it has the variances
-        alone.
+        Passed on to `pm.sample`, with four chains by default, ``progressbar`` as in the build, and
+        ``var_names`` that leave out deterministics along more than 1 000 rows of a term that the
+        model has whole.  A coreset's model has none along its own rows: `predict` computes them for
+        all rows.  Where the construction of a coreset found the covariance of the posterior, PyMC's
+        NUTS moves in its coordinates: its chains begin at draws from around the modes, and tune
+        their step size for 300 steps.  For models of many groups it has the variances alone.
         With ``init="jitter+adapt_diag"`` they begin as they do in PyMC, and may find other
         modes, for which no coreset was certified.
 
     Returns
     -------
     xarray.DataTree
-        What `pm.sample` returns.  A coreset adds its rows and weights as the group
-        ``coreset``.
+        What `pm.sample` returns for the model of all rows: ``observed_data`` and ``constant_data``
+        are the arrays of that model, not copies, where it holds all rows.  A coreset adds its rows
+        and weights as the group ``coreset``.
 
     Raises
     ------
@@ -103,7 +105,7 @@ def sample(
     """
     any_sampler, found = nuts_sampler is None, result.stand_in
     nuts_sampler = "pymc" if nuts_sampler is None else nuts_sampler
-    kwargs = nuts.sampling_options(nuts_sampler, kwargs)
+    kwargs = {"progressbar": found.progressbar} | nuts.sampling_options(nuts_sampler, kwargs)
     if nuts_sampler == "pymc" and kwargs.get("backend") is None:
         given = kwargs.get("compile_kwargs") or {}
         kwargs["compile_kwargs"] = {"mode": density_mode()} | given
@@ -112,15 +114,19 @@ def sample(
         given = kwargs.pop("nuts_sampler_kwargs", None) or kwargs.get("nuts") or {}
         kwargs["nuts"] = {"chain_method": "vectorized"} | dict(given)
     if kwargs.get("var_names") is None:
-        lengths = {part.observations.n_obs for part in found.parts}
-        lengths |= {group.sizes["row"] for group in found.groups.values()}
-        kwargs["var_names"] = drawn_names(result.model, lengths, more_than=_MANY_ROWS)
+        kwargs["var_names"] = recorded_names(result)
     if nuts_sampler == "pymc" and kwargs.get("trace") is None:
         kwargs["trace"] = nuts.SharedTrace.of(result.model, kwargs["var_names"])
     idata = nuts.sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
     for name, dataset in found.groups.items():
         idata[name] = dataset
-    return idata
+    return with_data(idata, found)
+
+
+def recorded_names(result: HasStandIn) -> list[str] | None:
+    """Return which variables to keep the draws of; None for all."""
+    lengths = {part.observations.n_obs for part in result.stand_in.parts}
+    return drawn_names(result.model, lengths, more_than=_MANY_ROWS)
 
 
 def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -> Check:
@@ -269,7 +275,7 @@ def reweight(
     drawn = resample_draws(idata, found, rng=rng, draws=draws, remedy=own.remedy, free=own.free)
     if own.caveat:
         drawn["posterior"].attrs["verdict"] = f"Doubtful: {own.caveat}"
-    return drawn
+    return with_data(drawn, own)
 
 
 def with_log_densities(result: HasStandIn, idata: xr.DataTree) -> xr.DataTree:

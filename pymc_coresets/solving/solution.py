@@ -212,6 +212,9 @@ class Solution:
         Those of the full posterior, where they were looked for.
     quadratic : object, optional
         What stands for all rows together with these.
+    is_uninformative : bool
+        Whether the log-likelihood of all rows is constant at these draws, as it is far out in an
+        improper posterior.
 
     Examples
     --------
@@ -230,15 +233,7 @@ class Solution:
     draws: Any = None
     modes: Any = None
     quadratic: Any = None
-
-    @property
-    def is_uninformative(self) -> bool:
-        """Whether the full posterior is the coreset's to the last bit, although rows were left out.
-
-        So it is where the log-likelihood is constant, as far out in an improper posterior.
-        """
-        chosen = self.status not in {Status.EXACT, Status.UNION}
-        return chosen and self.log_ratios is not None and not np.ptp(self.log_ratios)
+    is_uninformative: bool = False
 
     @classmethod
     def sampled(cls, rows: Rows, weights: Vector) -> "Solution":

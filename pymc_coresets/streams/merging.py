@@ -187,6 +187,7 @@ def merge(
             weight=("row", solution.weights)
         ),
         quadratic=solution.quadratic,
+        progressbar=first.progressbar and second.progressbar,
     )
 
 

@@ -16,7 +16,7 @@ from pymc_coresets.exceptions import InvalidDataError, warn_user
 from pymc_coresets.glm.control_variates.interfaces import carried_over
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.methods.riemannian import RiemannianPursuit
-from pymc_coresets.options import generator, whole_number
+from pymc_coresets.options import flag, generator, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.kept_rows import columns_of_dataset, kept_dataset, rows_of_dataset
 from pymc_coresets.potentials.of_model import (
@@ -27,6 +27,7 @@ from pymc_coresets.potentials.of_model import (
 )
 from pymc_coresets.potentials.sameness import differing_row, points_of, same_priors
 from pymc_coresets.potentials.verification import verify
+from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.extended import ExtendedRows
 from pymc_coresets.rows.sources.opening import open_rows
@@ -63,6 +64,7 @@ def extend[C: WeightedRows](
     size: int | None = None,
     method: str | RiemannianPursuit | ControlVariates = "auto",
     random_seed: int | np.random.Generator | None = None,
+    progressbar: bool | None = None,
 ) -> C:
     """Return a coreset of all rows so far and of new ones; the old data are not needed.
 
@@ -87,6 +89,8 @@ def extend[C: WeightedRows](
         variates: its quadratic is kept as it is, and one of the new rows is added.
     random_seed : int or Generator, optional
         The result is reproducible from it.
+    progressbar : bool, optional
+        By default as in the build.
 
     Returns
     -------
@@ -130,6 +134,7 @@ def extend[C: WeightedRows](
     """
     chosen = asked_reduction(method, _METHODS, with_quadratic=coreset.quadratic is not None)
     rng = generator(random_seed)
+    show = coreset.progressbar if progressbar is None else flag("progressbar", progressbar)
     size = None if size is None else whole_number("size", size, least=1)
     part = CoresetPart.of(coreset)
     wanted = replace(part.wanted, rows=rows, executor=executor)
@@ -145,7 +150,10 @@ def extend[C: WeightedRows](
     if source.n_rows <= limit:
         solution = all_of(source.in_memory, earlier)
     else:
-        solution, counts = reduced(new, source, limit, chosen, rng, quadratic=earlier)
+        with Reporter(show=show) as report:
+            solution, counts = reduced(
+                new, source, limit, chosen, rng, quadratic=earlier, report=report
+            )
     loglik, n_new = new.reading(source), round(new.total_weight)
     added = KnownRows.spread(new, part.n_rows)
     before = Ancestry.of(coreset.history.attrs, coreset.n_observations, coreset.objective)
@@ -168,6 +176,7 @@ def extend[C: WeightedRows](
         data=kept_dataset(loglik, solution.rows, solution.weights),
         built_from=None,
         earlier=earlier,
+        progressbar=show,
     )
     if longer.certificate is None:
         return longer

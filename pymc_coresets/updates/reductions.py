@@ -8,7 +8,12 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError
 
-from pymc_coresets.advice import Outcome, wanted_tolerance, warn_of_limits
+from pymc_coresets.advice import (
+    Outcome,
+    wanted_tolerance,
+    warn_of_limits,
+    with_informativeness,
+)
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates.interfaces import carried_over, written_in
 from pymc_coresets.glm.control_variates.method import ControlVariates
@@ -17,6 +22,7 @@ from pymc_coresets.methods.job import Method, Reduction
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.sameness import points_of
+from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.user_model import copy_with_rows
@@ -89,6 +95,7 @@ def reduced(
     rng: np.random.Generator,
     *,
     quadratic: Quadratic | None = None,
+    report: Reporter | None = None,
 ) -> tuple[Solution, dict[str, Any]]:
     """Choose at most `size` of some rows, count what that took, and warn of what limits them.
 
@@ -103,18 +110,27 @@ def reduced(
     rng : numpy.random.Generator
     quadratic : Quadratic, optional
         What stands for the rows besides, by the parameters of the template: for `ControlVariates`.
+    report : Reporter, optional
+        Shows the parts; by default nothing is shown.
 
     Returns
     -------
     solution : Solution
     counts : dict
     """
+    report = Reporter(show=False) if report is None else report
     if isinstance(method, ControlVariates):
-        solution, counts = _by_control_variates(template, source, size, method, rng, quadratic)
+        solution, counts = _by_control_variates(
+            template, source, size, method, rng, quadratic, report
+        )
     else:
         sampler = CoresetSampler(template.reading(source))
-        solution = method.construct(sampler, size, rng=rng, propose=sampler.proposal)
+        with report.part("rounds", total=method.max_rounds + 1) as show:
+            solution = method.construct(
+                sampler, size, rng=rng, propose=sampler.proposal, callback=show
+            )
         counts = dict(sampler.counts)
+    solution = with_informativeness(solution, template.reading(source))
     found: Method = method
     warn_of_limits(
         Outcome(
@@ -166,6 +182,7 @@ def _by_control_variates(
     method: ControlVariates,
     rng: np.random.Generator,
     quadratic: Quadratic | None,
+    report: Reporter,
 ) -> tuple[Solution, dict[str, Any]]:
     every = Rows.joined(list(source.blocks(source.n_rows)))
     held = model_of(template, every)
@@ -176,12 +193,19 @@ def _by_control_variates(
         points = points_of(template, rng.spawn(1)[0])
         quadratic = written_in(find_predictors(held), quadratic, template.observations, points)
     sampler, key = CoresetSampler(loglik, quadratic=quadratic), random_key(rng.spawn(1)[0])
-    job = Reduction(posterior=sampler, loglikelihood=loglik, size=size, rng=rng, sample_key=key)
+    job = Reduction(
+        posterior=sampler,
+        loglikelihood=loglik,
+        size=size,
+        rng=rng,
+        sample_key=key,
+        report=report,
+    )
     found = method.run(job)
     assert found.quadratic is not None  # which the method always finds
     chosen = every.take(found.rows.positions)
     carried = carried_over(found.quadratic, held, template.observations)
-    return replace(found, rows=chosen, quadratic=carried), dict(job.report.counts)
+    return replace(found, rows=chosen, quadratic=carried), dict(report.counts)
 
 
 def _place(source: RowBlocks, every: Rows, number: int) -> str:

@@ -66,10 +66,34 @@ def test_what_reads_the_model_itself_says_that_it_has_changed(pair):
     names = r"\['x', 'y', 'spread', 'unused', 'obs'\]"
     with pytest.raises(InvalidDataError, match=f"pm.set_data has changed {names}.*old data back"):
         _ = changed.full_model
-    new = {"x": np.array([1.0, 2.0])}
-    for rows in (None, new):
-        with pytest.raises(InvalidDataError, match=r"pass model=\.\.\. too"):
-            changed.predict(idata, rows=rows, progressbar=False)
+    with pytest.raises(InvalidDataError, match=r"pass model=\.\.\. too"):
+        changed.predict(idata, progressbar=False)
+
+
+@pytest.mark.parametrize("kind", ["mean", "draws"])
+def test_new_rows_with_all_that_predicts_them_need_no_old_data(pair, kind):
+    """Neither prior nor outcome do, once there are draws."""
+    kept, changed, idata = pair
+    options = {"rows": {"x": np.array([1.0, 2.0])}, "kind": kind, "random_seed": 1}
+    found = [each.predict(idata, **options)["predictions"] for each in (kept, changed)]
+    xr.testing.assert_equal(*(tree.to_dataset() for tree in found))
+
+
+def test_data_that_new_rows_lack_must_be_the_old_ones():
+    with pm.Model(coords={"k": [0, 1]}) as model:
+        x, scale = pm.Data("x", DATA["x"]), pm.Data("scale", np.ones(2), dims="k")
+        mu = pm.Normal("a") * x * scale.sum()
+        pm.Normal("z", mu, 1.0, observed=DATA["y"])
+    coreset = build_coreset(model, **OPTIONS)
+    draws, rows = xr.Dataset({"a": (("chain", "draw"), np.ones((1, 3)))}), {"x": np.ones(2)}
+    with model:
+        pm.set_data({"scale": 2 * np.ones(2)})
+    with pytest.raises(InvalidDataError, match=r"\['scale'\].*pass model=\.\.\. too"):
+        coreset.predict(draws, rows=rows)
+    with model:
+        pm.set_data({"scale": np.ones(2)}, coords={"k": [1, 2]})
+    with pytest.raises(InvalidDataError, match=r"\['k'\].*pass model=\.\.\. too"):
+        coreset.predict(draws, rows=rows)
 
 
 def test_new_data_are_predicted_where_the_model_is_passed(pair):

@@ -37,6 +37,18 @@ def marginal_gp():
     gp.marginal_likelihood("y", X=X, y=REAL, sigma=1.0)
 
 
+def latent_gp():
+    gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(3, ls=1.0))
+    pm.Normal("y", gp.prior("f", X=X, reparameterize=False), 1.0, observed=REAL)
+
+
+def simulator():
+    def simulate(rng, mu, size):
+        return rng.normal(mu, size=size)
+
+    pm.Simulator("y", simulate, pm.Normal("mu"), observed=REAL)
+
+
 def volatility_of_all_steps_before():
     a, b = pm.Beta("a", 1, 1), pm.Beta("b", 1, 1)
     pm.GARCH11("y", omega=1.0, alpha_1=a, beta_1=b, initial_vol=1.0, observed=REAL)
@@ -106,7 +118,9 @@ def scalar_observation():
 
 UNSUPPORTED = [
     (no_observed, {}, "no observed variable.*observed="),
-    (marginal_gp, {}, "'y' is one number.*Gaussian process"),
+    (marginal_gp, {}, "'y' is one number.*Gaussian process.*HSGP"),
+    (latent_gp, {}, "'f'.*one value per observation.*HSGP"),
+    (simulator, {}, "'y' is a pm.Simulator.*sample_smc"),
     (volatility_of_all_steps_before, {}, "'y' is one number.*other rows too.*Scan.*recursion"),
     (series_with_a_gap, {}, "PyMC imputes the missing values of 'y' together"),
     (moving_average, {}, r"no likelihood.*'total'.* sum over data, name it: observed="),
@@ -114,14 +128,14 @@ UNSUPPORTED = [
     (cox_partial_likelihood, {"observed": "cox"}, "'cox' is one number: .*other rows too.*Cumsum"),
     (scale_of_each_step, {}, "'s'.*one value per observation"),
     (no_observed, {"observed": "scalar"}, "depends on no free variable"),
-    (normal_over_all_rows, {}, "'y' is one number and.* no sum"),
+    (normal_over_all_rows, {}, "'y' is one number: one joint density, not a sum"),
     (local_variables, {}, "'local'.*allow_local=True"),
     (minibatch, {}, "'y' .*whole data"),
     (total_size, {}, "'y' has total_size.*without total_size"),
     (unregistered_distribution, {}, "'y'.*random.*register"),
     (one_row, {}, "'y' has 1 observation"),
     (no_rows, {}, "'y' has 0 observation"),
-    (scalar_observation, {}, "'y' is one number and.* no sum"),
+    (scalar_observation, {}, "'y' is one number: one joint density, not a sum"),
     (linear, {"observed": ["z"]}, "'z'.*It has .'y'"),
     (linear, {"observed": "b"}, "'b'.*It has .'y'"),
     (linear, {"observed": []}, "observed=.*It has .'y'"),
@@ -138,6 +152,7 @@ def built(build):
 
 
 @pytest.mark.filterwarnings("ignore:Data in .* contains missing values")
+@pytest.mark.filterwarnings("ignore:.*RandomVariable:DeprecationWarning")  # PyMC's Simulator
 @pytest.mark.parametrize(("build", "options", "message"), UNSUPPORTED)
 def test_unsupported_model(build, options, message):
     with pytest.raises(UnsupportedModelError, match=f"(?s){message}"):

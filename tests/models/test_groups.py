@@ -329,3 +329,14 @@ def test_a_posterior_without_mode_is_refused_with_the_names_of_what_is_shared():
         pm.Normal("y", effect[LEVEL] - pm.Flat("offset"), 1.0, observed=Y)
     with pytest.raises(SamplingError, match=r"has no mode.*The shared variables: 'mean', 'offset'"):
         build_coreset(model, method="block_pursuit", **QUIET)
+
+
+def test_equal_rows_make_an_exact_coreset_that_is_certified():
+    """Nothing is left to vary of the log-ratios, but the data say a lot."""
+    rng, user = np.random.default_rng(1), np.repeat(np.arange(300), 20)
+    with pm.Model() as model:
+        rate = pm.Beta("rate", pm.HalfNormal("a", 5), pm.HalfNormal("b", 5), shape=300)
+        pm.Bernoulli("y", rate[user], observed=rng.binomial(1, rng.beta(2, 3, 300)[user]))
+    coreset = build_coreset(model, method="block_pursuit", **QUIET)
+    assert coreset.size <= 600
+    assert coreset.certificate.verdict.startswith("Reliable: exact.")

@@ -130,7 +130,7 @@ REFUSED = {
     differential_equation: "recursion over the rows",
     hidden_markov_chain: "'y' is one number",
     latent_gaussian_process: "matrix of 47 x 47 that depends on free variables.*HSGP",
-    marginal_gaussian_process: "'y' is one number and, like a Gaussian process",
+    marginal_gaussian_process: "'y' is one number: one joint density.*HSGP",
     steps_summed_up: r"\['step'\] have one value per observation",
 }
 

@@ -85,6 +85,12 @@ def large_terms_that_cancel():
     pm.BetaBinomial("y", size, 2.5, n=20, observed=BINARY)
 
 
+def probabilities_that_cancel():
+    """Of complementary log-log, written out: p is 1e-14, of which two digits are right."""
+    eta = X @ pm.Normal("b", shape=3) - 32.0
+    pm.Bernoulli("y", p=1 - pm.math.exp(-pm.math.exp(eta)), observed=np.ones(N, int))
+
+
 def truncation_of_what_has_no_parameters():
     """Where a rate is not positive, PyMC subtracts infinite values, and gives 0 for every row."""
     shape = REAL * pm.Normal("b", 0.5)
@@ -95,6 +101,7 @@ def truncation_of_what_has_no_parameters():
     "build",
     [
         large_terms_that_cancel,
+        probabilities_that_cancel,
         truncation_of_what_has_no_parameters,
         power_of_any_sign,
         probability_of_large_logits,
@@ -180,9 +187,11 @@ def test_covariate_that_is_no_number_is_named_with_its_rows(likelihood, value):
 
 def test_unnamed_covariate_that_is_no_number():
     x = X.copy()
-    x[::2, 0] = np.nan
+    x[::2, 0] = x[::2, 2] = np.nan
     with pytest.raises(
-        InvalidDataError, match=r"24 rows \(0, 2, 4, 6, 8, \.\.\.\).*in an unnamed array"
+        InvalidDataError,
+        match=r"24 rows \(0, 2, 4, 6, 8, \.\.\.\).*in an unnamed array of shape \(47, 3\) "
+        r"\(column 0, 2\)",
     ):
         check(lambda: bernoulli(x, pm.Normal("b", shape=3)))
 

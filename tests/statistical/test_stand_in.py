@@ -426,7 +426,7 @@ def test_deterministics_of_many_rows_are_drawn_only_if_they_are_named(with_fits,
     )
     with_fits.sample()
     with_fits.sample(var_names=["b", "fit"])
-    assert sorted(named[0]) == ["b", "by_group", "odds"]
+    assert sorted(named[0]) == ["b", "by_group"]
     assert named[1] == ["b", "fit"]
 
 

@@ -4,10 +4,16 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 from pymc_coresets import BlockPursuit, RiemannianPursuit
-from pymc_coresets.advice import Outcome, certificate_of, limitations
+from pymc_coresets.advice import Outcome, certificate_of, limitations, with_informativeness
+from pymc_coresets.diagnostics.known_posterior import Proposal
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import Progress, Solution, Status, Trace
 
@@ -25,6 +31,7 @@ def said(  # noqa: PLR0913 - each is what one message depends on
     counts=None,
     method=None,
     log_ratios=None,
+    is_uninformative=False,
 ):
     step = Progress(size=n_rows, objective=objective, heldout_objective=objective, seconds=0.0)
     solution = Solution(
@@ -34,6 +41,7 @@ def said(  # noqa: PLR0913 - each is what one message depends on
         status=status,
         objective=objective,
         log_ratios=log_ratios,
+        is_uninformative=is_uninformative,
     )
     observations = SimpleNamespace(n_dims=n_dims, local=(), unselected=(), whole=())
     return " ".join(
@@ -62,14 +70,20 @@ def test_it_is_said_where_nothing_was_measured():
     assert "was not measured" in said(objective=np.nan, status=Status.ITERATION_LIMIT)
 
 
-def test_ratios_without_any_spread_certify_nothing_unless_all_rows_were_kept():
+def test_ratios_without_any_spread_certify_a_coreset_unless_the_data_say_nothing():
     """As where separated classes have an improper posterior: all log-likelihoods are zero."""
-    ratios = np.zeros(400)
-    assert "does not vary" in said(log_ratios=ratios, objective=0.0)
-    assert "does not vary" not in said(log_ratios=ratios, objective=0.0, status=Status.EXACT)
-    chosen = Solution.sampled(Rows(np.arange(3), np.ones(3)), np.ones(3))
-    assert certificate_of(replace(chosen, log_ratios=ratios)) is None
-    assert certificate_of(replace(chosen, log_ratios=1e-12 * np.arange(400.0))).reliable
+    with pm.Model() as model:
+        pm.Normal("y", pt.minimum(pm.Normal("mu"), 5.0), 1.0, observed=np.zeros(3))
+    loglik = LogLikelihood(find_observations(model))
+    exact = replace(Solution.sampled(loglik.all_rows, np.ones(3)), log_ratios=np.zeros(400))
+    for start, constant in [(0.0, False), (6.0, True)]:
+        draws = Draws({"mu": start + np.arange(400.0)})
+        by_proposal = Proposal(draws=draws, log_ratios=np.zeros(400))
+        for measured in (replace(exact, draws=draws), replace(exact, proposal=by_proposal)):
+            found = with_informativeness(measured, loglik)
+            assert found.is_uninformative is constant
+            assert (certificate_of(found) is None) is constant
+    assert "does not vary" in said(objective=0.0, is_uninformative=True)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +100,20 @@ def test_ratios_without_any_spread_certify_nothing_unless_all_rows_were_kept():
 def test_a_tolerance_that_was_not_met_comes_with_what_to_try(options, words):
     told = said(objective=0.5, **options)
     assert all(word in told for word in words)
+
+
+def test_to_reweight_is_advised_where_that_may_serve():
+    rng = np.random.default_rng(1)
+    mild, useless = rng.normal(0, 0.7, size=400), rng.normal(0, 400.0, size=400)
+    for objective, log_ratios, serves in [
+        (0.5, None, True),
+        (1.5e5, None, False),
+        (0.5, mild, True),
+        (1.5e5, useless, False),
+    ]:
+        told = said(objective=objective, log_ratios=log_ratios, n_rows=2, size=2)
+        assert ("or reweight the coreset's draws" in told) is serves
+        assert "larger size than 2" in told
 
 
 def test_more_rows_are_not_advised_where_their_number_was_not_the_limit():

@@ -167,6 +167,14 @@ def test_variables_of_other_shape_or_labels_are_skipped():
     assert "Not compared: obs, gone, new." in repr(found)
 
 
+def test_dims_without_labels_count_as_numbered():
+    bare, numbered = dataset(b=normal(1, 2)), dataset(b=normal(2, 2), coords={"k": [0, 1]})
+    for pair in [(bare, numbered), (numbered, bare)]:
+        found = compare(*pair)
+        assert list(found.table.index) == ["b[0]", "b[1]"]
+        assert found.skipped == ()
+
+
 @pytest.mark.parametrize("var_names", ["gone", ["mu", "gone"], ["nowhere"]])
 def test_variables_asked_for_must_be_in_both(var_names):
     full, coreset = dataset(mu=normal(1), gone=normal(1)), dataset(mu=normal(2))

@@ -1,4 +1,5 @@
 import numpy as np
+import pymc as pm
 import pytest
 import xarray as xr
 
@@ -72,3 +73,14 @@ def test_draws_become_a_datatree_and_draws_again():
     assert list(tree["posterior"]["k"].values) == ["x", "y"]
     same = Draws.of(tree, {"mu": (), "b": (2,)})
     np.testing.assert_array_equal(same.values["b"], draws.values["b"])
+
+
+def test_dims_and_labels_are_those_of_pymc():
+    with pm.Model(coords={"k": ["x", "y"]}) as model:
+        model.add_coord("unlabelled", length=3)
+        pm.Normal("a", shape=(2, 3))
+        pm.Normal("b", dims=("unlabelled", "k"))
+        theirs = pm.sample_prior_predictive(4, random_seed=1)["prior"].to_dataset()
+    draws = Draws({str(name): values[0].to_numpy() for name, values in theirs.items()})
+    ours = draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)["posterior"]
+    xr.testing.assert_identical(ours.to_dataset(), theirs.drop_attrs(deep=True))

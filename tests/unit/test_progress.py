@@ -3,9 +3,12 @@
 from io import StringIO
 
 import numpy as np
+import pymc as pm
 import pytest
+import xarray as xr
 from rich.console import Console
 
+from pymc_coresets import build_coreset, build_pass_glm, merge
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.solving.solution import History, Progress
 
@@ -179,3 +182,44 @@ def test_a_notebook_keeps_one_page_that_needs_no_widgets():
     assert first.split()[:3] == ["reading", "<the>", "model"]
     assert second.split()[0] == "rounds"
     assert "7 rows, 0.25 nats" in second
+
+
+# -- what shows it -------------------------------------------------------------------------------
+
+Y = np.random.default_rng(1).normal(size=(2, 500))
+MU = xr.Dataset({"mu": (("chain", "draw"), np.zeros((2, 3)))})
+
+
+def normal(rows):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu"), 1.0, observed=pm.Data("rows", rows))
+    return model
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_calls_show_progress_where_the_build_did(shown, capsys, monkeypatch):
+    given = []
+    monkeypatch.setattr(pm, "sample", lambda **options: given.append(options) or xr.DataTree())
+    coreset = build_coreset(normal(Y[0]), random_seed=1, progressbar=shown)
+    longer = coreset.extend(normal(Y[1]), size=20, random_seed=1)
+    both = merge(coreset, coreset, size=1_000, random_seed=1)
+    for made in (coreset, longer, both, build_pass_glm(normal(Y[0]), progressbar=shown)):
+        assert made.progressbar == shown
+    for each in (coreset, longer):
+        each.sample()
+    capsys.readouterr()
+    coreset.predict(MU)
+    coreset.extend(normal(Y[1]), size=20, random_seed=1)
+    lines = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert lines == (["predicting", "rounds"] if shown else [])
+    assert [options["progressbar"] for options in given] == [shown, shown]
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_calls_do_as_they_are_told(shown, capsys):
+    coreset = build_coreset(normal(Y[0]), random_seed=1, progressbar=not shown)
+    capsys.readouterr()
+    coreset.predict(MU, progressbar=shown)
+    longer = coreset.extend(normal(Y[1]), size=20, random_seed=1, progressbar=shown)
+    assert bool(capsys.readouterr().out) == shown
+    assert longer.progressbar == shown

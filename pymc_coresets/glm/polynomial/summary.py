@@ -20,6 +20,7 @@ from pymc_coresets.glm.predictor.seen_rows import PredictorRows
 from pymc_coresets.glm.predictor.several import coefficient_draws
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.predictive import all_rows, stand_ins
+from pymc_coresets.predictive.attached_data import with_data
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.user_model import PUT_BACK
@@ -49,6 +50,8 @@ class PolynomialSummary:
     parts : tuple of PredictorRows
         Coefficients, design matrix, offset and log-likelihood of each part of the data that was
         summarised; or where its rows are read from.
+    progressbar : bool, default True
+        Whether `sample` and `predict` show how far they are, if they are not told.
 
     Notes
     -----
@@ -78,6 +81,7 @@ class PolynomialSummary:
 
     statistics: PolynomialStatistics
     parts: tuple[PredictorRows, ...]
+    progressbar: bool = True
 
     @property
     def degree(self) -> int:
@@ -179,7 +183,7 @@ class PolynomialSummary:
         Returns
         -------
         xarray.DataTree
-            The free variables, in the group ``posterior``.
+            The free variables, in the group ``posterior``, with the data that `sample` adds.
 
         Raises
         ------
@@ -203,9 +207,10 @@ class PolynomialSummary:
         n_draws = _CHAINS * whole_number("draws", draws, least=1)
         found = self._gaussian.draw(n_draws, rng=generator(random_seed))
         model = self.parts[0].held.observations.model
-        return found.to_datatree(
+        idata = found.to_datatree(
             n_chains=_CHAINS, dims=model.named_vars_to_dims, coords=model.coords
         )
+        return with_data(idata, self.stand_in)
 
     @cached_property
     def _gaussian(self) -> GaussianPosterior:
@@ -242,6 +247,7 @@ class PolynomialSummary:
             loglik=self._loglik,
             impossible=_IMPOSSIBLE,
             remedy="check() says why.",
+            progressbar=self.progressbar,
         )
 
     def _loglik(self, draws: DrawsLike) -> np.ndarray:
@@ -336,8 +342,8 @@ class PolynomialSummary:
                     f"The summaries have different {what}, {own} and {given}: only summaries of "
                     "different data under the same model add up."
                 )
-        return PolynomialSummary(
-            statistics=self.statistics + other.statistics, parts=(*self.parts, *other.parts)
+        return replace(
+            self, statistics=self.statistics + other.statistics, parts=(*self.parts, *other.parts)
         )
 
     # -- display and copies --------------------------------------------------------------------

@@ -1,19 +1,19 @@
 """How a model's observations lie in its likelihood terms: along an axis, in cells, in sets."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph import Variable, ancestors
+from pytensor.graph import Variable, graph_inputs
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.forms.long_format import Cells, LongFormat, without_length_one
-from pymc_coresets.reading.graphs import PlainModel, has_randomness
+from pymc_coresets.reading.graphs import PlainModel
 from pymc_coresets.reading.likelihood import missing
 from pymc_coresets.reading.likelihood.addends import sum_over_events, total_of
 from pymc_coresets.reading.likelihood.row_terms import RowTerm, Term, row_term
@@ -68,12 +68,11 @@ class Layout(NamedTuple):
 
     terms: Mapping[str, RowTerm]
     sets: tuple[RowSet, ...]
-    views: Mapping[str, tuple[TensorVariable, int]]  # deterministics, and their axes
+    left_out: tuple[str, ...]  # deterministics along the rows
     reference: TensorVariable
     unselected: Sequence[str] = ()
     local: Collection[Variable] = ()
     total: TensorVariable | None = None
-    left_out: tuple[str, ...] = ()  # deterministics along the rows of one of several sets
 
     @property
     def n_obs(self) -> int:
@@ -88,18 +87,16 @@ def layout_of_rows(plain: PlainModel, names: Sequence[str], dim: str | None) -> 
         for name in names
     }
     sets = _row_sets(plain.model, terms.values(), dim)
-    views = [_views(plain, s, terms[s.terms[0].name].first) for s in sets]
     several = len(sets) > 1
     references = [sum_over_events([(terms[t.name].rows, t.axis) for t in s.terms]) for s in sets]
     is_sum = any(split.is_sum for split in terms.values())
     return Layout(
         terms,
         sets,
-        views={} if several else views[0],
+        left_out=tuple(name for s in sets for name in _along_rows(plain, s)),
         reference=pt.concatenate(references) if several else references[0],
         unselected=[split.grows for split in terms.values() if split.grows],
         total=total_of([plain.graphs[name] for name in names]) if is_sum else None,
-        left_out=tuple(name for some in views for name in some) if several else (),
     )
 
 
@@ -151,31 +148,32 @@ def refuse_several(sets: Sequence[RowSet]) -> None:
         )
 
 
-def _views(plain: PlainModel, rows: RowSet, first: int) -> dict[str, tuple[TensorVariable, int]]:
-    """Find the deterministics that have the observation axis, and where."""
-    model, views = plain.model, {}
-    used = set(ancestors([model[t.name] for t in rows.terms]))
-    n_obs = rows.terms[0].length
+def _along_rows(plain: PlainModel, rows: RowSet) -> Iterator[str]:
+    """Name the deterministics that have the observation axis."""
+    model, n_obs = plain.model, rows.terms[0].length
+    data = _long_data(plain, [plain.graphs[term.name] for term in rows.terms], n_obs)
     for deterministic in model.deterministics:
         name, graph = deterministic.name, plain.graphs[deterministic.name]
-        dims = model.named_vars_to_dims.get(name)
-        axis = dims.index(rows.dim) if dims and rows.dim in dims else 0
-        # Without dims, length N means rows only in what the likelihood is computed from.
-        has_axis = (
-            rows.dim in dims if dims else graph.type.shape[:1] == (n_obs,) and deterministic in used
-        )
-        if has_axis and not has_randomness(graph):
-            if first and graph.type.shape[axis] == first + n_obs:  # as long as the whole series
-                graph = graph[(slice(None),) * axis + (slice(first, None),)]
-            views[name] = (graph, axis)
-    return views
+        if dims := model.named_vars_to_dims.get(name):
+            found = rows.dim in dims
+        else:  # length N means rows only in what is computed from the data of the rows
+            is_long = graph.type.shape[:1] == (n_obs,)
+            found = is_long and not data.isdisjoint(_long_data(plain, [graph], n_obs))
+        if found:
+            yield name
+
+
+def _long_data(plain: PlainModel, graphs: Sequence[TensorVariable], n_obs: int) -> set[Variable]:
+    """Return the data with an axis of at least that length that graphs are computed from."""
+    data = set(graph_inputs(graphs)).difference(plain.parameters.values())
+    return {v for v in data if any((n or 0) >= n_obs for n in getattr(v.type, "shape", ()))}
 
 
 # -- cells -----------------------------------------------------------------------------------------
 
 
 def layout_of_cells(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...]) -> Layout:
-    """Write terms and deterministics with one row for each cell, in C order of the dims.
+    """Write terms with one row for each cell, in C order of the dims.
 
     Parameters
     ----------
@@ -215,13 +213,12 @@ def layout_of_cells(plain: PlainModel, names: Sequence[str], dim: tuple[str, ...
     long = LongFormat(plain.parameters.values())
     by_cell = [long.of(graphs[name], axes[name], of_terms) for name in names]
     local, unselected = frozenset(long.local), tuple(dict.fromkeys(long.unselected))
-    views = _views_of_cells(plain, dim, long, cells)
-    simple = without_length_one([*by_cell, *views.values()])
+    simple = without_length_one(by_cell)
     terms = [Term(name, 0, n_cells) for name in names]
     return Layout(
-        {term.name: RowTerm(term, rows) for term, rows in zip(terms, simple, strict=False)},
+        {term.name: RowTerm(term, rows) for term, rows in zip(terms, simple, strict=True)},
         (RowSet(tuple(terms), dim, positions),),
-        views={name: (view, 0) for name, view in zip(views, simple[len(names) :], strict=True)},
+        left_out=tuple(_along_cells(model, dim)),
         reference=sum_over_events([(_flat_cells(graphs[name], axes[name]), 0) for name in names]),
         unselected=unselected,
         local=local,
@@ -265,18 +262,8 @@ def _flat_cells(graph: TensorVariable, axes: Sequence[int]) -> TensorVariable:
     return cast(TensorVariable, flat.flatten())
 
 
-def _views_of_cells(
-    plain: PlainModel, dim: tuple[str, ...], long: LongFormat, cells: Cells
-) -> dict[str, TensorVariable]:
-    """Find the deterministics that have all the dims, and no local variable beside the terms'."""
-    views, all_dims, graphs = {}, plain.model.named_vars_to_dims, plain.graphs
-    for deterministic in plain.model.deterministics:
-        name, dims = deterministic.name, all_dims.get(deterministic.name) or ()
-        if not set(dim) <= set(dims) or has_randomness(graphs[name]):
-            continue
-        local_before = set(long.local)
-        view = long.of(graphs[name], [dims.index(d) for d in dim], cells)
-        if long.local == local_before:
-            views[name] = view
-        long.local = local_before
-    return views
+def _along_cells(model: pm.Model, dim: tuple[str, ...]) -> Iterator[str]:
+    """Name the deterministics that have all the dims."""
+    for deterministic in model.deterministics:
+        if set(dim) <= set(model.named_vars_to_dims.get(deterministic.name) or ()):
+            yield deterministic.name

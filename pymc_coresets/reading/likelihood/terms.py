@@ -208,8 +208,8 @@ def refuse_joint(name: str, graph: TensorVariable, dim: str | None) -> NoReturn:
     raise UnsupportedModelError(
         f"The log-likelihood of {name!r} is "
         + ("one number" if graph.type.ndim == 0 else f"not split along {dim!r}")
-        + " and, like a Gaussian process' marginal likelihood, no sum of terms along an axis: a "
-        "coreset cannot be chosen from it.",
+        + ": one joint density, not a sum over rows, and a coreset cannot be chosen from it. For a "
+        "Gaussian process take an approximation with few coefficients, such as pm.gp.HSGP.",
         topic="no-sum-over-rows",
     )
 
@@ -238,10 +238,12 @@ def refuse_local(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -
     ------
     UnsupportedModelError
     """
+    joint = any(getattr(model[name].owner.op, "ndim_supp", 0) for name in local)
     raise UnsupportedModelError(
         f"The free variables {list(local)!r} have one value per observation. A coreset cannot "
         "leave them out: marginalise them (pm.Censored, pm.Mixture, an overdispersed likelihood, "
         "quadrature, pymc_extras.marginalize, ...), or keep them all with allow_local=True."
+        + (" In place of a Gaussian process at the rows, take pm.gp.HSGP." if joint else "")
         + _advice_on_cells(model, terms, local),
         topic="local-latent-variables",
     )

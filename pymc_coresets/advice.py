@@ -101,7 +101,14 @@ def _of_rows(found: Outcome) -> Iterator[str]:
     """Say what was measured of the chosen rows, where that is not enough."""
     solution, n_dims = found.solution, found.observations.n_dims
     limit = _NOTICEABLE if found.tolerance is None else found.tolerance
-    if solution.objective > limit:
+    if solution.objective > limit and solution.status is Status.CORRECTABLE:
+        yield (
+            f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
+            f"the full posterior, because {found.n_obs:,} rows are few for {n_dims:,} free "
+            "dimensions. Importance weights correct that: use reweight() or importance_draws(), or "
+            "allow a size or a tolerance of your own."
+        )
+    elif solution.objective > limit:
         yield (
             f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
             f"the full posterior, and not within {limit:g}. {_remedy(found)} check() tells whether "

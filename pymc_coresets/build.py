@@ -51,6 +51,7 @@ _FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
 _FEW_DIMENSIONS = 24  # up to which choosing rows alone takes no longer than a quadratic
 _MANY_DIMENSIONS = 250  # beyond which rows are chosen group by group, where there are groups
 _WORTHWHILE, _SAVES = 10_000, 0.9  # rows; of them: a coreset of more saves nothing
+_CORRECTABLE = 0.5  # nats: importance weights keep six tenths of the draws
 _MERGED = 10  # rows for each distinct one: with fewer, the user has few rows, and wants fewer
 
 
@@ -287,7 +288,8 @@ def _suited(
         return configured(BlockPursuit(), given), loglik.n_rows
     if loglik.n_dims <= _FEW_DIMENSIONS or not has_linear_predictors(loglik):
         return pursuit, limit
-    found = configured(ControlVariates(), given)
+    enough = _CORRECTABLE if given["tolerance"] is None else None
+    found = configured(ControlVariates(correctable=enough), given)
     return found, found.default_size(loglik.n_dims, loglik.n_rows)
 
 

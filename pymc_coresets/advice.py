@@ -16,7 +16,7 @@ from pymc_coresets.solving.solution import Solution, Status
 
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _MANY_DIVERGENCES = 0.01  # of the draws
-_FEW = 10  # observations for each dimension
+FEW_PER_DIMENSION = 10  # observations: with fewer, a coreset hardly helps
 _WORTHWHILE = 0.5  # of the observations: more rows than that save nothing
 _EARLY = {Status.INTERRUPTED, Status.SAMPLING_FAILED, Status.OUT_OF_TIME}
 
@@ -71,7 +71,7 @@ def limitations(found: Outcome) -> Iterator[str]:
         )
     if solution.modes is not None and len(solution.modes) > 1:
         yield _of_modes(solution.modes)
-    if found.n_obs < _FEW * observations.n_dims:
+    if found.n_obs < FEW_PER_DIMENSION * observations.n_dims:
         yield (
             f"{found.n_obs} observations for {observations.n_dims} free dimensions are so "
             "few that a coreset hardly helps: sample the model itself."

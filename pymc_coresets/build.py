@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from pymc_coresets.advice import Outcome, decided_by, wanted_tolerance, warn_of_limits
+from pymc_coresets.advice import (
+    FEW_PER_DIMENSION,
+    Outcome,
+    decided_by,
+    wanted_tolerance,
+    warn_of_limits,
+)
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
 from pymc_coresets.glm.control_variates.method import (
@@ -167,7 +173,8 @@ def build_coreset(  # noqa: PLR0913
     Raises
     ------
     CoresetError
-        Of some kind, with the variable and the remedy: the model cannot be summarised
+        Of some kind, with the variable and the remedy: the model cannot be summarised, or has fewer
+        than ten rows for each free dimension and neither `method` nor `size` was given
         (`UnsupportedModelError`), an option is out of range (`InvalidOptionError`), data or draws
         hold NaN (`InvalidDataError`), or a sampler failed (`SamplingError`).
 
@@ -216,6 +223,8 @@ def build_coreset(  # noqa: PLR0913
     model = full_model(model)
     with Reporter(show=show) as report:
         loglik, sample_key = _read(model, wanted, rng.spawn(1)[0], report)
+        if method == "auto" and size is None:
+            _refuse_few_rows(loglik)
         samplers = Samplers(loglik, nuts_sampler)
         chosen, limit = _sized(asked, loglik, size)
         if method == "auto" and size is None and isinstance(chosen, RiemannianPursuit):
@@ -277,6 +286,22 @@ def _read(
         )
         verify_form(loglik)
     return loglik, sampled.key
+
+
+def _refuse_few_rows(loglik: LogLikelihood) -> None:
+    """Refuse rows that are few for the free variables, before anything is computed from them."""
+    columns = loglik.observations.space.columns
+    sizes = {name: np.size(c) for name, c in columns.items()}
+    n_dims = sum(n for name, n in sizes.items() if name not in loglik.observations.local)
+    n_obs = max(loglik.n_rows, round(loglik.total_weight))
+    if n_obs < FEW_PER_DIMENSION * n_dims:
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise UnsupportedModelError(
+            f"A coreset hardly helps here: {n_obs:,} rows are few for {n_dims:,} free dimensions, "
+            f"of which {sizes[largest]:,} are those of {largest!r}. Sample the model itself, "
+            "integrate variables that few rows see out of the likelihood, or say how rows are to "
+            "be chosen all the same (method=..., or size=...)."
+        )
 
 
 def _suited(

@@ -796,3 +796,25 @@ def test_groups_of_few_rows_are_refused_at_once(monkeypatch):
     options = {"random_seed": 1, "progressbar": False}
     with pytest.raises(UnsupportedModelError, match=r"1,120 rows in 140 groups.* about 1,120"):
         build_coreset(hierarchy(140, 1_120, centred=False), **options)
+
+
+@pytest.mark.parametrize("asked", [{}, {"tolerance": 0.5}])
+def test_a_variable_of_each_customer_is_refused_before_anything_is_computed(monkeypatch, asked):
+    monkeypatch.setattr(build, "Samplers", None)
+    customer = np.repeat(np.arange(500), 3)
+    with pm.Model() as model:
+        effect = pm.Normal("effect", 0, pm.HalfNormal("spread"), shape=500)
+        pm.Poisson("y", pt.exp(effect[customer]), observed=customer % 4)
+    told = "1,500 rows are few for 501 free dimensions, of which 500 are those of 'effect'"
+    with pytest.raises(UnsupportedModelError, match=told):
+        build_coreset(model, **QUIET | asked)
+
+
+@pytest.mark.parametrize("asked", [{"method": "uniform"}, {"size": 39}])
+def test_few_rows_are_no_reason_to_refuse_what_is_asked_for(asked):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mean", shape=4).sum(), 1.0, observed=np.arange(39.0))
+    with pytest.raises(UnsupportedModelError, match="39 rows are few for 4 free"):
+        build_coreset(model, **QUIET)
+    with pytest.warns(CoresetWarning, match="hardly helps"):
+        build_coreset(model, **QUIET | asked)

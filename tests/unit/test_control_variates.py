@@ -818,3 +818,34 @@ def test_few_rows_are_no_reason_to_refuse_what_is_asked_for(asked):
         build_coreset(model, **QUIET)
     with pytest.warns(CoresetWarning, match="hardly helps"):
         build_coreset(model, **QUIET | asked)
+
+
+# -- scales of what each group has -----------------------------------------------------------------
+
+
+def groups_of_their_own_tails(n_groups, n_rows):
+    """Lines with degrees of freedom and a scale of each group."""
+    rng = np.random.default_rng(17)
+    group, x = np.arange(n_rows) % n_groups, rng.normal(size=n_rows)
+    degrees = rng.uniform(4, 30, n_groups)[group]
+    with pm.Model() as model:
+        nu = pm.Gamma("nu", 2, 0.1, shape=n_groups)
+        a, b, log_s = (pm.Normal(name, shape=n_groups) for name in ("a", "b", "log_s"))
+        pm.StudentT(
+            "y",
+            nu=nu[group],
+            mu=a[group] + b[group] * x,
+            sigma=pt.exp(log_s)[group],
+            observed=x + rng.standard_t(degrees),
+        )
+    return model
+
+
+def test_degrees_of_freedom_of_each_group_are_expanded_where_they_are_positive():
+    """Near 30 with a standard deviation of 15, draws on their own scale are impossible."""
+    model = groups_of_their_own_tails(7, 7_000)
+    found = find_predictors(find_observations(model))
+    assert found.names[0] == "f(nu)[0]"
+    assert found.names[-1] == "log_s[6]"
+    coreset = build_coreset(model, tolerance=0.2, **QUIET)
+    assert coreset.objective < 0.2

@@ -22,7 +22,7 @@ from pymc_coresets.solving.solution import Solution, Status
 
 _NOTICEABLE = 1.0  # nats: a coreset further away deserves a warning in any case
 _MANY_DIVERGENCES = 0.01  # of the draws
-_FEW = 10  # observations for each dimension
+FEW_PER_DIMENSION = 10  # observations: with fewer, a coreset hardly helps
 _WORTHWHILE = 0.5  # of the observations: more rows than that save nothing
 _REWEIGHTED = 3.0  # nats, of log-ratios that are normal: a twentieth of the draws counts
 _EARLY = {Status.INTERRUPTED, Status.SAMPLING_FAILED, Status.OUT_OF_TIME}
@@ -87,7 +87,7 @@ def limitations(found: Outcome) -> Iterator[str]:
             f"coreset's, by {found.probes.outside:.2g} nats that no weights can mend. Allow a "
             "larger size, or give that variable a prior with lighter tails."
         )
-    if found.n_obs < _FEW * observations.n_dims:
+    if found.n_obs < FEW_PER_DIMENSION * observations.n_dims:
         yield (
             f"{found.n_obs} observations for {observations.n_dims} free dimensions are so "
             "few that a coreset hardly helps: sample the model itself."
@@ -117,7 +117,14 @@ def _of_rows(found: Outcome) -> Iterator[str]:
     """Say what was measured of the chosen rows, where that is not enough."""
     solution, n_dims = found.solution, found.observations.n_dims
     limit = _NOTICEABLE if found.tolerance is None else found.tolerance
-    if solution.objective > limit:
+    if solution.objective > limit and solution.status is Status.CORRECTABLE:
+        yield (
+            f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
+            f"the full posterior, because {found.n_obs:,} rows are few for {n_dims:,} free "
+            "dimensions. Importance weights correct that: use reweight() or importance_draws(), or "
+            "allow a size or a tolerance of your own."
+        )
+    elif solution.objective > limit:
         yield (
             f"The coreset is about {solution.objective:.3g} nats (symmetrised KL divergence) from "
             f"the full posterior, and not within {limit:g}. {_remedy(found)} check() tells whether "

@@ -13,6 +13,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.advice import (
+    FEW_PER_DIMENSION,
     Outcome,
     decided_by,
     wanted_tolerance,
@@ -62,6 +63,7 @@ _FEW_DIMENSIONS = 24  # up to which choosing rows alone takes no longer than a q
 _MANY_DIMENSIONS = 250  # beyond which rows are chosen group by group, where there are groups
 _WORTHWHILE, _SAVES = 10_000, 0.9  # rows; of them: a coreset of more saves nothing
 _MOST_ALONE = 60  # dimensions up to which rows alone are an answer where a quadratic is none
+_CORRECTABLE = 0.5  # nats: importance weights keep six tenths of the draws
 _MERGED = 10  # rows for each distinct one: with fewer, the user has few rows, and wants fewer
 
 
@@ -177,7 +179,8 @@ def build_coreset(  # noqa: PLR0913
     Raises
     ------
     CoresetError
-        Of some kind, with the variable and the remedy: the model cannot be summarised
+        Of some kind, with the variable and the remedy: the model cannot be summarised, or has fewer
+        than ten rows for each free dimension and neither `method` nor `size` was given
         (`UnsupportedModelError`), an option is out of range (`InvalidOptionError`), data or draws
         hold NaN (`InvalidDataError`), or a sampler failed (`SamplingError`).
 
@@ -226,6 +229,8 @@ def build_coreset(  # noqa: PLR0913
     model = full_model(model)
     with Reporter(show=show) as report:
         loglik, sample_key = _read(model, wanted, rng.spawn(1)[0], report)
+        if method == "auto" and size is None:
+            _refuse_few_rows(loglik)
         samplers = Samplers(loglik, nuts_sampler)
         chosen, limit = _sized(asked, loglik, size)
         if isinstance(chosen, RiemannianPursuit):
@@ -338,6 +343,22 @@ def _read(
     return loglik, sampled.key
 
 
+def _refuse_few_rows(loglik: LogLikelihood) -> None:
+    """Refuse rows that are few for the free variables, before anything is computed from them."""
+    columns = loglik.observations.space.columns
+    sizes = {name: np.size(c) for name, c in columns.items()}
+    n_dims = sum(n for name, n in sizes.items() if name not in loglik.observations.local)
+    n_obs = max(loglik.n_rows, round(loglik.total_weight))
+    if n_obs < FEW_PER_DIMENSION * n_dims:
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise UnsupportedModelError(
+            f"A coreset hardly helps here: {n_obs:,} rows are few for {n_dims:,} free dimensions, "
+            f"of which {sizes[largest]:,} are those of {largest!r}. Sample the model itself, "
+            "integrate variables that few rows see out of the likelihood, or say how rows are to "
+            "be chosen all the same (method=..., or size=...)."
+        )
+
+
 def _suited(
     pursuit: Method, limit: int, given: Mapping[str, Any], samplers: Samplers, report: Reporter
 ) -> tuple[Method, int]:
@@ -347,7 +368,8 @@ def _suited(
         return configured(BlockPursuit(), given), loglik.n_rows
     if loglik.n_dims <= _FEW_DIMENSIONS or not has_linear_predictors(loglik):
         return pursuit, limit
-    found = configured(ControlVariates(), given)
+    enough = _CORRECTABLE if given["tolerance"] is None else None
+    found = configured(ControlVariates(correctable=enough), given)
     return found, found.default_size(loglik.n_dims, loglik.n_rows)
 
 

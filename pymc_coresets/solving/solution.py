@@ -28,6 +28,7 @@ class Status(Enum):
     UNION = "The coreset has all rows of those that were merged."
     SIZE_REACHED = "The coreset has the wanted number of weights."
     TOLERANCE_REACHED = "The held-out objective is within the tolerance."
+    CORRECTABLE = "Rows are few for each dimension: importance weights correct what these leave."
     OPTIMAL = "No other row brings the coreset closer to the full data."
     NO_PROGRESS = "The last step no longer improved the objective."
     ITERATION_LIMIT = "The method used all of its steps."

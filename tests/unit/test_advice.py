@@ -70,6 +70,15 @@ def test_it_is_said_where_nothing_was_measured():
     assert "was not measured" in said(objective=np.nan, status=Status.ITERATION_LIMIT)
 
 
+def test_what_importance_weights_correct_is_no_failure():
+    told = said(objective=0.4, status=Status.CORRECTABLE, n_obs=10_000, n_dims=300)
+    assert "about 0.4 nats" in told
+    assert "10,000 rows are few for 300 free" in told
+    assert "reweight()" in told
+    assert "not within" not in told
+    assert said(objective=0.01, status=Status.CORRECTABLE) == ""
+
+
 def test_ratios_without_any_spread_certify_a_coreset_unless_the_data_say_nothing():
     """As where separated classes have an improper posterior: all log-likelihoods are zero."""
     with pm.Model() as model:

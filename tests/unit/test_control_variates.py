@@ -15,8 +15,8 @@ from scipy import sparse, stats
 from scipy.integrate import quad
 from scipy.special import expit
 
-from pymc_coresets import CoresetWarning, UnsupportedModelError, build, build_coreset
-from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets import UnsupportedModelError, build, build_coreset
+from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
 from pymc_coresets.glm.control_variates import averaged, method
 from pymc_coresets.glm.control_variates.averaged import AveragedRows, row_quadratics
 from pymc_coresets.glm.control_variates.concavity import concave, largest_share
@@ -50,7 +50,8 @@ Y = {
 }
 CENTER = np.array([0.4, -0.2, 0.1])
 DRAWS = CENTER + 0.15 * _rng.normal(size=(80, P))
-SETTINGS = {"method": "control_variates", "random_seed": 3, "progressbar": False}
+QUIET = {"random_seed": 3, "progressbar": False}
+SETTINGS = {"method": "control_variates", **QUIET}
 
 
 def likelihood(kind, eta, y):
@@ -562,6 +563,8 @@ def test_options_are_positive():
         ControlVariates(tolerance=0.0)
     with pytest.raises(InvalidOptionError, match="max_rounds"):
         ControlVariates(max_rounds=0)
+    with pytest.raises(InvalidOptionError, match="correctable"):
+        ControlVariates(correctable=0.0)
 
 
 def test_rows_that_see_many_numbers_are_refused_with_the_remedy():
@@ -665,11 +668,53 @@ def answers(n_persons, n_items):
     return model
 
 
+def matches(n_players, n_rows):
+    """Who won against whom, by skills whose spread is unknown."""
+    rng = np.random.default_rng(14)
+    skills, one = rng.normal(size=n_players), rng.integers(n_players, size=n_rows)
+    other = (one + rng.integers(1, n_players, size=n_rows)) % n_players
+    won = rng.binomial(1, expit(skills[one] - skills[other]))
+    with pm.Model() as model:
+        skill = pm.Normal("skill", 0, pm.HalfNormal("spread"), shape=n_players)
+        pm.Bernoulli("won", logit_p=skill[one] - skill[other], observed=won)
+    return model
+
+
 def test_that_few_answers_of_each_person_save_little_is_said_before_anything_is_drawn(monkeypatch):
+    """Half of them would leave 0.4 nats: more than four times what weights correct here."""
     monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
+    monkeypatch.setattr(build, "_CORRECTABLE", 0.05)
     monkeypatch.setattr(CoresetSampler, "points", None)
     with pytest.raises(UnsupportedModelError, match="4,000 rows are few for 240 free dimensions"):
-        build_coreset(answers(200, 20), **SETTINGS)
+        build_coreset(answers(200, 20), **QUIET)
+
+
+@pytest.mark.parametrize("asked", [{"method": "control_variates"}, {"tolerance": 0.02}])
+def test_few_rows_are_chosen_where_a_method_or_a_tolerance_is_asked_for(monkeypatch, asked):
+    monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
+    monkeypatch.setattr(AveragedRows, "missed_by", lambda averaged, size: 1e3 / size)
+    found = build_coreset(matches(60, 1_500), collapse=False, **QUIET | asked)
+    assert found.objective < 0.02
+
+
+def test_few_rows_for_each_dimension_are_as_few_as_importance_weights_correct(monkeypatch):
+    monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
+    with pytest.warns(CoresetWarning, match="about 0.* because 4,000 rows are few for 201 free"):
+        found = build_coreset(matches(200, 4_000), collapse=False, **QUIET)
+    assert 0.01 < found.objective <= 0.5
+    assert found.size < 400
+    assert found.certificate.reliable
+    assert found.certificate.verdict.startswith("Reliable once re-weighted")
+
+
+def test_that_sampling_the_model_itself_is_faster_is_said_before_anything_is_drawn(monkeypatch):
+    """With 20 rows for each dimension, which the method might keep all."""
+    monkeypatch.setattr(CoresetSampler, "points", None)
+    with (
+        pytest.warns(CoresetWarning, match="itself is probably faster .* 4,000 rows are few"),
+        pytest.raises(TypeError),
+    ):
+        build_coreset(answers(200, 20), **QUIET)
 
 
 def test_what_a_coreset_would_leave_is_foreseen():
@@ -696,7 +741,32 @@ def test_few_rows_that_a_quadratic_stands_for_are_not_refused(monkeypatch):
     with pm.Model() as model:
         effects = pm.Normal("effect", 0, pm.HalfNormal("sd"), shape=100)[group]
         pm.Normal("y", effects, 1.0, observed=rng.normal(rng.normal(size=100)[group], 1.0))
-    assert build_coreset(model, **SETTINGS).objective < 1e-6
+    assert build_coreset(model, **QUIET).objective < 1e-6
+
+
+def areas(side, n_rows, *, together):
+    """Counts of areas of a lattice: effects of their own and of their neighbourhood (BYM2)."""
+    rng, n = np.random.default_rng(16), side**2
+    line = np.eye(side, k=1) + np.eye(side, k=-1)
+    neighbours = np.kron(line, np.eye(side)) + np.kron(np.eye(side), line)
+    area, x = np.arange(n_rows) % n, rng.normal(size=n_rows)
+    y = rng.poisson(np.exp(0.3 * x + 0.5 * rng.normal(size=n)[area]))
+    with pm.Model() as model:
+        sigma, rho = pm.HalfNormal("sigma"), pm.Beta("rho", 2, 2)
+        own, spatial = pm.Normal("own", shape=n), pm.ICAR("spatial", neighbours)
+        if together:
+            effect = (pt.sqrt(1 - rho) * own + pt.sqrt(rho / 0.5) * spatial)[area]
+        else:
+            effect = pt.sqrt(1 - rho) * own[area] + pt.sqrt(rho / 0.5) * spatial[area]
+        pm.Poisson("y", pt.exp(pm.Normal("b") * x + sigma * effect), observed=y)
+    return model
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_what_scales_multiply_does_not_look_far_from_a_quadratic(monkeypatch, together):
+    """Draws of scales and effects, each normal around the mode, are thousands of nats off."""
+    monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
+    assert build_coreset(areas(5, 3_000, together=together), **QUIET).objective < 0.01
 
 
 def hierarchy(n_groups, n_rows, *, centred):
@@ -773,3 +843,56 @@ def test_approximations_that_no_draw_can_judge_are_kept_with_a_warning(impossibl
     assert np.isnan(coreset.objective)
     assert coreset.size > 0
     assert coreset.certificate is None
+
+
+@pytest.mark.parametrize("asked", [{}, {"tolerance": 0.5}])
+def test_a_variable_of_each_customer_is_refused_before_anything_is_computed(monkeypatch, asked):
+    monkeypatch.setattr(build, "Samplers", None)
+    customer = np.repeat(np.arange(500), 3)
+    with pm.Model() as model:
+        effect = pm.Normal("effect", 0, pm.HalfNormal("spread"), shape=500)
+        pm.Poisson("y", pt.exp(effect[customer]), observed=customer % 4)
+    told = "1,500 rows are few for 501 free dimensions, of which 500 are those of 'effect'"
+    with pytest.raises(UnsupportedModelError, match=told):
+        build_coreset(model, **QUIET | asked)
+
+
+@pytest.mark.parametrize("asked", [{"method": "uniform"}, {"size": 39}])
+def test_few_rows_are_no_reason_to_refuse_what_is_asked_for(asked):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mean", shape=4).sum(), 1.0, observed=np.arange(39.0))
+    with pytest.raises(UnsupportedModelError, match="39 rows are few for 4 free"):
+        build_coreset(model, **QUIET)
+    with pytest.warns(CoresetWarning, match="hardly helps"):
+        build_coreset(model, **QUIET | asked)
+
+
+# -- scales of what each group has -----------------------------------------------------------------
+
+
+def groups_of_their_own_tails(n_groups, n_rows):
+    """Lines with degrees of freedom and a scale of each group."""
+    rng = np.random.default_rng(17)
+    group, x = np.arange(n_rows) % n_groups, rng.normal(size=n_rows)
+    degrees = rng.uniform(4, 30, n_groups)[group]
+    with pm.Model() as model:
+        nu = pm.Gamma("nu", 2, 0.1, shape=n_groups)
+        a, b, log_s = (pm.Normal(name, shape=n_groups) for name in ("a", "b", "log_s"))
+        pm.StudentT(
+            "y",
+            nu=nu[group],
+            mu=a[group] + b[group] * x,
+            sigma=pt.exp(log_s)[group],
+            observed=x + rng.standard_t(degrees),
+        )
+    return model
+
+
+def test_degrees_of_freedom_of_each_group_are_expanded_where_they_are_positive():
+    """Near 30 with a standard deviation of 15, draws on their own scale are impossible."""
+    model = groups_of_their_own_tails(7, 7_000)
+    found = find_predictors(find_observations(model))
+    assert found.names[0] == "f(nu)[0]"
+    assert found.names[-1] == "log_s[6]"
+    coreset = build_coreset(model, tolerance=0.2, **QUIET)
+    assert coreset.objective < 0.2

@@ -11,7 +11,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from pymc_coresets.diagnostics.known_posterior import Modes, Proposal
-from pymc_coresets.exceptions import InvalidDataError, SamplingError, UnsupportedModelError
+from pymc_coresets.exceptions import (
+    InvalidDataError,
+    SamplingError,
+    UnsupportedModelError,
+    warn_user,
+)
 from pymc_coresets.glm.control_variates.averaged import (
     MOST_DENSE,
     AveragedRows,
@@ -48,7 +53,7 @@ _SETTLING = 100  # draws, for the widths of the rows' predictors
 _MORE = 1.5  # rows, where those tried leave too much
 _ENOUGH = 0.75  # of the tolerance, for what chosen rows leave
 _WORTHWHILE, _FEW_PER_DIM = 10_000, 100  # rows: with few for a dimension, a coreset may not pay
-_HOPELESS = 10  # times the tolerance, for what half of the rows at most are predicted to leave
+_HOPELESS = 4  # times what weights correct, for what half of the rows at most would leave
 _MARGIN = 0.6  # of the tolerance, for what is predicted
 _FOR_MODES = 0.15  # of all evaluations: the search for other modes
 
@@ -73,6 +78,11 @@ class ControlVariates:
         Stop when the symmetrised KL divergence is estimated below this many nats.
     max_rounds : int, default 6
         Largest number of rounds with a quadratic alone, and then of rounds with rows.
+    correctable : float, optional
+        Divergence in nats that importance weights correct, which is then the tolerance where rows
+        are few: where half of them are predicted to leave more than the tolerance.  Where they
+        leave four times as much as weights correct, the model is refused.  ``"auto"`` has 0.5, at
+        which weights keep six tenths of the draws, if neither a size nor a tolerance is given.
 
     Raises
     ------
@@ -115,10 +125,13 @@ class ControlVariates:
 
     tolerance: float = 0.01
     max_rounds: int = 6
+    correctable: float | None = None
 
     def __post_init__(self) -> None:
         positive_number("tolerance", self.tolerance)
         whole_number("max_rounds", self.max_rounds, least=1)
+        if self.correctable is not None:
+            positive_number("correctable", self.correctable)
 
     def default_size(self, n_dims: int, n_rows: int) -> int:
         """Twenty rows for each dimension, but 1 000 at least: as many are taken as are needed."""
@@ -197,7 +210,7 @@ class _Run:
         show: Callable[[Progress], None],
     ) -> None:
         self.options, self.job, self.seen = options, job, seen
-        self.found = seen.found
+        self.found, self.goal = seen.found, AIM * options.tolerance
         self.loglik: LogLikelihood = job.loglikelihood
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.n_rows, self.history = job.loglikelihood.n_rows, History(show)
@@ -245,15 +258,16 @@ class _Run:
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
             posterior = precision_of(quadratic, coefficients)
             chosen, left = self._chosen(averaged, quadratic, coefficients, posterior, size)
-            while left > _ENOUGH * self.options.tolerance and size < self.job.size:
+            while left > _ENOUGH * self.goal and size < self.job.size:
                 size = min(math.ceil(_MORE * size), self.job.size)
                 chosen, left = self._chosen(averaged, quadratic, coefficients, posterior, size)
             tried = self._try(quadratic, *chosen)
             before = math.inf if self.best is None else self.best.objective
             if self.best is None or tried.objective < before:
                 self.best = tried
-            if min(tried.objective, before) <= AIM * self.options.tolerance:
-                return Status.TOLERANCE_REACHED
+            if min(tried.objective, before) <= self.goal:
+                is_loose = self.goal > self.options.tolerance
+                return Status.CORRECTABLE if is_loose else Status.TOLERANCE_REACHED
             if time.perf_counter() > self.job.deadline:
                 return Status.OUT_OF_TIME
             if size >= self.job.size and tried.objective > _SETTLED * before:
@@ -266,14 +280,14 @@ class _Run:
     def _settled(self) -> np.ndarray:
         """Return draws of the coefficients from the posterior of a quadratic that has settled."""
         quadratic = self._climbed()
-        self._refuse_to_save_nothing(quadratic)
+        self._look_ahead(quadratic)
         best, lowest = quadratic, math.inf
         for _ in range(self.options.max_rounds):
             coefficients = self._coefficients(quadratic, min(_SETTLING, self.n_draws))
             averaged, following = self._average(coefficients)
             ratios = averaged.residual + following.at(coefficients) - quadratic.at(coefficients)
             objective = self._note(ratios, 0)
-            settled = objective > _SETTLED * lowest or objective <= self.options.tolerance
+            settled = objective > _SETTLED * lowest or objective <= self.goal
             if objective < lowest:
                 best, lowest = following, objective
             if settled or time.perf_counter() > self.job.deadline:
@@ -285,28 +299,38 @@ class _Run:
         with self.history.drawing():
             return self.posteriors.coefficients(quadratic, n_draws)
 
-    def _refuse_to_save_nothing(self, quadratic: Quadratic) -> None:
-        """Refuse, before anything is drawn, to keep most of the rows and be far off.
+    def _look_ahead(self, quadratic: Quadratic) -> None:
+        """Foresee, before anything is drawn, what half of the rows leave where they are few.
 
-        Where there are few rows for each dimension, as where each person has answered few times.
+        Where each person has answered few times, as an example.  Then be content with what
+        importance weights correct, and refuse to keep most of the rows and be further off.
         """
         n_rows, n_dims = self.loglik.n_rows, self.posteriors.sampler.n_dims
-        is_limited = self.job.size < self.options.default_size(n_dims, n_rows)
-        if is_limited or not _WORTHWHILE <= n_rows < _FEW_PER_DIM * n_dims:
+        may_keep_all, enough = self.job.size == n_rows, self.options.correctable
+        is_large = n_rows >= _WORTHWHILE
+        if enough is None or n_rows >= _FEW_PER_DIM * n_dims or not (is_large or may_keep_all):
             return
         size = min(self.job.size, n_rows // 2)
         with self.history.drawing():
             coefficients = self.posteriors.coefficients_near_mode(quadratic, _SETTLING)
         averaged, _ = self._average(coefficients, n_kept=size)
         left = averaged.missed_by(size)
-        if left > _HOPELESS * self.options.tolerance:
+        if left <= self.options.tolerance:
+            return
+        reason = (
+            f"{n_rows:,} rows are few for {n_dims:,} free dimensions, and {size:,} of them, with a "
+            f"quadratic for the others, would still be about {left:.1g} nats from all"
+        )
+        if not is_large:
+            warn_user(f"Sampling the model itself is probably faster than this coreset: {reason}.")
+            return
+        if left > _HOPELESS * enough:
             raise UnsupportedModelError(
-                f"A coreset saves little here: {n_rows:,} rows are few for {n_dims:,} free "
-                f"dimensions, and {size:,} of them, with a quadratic for the others, would still "
-                f"be about {left:.1g} nats from all. Sample the model itself, integrate out "
-                "variables that few rows see, such as those of each person, or allow as much "
-                "(tolerance=...)."
+                f"A coreset saves little here: {reason}. Sample the model itself, integrate out "
+                "variables that few rows see, such as those of each person, or say how rows are "
+                "to be chosen all the same (method='control_variates', size=... or tolerance=...)."
             )
+        self.goal = max(self.goal, enough, left)
 
     def _climbed(self) -> Quadratic:
         """Return the quadratic at a point near the mode for all rows.
@@ -363,7 +387,7 @@ class _Run:
 
     def _wanted(self, averaged: AveragedRows) -> int:
         """Return how many rows are predicted to bring the divergence within the tolerance."""
-        size, enough = _LEAST_ROWS, _MARGIN * self.options.tolerance
+        size, enough = _LEAST_ROWS, _MARGIN * self.goal
         while size < self.job.size and averaged.missed_by(size) > enough:
             size = math.ceil(1.2 * size)
         return min(size, self.job.size)

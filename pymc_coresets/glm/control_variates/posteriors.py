@@ -135,12 +135,17 @@ class Posteriors:
         return self.sampler.remainder.coefficients(points)
 
     def coefficients_near_mode(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
-        """Draw as if the posterior of a quadratic were normal around its mode, which takes no time.
+        """Draw from near the posterior of a quadratic, which takes no time.
 
-        What only the prior sees stays at the mode.
+        Where its prior is not that of a `Hierarchy`, as if it were normal around its mode, at which
+        stays what only the prior sees.
         """
-        factor = Factor.near(self._precision_near(self.mode, quadratic))
-        points = self.mode + factor.draw_inverse(n_draws, rng=self.rng) * self.is_seen
+        near = self._normal_given_scales(quadratic)
+        if near is not None:
+            points, _ = near.draw(n_draws, rng=self.rng)
+        else:
+            factor = Factor.near(self._precision_near(self.mode, quadratic))
+            points = self.mode + factor.draw_inverse(n_draws, rng=self.rng) * self.is_seen
         return self.sampler.remainder.coefficients(points)
 
     def draw(

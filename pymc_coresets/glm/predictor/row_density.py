@@ -67,6 +67,7 @@ class RowDensity:
         predictors: Sequence[Variable],
         shared: Mapping[Variable, tuple[TensorVariable, Variable]],
         observations: Observations,
+        links: Mapping[Variable, Callable[[TensorVariable], TensorVariable]] | None = None,
     ) -> "RowDensity":
         """Cut the graph of the log-likelihood.
 
@@ -77,12 +78,15 @@ class RowDensity:
         shared : mapping of Variable to tuple of TensorVariable and Variable
             For each free variable that all rows see: an input, and what takes its place.
         observations : Observations
+        links : mapping of Variable to callable, optional
+            For predictors whose place a function of the input takes.
         """
         cut: dict[Variable, Variable] = {v: place for v, (_, place) in shared.items()}
         etas: list[TensorVariable] = []
         for node in predictors:
             own = [pt.vector("eta", dtype=node.type.dtype) for _ in range(n_predictors(node))]
-            cut[node] = _in_place_of(node, own)
+            of = (links or {}).get(node, _itself)
+            cut[node] = _in_place_of(node, [of(eta) for eta in own])
             etas += own
         [graph] = clone_replace([observations.loglik], cut, rebuild_strict=False)
         values = tuple(value for value, _ in shared.values())
@@ -196,6 +200,10 @@ class RowDensity:
         }
         graph = vectorize_graph(self.graph, several)
         return [*several.values(), self.n_rows, *(r.placeholder for r in self.rows)], [graph]
+
+
+def _itself(eta: TensorVariable) -> TensorVariable:
+    return eta
 
 
 def _in_place_of(node: Variable, etas: Sequence[TensorVariable]) -> Variable:

@@ -1,7 +1,7 @@
 """The few numbers through which each row of a model sees the free variables."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -26,6 +26,7 @@ from pymc_coresets.glm.predictor.designs import (
     row_graph_of,
 )
 from pymc_coresets.glm.predictor.labels import coefficient_names
+from pymc_coresets.glm.predictor.links import Link, links_below
 from pymc_coresets.glm.predictor.own_entries import MOST_OWN, MOST_TOGETHER, effects
 from pymc_coresets.glm.predictor.row_density import RowDensity
 from pymc_coresets.glm.predictor.row_graph import RowGraph
@@ -218,8 +219,11 @@ def _of_cut(
 ) -> Predictors:
     coordinates = [_Coordinate.of(v, observations, apart=most_own is not None) for v in cut.shared]
     shared = {c.variable: (c.value, c.backward) for c in coordinates}
-    density = RowDensity.above(cut.predictors, shared, observations)
-    found = predictors_of(cut.predictors, graph, observations, density, coordinates)
+    found_links = {v: links_below(v, graph, observations) for v in cut.predictors}
+    links = {v: link for v, link in found_links.items() if link is not None}
+    functions = {v: link.of for v, link in links.items()}
+    density = RowDensity.above(cut.predictors, shared, observations, functions)
+    found = predictors_of(cut.predictors, graph, observations, density, coordinates, links)
     found = found if most_own is None else replace(found, most_own=most_own)
     found.verify()
     return found
@@ -231,8 +235,9 @@ def predictors_of(
     observations: Observations,
     density: RowDensity,
     coordinates: "Sequence[_Coordinate]" = (),
+    links: Mapping[Variable, Link] | None = None,
 ) -> Predictors:
-    """Derive predictors, and the coefficients that they are affine in.
+    """Derive predictors, and the coefficients that they are affine in, below their links.
 
     Raises
     ------
@@ -241,7 +246,11 @@ def predictors_of(
     InvalidDataError
         If a design matrix or an offset is not finite.
     """
-    derived = [d for v in nodes for d in designs_of(v, graph, observations.n_obs)]
+    derived = [
+        ({_below(b, (links or {}).get(v)): design for b, design in blocks.items()}, offset)
+        for v in nodes
+        for blocks, offset in designs_of(v, graph, observations.n_obs)
+    ]
     below = list(dict.fromkeys(v for blocks, _ in derived for v in blocks))
     m = sum(c.size for c in coordinates)
     shapes: dict[Variable, tuple[int, ...]] = {v: graph.shape(v) for v in below}
@@ -265,6 +274,10 @@ def predictors_of(
     )
     found.refuse_not_finite(observations.place)
     return found
+
+
+def _below(node: Variable, link: Link | None) -> Variable:
+    return node if link is None else link.below
 
 
 @dataclass(frozen=True, eq=False)

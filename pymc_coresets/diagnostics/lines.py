@@ -18,7 +18,8 @@ from pymc_coresets.diagnostics.importance import Floats
 #: Log-densities or log-ratios of points (n_points, n_dims), (n_points,), in nats.
 type OfPoints = Callable[[Floats], Floats]
 
-_COARSE = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 24.0)  # scales of the coordinate
+_COARSE = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 24.0, 50.0, 120.0, 300.0)  # scales
+_CLIPPED = 3.0  # scales from the median: further out, draws count no more for correlations
 _FINE, _DEPTHS = 16, (20.0, 7.0, 2.5)  # further points, within so many nats of the top
 _ENDS = 3.0  # nats from the top to where a line ends, at least
 _CORRELATED = 3.0  # standard errors of a correlation
@@ -58,18 +59,17 @@ class Lines:
     @classmethod
     def through(cls, draws: Floats, which: np.ndarray, columns: np.ndarray) -> "Lines":
         """Make lines through some of the draws (n_draws, n_dims), along one coordinate each."""
-        centred = draws - draws.mean(axis=0)
-        sds = np.sqrt(np.square(centred).mean(axis=0))
-        used, numbers = np.unique(columns, return_inverse=True)
-        covariance = centred[:, used].T @ centred / len(draws)  # (n_used, n_dims)
+        low, median, high = np.quantile(draws, (0.16, 0.5, 0.84), axis=0)
+        scales = np.where(high > low, (high - low) / 2, draws.std(axis=0))
         with np.errstate(invalid="ignore", divide="ignore"):
-            correlation = np.nan_to_num(covariance / np.outer(sds[used], sds))
-            slopes = np.nan_to_num(covariance / np.square(sds[used])[:, None])
-        slopes[np.square(correlation) < _CORRELATED**2 / len(draws)] = 0.0
+            z = np.nan_to_num((draws - median) / scales).clip(-_CLIPPED, _CLIPPED)
+            z = np.nan_to_num((z - z.mean(axis=0)) / z.std(axis=0))
+        used, numbers = np.unique(columns, return_inverse=True)
+        correlation = z[:, used].T @ z / len(draws)  # (n_used, n_dims)
+        correlation[np.square(correlation) < _CORRELATED**2 / len(draws)] = 0.0
+        slopes = correlation * scales / scales[used, None]
         slopes[np.arange(len(used)), used] = 1.0
-        low, high = np.quantile(draws[:, used], (0.16, 0.84), axis=0)
-        scales = np.where(high > low, (high - low) / 2, sds[used])
-        return cls(draws[which], slopes[numbers], columns, scales[numbers])
+        return cls(draws[which], slopes[numbers], columns, scales[columns])
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -112,7 +112,7 @@ class Profile:
 
     @classmethod
     def of(cls, lines: Lines, log_density: OfPoints) -> "Profile":
-        """Evaluate a density from the draws as far out as it holds mass: 67 points."""
+        """Evaluate a density from the draws as far out as it holds mass: 73 points."""
         outwards = np.array(_COARSE)
         t = lines.scales[:, None] * np.concatenate([-outwards[::-1], [0.0], outwards])
         found = cls(t, lines.values(log_density, t))
@@ -154,7 +154,8 @@ class Profile:
     def below_draw(self) -> Floats:
         """The probability to the left of the draw, (n_lines,): uniform, if it is drawn from this.
 
-        Beyond the outermost points the density falls on as it did between the last two.
+        Beyond the outermost points the density falls on as it did between the last two, or at least
+        with the square of the distance.
         """
         height = self.logs.max(axis=1, keepdims=True)
         logs, steps = self.logs - height, np.diff(self.t, axis=1)
@@ -167,10 +168,14 @@ class Profile:
             )
             masses = steps * np.where(np.isfinite(change), mean, 0.0)
             tails = [
-                np.exp(logs[:, edge]) * steps[:, edge] / np.maximum(sign * change[:, edge], 0.0)
+                np.exp(logs[:, edge])
+                * np.fmin(
+                    steps[:, edge] / np.maximum(sign * change[:, edge], 0.0),
+                    np.abs(self.t[:, edge]),
+                )
                 for edge, sign in ((0, 1.0), (-1, -1.0))
             ]
-        low, high = (np.nan_to_num(tail, nan=0.0, posinf=1e300) for tail in tails)
+        low, high = map(np.nan_to_num, tails)
         left = low + np.where(self.t[:, 1:] <= 0, masses, 0.0).sum(axis=1)
         below: Floats = left / (low + masses.sum(axis=1) + high)
         return below

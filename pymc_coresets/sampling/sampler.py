@@ -259,7 +259,7 @@ class CoresetSampler:
             space = self.space.with_density(self._density_of(rows, weights))
             part = LaplaceApproximation.of(space, part.mode)
         density, most = (
-            partial(self._log_density, rows, weights),
+            partial(self.log_density, rows, weights),
             _TABULATED / self._n_products(rows),
         )
         found = AxisTables.around(part.mode, part.factor, density, most=most)
@@ -281,7 +281,7 @@ class CoresetSampler:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Draw from a distribution, (n_draws, n_dims), with log-weights for the rows' posterior."""
         x, logq = near.draw(n_draws, rng=rng)
-        return x, self._log_density(rows, weights, x) - logq
+        return x, self.log_density(rows, weights, x) - logq
 
     def rough_draw(
         self, rows: Rows, weights: np.ndarray, n_draws: int, *, rng: np.random.Generator
@@ -309,7 +309,7 @@ class CoresetSampler:
             corrected = self._corrected(approximation, rows, weights, n_draws, rng)
         self.n_corrected += corrected is not None
         points = approximation.draw(n_draws, rng=rng) if corrected is None else corrected
-        kept = possible(self._log_density(rows, weights, points))
+        kept = possible(self.log_density(rows, weights, points))
         if kept is None:
             points = self._nuts.draw(rows, weights, self.quadratic, n_draws, rng=rng)
         elif len(kept) < n_draws:
@@ -428,7 +428,7 @@ class CoresetSampler:
         n_draws: int,
         rng: np.random.Generator,
     ) -> np.ndarray | None:
-        density, n_products = partial(self._log_density, rows, weights), self._n_products(rows)
+        density, n_products = partial(self.log_density, rows, weights), self._n_products(rows)
         return approximation.corrected(n_draws, density, n_products=n_products, rng=rng)
 
     def _n_products(self, rows: Rows) -> int:
@@ -436,7 +436,7 @@ class CoresetSampler:
         of_quadratic = 0 if self.quadratic is None else self.n_dims
         return self.n_dims * (len(rows) + of_quadratic)
 
-    def _log_density(self, rows: Rows, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
+    def log_density(self, rows: Rows, weights: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Return the log-density of weighted rows at points (n_points, n_dims)."""
         posterior = WeightedPosterior(self.loglikelihood, rows, weights, self.quadratic)
         return posterior.log_density(x)

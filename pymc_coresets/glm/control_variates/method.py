@@ -51,10 +51,10 @@ _HALVINGS = 10
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
 _SETTLING = 100  # draws, for the widths of the rows' predictors
 _MORE = 1.5  # rows, where those tried leave too much
-_ENOUGH = 0.75  # of the tolerance, for what chosen rows leave
+_ENOUGH = 0.95  # of the goal, for what chosen rows leave
 _WORTHWHILE, _FEW_PER_DIM = 10_000, 100  # rows: with few for a dimension, a coreset may not pay
 _HOPELESS = 4  # times what weights correct, for what half of the rows at most would leave
-_MARGIN = 0.6  # of the tolerance, for what is predicted
+_MARGIN = 0.75  # of the goal, for what is predicted
 _FOR_MODES = 0.15  # of all evaluations: the search for other modes
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import LinAlgError, cholesky
 
-from pymc_coresets.diagnostics.importance import pareto_smooth
+from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
@@ -268,7 +268,10 @@ class Posteriors:
     def _joint(
         self, center: np.ndarray, precision: np.ndarray, best: Approximation
     ) -> HeavyTailed | None:
-        """Return one normal distribution of all coordinates, if the posterior is near that."""
+        """Return one normal distribution of all coordinates, if the posterior is near that.
+
+        By draws of either: its own do not show what it does not reach.
+        """
         try:
             found = HeavyTailed(center, cholesky(precision, lower=True))
         except LinAlgError:
@@ -278,4 +281,9 @@ class Posteriors:
         )
         if not np.isfinite(log_weights).all():
             return None
-        return found if pareto_smooth(log_weights[None]).sound else None
+        smoothed = pareto_smooth(log_weights[None])
+        density = self.sampler.log_density(best.rows, best.weights, best.points)
+        reached = density - found.log_density(best.points) - smoothed.log_mean_ratio
+        with np.errstate(over="ignore"):
+            covers = float(np.exp(reached).mean()) * EFFECTIVE_SHARE < 1.0
+        return found if smoothed.sound and covers else None

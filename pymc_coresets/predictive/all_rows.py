@@ -11,7 +11,12 @@ from pytensor.graph import Variable
 
 from pymc_coresets.diagnostics.evaluated_draws import ENOUGH_ESS, wanted_ess
 from pymc_coresets.diagnostics.opinion import SecondOpinion
-from pymc_coresets.diagnostics.posterior_draws import posterior_dataset, require_own, thinned
+from pymc_coresets.diagnostics.posterior_draws import (
+    draws_tree,
+    posterior_dataset,
+    require_own,
+    thinned,
+)
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
 from pymc_coresets.predictive import pymc_densities
@@ -20,6 +25,7 @@ from pymc_coresets.predictive.elpd import ElpdOfAllRows
 from pymc_coresets.predictive.filled_models import FilledModel, fill_with, used_by_value
 from pymc_coresets.predictive.forward import forward_graphs, predicted_names
 from pymc_coresets.predictive.leave_one_out import elpd_of_rows
+from pymc_coresets.predictive.missing_outcomes import with_missing
 from pymc_coresets.predictive.predictions import Predictions
 from pymc_coresets.predictive.stand_ins import HasStandIn, StandIn, log_ratios
 from pymc_coresets.reading.draws import Draws
@@ -262,17 +268,21 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     names = names_of("var_names", var_names)
     if names == []:
         raise InvalidOptionError("var_names=[]: name a variable to predict, or leave it out.")
-    key = random_key(generator(random_seed))
+    rng = generator(random_seed)
+    key = random_key(rng)
     show = own.progressbar if progressbar is None else flag("progressbar", progressbar)
     if draws is not None:
         idata = thinned(idata, whole_number("draws", draws, least=1))
+    idata = draws_tree(idata)
+    if model is None:
+        idata = with_missing(idata, own, rng=rng)
     posterior = posterior_dataset(idata, "idata")
     path = path_of_store(to)
     its_own = rows is None and model is None
     held = own.parts[0].observations.held
     if its_own:
         held.unchanged(_CHANGED)
-    copy = copy_with_rows(held.model if model is None else given_model(model), {})
+    copy = copy_with_rows(held.whole if model is None else given_model(model), {})
     names = [names] if isinstance(names, str) else names or predicted_names(copy)
     graphs = forward_graphs(copy, names, means=means)
     filled = None

@@ -1,6 +1,6 @@
 """Functions of a model's free variables: random values of others, or their means, also by row."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -99,17 +99,18 @@ class Forward:
     _free: list["Forward"] = field(default_factory=list, init=False)
 
     @classmethod
-    def of(cls, model: pm.Model, graphs: Mapping[str, Variable]) -> "Forward":
-        """Make the function of graphs from `forward_graphs`.
+    def of(
+        cls, model: pm.Model, graphs: Mapping[str, Variable], drawn: Collection[str] = ()
+    ) -> "Forward":
+        """Make the function of graphs from `forward_graphs`; free variables may be drawn, too.
 
         NumPy evaluates it, which is nearly as fast for many rows as what Numba would compile, and
         lets other threads work at the same time.
         """
-        function: Any = pymc_api.compile_random(
-            model.free_RVs, list(graphs.values()), mode=_WITH_NUMPY
-        )
+        free = [rv for rv in model.free_RVs if rv.name not in drawn]
+        function: Any = pymc_api.compile_random(free, list(graphs.values()), mode=_WITH_NUMPY)
         rngs = tuple(v for v in function.get_shared() if isinstance(v.type, RandomType))
-        return cls(tuple(graphs), tuple(rv.name for rv in model.free_RVs), function, rngs)
+        return cls(tuple(graphs), tuple(rv.name for rv in free), function, rngs)
 
     def separate(self) -> "Forward":
         """Return the same function, with memory and random numbers of its own."""

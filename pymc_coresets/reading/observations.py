@@ -24,7 +24,7 @@ from pymc_coresets.reading.likelihood.layouts import (
     layout_of_rows,
     refuse_several,
 )
-from pymc_coresets.reading.likelihood.missing import imputed_names
+from pymc_coresets.reading.likelihood.missing import dims_of_cells_left, imputed_names
 from pymc_coresets.reading.likelihood.row_terms import (
     Term,
     refuse_elsewhere,
@@ -121,7 +121,7 @@ class Observations:
 
     @property
     def model(self) -> pm.Model:
-        """The user's model; a copy with the data of `held` where it holds others now."""
+        """The user's model; a copy where it holds other data now, or outcomes are missing."""
         return self.held.model
 
     @property
@@ -183,12 +183,10 @@ class Observations:
     def n_dims(self) -> int:
         """Number of free dimensions D of the posterior that the rows determine.
 
-        A variable that sums to zero has one less; values that PyMC imputes are none: no row
-        depends on them.
+        A variable that sums to zero has one less.
         """
-        shapes, imputed = self.model.eval_rv_shapes(), imputed_names(self.model)
-        free = [rv for rv in self.model.free_RVs if rv.name not in imputed]
-        return int(sum(math.prod(shapes[self.model.rvs_to_values[rv].name]) for rv in free))
+        shapes, values = self.model.eval_rv_shapes(), self.model.rvs_to_values
+        return int(sum(math.prod(shapes[values[rv].name]) for rv in self.model.free_RVs))
 
 
 def _container(source: Variable, *, n_axes: int) -> Variable:
@@ -274,6 +272,8 @@ def find_observations(
     whole: tuple[str, ...] = ()
     if free_choice:
         names, whole = by_default(plain, names)
+    if not dims and template is None:
+        dims = dims_of_cells_left(model, names)
     axis_dim = dims[0] if dims else None
     if template is not None:
         refuse_elsewhere(plain, names, axis_dim)
@@ -310,15 +310,15 @@ def _select(
         if local:
             refuse_local(plain.model, terms, local)
     unselected = [*layout.unselected, *pushdown.unselected, *pushdown.taken_whole(loglik)]
-    rows = pushdown.row_arrays()
+    rows, imputed = pushdown.row_arrays(), imputed_names(plain.model)
     if template is None:
         [loglik], rows = join_columns([loglik], rows)
     return Observations(
-        held=HeldModel.of(plain.model, () if template is None else template.values),
+        held=HeldModel.of(plain.model, () if template is None else template.values, imputed),
         terms=terms,
         dim=None if several else layout.sets[0].dim,
         n_obs=layout.n_obs,
-        parameters=plain.parameters,
+        parameters={n: v for n, v in plain.parameters.items() if n not in imputed},
         loglik=loglik,
         n_rows=pushdown.n_rows,
         rows=tuple(rows),

@@ -7,9 +7,15 @@ from typing import Any, Self
 
 import numpy as np
 import pymc as pm
-from pytensor.graph import Constant, Variable
+from pytensor.graph import Constant, FunctionGraph, Variable, ancestors
 
-from pymc_coresets.compat.pymc_api import fgraph_from_model, model_from_fgraph, modelcontext
+from pymc_coresets.compat.pymc_api import (
+    coords_of,
+    fgraph_from_model,
+    model_from_fgraph,
+    modelcontext,
+    set_coords,
+)
 from pymc_coresets.compat.pytensor_api import SharedVariable
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError, UnsupportedModelError
 
@@ -127,6 +133,37 @@ def copy_with_rows(model: pm.Model, rows: Mapping[str, np.ndarray]) -> pm.Model:
     return copy
 
 
+def without_variables(model: pm.Model, names: Collection[str]) -> pm.Model:
+    """Copy a model without some free variables, and without what is computed from them.
+
+    Parameters
+    ----------
+    model : pm.Model
+        Left as it is.
+    names : collection of str
+
+    Returns
+    -------
+    pm.Model
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     a, b = pm.Normal("a"), pm.Normal("b")
+    ...     twice = pm.Deterministic("twice", 2 * b)
+    >>> list(without_variables(model, ["b"]).named_vars)
+    ['a']
+    """
+    fgraph, memo = fgraph_from_model(convertible(model))
+    gone = {memo[model[name]] for name in names}
+    kept = [v for v in fgraph.outputs if gone.isdisjoint(ancestors([v]))]
+    smaller = FunctionGraph(outputs=kept, clone=False)
+    set_coords(smaller, *coords_of(fgraph))
+    copy = model_from_fgraph(smaller, mutate_fgraph=True)
+    carry_over(model, copy)
+    return copy
+
+
 def carry_over(model: pm.Model, copy: pm.Model) -> None:
     """Give a copy of `convertible` what that leaves out of the model, for the variables it has.
 
@@ -234,6 +271,8 @@ class HeldModel:
         Coordinates of the dimensions.
     terms : tuple of str
         Random variables and potentials that the model had.
+    imputed : frozenset of str
+        Its free variables for missing outcomes, which depend on the others, and none on them.
     """
 
     live: pm.Model
@@ -241,9 +280,12 @@ class HeldModel:
     lengths: Mapping[str, int]
     labels: Mapping[str, _Labels]
     terms: tuple[str, ...]
+    imputed: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, model: pm.Model, without: Collection[str] = ()) -> Self:
+    def of(
+        cls, model: pm.Model, without: Collection[str] = (), imputed: Collection[str] = ()
+    ) -> Self:
         """Take down what a model holds now.
 
         Parameters
@@ -251,6 +293,8 @@ class HeldModel:
         model : pm.Model
         without : collection of str
             Containers of a template of rows, in which any rows do.
+        imputed : collection of str
+            Free variables for missing outcomes.
 
         Examples
         --------
@@ -268,6 +312,7 @@ class HeldModel:
             {dim: length for dim, length in _lengths(model).items() if dim not in moved},
             {dim: labels for dim, labels in model.coords.items() if dim not in moved},
             terms_of(model),
+            frozenset(imputed),
         )
 
     @property
@@ -280,9 +325,23 @@ class HeldModel:
         return other + sorted(resized | moved)
 
     @property
-    def model(self) -> pm.Model:
+    def whole(self) -> pm.Model:
         """The user's model; a copy that holds the old data, where it holds others now."""
         return self._put_back if self.changed else self.live
+
+    @property
+    def model(self) -> pm.Model:
+        """The same; a copy without missing outcomes, where there are any."""
+        return self._without_imputed if self.imputed else self.whole
+
+    @cached_property
+    def _without_imputed(self) -> pm.Model:
+        model = self.whole
+        copy = without_variables(model, self.imputed)
+        for name, values in settable_data(model).items():
+            if name in copy.named_vars:
+                copy[name].set_value(values, borrow=True)  # no copies of the data
+        return copy
 
     @cached_property
     def _put_back(self) -> pm.Model:

@@ -11,10 +11,11 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.options import generator, whole_number
 from pymc_coresets.predictive.attached_data import with_data
+from pymc_coresets.predictive.missing_outcomes import with_missing
 from pymc_coresets.predictive.stand_ins import HasStandIn
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import PLAIN_MODE
-from pymc_coresets.sampling.stand_in import recorded_names
+from pymc_coresets.sampling.stand_in import MANY_ROWS, recorded_names
 
 
 class HasProposal(HasStandIn, Protocol):
@@ -108,4 +109,5 @@ def importance_draws(
     )
     if caveat := coreset.stand_in.caveat:
         found["posterior"].attrs["verdict"] = f"Doubtful: {caveat}"
+    found = with_missing(found, coreset.stand_in, rng=rng, most=MANY_ROWS)
     return with_data(found, coreset.stand_in)

@@ -31,6 +31,7 @@ from pymc_coresets.potentials.plain_loops import density_mode
 from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.predictive.all_rows import verify
 from pymc_coresets.predictive.attached_data import with_data
+from pymc_coresets.predictive.missing_outcomes import with_missing
 from pymc_coresets.predictive.stand_ins import HasStandIn, log_ratios
 from pymc_coresets.reading.draws import Draws, drawn_names
 from pymc_coresets.reading.graphs import parameter_inputs
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _MOST_ROWS, _FEW_DRAWS = 1_000_000, 8  # that a second opinion is asked for by itself
-_MANY_ROWS = 1_000  # whose deterministics are drawn only if they are named
+MANY_ROWS = 1_000
+"""Rows whose deterministics and missing outcomes are drawn only if they are named."""
 
 
 def sample(
@@ -79,7 +81,9 @@ def sample(
     -------
     xarray.DataTree
         What `pm.sample` returns for the model of all rows: ``observed_data`` and ``constant_data``
-        are the arrays of that model, not copies, where it holds all rows.  A coreset adds its rows
+        are the arrays of that model, not copies, where it holds all rows.  Missing outcomes, on
+        which nothing depends, are not sampled but drawn afterwards, if they are no more than 1 000;
+        `predict` draws others.  A coreset adds its rows
         and weights as the group ``coreset``.
 
     Raises
@@ -113,20 +117,24 @@ def sample(
     if nuts_sampler in nuts.ON_JAX:
         given = kwargs.pop("nuts_sampler_kwargs", None) or kwargs.get("nuts") or {}
         kwargs["nuts"] = {"chain_method": "vectorized"} | dict(given)
-    if kwargs.get("var_names") is None:
+    is_whole = kwargs.get("var_names") is None
+    if is_whole:
         kwargs["var_names"] = recorded_names(result)
     if nuts_sampler == "pymc" and kwargs.get("trace") is None:
         kwargs["trace"] = nuts.SharedTrace.of(result.model, kwargs["var_names"])
     idata = nuts.sample_by_pymc(result.model, nuts_sampler=nuts_sampler, **kwargs)
     for name, dataset in found.groups.items():
         idata[name] = dataset
+    if is_whole:
+        rng = generator(kwargs.get("random_seed")).spawn(1)[0]
+        idata = with_missing(idata, found, rng=rng, most=MANY_ROWS)
     return with_data(idata, found)
 
 
 def recorded_names(result: HasStandIn) -> list[str] | None:
     """Return which variables to keep the draws of; None for all."""
     lengths = {part.observations.n_obs for part in result.stand_in.parts}
-    return drawn_names(result.model, lengths, more_than=_MANY_ROWS)
+    return drawn_names(result.model, lengths, more_than=MANY_ROWS)
 
 
 def check(result: HasStandIn, idata: xr.DataTree, *, draws: int | None = None) -> Check:

@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytest
+from pymc.model.transform.basic import prune_vars_detached_from_observed
 
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import Observations, find_observations
@@ -164,8 +165,14 @@ class Specimen:
         return LogLikelihood(self.observations)
 
     @cached_property
+    def sampled(self) -> pm.Model:
+        """The model without missing outcomes, which no row depends on."""
+        return _without_missing(self.model)
+
+    @cached_property
     def reference(self) -> Reference:
-        model = self.model if self.case.twin is None else self.case.twin_model()
+        twin = None if self.case.twin is None else _without_missing(self.case.twin_model())
+        model = self.sampled if twin is None else twin
         return Reference(self.case, model, [t.name for t in self.observations.terms])
 
     @cached_property
@@ -191,6 +198,11 @@ class Specimen:
     @cached_property
     def coreset(self) -> pm.Model:
         return coreset_model(self.observations, self.rows, self.weights)
+
+
+def _without_missing(model: pm.Model) -> pm.Model:
+    names = [rv.name for rv in model.free_RVs if rv.name.endswith("_unobserved")]
+    return prune_vars_detached_from_observed(model) if names else model
 
 
 PARAMETERS = [

@@ -63,7 +63,7 @@ def test_unit_weights_on_all_rows_give_the_full_model(specimen):
     everything = specimen.loglik.source.all
     coreset = coreset_model(specimen.observations, everything, np.ones(n_obs))
     point = specimen.reference.points[0]
-    assert_same(density(coreset)(point), density(specimen.model)(point))
+    assert_same(density(coreset)(point), density(specimen.sampled)(point))
 
 
 #: Of many operations each: indices, splits, joins, triangles, softmax and sums over members.
@@ -107,7 +107,7 @@ def test_builds_evaluate_the_density_that_pytensor_has(specimen):
 
 
 def test_free_variables_keep_names_transforms_and_initial_values(specimen):
-    model, coreset = specimen.model, specimen.coreset
+    model, coreset = specimen.sampled, specimen.coreset
     for rv in model.free_RVs:
         twin = coreset[rv.name]
         assert twin in coreset.free_RVs

@@ -78,7 +78,7 @@ def test_a_look_is_that_of_numba(kind, on_jax):
 
 
 def test_gradients_of_all_rows_are_those_of_pymc(kind, on_jax):
-    space = Unconstrained(kind.model)
+    space = Unconstrained(kind.sampled)
     if space.model.discrete_value_vars or kind.case.twin is not None:
         pytest.skip("no gradient, or no reference for it")
     names, points = list(space.point(space.start)), kind.reference.points

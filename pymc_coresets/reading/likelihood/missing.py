@@ -15,7 +15,7 @@ _SUFFIX = "_observed"  # PyMC's name for the part of a variable that is not miss
 
 
 def imputed_names(model: pm.Model) -> set[str]:
-    """Name the free variables that stand for missing values: no row depends on them.
+    """Name the free variables that stand for missing values, and that nothing else depends on.
 
     Examples
     --------
@@ -27,7 +27,8 @@ def imputed_names(model: pm.Model) -> set[str]:
     """
     observed = [v.name for v in model.observed_RVs if v.name.endswith(_SUFFIX)]
     names = {f"{name.removesuffix(_SUFFIX)}_unobserved" for name in observed}
-    behind = {v.name for v in ancestors(model.observed_RVs)}  # others may have such names
+    others = [rv for rv in model.basic_RVs if rv.name not in names]  # they may have such names
+    behind = {v.name for v in ancestors([*others, *model.potentials])}
     return names.intersection(v.name for v in model.free_RVs) - behind
 
 
@@ -85,6 +86,27 @@ def dims_of_data(model: pm.Model, name: str) -> tuple[str | None, ...]:
     if name not in dims and positions_of_data(model, name) is not None:
         name = name.removesuffix(_SUFFIX)
     return tuple(dims.get(name) or ())
+
+
+def dims_of_cells_left(model: pm.Model, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the dims of a matrix of which variables have the cells that are not missing.
+
+    They are numbered along one axis, and what they are computed from is not: nothing is returned
+    for all others.
+
+    Examples
+    --------
+    >>> with pm.Model(coords={"dog": range(2)}) as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=np.ones(2), dims="dog")
+    >>> dims_of_cells_left(model, ["y"])
+    ()
+    """
+    if not model.named_vars_to_dims.keys().isdisjoint(names):
+        return ()
+    found = {dims_of_data(model, name) for name in names}
+    dims = found.pop() if len(found) == 1 else ()
+    named = tuple(dim for dim in dims if dim is not None)
+    return named if len(named) == len(dims) > 1 else ()
 
 
 def same_positions(one: np.ndarray | None, other: np.ndarray | None) -> bool:

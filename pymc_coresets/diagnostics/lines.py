@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.interpolate import PchipInterpolator
 from scipy.stats import chi2, norm
 
 from pymc_coresets.diagnostics.importance import Floats
@@ -18,7 +19,21 @@ from pymc_coresets.diagnostics.importance import Floats
 #: Log-densities or log-ratios of points (n_points, n_dims), (n_points,), in nats.
 type OfPoints = Callable[[Floats], Floats]
 
-_COARSE = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0, 24.0, 50.0, 120.0, 300.0)  # scales
+_COARSE = (
+    0.5,
+    1.0,
+    2.0,
+    3.0,
+    4.0,
+    6.0,
+    9.0,
+    14.0,
+    24.0,
+    50.0,
+    120.0,
+    300.0,
+)  # scales from the median
+_NEARBY = (-2.0, -0.5, 0.0, 0.5, 2.0)  # scales from the draw
 _CLIPPED = 3.0  # scales from the median: further out, draws count no more for correlations
 _FINE, _DEPTHS = 16, (20.0, 7.0, 2.5)  # further points, within so many nats of the top
 _ENDS = 3.0  # nats from the top to where a line ends, at least
@@ -26,6 +41,7 @@ _CORRELATED = 3.0  # standard errors of a correlation
 _EDGE = 8.0  # nats below the top, where a density has a ten-thousandth of its mass beyond
 _INSIDE, _BEYOND = (0.25, 0.5, 0.75), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of the way to that edge
 _QUADRATURE = 400  # points
+_TAILS = 2.0  # lengths in which a density falls at an edge, at most: what it holds beyond
 _SHARE = 0.1  # of the tolerance: a line that may hold more is looked at more closely
 _MOST_CLOSELY = 12  # lines that are
 
@@ -39,8 +55,9 @@ class Lines:
     origins, directions : ndarray of shape (n_lines, n_dims)
     columns : ndarray of int, of shape (n_lines,)
         The coordinate, which moves by one along each direction.
-    scales : ndarray of shape (n_lines,)
-        How far it extends: half the distance between its quantiles of 16 and 84 %.
+    medians, scales : ndarray of shape (n_lines,)
+        Of the coordinate, relative to the origin; and how far it extends: half the distance
+        between its quantiles of 16 and 84 %.
 
     Examples
     --------
@@ -54,6 +71,7 @@ class Lines:
     origins: Floats
     directions: Floats
     columns: np.ndarray
+    medians: Floats
     scales: Floats
 
     @classmethod
@@ -69,16 +87,17 @@ class Lines:
         correlation[np.square(correlation) < _CORRELATED**2 / len(draws)] = 0.0
         slopes = correlation * scales / scales[used, None]
         slopes[np.arange(len(used)), used] = 1.0
-        return cls(draws[which], slopes[numbers], columns, scales[columns])
+        origins = draws[which]
+        away = median[columns] - origins[np.arange(len(columns)), columns]
+        return cls(origins, slopes[numbers], columns, away, scales[columns])
 
     def __len__(self) -> int:
         return len(self.columns)
 
     def take(self, which: np.ndarray) -> "Lines":
         """Return some of the lines."""
-        return Lines(
-            self.origins[which], self.directions[which], self.columns[which], self.scales[which]
-        )
+        own = (self.origins, self.directions, self.columns, self.medians, self.scales)
+        return Lines(*(values[which] for values in own))
 
     def points(self, t: Floats) -> Floats:
         """Return the points at positions (n_lines, n_points): (n_lines, n_points, n_dims)."""
@@ -93,7 +112,7 @@ class Lines:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """A log-density along lines, between whose points it is taken to be linear.
+    """A log-density along lines, taken to be linear between its points.
 
     Parameters
     ----------
@@ -112,9 +131,11 @@ class Profile:
 
     @classmethod
     def of(cls, lines: Lines, log_density: OfPoints) -> "Profile":
-        """Evaluate a density from the draws as far out as it holds mass: 73 points."""
-        outwards = np.array(_COARSE)
-        t = lines.scales[:, None] * np.concatenate([-outwards[::-1], [0.0], outwards])
+        """Evaluate a density from the draws as far out as it holds mass: 77 points."""
+        outwards, nearby = np.array(_COARSE), np.array(_NEARBY)
+        scales = lines.scales[:, None]
+        t = lines.medians[:, None] + scales * np.concatenate([-outwards, outwards])
+        t = np.sort(np.concatenate([t, scales * nearby], axis=1), axis=1)
         found = cls(t, lines.values(log_density, t))
         for depth in _DEPTHS:
             t = found.within(depth)
@@ -350,7 +371,7 @@ def missed(
         gains = np.nan_to_num(ratios[:, 1:] - ratios[:, :1], nan=np.inf)
     falls = profile.logs[rows[:, None], profile.edges] - profile.logs[rows, profile.top][:, None]
     with np.errstate(over="ignore", invalid="ignore"):
-        masses = np.nan_to_num(np.exp(falls + gains) * np.maximum(gains, 0) / 4, nan=np.inf)
+        masses = np.nan_to_num(np.exp(falls + gains) * np.maximum(gains, 0) * _TAILS, nan=np.inf)
     worst = masses.max(axis=1)
     closely = np.argsort(-worst, kind="stable")[:_MOST_CLOSELY]
     closely = closely[worst[closely] > _SHARE * tolerance]
@@ -388,8 +409,7 @@ def _divergence(t: Floats, logs: Floats, log_ratios: Floats) -> float:
         return math.inf
     t, logs, log_ratios = t[finite], logs[finite], log_ratios[finite]
     dense = np.linspace(t[0], t[-1], _QUADRATURE)
-    q = np.interp(dense, t, logs)
-    ratios = np.interp(dense, t, log_ratios)
+    q, ratios = (PchipInterpolator(t, values)(dense) for values in (logs, log_ratios))
     p = q + ratios
     if max(p[0], p[-1]) > p.max() - _ENDS:  # it does not end on this line
         return math.inf

@@ -14,7 +14,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 _LEAST_DRAWS, _MOST_DRAWS = 16, 100  # that are tested along each coordinate
-_LEAST_LINES, _MOST_LINES, _PER_LINE = 64, 1_500, 73  # densities at points of a line
+_LEAST_LINES, _MOST_LINES, _PER_LINE = 64, 1_500, 77  # densities at points of a line
 _PRODUCTS = 5e7  # for all of them: some tenths of a second
 _LEAST_COORDINATES, _EVALUATIONS = 26, 1.2e7  # of rows: a fifth of what 400 draws cost a million
 _POINTS = 3  # of each line, where all rows are evaluated

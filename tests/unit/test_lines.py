@@ -1,0 +1,133 @@
+"""Lines through draws: probabilities of exact draws, and divergences in closed form."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.integrate import quad
+
+from pymc_coresets.diagnostics.lines import Lines, Probes, Profile, misfit_of, missed
+
+MISFIT = 5.0
+
+
+def profile_along(draws, log_density, n_lines, columns):
+    """That of lines through evenly spread draws, along each of some coordinates."""
+    which = np.linspace(0, len(draws) - 1, n_lines).astype(int)
+    lines = Lines.through(draws, np.repeat(which, len(columns)), np.tile(columns, n_lines))
+    return lines, Profile.of(lines, log_density)
+
+
+def log_funnel(x):
+    with np.errstate(over="ignore"):
+        return -(x[:, 0] ** 2) / 4.5 - x[:, 0] - (x[:, 1] * np.exp(-x[:, 0])) ** 2 / 2
+
+
+def log_normal(x):
+    return -np.square(x).sum(axis=1) / 2
+
+
+def draws_of(kind, rng, n=400):
+    if kind == "normal":
+        return rng.normal(size=(n, 5)), log_normal
+    if kind == "cauchy":
+        return rng.standard_cauchy((n, 1)), lambda x: -np.log1p(x[:, 0] ** 2)
+    if kind == "log-gamma":
+        log_density = lambda x: 0.2 * x[:, 0] - np.exp(np.minimum(x[:, 0], 700))  # noqa: E731
+        return np.log(rng.standard_gamma(0.2, (n, 1))), log_density
+    log_scale = rng.normal(0, 1.5, n)
+    return np.column_stack([log_scale, rng.normal(size=n) * np.exp(log_scale)]), log_funnel
+
+
+@pytest.mark.parametrize("kind", ["normal", "cauchy", "log-gamma", "funnel"])
+def test_probabilities_of_exact_draws_are_uniform(kind):
+    """Whatever the tails: the larger of some ten standard normal deviations, twenty times."""
+    for seed in range(20):
+        draws, log_density = draws_of(kind, np.random.default_rng(seed))
+        columns = np.arange(draws.shape[1])
+        _, profile = profile_along(draws, log_density, 50, columns)
+        below = profile.below_draw.reshape(50, -1)
+        assert misfit_of(below, [str(c) for c in columns])[0] < MISFIT
+
+
+def test_probabilities_are_those_of_the_distribution_function():
+    draws, log_density = draws_of("cauchy", np.random.default_rng(1))
+    _, profile = profile_along(draws, log_density, 40, np.arange(1))
+    which = np.linspace(0, len(draws) - 1, 40).astype(int)
+    np.testing.assert_allclose(profile.below_draw, stats.cauchy.cdf(draws[which, 0]), atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "changed", [lambda x: 0.3 * x, lambda x: 3.0 * x, lambda x: x + 0.5, np.abs]
+)
+def test_draws_that_were_changed_are_not_those_of_the_density(changed):
+    draws, log_density = draws_of("normal", np.random.default_rng(2))
+    _, profile = profile_along(changed(draws), log_density, 60, np.arange(5))
+    assert misfit_of(profile.below_draw.reshape(60, 5), list("abcde"))[0] > MISFIT
+
+
+def test_the_coordinate_that_is_off_is_named():
+    draws, log_density = draws_of("normal", np.random.default_rng(3))
+    draws[:, 2] += 1.0
+    _, profile = profile_along(draws, log_density, 60, np.arange(5))
+    assert misfit_of(profile.below_draw.reshape(60, 5), list("abcde"))[1] == "c"
+
+
+def test_lines_go_along_ridges():
+    rng = np.random.default_rng(4)
+    z = rng.normal(size=(2_000, 2))
+    draws = np.column_stack([z[:, 0], 2 * z[:, 0] + 0.1 * z[:, 1]])
+    lines = Lines.through(draws, np.array([0]), np.array([0]))
+    assert lines.directions[0, 1] == pytest.approx(2.0, rel=0.1)
+    few = Lines.through(draws[:3], np.array([0]), np.array([0]))  # whose correlations mean nothing
+    assert few.directions[0].tolist() == [1.0, 0.0]
+
+
+def missed_by_normal(log_density_of_all, tolerance=0.01):
+    """What a standard normal density lacks of another one, along its only coordinate."""
+    draws = np.random.default_rng(5).normal(size=(400, 1))
+    lines = Lines.through(draws, np.array([7]), np.array([0]))
+    profile = Profile.of(lines, log_normal)
+    calls = []
+
+    def log_ratio(x):
+        calls.append(len(x))
+        return log_density_of_all(x[:, 0]) + x[:, 0] ** 2 / 2
+
+    ratios = lines.values(log_ratio, profile.ends)
+    return missed(lines, profile, log_normal, log_ratio, ratios, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("weight", [0.003, 0.03])
+def test_a_tail_that_a_density_lacks_is_integrated(weight):
+    """A normal density, and one with a further normal part three times as wide on one side."""
+
+    def log_density(x):
+        wide = np.where(x > 0, 2 * weight * stats.norm.pdf(x, 0, 3), 0)
+        return np.log((1 - weight) * stats.norm.pdf(x) + wide)
+
+    def kullback(x, sign):
+        p, q = np.exp(log_density(x)), stats.norm.pdf(x)
+        return (p if sign > 0 else -q) * (np.log(p) - np.log(q))
+
+    expected = sum(quad(kullback, -12, 12, args=(sign,), limit=200)[0] for sign in (1, -1))
+    found, n_points, largest = missed_by_normal(log_density)
+    assert found[0] == pytest.approx(expected, rel=0.15)
+    assert n_points == 3 + 19
+    assert largest > 2.0
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.05])
+def test_nothing_is_missed_where_densities_have_the_same_tails(shift):
+    found, n_points, _ = missed_by_normal(lambda x: -((x - shift) ** 2) / 2)
+    assert (found[0], n_points) == (0.0, 3)
+
+
+def test_a_tail_without_an_end_is_infinitely_far():
+    found, _, _ = missed_by_normal(lambda x: np.where(x > 0, 0.0, -(x**2) / 2))
+    assert found[0] == np.inf
+
+
+def test_probes_say_in_short_what_was_found():
+    assert Probes.nothing("").in_short == "not looked at"
+    found = Probes(outside=0.0, where="", n_points=9, n_coordinates=3, largest=0.1)
+    assert found.in_short == "nothing missed, at 9 points"

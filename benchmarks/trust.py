@@ -8,8 +8,8 @@ verdict is "reliable once re-weighted", after ``reweight``.  "Reliable" is false
 wrong.  An alarm is false where they are right and the chains agree, and wherever the posterior is
 harmless unless they are wrong.  A refusal with an error is an alarm, too.
 
-A symmetrised divergence of 0.01 nats allows that nearly all of a tail of 1 % is missing: that draws
-lack more is seen with many of them (``--draws 5000``), and of one of 5 % with few.
+A symmetrised divergence of 0.01 nats allows that three quarters of a tail of 1 % are missing.
+Whether more is missing shows only with many draws (``--draws 5000``).
 
 The truth lies in a file; ``--truth`` computes it anew.  Each case runs in a process of its own.
 """

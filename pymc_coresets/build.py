@@ -120,8 +120,9 @@ def build_coreset(  # noqa: PLR0913
         for more than 250 free dimensions, most of which belong to levels of one factor, of rows in
         memory, and `ControlVariates` for 25 or more, of rows that depend on at most five numbers;
         else `RiemannianPursuit`, which chooses weighted rows alone; also where the quadratic of the
-        former misses a tail or a mode in 60 dimensions at most.  Or ``"control_variates"``; ``"block_pursuit"``; a method with a fixed
-        weighting distribution: ``"pursuit"``, ``"iht"``, ``"giga"``, ``"frank_wolfe"``;
+        former misses a tail or a mode in 60 dimensions at most.  Or ``"control_variates"``;
+        ``"block_pursuit"``; a method with a fixed weighting distribution: ``"pursuit"``,
+        ``"iht"``, ``"giga"``, ``"frank_wolfe"``;
         ``"sparse_vi"`` or ``"quasi_newton"``, which draw from Laplace approximations of the
         coreset's posterior; ``"sensitivity"``, for logistic regression with a guarantee; or
         ``"uniform"``.

@@ -106,13 +106,13 @@ def trials(rng: Rng, n: int) -> None:
 # -- all -------------------------------------------------------------------------------------------
 
 
-def _harmless(build: Callable[..., None], *sizes: int) -> Posterior:
+def _harmless(build: Callable[..., None], *sizes: int, draws: int = 2_000) -> Posterior:
     def make(_easier: bool) -> pm.Model:  # noqa: FBT001
         with pm.Model() as model:
             build(rng(), N, *sizes)
         return model
 
-    return Posterior(make=make, harmless=True, draws=2_000)
+    return Posterior(make=make, harmless=True, draws=draws)
 
 
 def _hard(build: Callable[..., None], **options: Any) -> Posterior:  # noqa: ANN401
@@ -144,7 +144,7 @@ _SIMPLE: dict[str, Posterior] = {
     "excess zeros": _harmless(excess_zeros),
     "groups, centred": _harmless(reliability.groups(20, centred=True, spread=1.0)),
     "varying slopes": _harmless(varying_slopes),
-    "crossed effects": _harmless(reliability.crossed),
+    "crossed effects": _harmless(reliability.crossed, draws=10_000),
 }
 
 _HARD: dict[str, Posterior] = {

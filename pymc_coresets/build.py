@@ -106,7 +106,8 @@ def build_coreset(  # noqa: PLR0913
         most; 20 D for ``"control_variates"``, but 1 000 at least, of which it takes what it needs;
         K for all other methods, but 50 at least and 500 at most; never more than there are rows.
         With ``Sensitivity(epsilon=...)`` it follows from epsilon, and with `BlockPursuit` from what
-        each group needs, and is not accepted.  ``"auto"`` with a size chooses weighted rows alone.
+        each group needs, and is not accepted.  ``"auto"`` with a size chooses weighted rows alone,
+        and warns from a divergence of a whole nat on; `check` judges by the tolerance as ever.
     tolerance : float, optional
         Symmetrised KL divergence between the coreset's and the full posterior, in nats, at which
         the coreset is good enough: no more rows are added.  By default 0.01 for

@@ -19,20 +19,8 @@ from pymc_coresets.diagnostics.importance import Floats
 #: Log-densities or log-ratios of points (n_points, n_dims), (n_points,), in nats.
 type OfPoints = Callable[[Floats], Floats]
 
-_COARSE = (
-    0.5,
-    1.0,
-    2.0,
-    3.0,
-    4.0,
-    6.0,
-    9.0,
-    14.0,
-    24.0,
-    50.0,
-    120.0,
-    300.0,
-)  # scales from the median
+_COARSE = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0)  # scales from the median
+_FARTHER = (9.0, 14.0, 24.0, 50.0, 120.0, 300.0)  # where the density has not fallen far by then
 _NEARBY = (-2.0, -0.5, 0.0, 0.5, 2.0)  # scales from the draw
 _CLIPPED = 3.0  # scales from the median: further out, draws count no more for correlations
 _FINE, _DEPTHS = 16, (20.0, 7.0, 2.5)  # further points, within so many nats of the top
@@ -131,12 +119,20 @@ class Profile:
 
     @classmethod
     def of(cls, lines: Lines, log_density: OfPoints) -> "Profile":
-        """Evaluate a density from the draws as far out as it holds mass: 77 points."""
+        """Evaluate a density from the draws as far out as it holds mass: 65 to 77 points."""
         outwards, nearby = np.array(_COARSE), np.array(_NEARBY)
         scales = lines.scales[:, None]
         t = lines.medians[:, None] + scales * np.concatenate([-outwards, outwards])
         t = np.sort(np.concatenate([t, scales * nearby], axis=1), axis=1)
         found = cls(t, lines.values(log_density, t))
+        for far in _FARTHER:
+            ends = found._below_top[:, [0, -1]] < _DEPTHS[0]
+            if not ends.any():
+                break
+            t = lines.medians[:, None] + scales * [-far, far]
+            # Beyond a deep fall there may be nothing but rounding errors.
+            logs = np.where(ends, lines.values(log_density, t), -np.inf)
+            found = found.with_more(t, logs)
         for depth in _DEPTHS:
             t = found.within(depth)
             found = found.with_more(t, lines.values(log_density, t))
@@ -403,7 +399,18 @@ def _outwards(t: Floats) -> Floats:
 
 
 def _divergence(t: Floats, logs: Floats, log_ratios: Floats) -> float:
-    """Return the symmetrised KL divergence of two densities on a line."""
+    """Return the symmetrised KL divergence of two densities on a line.
+
+    As far as either has mass on the way from the middle: far beyond, there may be nothing but
+    rounding errors.
+    """
+    with np.errstate(invalid="ignore"):
+        higher = np.fmax(logs, logs + log_ratios)
+    fallen, middle = higher.max() - higher > _DEPTHS[0], len(t) // 2
+    first = np.flatnonzero(fallen[:middle])[-1:]
+    last = middle + np.flatnonzero(fallen[middle:])[:1]
+    some = slice(int(first[0]) if first.size else 0, int(last[0]) + 1 if last.size else len(t))
+    t, logs, log_ratios = t[some], logs[some], log_ratios[some]
     finite = np.isfinite(logs) & np.isfinite(log_ratios)
     if finite.sum() < 2:
         return math.inf

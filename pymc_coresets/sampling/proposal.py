@@ -22,7 +22,7 @@ _SLOW = 3.0  # nats from 10 to 20 standard deviations: less is a power, more an 
 _POWER, _EXPONENTIAL = 1.0, 8.0  # degrees of freedom for these
 _LEAST_BELOW, _STRETCHES = 1e-3, (0.5, 3.0)
 _CLOSE = 0.1  # of a posterior standard deviation: the largest gradient at the mode
-_STEP = 0.1  # the same, for differences of gradients
+_STEPS = (0.1, 0.01, 0.001)  # the same, for differences of gradients: on curved ridges, shorter
 _STEEPER = 25.0  # times the curvature that steps are made for: they are half a scale long
 _MOST_SCALES = 5
 _MOST_STEPS = 200
@@ -216,14 +216,7 @@ class HeavyTailed:
         """
         factor = like.factor
         for _ in range(_MOST_SCALES):
-            curvature, middle = _curvature(mode, factor, space)
-            try:
-                root = cholesky(curvature, lower=True)
-            except (LinAlgError, ValueError) as error:
-                raise SamplingError(
-                    "The posterior of all rows has no proper mode: its curvature is not negative "
-                    "definite where the search ended."
-                ) from error
+            curvature, middle, root = _definite_curvature(mode, factor, space)
             like_factor, factor = factor, factor @ root
             if curvature.diagonal().max() < _STEEPER:
                 break
@@ -294,16 +287,35 @@ class HeavyTailed:
         return logq
 
 
-def _curvature(
+def _definite_curvature(
     mode: np.ndarray, factor: np.ndarray, space: Density
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return what `_curvature` does, and the Cholesky factor, by the longest steps that have one.
+
+    Where a scale multiplies what is well determined, a step of a part of its own leaves the ridge.
+    """
+    for step in _STEPS:
+        curvature, middle = _curvature(mode, factor, space, step)
+        try:
+            return curvature, middle, cholesky(curvature, lower=True)
+        except (LinAlgError, ValueError):
+            continue
+    raise SamplingError(
+        "The posterior of all rows has no proper mode: its curvature is not negative definite "
+        "where the search ended."
+    )
+
+
+def _curvature(
+    mode: np.ndarray, factor: np.ndarray, space: Density, step: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the negative Hessian in the coordinates of a factor, and the mean gradient nearby."""
-    steps = _STEP * np.eye(len(mode))
+    steps = step * np.eye(len(mode))
     gradients = space.gradients(mode + _offset(factor, np.concatenate([steps, -steps]).T).T)
     if not np.isfinite(gradients).all():
         raise SamplingError("The gradient is infinite near the mode of the posterior.")
     above, below = np.split(solve_triangular(factor, gradients.T, lower=True).T, 2)
-    curvature = (below - above) / (2 * _STEP)
+    curvature = (below - above) / (2 * step)
     return (curvature + curvature.T) / 2, ((above + below) / 2).mean(axis=0)
 
 

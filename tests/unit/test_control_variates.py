@@ -793,6 +793,7 @@ def test_what_all_groups_share_is_what_is_computed_from_none_of_their_variables(
 def test_groups_of_few_rows_are_refused_at_once(monkeypatch):
     """Two slopes of each, beside two that they share, take ten rows."""
     monkeypatch.setattr(build, "_WORTHWHILE", 1_000)
+    monkeypatch.setattr(build, "FEW_PER_DIMENSION", 1)
     options = {"random_seed": 1, "progressbar": False}
     with pytest.raises(UnsupportedModelError, match=r"1,120 rows in 140 groups.* about 1,120"):
         build_coreset(hierarchy(140, 1_120, centred=False), **options)
@@ -894,5 +895,14 @@ def test_degrees_of_freedom_of_each_group_are_expanded_where_they_are_positive()
     found = find_predictors(find_observations(model))
     assert found.names[0] == "f(nu)[0]"
     assert found.names[-1] == "log_s[6]"
-    coreset = build_coreset(model, tolerance=0.2, **QUIET)
-    assert coreset.objective < 0.2
+    assert build_coreset(model, tolerance=0.2, **QUIET).objective < 0.2
+
+
+def test_weights_that_must_shrink_are_calibrated_again(monkeypatch):
+    """Where single weights shrink in directions of too much curvature, it brings others up."""
+    left = {}
+    for times in (1, 4):
+        monkeypatch.setattr(method, "_CALIBRATIONS", times)
+        found = build_coreset(groups_of_their_own_tails(7, 21_000), size=140, **SETTINGS)
+        left[times] = found.objective
+    assert left[4] < 0.8 * left[1]

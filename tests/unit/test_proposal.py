@@ -160,6 +160,29 @@ def test_newton_s_step_and_the_curvature(spaces):
     )
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_scale_times_what_is_well_determined_has_a_mode(seed):
+    """A non-centred effect of ten groups: steps of a tenth of a few rows' scale leave the ridge."""
+    effects = np.array([0.55, -0.25, 0.28, 0.03, -0.31, 0.13, 0.12, 0.06, -0.09, -0.09])
+
+    def groups_of(n, means):
+        with pm.Model() as model:
+            away = pm.HalfNormal("scale", 2.5) * pm.Normal("z", shape=len(effects))
+            pm.Normal("y", pm.Normal("mean", 0, 5) + away, n**-0.5, observed=means)
+        return Unconstrained(model, mode=loop_mode())
+
+    noise = np.random.default_rng(seed).normal(size=len(effects)) / 10
+    like = LaplaceApproximation.of(groups_of(100, effects + noise))
+    everything = groups_of(3_000, effects)
+    mode = improve(like, everything)
+    found = HeavyTailed.around(mode, like, everything, polish=True)
+    steps = 1e-4 * np.eye(len(mode))
+    above, below = (everything.gradients(mode + side * steps) for side in (1, -1))
+    relative = np.linalg.solve(found.factor, (below - above) / 2e-4)
+    ratios = np.linalg.eigvalsh(np.linalg.solve(found.factor, relative.T))
+    np.testing.assert_allclose(ratios[1:-1], 1.0, rtol=1e-3)  # all but along the ridge, which bends
+
+
 def test_no_curvature_no_proposal(spaces):
     with pm.Model() as model:
         pm.Mixture("m", [0.5, 0.5], pm.Normal.dist([-4.0, 4.0], 1.0), shape=2)

@@ -53,6 +53,7 @@ _SETTLING = 100  # draws, for the widths of the rows' predictors
 _MORE = 1.5  # rows, where those tried leave too much
 _ENOUGH = 0.95  # of the goal, for what chosen rows leave
 _WORTHWHILE, _FEW_PER_DIM = 10_000, 100  # rows: with few for a dimension, a coreset may not pay
+_CALIBRATIONS = 4  # of weights that shrink thereafter
 _HOPELESS = 4  # times what weights correct, for what half of the rows at most would leave
 _MARGIN = 0.75  # of the goal, for what is predicted
 _FOR_MODES = 0.15  # of all evaluations: the search for other modes
@@ -413,14 +414,22 @@ class _Run:
         goal = averaged.residual - (each.left * weights)[:, whole].sum(axis=1)
         share = reliability(float(np.var(goal)), averaged.sample.variance(size))
         weights[~whole] *= share
-        factors = np.ones(len(chosen))
-        factors[~whole] = calibrated((each.left * weights)[:, ~whole], goal)
-        weights = concave(rows, factors * weights, each.curvatures, posterior, away, drawn=~whole)
+        best, least = weights, math.inf
+        for _ in range(_CALIBRATIONS):
+            factors = np.ones(len(chosen))
+            factors[~whole] = calibrated((each.left * weights)[:, ~whole], goal)
+            wanted = factors * weights
+            weights = concave(rows, wanted, each.curvatures, posterior, away, drawn=~whole)
+            left = float(np.var(averaged.residual - each.left @ weights))
+            if left < least:
+                best, least = weights, left
+            if left <= _ENOUGH * self.goal or np.array_equal(weights, wanted):
+                break
+        weights = best
         slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
-        missed = averaged.residual - each.left @ weights
         kept = weights > 0
         chosen_rows = quadratic.minus(slope, curvature), chosen.take(kept), weights[kept]
-        return chosen_rows, float(np.var(missed))
+        return chosen_rows, least
 
     def _try(
         self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray

@@ -1,0 +1,191 @@
+"""Posteriors whose tails or modes a certificate once overlooked: what is said, and what is true."""
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from scipy import stats
+from scipy.special import expit
+
+from pymc_coresets import build_coreset
+
+QUIET = {"progressbar": False, "random_seed": 1}
+N = 2_000
+
+
+def regression(rng, n_columns=26):
+    """Columns, and a linear predictor of them."""
+    x = 0.3 * rng.normal(size=(N, n_columns))
+    return x, x @ rng.normal(0, 0.3, n_columns)
+
+
+def nearly_poisson():
+    """Counts whose dispersion the data bound on one side: its tail is that of the prior."""
+    rng = np.random.default_rng(1)
+    x, eta = regression(rng)
+    with pm.Model() as model:
+        mean = pm.math.exp(pm.Normal("level", 0, 2) + x @ pm.Normal("b", 0, 1, shape=26))
+        alpha = pm.HalfCauchy("alpha", 5)
+        pm.NegativeBinomial("y", mu=mean, alpha=alpha, observed=rng.poisson(np.exp(0.5 + eta)))
+    return model
+
+
+def beside_nothing(kind):
+    """A logistic regression, and a variable that its data say nothing of."""
+    rng = np.random.default_rng(2)
+    x, eta = regression(rng)
+    with pm.Model() as model:
+        if kind == "cauchy":
+            pm.Cauchy("u", 0, 1)
+        elif kind == "funnel":
+            pm.Normal("u", 0, pm.math.exp(pm.Normal("log_sd", 0, 1.5)))
+        else:
+            pm.Mixture("u", [0.5, 0.5], pm.Normal.dist([-3.0, 3.0], 0.5))
+        logit_p = x @ pm.Normal("b", 0, 1, shape=26)
+        pm.Bernoulli("y", logit_p=logit_p, observed=rng.binomial(1, expit(eta)))
+    return model
+
+
+def two_clusters():
+    """A robust hierarchy, of which one group has answers of two kinds."""
+    rng = np.random.default_rng(3)
+    group = np.repeat(np.arange(26), 60)
+    y = rng.normal(0, 0.3, 26)[group] + 0.1 * rng.standard_t(2, size=len(group))
+    half = 1 + 0.1 * rng.standard_t(2, size=30)
+    y[:60] = np.concatenate([half, -half])
+    with pm.Model() as model:
+        t = pm.Normal("t", 0, 1, shape=26)
+        pm.StudentT("y", nu=1.5, mu=t[group], sigma=pm.HalfNormal("s", 1), observed=y)
+    return model
+
+
+def share_below(draws, number):
+    """The share of draws below a number, and its standard error by their effective size."""
+    below = (np.asarray(draws) < number).astype(float)
+    n = below.size / 2  # chains of independence Metropolis-Hastings are worth more than that
+    return below.mean(), np.sqrt(max(below.var(), 1 / n) / n)
+
+
+@pytest.fixture(scope="module")
+def counts():
+    model = nearly_poisson()
+    return model, build_coreset(model, **QUIET)
+
+
+def test_a_tail_that_the_quadratic_cuts_off_is_no_longer_reliable():
+    with pytest.warns(match="reaches further along alpha"):
+        coreset = build_coreset(nearly_poisson(), method="control_variates", **QUIET)
+    probes = coreset.certificate.probes
+    assert probes.where == "alpha"
+    assert probes.outside > 0.03
+    assert not coreset.certificate.reliable
+    assert "reaches further along alpha" in coreset.certificate.verdict
+
+
+def test_rows_alone_follow_that_tail(counts):
+    """PyMC's own log-densities of both models agree far along it."""
+    model, coreset = counts
+    assert coreset.method == "auto"
+    assert coreset.certificate.reliable
+    full, own = (m.compile_logp() for m in (model, coreset.model))
+    draws = coreset.certificate and coreset.proposal.draws.values
+    middle = {"level": draws["level"].mean(axis=0), "b": draws["b"].mean(axis=0)}
+    points = [middle | {"alpha_log__": np.log(a)} for a in (100.0, 300.0, 1e3, 1e4)]
+    differences = np.array([float(full(point) - own(point)) for point in points])
+    assert np.ptp(differences) < 0.1
+
+
+@pytest.mark.parametrize("kind", ["cauchy", "funnel", "two modes"])
+def test_what_the_data_say_nothing_of_has_the_tails_of_its_prior(kind):
+    coreset = build_coreset(beside_nothing(kind), **QUIET) if kind != "two modes" else None
+    if coreset is None:
+        with pytest.warns(match="2 modes"):
+            coreset = build_coreset(beside_nothing(kind), **QUIET)
+    idata = coreset.sample(**QUIET)
+    check = coreset.check(idata)
+    u = idata["posterior"]["u"]
+    if kind == "cauchy":
+        levels = {q: stats.cauchy.ppf(q) for q in (0.01, 0.05, 0.5, 0.95, 0.99)}
+    elif kind == "funnel":  # by the scale mixture
+        z = np.exp(1.5 * stats.norm.ppf((np.arange(4_000) + 0.5) / 4_000))
+        grid = np.linspace(-60, 60, 4_001)
+        cdf = np.array([stats.norm.cdf(x / z).mean() for x in grid])
+        levels = {q: float(np.interp(q, cdf, grid)) for q in (0.01, 0.05, 0.5, 0.95, 0.99)}
+    else:
+        levels = {0.5: 0.0, 0.25: -3.0, 0.75: 3.0}
+    for level, number in levels.items():
+        share, error = share_below(u, number)
+        assert abs(share - level) < 5 * error, level
+    assert check.reliable
+
+
+def test_two_clusters_of_answers_are_two_modes():
+    with pytest.warns(match="2 modes"):
+        coreset = build_coreset(two_clusters(), **QUIET)
+    idata = coreset.sample(**QUIET)
+    share, error = share_below(idata["posterior"]["t"][..., 0], 0.0)
+    assert abs(share - 0.5) < 5 * error
+    assert coreset.check(idata).reliable
+
+
+@pytest.fixture(scope="module")
+def degrees():
+    """Degrees of freedom that normal data do not bound above, with its exact quantiles."""
+    y = np.random.default_rng(4).normal(size=N)
+    with pm.Model() as model:
+        nu, s = pm.HalfCauchy("nu", 10), pm.HalfNormal("s", 2)
+        pm.StudentT("y", nu=nu, mu=pm.Normal("mu", 0, 5), sigma=s, observed=y)
+    return y, build_coreset(model, **QUIET)
+
+
+def test_the_tail_of_the_degrees_of_freedom_is_exact(degrees):
+    """By Laplace's approximation of location and scale given them, which is exact to 1e-3."""
+    y, coreset = degrees
+    idata = coreset.sample(**QUIET)
+    assert coreset.check(idata).reliable
+    log_nu, log_s = np.linspace(1.0, 16.0, 151), np.linspace(-0.25, 0.15, 81)
+    mu = y.mean()
+    squares = np.square(y - mu)
+    logp = np.empty((len(log_nu), len(log_s)))
+    for i, nu in enumerate(np.exp(log_nu)):
+        for j, s in enumerate(np.exp(log_s)):
+            z = squares / s**2
+            own = stats.t.logpdf(np.sqrt(z), nu).sum() - N * np.log(s)
+            # Fisher's information of the location, whose posterior is integrated out.
+            curvature = ((nu + 1) * (nu - z) / np.square(nu + z)).sum() / s**2
+            prior = stats.halfcauchy.logpdf(nu, scale=10) + np.log(nu)
+            prior += stats.halfnorm.logpdf(s, scale=2) + np.log(s)
+            logp[i, j] = own + prior - np.log(max(curvature, 1e-9)) / 2
+    cdf = np.cumsum(np.exp(logp - logp.max()).sum(axis=1))
+    for level in (0.05, 0.5, 0.95, 0.99):
+        number = np.exp(np.interp(level, cdf / cdf[-1], log_nu + 0.05))
+        share, error = share_below(idata["posterior"]["nu"], number)
+        assert abs(share - level) < 5 * error + 0.01, level
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda x: x - x + x.mean(), "is the same in all draws"),
+        (lambda x: x.mean() + 0.3 * (x - x.mean()), "not draws of the coreset posterior"),
+        (lambda x: x + 0.5 * x.std(), "not draws of the coreset posterior"),
+    ],
+)
+def test_draws_from_elsewhere_are_told_from_those_of_the_coreset(degrees, change, told):
+    coreset = degrees[1]
+    idata = coreset.sample(**QUIET)
+    posterior = idata["posterior"].to_dataset()
+    changed = posterior.assign(mu=change(posterior["mu"]), s=np.exp(change(np.log(posterior["s"]))))
+    check = coreset.check(xr.DataTree.from_dict({"posterior": changed}))
+    assert not check.reliable
+    assert told in check.verdict
+
+
+def test_draws_of_nuts_are_those_of_the_coreset(degrees):
+    coreset = degrees[1]
+    idata = pm.sample(
+        500, tune=500, chains=4, cores=1, model=coreset.model, nuts_sampler="pymc", **QUIET
+    )
+    probes = coreset.check(idata).probes
+    assert probes.misfit < 5
+    assert not probes.constant

@@ -312,8 +312,9 @@ def _warn_of_weights(check: Certificate, remedy: str) -> None:
     if isinstance(check, Check) and not check.converged:
         warn_user(
             "the draws have not converged to the coreset's own posterior (R-hat "
-            f"{check.rhat:.3f}, bulk effective sample size {check.ess_bulk:.0f}), and importance "
-            "weights cannot mend that: sample longer, or more chains."
+            f"{check.rhat:.3f}, effective sample size {check.ess_bulk:.0f} in the bulk and "
+            f"{check.ess_tail:.0f} in the tails), and importance weights cannot mend that: sample "
+            "longer, or more chains."
         )
     if check.negligible or check.pareto_khat < khat_threshold(check.n_draws):
         return

@@ -263,7 +263,7 @@ def reweight(
     ...     coreset = build_coreset(
     ...         size=100, method="uniform", random_seed=1, progressbar=False
     ...     )
-    >>> idata = coreset.sample(draws=500, tune=200, chains=2, random_seed=1, progressbar=False)
+    >>> idata = coreset.sample(random_seed=1, progressbar=False)
     >>> corrected = coreset.reweight(idata, random_seed=1)
     >>> means = [tree["posterior"]["mu"].mean().item() for tree in (idata, corrected)]
     >>> errors = [abs(mean - x.sum() / 501) for mean in means]

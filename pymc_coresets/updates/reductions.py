@@ -63,7 +63,7 @@ def asked_reduction(
     --------
     >>> kinds = (RiemannianPursuit, ControlVariates)
     >>> asked_reduction("auto", kinds, with_quadratic=True)
-    ControlVariates(tolerance=0.01, max_rounds=6)
+    ControlVariates(tolerance=0.01, max_rounds=6, correctable=None)
     """
     known: Mapping[str, type[Any]] = {kind.name: kind for kind in kinds}
     if with_quadratic and isinstance(method, str) and method == RiemannianPursuit.name:

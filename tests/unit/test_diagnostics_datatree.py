@@ -320,7 +320,7 @@ def test_draws_without_chains_are_refused():
         (
             replace(GOOD, probes=replace(SEEN, misfit=5.1, misfit_where="beta")),
             False,
-            "Not to be used: these are not draws of the coreset posterior. By its own density, they",
+            "Not to be used: these are not draws of the coreset posterior. By its own density,",
         ),
         (replace(GOOD, probes=replace(SEEN, misfit=4.9)), True, "Reliable:"),
         (replace(GOOD, probes=Probes.nothing("mu")), False, "Not to be used: mu is the same in"),

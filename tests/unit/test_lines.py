@@ -56,6 +56,14 @@ def test_probabilities_are_those_of_the_distribution_function():
     np.testing.assert_allclose(profile.below_draw, stats.cauchy.cdf(draws[which, 0]), atol=0.02)
 
 
+@pytest.mark.parametrize(("left", "right"), [(-1.0, 9.0), (-9.0, 1.0), (-1.0, 1.0)])
+def test_a_density_falls_on_beyond_the_outermost_points(left, right):
+    """That of a Laplace distribution, seen from two draws."""
+    t = np.linspace(left, right, 1_001)[None]
+    assert Profile(t, -np.abs(t)).below_draw[0] == pytest.approx(0.5, abs=1e-4)
+    assert Profile(t, -np.abs(t - 0.5)).below_draw[0] == pytest.approx(0.5 / np.e**0.5, abs=1e-3)
+
+
 @pytest.mark.parametrize(
     "changed", [lambda x: 0.3 * x, lambda x: 3.0 * x, lambda x: x + 0.5, np.abs]
 )
@@ -97,8 +105,9 @@ def missed_by_normal(log_density_of_all, tolerance=0.01):
     return missed(lines, profile, log_normal, log_ratio, ratios, tolerance=tolerance)
 
 
+@pytest.mark.parametrize("constant", [-700.0, 0.0, 700.0])
 @pytest.mark.parametrize("weight", [0.003, 0.03])
-def test_a_tail_that_a_density_lacks_is_integrated(weight):
+def test_a_tail_that_a_density_lacks_is_integrated(weight, constant):
     """A normal density, and one with a further normal part three times as wide on one side."""
 
     def log_density(x):
@@ -110,7 +119,7 @@ def test_a_tail_that_a_density_lacks_is_integrated(weight):
         return (p if sign > 0 else -q) * (np.log(p) - np.log(q))
 
     expected = sum(quad(kullback, -12, 12, args=(sign,), limit=200)[0] for sign in (1, -1))
-    found, n_points, largest = missed_by_normal(log_density)
+    found, n_points, largest = missed_by_normal(lambda x: log_density(x) + constant)
     assert found[0] == pytest.approx(expected, rel=0.15)
     assert n_points == 3 + 19
     assert largest > 2.0

@@ -17,7 +17,7 @@ N, N_EXACT, PRIOR_SD = 2_000, 1_000, 10.0
 OUTCOMES = np.random.default_rng(1).normal(0.3, 1.0, size=N).round(1)
 VARIANCE = 1 / (N + 1 / PRIOR_SD**2)
 MEAN = VARIANCE * OUTCOMES.sum()
-SETTINGS = Settings(draws=200, tune=200, seconds=60)
+SETTINGS = Settings(draws=500, tune=500, seconds=60)
 
 
 def make():

@@ -17,6 +17,7 @@ def weighted(log_weights):
 def test_the_largest_shift_of_a_mean_is_found_and_named():
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=SHAPE), 3.0 * rng.normal(size=(*SHAPE, 2))
+    y[..., 0] = 1.0
     dims = ("chain", "draw")
     posterior = xr.Dataset({"x": (dims, x), "y": ((*dims, "k"), y)})
     mean, sd = largest_shifts(posterior, weighted(0.2 * y[..., 1] / 3.0 + 0.05 * x))

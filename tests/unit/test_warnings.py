@@ -27,7 +27,7 @@ def coreset() -> Coreset:
 
 
 def far_draws():
-    mu = np.random.default_rng(1).normal(scale=3.0, size=(2, 100))
+    mu = np.random.default_rng(1).normal(scale=3.0, size=(2, 1_000))
     return xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": (("chain", "draw"), mu)})})
 
 

@@ -28,6 +28,7 @@ _MOST_PRODUCTS = 2**23  # for a proposal: thousands are made before it is known 
 _GRADIENTS, _IN_PYTHON, _OF_A_GRADIENT = 15, 1e5, 3
 _PAIRS = 1, 4  # of draws of each level for one of what they share
 _QUICK, _DRAWS = 1e10, 1_000  # products; of a chain of `pm.sample`
+_NUMBERS = 2**26  # of proposals that are drawn ahead: half a gigabyte
 _BOUNDED = 0.5  # of the root of their number: the largest weight, beside the mean
 _LONGEST = 0.01  # of a chain: the longest stay at one proposal
 _DRAWS_PER_DIM = 5  # whose covariance is as good as the posterior's
@@ -77,7 +78,7 @@ class IndependentProposals:
     n_skipped : int, default 1
         Proposals for each draw of a chain.
     drawn : tuple of ndarray, optional
-        What `weighed` returned for those of all chains.
+        What `weighed` returned for those of all chains, or of the first.
     """
 
     space: Unconstrained
@@ -104,15 +105,15 @@ class IndependentProposals:
         hardly ever stayed.  Where these would take more than some seconds, there are fewer, but
         twice as many at least as are worth one independent draw by their weights.
 
-        Then all of them are judged.  None where Pareto k-hat says that the weights are not
-        reliable, or a chain would stay for more than a hundredth of its draws.
+        Then all of them are judged, or as many as memory holds.  None where Pareto k-hat says that
+        the weights are not reliable, or a chain would stay for more than a hundredth of its draws.
         """
         weights = _Weights.of(self.weighed(_PILOT, rng)[2])
         if weights is None or weights.longest > most:
             return None
         quick = int(_QUICK // (n * self.draws.n_products))
         n_skipped = max(min(math.ceil(weights.longest), quick), math.ceil(2 / weights.efficiency))
-        drawn = self.weighed(n * n_skipped, rng)
+        drawn = self.weighed(min(n * n_skipped, _NUMBERS // self.space.n_dims), rng)
         weights = _Weights.of(drawn[2])
         if weights is None or weights.longest > max(_LONGEST * n / n_chains, 1.0) * n_skipped:
             return None

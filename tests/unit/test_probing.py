@@ -1,0 +1,172 @@
+"""Draws of a density without any rows, on lines through which it is compared with another one."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+from pymc_coresets.diagnostics.judging import MISFIT, TOLERANCE
+from pymc_coresets.diagnostics.lines import Probes
+from pymc_coresets.exceptions import InvalidDataError
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.sampling import probing
+from pymc_coresets.sampling.probing import Probing, coordinate_names, points_of, probed
+
+N_DRAWS = 400
+
+
+@pytest.fixture(scope="module")
+def space():
+    with pm.Model() as model:
+        pm.Normal("b", shape=3)
+        pm.HalfNormal("scale")
+    return Unconstrained(model)
+
+
+def stands_in(space, log_ratio=lambda x: 0.0 * x[:, 0], **changes):
+    """Independent standard normal coordinates, beside a density of which the log-ratio is given."""
+
+    def log_densities_at(draws):
+        x = space.free(draws)
+        return log_ratio(x), np.zeros(len(x))
+
+    given = {
+        "space": space,
+        "parts": [SimpleNamespace(n_rows=1_000)],
+        "log_density": lambda x: stats.norm.logpdf(x).sum(axis=1),
+        "log_densities_at": log_densities_at,
+        "free": {"b": (3,), "scale": ()},
+        "has_all_rows": lambda: False,
+        "tolerance": TOLERANCE,
+        "n_products": 10.0,
+        "impossible": "build another.",
+    }
+    return SimpleNamespace(**given | changes)
+
+
+def drawn(space, change=lambda x: x, seed=1):
+    return space.constrain(change(np.random.default_rng(seed).normal(size=(N_DRAWS, 4))))
+
+
+def shifted(column, by):
+    return lambda x: x + by * (np.arange(4) == column)
+
+
+def wider(x, column=3):
+    """The log-ratio of a density of which a coordinate is that of a t distribution."""
+    return stats.t.logpdf(x[:, column], 3) - stats.norm.logpdf(x[:, column])
+
+
+def test_nothing_is_missed_where_the_densities_are_the_same(space):
+    found = probed(stands_in(space), drawn(space))
+    assert (found.outside, found.where, found.constant) == (0.0, "", "")
+    assert found.n_points == 3 * found.n_coordinates == 12
+    assert found.largest == 0.0
+    assert found.misfit < MISFIT
+
+
+def test_the_coordinate_with_a_heavier_tail_is_named(space):
+    found = probed(stands_in(space, wider), drawn(space))
+    assert found.where == "scale"
+    assert found.outside > TOLERANCE
+    assert found.n_points > 12
+    # At the edge of a line the ratio to the middle: four standard deviations from the mean.
+    ratio = wider(np.full((1, 4), 4.0)) - wider(np.zeros((1, 4)))
+    assert found.largest == pytest.approx(float(ratio[0]), rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (shifted(1, 1.0), "b[1]"),
+        (shifted(3, -1.0), "scale"),
+        (lambda x: x * np.where(np.arange(4) == 2, 0.3, 1.0), "b[2]"),
+        (lambda x: 0.5 * x, ""),
+    ],
+)
+def test_draws_of_another_density_are_seen(space, change, where):
+    found = probed(stands_in(space), drawn(space, change))
+    assert found.misfit > MISFIT
+    assert where in ("", found.misfit_where)
+
+
+def test_a_variable_that_never_moves_is_named_at_once(space):
+    constant = drawn(space, lambda x: np.where(np.arange(4) == 2, 0.7, x))
+    assert probed(stands_in(space), constant) == Probes.nothing("b[2]")
+
+
+def test_where_all_rows_are_kept_only_the_draws_are_judged(space):
+    found = probed(stands_in(space, has_all_rows=lambda: True), drawn(space))
+    assert found.n_points == 0
+    assert 0 < found.misfit < MISFIT
+    shrunk = drawn(space, lambda x: 0.3 * x)
+    assert probed(stands_in(space, has_all_rows=lambda: True), shrunk).misfit > MISFIT
+
+
+def test_the_first_draws_and_the_lines_are_one_pass(space):
+    passes = []
+
+    def log_ratio(x):
+        passes.append(len(x))
+        return 0.1 * x[:, 0]
+
+    draws = drawn(space)
+    found = Probing.of(stands_in(space, log_ratio), draws)
+    ratios = found.log_ratios(draws.to_datatree())
+    np.testing.assert_allclose(ratios[0], 0.1 * draws.values["b"][:, 0])
+    assert passes == [N_DRAWS + 12]
+    np.testing.assert_array_equal(found.log_ratios(draws.to_datatree()), ratios)
+    assert passes == [N_DRAWS + 12, N_DRAWS]  # of more draws, say
+
+
+def test_points_that_the_full_data_exclude_have_no_density(space):
+    found = Probing.of(stands_in(space), drawn(space))
+    points = np.zeros((3, 4))
+    points[1, 3] = 1e4  # whose exponential is infinite
+    with np.errstate(over="ignore"):
+        assert found.evaluated(points).tolist() == [0.0, -np.inf, 0.0]
+
+
+def test_draws_on_the_border_of_the_support_are_refused(space):
+    draws = drawn(space)
+    draws.values["scale"][7] = 0.0
+    with pytest.raises(InvalidDataError, match=r"Draw 7 lies .*'scale' is not finite"):
+        points_of(space, draws)
+
+
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(1_000, 42), (10**5, 40), (10**9, 26)])
+def test_scales_come_first_and_large_data_allow_for_fewer(n_rows, n_columns):
+    with pm.Model() as model:
+        pm.Normal("effects", shape=40)
+        pm.HalfNormal("scale")
+        pm.Poisson("count", 3.0)
+        pm.Exponential("rate")
+    space = Unconstrained(model)
+    names = coordinate_names(space)
+    columns = probing._columns(space, n_rows)
+    chosen = [names[c] for c in columns]
+    assert len(columns) == len(set(columns)) == n_columns
+    assert set(chosen[:2]) == {"scale", "rate"}
+    assert "count" not in chosen
+    numbers = np.sort([int(name[8:-1]) for name in chosen[2:]])  # evenly spread over 40
+    assert np.diff(numbers, prepend=-1, append=40).max() < 5
+
+
+@pytest.mark.parametrize(
+    ("n_products", "n_draws", "n_columns"),
+    [(10.0, 100, 15), (1e9, 16, 4), (1e9, 5, 12), (4e3, 16, 10)],
+)
+def test_lines_take_some_tenths_of_a_second(n_products, n_draws, n_columns):
+    found = SimpleNamespace(n_products=n_products)
+    wanted = 5 if n_draws == 5 else 400
+    assert probing._numbers(found, wanted, 50 if n_products > 10 else 15) == (n_draws, n_columns)
+
+
+def test_a_model_of_discrete_variables_alone_has_no_lines():
+    with pm.Model() as model:
+        pm.Bernoulli("k", 0.5)
+    found = stands_in(Unconstrained(model), free={"k": ()})
+    assert probed(found, Draws({"k": np.arange(N_DRAWS) % 2})) == Probes.nothing("")

@@ -230,6 +230,7 @@ class Coreset(WeightedRows):
             tolerance=self.tolerance,
             n_products=self._posterior.n_products,
             caveat=new_rows.caveat_of(self),
+            certificate=self.certificate,
             known_start=self._known_start,
             progressbar=self.progressbar,
         )

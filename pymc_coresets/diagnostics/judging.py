@@ -228,18 +228,8 @@ class Certificate:
                 "Not to be used: a few draws carry all the weight, so neither the draws nor the "
                 f"estimates of KL can be trusted. {better}."
             )
-        if self.modes is not None and self._unseen:
-            return (
-                f"Doubtful: the full posterior has {self.modes.n_modes} modes. These draws know "
-                f"nothing of the one {self.modes.listed(self._unseen)}. {_OTHER_MODES}"
-            )
-        if self.caveat:
-            return f"Doubtful: {self.caveat}"
-        if self.probes is not None and self._outside > self.tolerance:
-            return (
-                f"Doubtful: the full posterior reaches further along {self.probes.where} than the "
-                f"{words.posterior} and its draws, which no weights can mend. {better}."
-            )
+        if doubt := self.doubt:
+            return f"Doubtful: {doubt}"
         if self.reliable:
             return self._why_reliable()
         if self._has_light_tail:
@@ -251,6 +241,25 @@ class Certificate:
             "Doubtful: the importance weights have a heavy tail, so re-weighting improves the "
             f"draws without making them right. {better}; or sample more draws."
         )
+
+    @property
+    def doubt(self) -> str:
+        """What neither the draws nor their weights can know; empty where nothing is known of it."""
+        words = self._words
+        if self.modes is not None and self._unseen:
+            return (
+                f"the full posterior has {self.modes.n_modes} modes. These draws know nothing of "
+                f"the one {self.modes.listed(self._unseen)}. {_OTHER_MODES}"
+            )
+        if self.caveat:
+            return self.caveat
+        if self.probes is not None and self._outside > self.tolerance:
+            better = words.better[0].upper() + words.better[1:]
+            return (
+                f"the full posterior reaches further along {self.probes.where} than the "
+                f"{words.posterior} and its draws, which no weights can mend. {better}."
+            )
+        return ""
 
     def _why_reliable(self) -> str:
         words = self._words
@@ -268,8 +277,13 @@ class Certificate:
             )
         return (
             f"Reliable once re-weighted{where}: the {words.posterior} differs noticeably from the "
-            f"full one, but its importance weights correct that. {words.correction}"
+            f"full one, but its importance weights correct that. {self._worth}{words.correction}"
         )
+
+    @property
+    def _worth(self) -> str:
+        """What the difference means for the variables, where that is known."""
+        return ""
 
     def _why_foreign(self) -> str:
         probes, words = self.probes, self._words
@@ -482,3 +496,10 @@ tolerance, probes
             "largest shift": f"mean of {mean.name} by {mean.size:.2g} ± {mean.error:.1g} sd",
             "largest change": f"sd of {sd.name} by {sd.size:.1%} ± {sd.error:.1%}",
         }
+
+    @property
+    def _worth(self) -> str:
+        if self.mean_shift is None:
+            return ""
+        largest = self.mean_shift
+        return f"They move no mean by more than {abs(largest.size):.2g} sd ({largest.name}). "

@@ -1,7 +1,7 @@
 """What stands for all rows in a posterior that is cheap to sample: one form for all kinds of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,7 +10,7 @@ import xarray as xr
 
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws, enough_draws
 from pymc_coresets.diagnostics.importance import Floats
-from pymc_coresets.diagnostics.judging import TOLERANCE
+from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree, ratios_by_chain
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -51,6 +51,8 @@ class StandIn:
         Symmetrised KL divergence in nats that is small enough.
     n_products : float
         About how many numbers are multiplied for `loglik` at a draw.
+    certificate : Certificate, optional
+        What was found when it was built.
     caveat : str
         What a comparison with the rows that are left cannot see, and what to do.
     known_start : callable
@@ -71,6 +73,7 @@ class StandIn:
     tolerance: float = TOLERANCE
     n_products: float = 0.0
     caveat: str = ""
+    certificate: Certificate | None = None
     known_start: Callable[..., dict[str, Any]] = lambda options, **_: options
     progressbar: bool = True
 
@@ -113,6 +116,15 @@ class StandIn:
     def space(self) -> Unconstrained:
         """The unconstrained space of the model."""
         return self.parts[0].observations.space
+
+    def doubt(self, idata: xr.DataTree | None = None) -> str:
+        """Say what importance weights of draws cannot mend; empty where nothing is known of it."""
+        if self.certificate is None:
+            return self.caveat
+        known = replace(self.certificate, caveat=self.caveat)
+        if idata is not None and self.modes is not None:
+            known = replace(known, modes=self.modes.seen_in(idata))
+        return known.doubt
 
     def evaluated(self, idata: xr.DataTree, ess: float) -> EvaluatedDraws:
         """Evaluate all rows at as many draws as are worth `ess` independent ones, or are cheap."""

@@ -107,7 +107,7 @@ def importance_draws(
         independent=True,
         remedy="Use sample().",
     )
-    if caveat := coreset.stand_in.caveat:
-        found["posterior"].attrs["verdict"] = f"Doubtful: {caveat}"
+    if doubt := coreset.stand_in.doubt(found):
+        found["posterior"].attrs["verdict"] = f"Doubtful: {doubt}"
     found = with_missing(found, coreset.stand_in, rng=rng, most=MANY_ROWS)
     return with_data(found, coreset.stand_in)

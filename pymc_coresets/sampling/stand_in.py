@@ -281,8 +281,8 @@ def reweight(
     else:
         found = own.evaluated(idata, ess)
     drawn = resample_draws(idata, found, rng=rng, draws=draws, remedy=own.remedy, free=own.free)
-    if own.caveat:
-        drawn["posterior"].attrs["verdict"] = f"Doubtful: {own.caveat}"
+    if doubt := own.doubt(idata):
+        drawn["posterior"].attrs["verdict"] = f"Doubtful: {doubt}"
     return with_data(drawn, own)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.interpolate import PchipInterpolator
 from scipy.stats import chi2, norm
 
-from pymc_coresets.diagnostics.importance import Floats
+from pymc_coresets.diagnostics.importance import Floats, log_sum
 
 #: Log-densities or log-ratios of points (n_points, n_dims), (n_points,), in nats.
 type OfPoints = Callable[[Floats], Floats]
@@ -223,8 +223,8 @@ class Probes:
     Parameters
     ----------
     outside : float
-        Symmetrised KL divergence along the lines on which the full posterior has mass that the
-        coreset's lacks, in nats; 0 where there are none.
+        Symmetrised KL divergence beyond the edges of the lines on which the full posterior has mass
+        there that the coreset's lacks, in nats; 0 where there are none.
     where : str
         The coordinate with the largest part in it; empty where there is none.
     n_points : int
@@ -358,7 +358,8 @@ def missed(
     Returns
     -------
     ndarray of shape (n_lines,)
-        The symmetrised KL divergence of the two densities on the line; 0 where nothing is missed.
+        What the parts beyond the edges add to the symmetrised KL divergence of the two densities
+        on the line; 0 where nothing is missed.
     int
     float
     """
@@ -380,7 +381,9 @@ def missed(
         values = np.array(
             [
                 _divergence(*each)
-                for each in zip(positions, logs, some.values(log_ratio, positions), strict=True)
+                for each in zip(
+                    positions, logs, some.values(log_ratio, positions), t[closely], strict=True
+                )
             ]
         )
         found[closely], n_points = values, n_points + positions.size
@@ -398,15 +401,16 @@ def _outwards(t: Floats) -> Floats:
     return positions
 
 
-def _divergence(t: Floats, logs: Floats, log_ratios: Floats) -> float:
-    """Return the symmetrised KL divergence of two densities on a line.
+def _divergence(t: Floats, logs: Floats, log_ratios: Floats, ends: Floats) -> float:
+    """Return the part beyond the edges of the symmetrised KL divergence of densities on a line.
 
     As far as either has mass on the way from the middle: far beyond, there may be nothing but
     rounding errors.
     """
     with np.errstate(invalid="ignore"):
-        higher = np.fmax(logs, logs + log_ratios)
-    fallen, middle = higher.max() - higher > _DEPTHS[0], len(t) // 2
+        both = [np.where(np.isfinite(own), own, -np.inf) for own in (logs, logs + log_ratios)]
+        higher = np.fmax(*(own - own.max() for own in both))
+    fallen, middle = ~(higher > -_DEPTHS[0]), len(t) // 2
     first = np.flatnonzero(fallen[:middle])[-1:]
     last = middle + np.flatnonzero(fallen[middle:])[:1]
     some = slice(int(first[0]) if first.size else 0, int(last[0]) + 1 if last.size else len(t))
@@ -420,5 +424,6 @@ def _divergence(t: Floats, logs: Floats, log_ratios: Floats) -> float:
     p = q + ratios
     if max(p[0], p[-1]) > p.max() - _ENDS:  # it does not end on this line
         return math.inf
-    of_p, of_q = (np.exp(own - own.max()) for own in (p, q))
-    return float(of_p @ ratios / of_p.sum() - of_q @ ratios / of_q.sum())
+    log_p, log_q = (own - log_sum(own) for own in (p, q))
+    parts = (np.exp(log_p) - np.exp(log_q)) * (log_p - log_q)
+    return float(parts[(dense < ends[1]) | (dense > ends[2])].sum())

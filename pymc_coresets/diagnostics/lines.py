@@ -29,6 +29,7 @@ _CORRELATED = 3.0  # standard errors of a correlation
 _EDGE = 8.0  # nats below the top, where a density has a ten-thousandth of its mass beyond
 _INSIDE, _BEYOND = (0.25, 0.5, 0.75), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of the way to that edge
 _QUADRATURE = 400  # points
+_SEEN = 0.8  # of the way to the edge: draws come as far, one in a thousand
 _TAILS = 2.0  # lengths in which a density falls at an edge, at most: what it holds beyond
 _SHARE = 0.1  # of the tolerance: a line that may hold more is looked at more closely
 _MOST_CLOSELY = 12  # lines that are
@@ -223,8 +224,8 @@ class Probes:
     Parameters
     ----------
     outside : float
-        Symmetrised KL divergence beyond the edges of the lines on which the full posterior has mass
-        there that the coreset's lacks, in nats; 0 where there are none.
+        Symmetrised KL divergence towards the ends of the lines, where hardly any draws come and the
+        full posterior has mass that the coreset's lacks, in nats; 0 where there are none.
     where : str
         The coordinate with the largest part in it; empty where there is none.
     n_points : int
@@ -358,8 +359,8 @@ def missed(
     Returns
     -------
     ndarray of shape (n_lines,)
-        What the parts beyond the edges add to the symmetrised KL divergence of the two densities
-        on the line; 0 where nothing is missed.
+        What the parts where hardly any draws come add to the symmetrised KL divergence of the two
+        densities on the line; 0 where nothing is missed.
     int
     float
     """
@@ -402,7 +403,7 @@ def _outwards(t: Floats) -> Floats:
 
 
 def _divergence(t: Floats, logs: Floats, log_ratios: Floats, ends: Floats) -> float:
-    """Return the part beyond the edges of the symmetrised KL divergence of densities on a line.
+    """Return the part of the symmetrised KL divergence of densities that no draws see.
 
     As far as either has mass on the way from the middle: far beyond, there may be nothing but
     rounding errors.
@@ -426,4 +427,5 @@ def _divergence(t: Floats, logs: Floats, log_ratios: Floats, ends: Floats) -> fl
         return math.inf
     log_p, log_q = (own - log_sum(own) for own in (p, q))
     parts = (np.exp(log_p) - np.exp(log_q)) * (log_p - log_q)
-    return float(parts[(dense < ends[1]) | (dense > ends[2])].sum())
+    low, high = ends[0] + _SEEN * (ends[1:] - ends[0])
+    return float(parts[(dense < low) | (dense > high)].sum())

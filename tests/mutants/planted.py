@@ -577,7 +577,7 @@ PLANTED = [
         ("ratios[:, 1:] - ratios[:, :1]", "ratios[:, 1:]"),
         ("np.exp(falls + gains)", "np.exp(falls)"),
         ("(np.exp(log_p) - np.exp(log_q)) *", "(np.exp(log_p) + np.exp(log_q)) *"),
-        ("parts[(dense < ends[1]) | (dense > ends[2])].sum()", "parts.sum()"),
+        ("parts[(dense < low) | (dense > high)].sum()", "parts.sum()"),
         ("np.fmax(*(own - own.max() for own in both))", "np.fmax(*both)"),
         ("if max(p[0], p[-1]) > p.max() - _ENDS:", "if False:"),
         ("shift = (below - 0.5) * math.sqrt(12)", "shift = (below - 0.5)"),

@@ -107,17 +107,18 @@ def missed_by_normal(log_density_of_all, tolerance=0.01):
 
 
 def beyond(ends, log_density):
-    """The parts of the symmetrised KL divergence from a normal density to both sides of the ends.
+    """The parts of the symmetrised KL divergence from a normal density that draws hardly reach.
 
-    Of them it has about a ten-thousandth of its mass beyond.
+    They begin at four fifths of the way to the edges.
     """
 
     def part(x):
         log_p, log_q = log_density(x), stats.norm.logpdf(x)
         return (np.exp(log_p) - np.exp(log_q)) * (log_p - log_q)
 
-    assert stats.norm.cdf(ends[1]) + stats.norm.sf(ends[2]) < 5e-4
-    return quad(part, -15, ends[1], limit=200)[0] + quad(part, ends[2], 15, limit=200)[0]
+    low, high = ends[0] + 0.8 * (ends[1:] - ends[0])
+    assert stats.norm.cdf(low) + stats.norm.sf(high) < 5e-3
+    return quad(part, -15, low, limit=200)[0] + quad(part, high, 15, limit=200)[0]
 
 
 @pytest.mark.parametrize("constant", [-700.0, 0.0, 700.0])
@@ -141,7 +142,7 @@ def test_what_weights_mend_adds_next_to_nothing():
     log_density = stats.norm(0, 1.15).logpdf
     found, *_, ends = missed_by_normal(log_density, tolerance=1e-5)
     assert found[0] == pytest.approx(beyond(ends, log_density), rel=0.2)
-    assert 0 < found[0] < 1e-3
+    assert 0 < found[0] < 2e-3
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.05])

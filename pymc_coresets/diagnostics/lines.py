@@ -405,7 +405,7 @@ def _outwards(t: Floats) -> Floats:
 def _divergence(t: Floats, logs: Floats, log_ratios: Floats, ends: Floats) -> float:
     """Return the part of the symmetrised KL divergence of densities that no draws see.
 
-    As far as either has mass on the way from the middle: far beyond, there may be nothing but
+    As far as either has mass from the middle outwards: far beyond, there may be nothing but
     rounding errors.
     """
     with np.errstate(invalid="ignore"):

@@ -61,7 +61,7 @@ def numbers_of(positions: NDArray[np.int64], key: int) -> NDArray[np.float64]:
 
     The number depends on the position and the key alone, so that rows that are read in other
     chunks, in another order or by other processes are given the same numbers.  Gaps between
-    positions cost as much as numbers, but those beyond some thousands nothing.
+    positions cost as much as numbers, but those beyond a few thousand nothing.
 
     Parameters
     ----------

@@ -576,7 +576,7 @@ PLANTED = [
         ("(low + masses.sum(axis=1) + high)", "(low + masses.sum(axis=1))"),
         ("ratios[:, 1:] - ratios[:, :1]", "ratios[:, 1:]"),
         ("np.exp(falls + gains)", "np.exp(falls)"),
-        ("(np.exp(log_p) - np.exp(log_q)) *", "(np.exp(log_p) + np.exp(log_q)) *"),
+        ("(np.exp(log_p) - np.exp(log_q)) *", "np.exp(log_q) *"),
         ("parts[(dense < low) | (dense > high)].sum()", "parts.sum()"),
         ("np.fmax(*(own - own.max() for own in both))", "np.fmax(*both)"),
         ("if max(p[0], p[-1]) > p.max() - _ENDS:", "if False:"),

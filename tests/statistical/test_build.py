@@ -173,6 +173,7 @@ def test_a_tolerance_out_of_reach_is_said_once(model):
     ],
     ids=["pursuit", "Pursuit", "RiemannianPursuit"],
 )
+@pytest.mark.filterwarnings("ignore:The posterior of all rows reaches further")
 def test_it_is_the_tolerance_asked_for_that_counts(model, options):
     with pytest.warns(CoresetWarning, match="not within 1e-06"):
         coreset = build(model, size=8, **options)

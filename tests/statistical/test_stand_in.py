@@ -15,6 +15,7 @@ import pytest
 import xarray as xr
 
 from pymc_coresets import CoresetWarning, build_coreset, build_pass_glm, open_rows
+from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.exceptions import (
     InvalidDataError,
     InvalidOptionError,
@@ -24,6 +25,7 @@ from pymc_coresets.exceptions import (
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.predictive.pymc_densities import second_opinion
 from pymc_coresets.reading.folding import PLAIN_MODE
+from pymc_coresets.sampling.probing import Probing
 
 N = 200
 X = np.random.default_rng(1).normal(size=N)
@@ -137,7 +139,7 @@ def test_where_rows_are_many_some_draws_are_evaluated(stand_in, monkeypatch):
     looks, look = [], LogLikelihood.look
 
     def counted(self, draws, **options):
-        looks.append(len(next(iter(draws["posterior"].values())).stack(s=("chain", "draw"))["s"]))
+        looks.append(draws.n_draws)
         return look(self, draws, **options)
 
     monkeypatch.setattr(LogLikelihood, "look", counted)
@@ -293,6 +295,8 @@ def test_all_draws_are_evaluated_only_where_some_do_not_decide(
     stand_in, monkeypatch, shift, options, asked
 ):
     counted = CountedDraws(monkeypatch, shift)
+    no_lines = Probes.nothing("")
+    monkeypatch.setattr(Probing, "of", lambda *_: no_lines)  # they are no draws of it
     verify = "pymc_coresets.sampling.stand_in.verify"
     monkeypatch.setattr(verify, lambda *_, **__: None)  # it would object
     stand_in.check(draws_from(0.5, n_chains=4, n_draws=1_000), **options)
@@ -470,11 +474,14 @@ def test_exact_coresets_are_checked_without_any_row(how, exact, monkeypatch):
     def look(*_, **__):
         raise AssertionError
 
+    idata = exact.sample(chains=2, quiet=True, **options)
     monkeypatch.setattr(LogLikelihood, "look", look)
-    check = exact.check(draws_from(0.5))
-    assert check.verdict.startswith("Reliable: exact. The coreset posterior is that of all rows")
+    check = exact.check(idata)
+    assert check.reliable
+    assert "exact. The coreset posterior is that of all rows" in check.verdict
     assert (check.kl, check.symmetrised_kl) == (0.0, 0.0)
-    assert exact.reweight(draws_from(0.5), random_seed=1)["posterior"].sizes["draw"] == 200
+    assert exact.reweight(idata, random_seed=1)["posterior"].sizes["draw"] == 1_000
+    assert exact.check(draws_from(0.5)).verdict.startswith("Not to be used: these are not draws")
     with pytest.raises(InvalidDataError, match="lack the free variable 'b'"):
         exact.check(draws_from(0.5)["posterior"].to_dataset().rename(b="c"))
 

@@ -475,6 +475,12 @@ def test_a_certificate_needs_no_chains():
         Certificate.of(np.zeros(20))
 
 
+def test_the_largest_log_ratio_is_measured_from_their_mean(rng):
+    log_r = 0.1 * rng.normal(size=400)
+    expected = np.abs(log_r - log_r.mean()).max()
+    assert Certificate.of(log_r + 1_000.0).largest == pytest.approx(expected)
+
+
 def test_a_certificate_and_a_check_judge_alike():
     ratios = 0.3 * np.random.default_rng(1).normal(size=(4, 100))
     mu = xr.DataArray(np.random.default_rng(2).normal(size=(4, 100)), dims=("chain", "draw"))

@@ -84,3 +84,10 @@ def test_dims_and_labels_are_those_of_pymc():
     draws = Draws({str(name): values[0].to_numpy() for name, values in theirs.items()})
     ours = draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)["posterior"]
     xr.testing.assert_identical(ours.to_dataset(), theirs.drop_attrs(deep=True))
+
+
+def test_half_precision_is_too_coarse():
+    with pytest.raises(InvalidDataError, match=r"'beta' are of type float16.* float32 at least"):
+        Draws.of({"mu": MU, "beta": BETA.astype(np.float16)}, SHAPES)
+    single = Draws.of({"mu": MU, "beta": BETA.astype(np.float32)}, SHAPES)
+    np.testing.assert_allclose(single.values["beta"], BETA.reshape(10, 3), rtol=1e-6)

@@ -113,6 +113,33 @@ def test_priors_that_are_normal_in_too_few_coordinates_have_none(predictor):
     assert parted(predictor)[2] is None
 
 
+@pytest.mark.parametrize(
+    ("predictor", "n_ruling"),
+    [(centred, 1), (not_centred, 0), (zero_sum, 1), (random_walk, 1), (of_two_scales, 2),
+     (regression, 0)],
+)  # fmt: skip
+def test_scales_of_centred_effects_rule_their_precision(predictor, n_ruling):
+    _, _, hierarchy = parted(predictor)
+    found = hierarchy.rules_precision
+    assert found.sum() == n_ruling
+    assert not (found & ~hierarchy.is_scale).any()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_scales_with_a_gradient_that_is_not_finite_have_no_weight(bad):
+    _, found, hierarchy = parted(centred)
+    near = NormalGivenScales.of(hierarchy, quadratic_of(found))
+
+    def prior(points):
+        values, gradients = hierarchy.prior(points)
+        return values, np.where(points[:, hierarchy.is_scale] > 0.5, bad, gradients)
+
+    broken = replace(near, hierarchy=replace(hierarchy, prior=prior))
+    scales = np.array([[0.0], [1.0]])
+    expected, _ = near.log_marginals(scales)
+    assert broken.log_marginals(scales).tolist() == [expected, -np.inf]
+
+
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize(
     "predictor", [centred, not_centred, zero_sum, random_walk, of_two_scales, regression]

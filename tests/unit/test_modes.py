@@ -17,11 +17,12 @@ from pymc_coresets.diagnostics.known_posterior import MODE, Modes
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling import modes_of_all_rows
+from pymc_coresets.sampling.density import PosteriorDensity, Slopes
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.mixtures import LaplaceMixture, Mixture
 from pymc_coresets.sampling.mode_search import LocalMode, apart, find_modes, log_mass
 from pymc_coresets.sampling.mode_starts import images, prior_draws, starting_points
-from pymc_coresets.sampling.modes_of_all_rows import FoundModes
+from pymc_coresets.sampling.modes_of_all_rows import FoundModes, Held, beside_mode
 from pymc_coresets.sampling.proposal import HeavyTailed
 
 
@@ -348,3 +349,91 @@ def test_files_keep_the_modes(built, tmp_path):
     assert repr(read.modes) == repr(built.modes)
     xr.testing.assert_identical(read.modes.sds, built.modes.sds)
     assert read.certificate == built.certificate
+
+
+# -- posteriors in which scales are held -----------------------------------------------------------
+
+
+def of_points(log_density_and_slopes):
+    return PosteriorDensity(lambda x: Slopes(*log_density_and_slopes(x)))
+
+
+class FromPoints:
+    """Posteriors that are given by a density, of which each sample is the whole."""
+
+    def __init__(self, space, slopes):
+        self.space, self.slopes, self.read = space, slopes, 0
+        self.loglikelihood = SimpleNamespace(n_rows=100, n_dims=space.n_dims)
+
+    @property
+    def full_density(self):
+        self.read += 1
+        return of_points(self.slopes)
+
+    def density_of_some(self, size, key):
+        return of_points(self.slopes)
+
+    def posterior_of_some(self, size, key):
+        return self.space.with_density(self.density_of_some(size, key))
+
+
+def two_effects(x):
+    """A funnel of a scale and an effect, which has modes near 2 and -2 if the scale is held."""
+    scale, effect = x.T
+    logs = np.stack([-((effect - c) ** 2) * 8 for c in (2.0, -2.0)])
+    shares = softmax(logs, axis=0)
+    slope = -16 * (effect - 2 * (shares[0] - shares[1]))
+    values = np.logaddexp(*logs) - scale - effect**2 * np.exp(-2 * scale) / 2
+    of_scale = -1 + effect**2 * np.exp(-2 * scale)
+    return values, np.column_stack([of_scale, slope - effect * np.exp(-2 * scale)])
+
+
+@pytest.fixture
+def funnel():
+    with pm.Model() as model:
+        pm.Normal("scale")
+        pm.Normal("effect")
+    return FromPoints(Unconstrained(model), two_effects)
+
+
+def test_what_is_held_is_normal_around_a_point_and_the_rest_is_given_that(funnel):
+    at = np.array([0.5, 1.0])
+    held = Held(funnel, at, np.array([True, False]))
+    points = np.array([[0.5, 2.0], [1.7, 2.0], [0.5, -1.0]])
+    found = held.full_density.slopes(points)
+    expected = two_effects(np.column_stack([np.full(3, 0.5), points[:, 1]]))
+    np.testing.assert_allclose(found.values, expected[0] - (points[:, 0] - 0.5) ** 2 / 2)
+    np.testing.assert_allclose(found.gradients[:, 0], 0.5 - points[:, 0])
+    np.testing.assert_allclose(found.gradients[:, 1], expected[1][:, 1])
+    space = held.posterior_of_some(10, 1)
+    np.testing.assert_allclose(space.logp_and_gradient(points[1])[0], found.values[1])
+
+
+@pytest.mark.parametrize(("n_gradients", "n_modes"), [(1e9, 2), (-1, None)])
+def test_modes_beside_one_that_is_known_are_found_where_there_is_time(funnel, n_gradients, n_modes):
+    """Given its scale, the effect has two modes of equal mass, images of each other."""
+    at = np.array([0.5, 1.9])
+    held = Held(funnel, at, np.array([True, False]))
+    near = LaplaceApproximation(funnel.space, at, np.diag([1.0, 4.0]))
+    rng = np.random.default_rng(1)
+    found = beside_mode(held, near, 100, key=1, rng=rng, n_gradients=n_gradients)
+    if n_modes is None:
+        assert found is None
+        return
+    effects = [part.location[1] for part in found.mixture.parts]
+    np.testing.assert_allclose(np.abs(effects), 2 * 16 / (16 + np.exp(-1.0)), atol=0.01)
+    assert np.prod(effects) < 0
+    np.testing.assert_allclose(found.mixture.masses, 0.5, atol=0.01)
+    assert found.n_starts >= 10
+    assert funnel.read == 1
+
+
+def test_where_there_is_one_mode_all_rows_are_not_read(funnel):
+    one = FromPoints(funnel.space, lambda x: (-np.square(x).sum(axis=1) / 2, -x))
+    near = LaplaceApproximation(one.space, np.full(2, 0.3), np.eye(2))
+    rng = np.random.default_rng(1)
+    found = beside_mode(one, near, 100, key=1, rng=rng, n_gradients=1e9)
+    assert len(found.mixture.parts) == 1
+    np.testing.assert_allclose(found.mixture.parts[0].location, 0.0, atol=0.05)
+    assert found.n_ended.sum() > 0
+    assert one.read == found.n_gradients == 0

@@ -13,6 +13,7 @@ from scipy.linalg import LinAlgError
 
 from pymc_coresets import build_coreset
 from pymc_coresets.compat.pymc_api import CpuLeapfrogIntegrator, DictToArrayBijection
+from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.control_variates import averaged
 from pymc_coresets.glm.control_variates.concavity import concave, largest_share
 from pymc_coresets.glm.predictor import several
@@ -87,6 +88,14 @@ def test_what_is_not_definite_is_refused_or_mended(kind, matrix):
     mended = Factor.near(given).matrix
     assert np.linalg.eigvalsh(mended @ np.eye(2))[0] > 0
     assert_allclose((mended @ np.eye(2))[0, 1], matrix[0][1])
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("matrix", [[[0.0, 0.0], [0.0, 1.0]], [[np.nan, 0.0], [0.0, 1.0]]])
+def test_what_nothing_makes_definite_is_refused(kind, matrix):
+    """As of a flat prior, for a variable that no row sees."""
+    with pytest.raises(SamplingError, match="has no precision where its draws are: it is improper"):
+        Factor.near(kind(np.array(matrix)))
 
 
 @pytest.mark.parametrize("mode", [None, "FAST_COMPILE", "JAX"])

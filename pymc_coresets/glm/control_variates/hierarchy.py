@@ -113,7 +113,8 @@ class Hierarchy:
     def _differences(self, places: sparse.csr_array, values: Array) -> Array:
         """Gather derivatives by coordinate from values at the probes, (B, 1 + n_colors, n)."""
         row = np.repeat(self.colors, np.diff(places.indptr))
-        found: Array = values[:, 1 + row, places.indices] - values[:, 0, places.indices]
+        with np.errstate(invalid="ignore"):  # where both are infinite
+            found: Array = values[:, 1 + row, places.indices] - values[:, 0, places.indices]
         return found
 
     @cached_property

@@ -898,12 +898,20 @@ def test_degrees_of_freedom_of_each_group_are_expanded_where_they_are_positive()
     assert build_coreset(model, tolerance=0.2, **QUIET).objective < 0.2
 
 
-@pytest.mark.filterwarnings("ignore:The posterior of all rows reaches further along log_s")
+@pytest.mark.filterwarnings("ignore:The posterior of all rows reaches further")
 def test_weights_that_must_shrink_are_calibrated_again(monkeypatch):
-    """Where single weights shrink in directions of too much curvature, it brings others up."""
+    """Where single weights shrink in directions of too much curvature, it brings others up.
+
+    Of three builds the middle one: where few draws carry the divergence, as in one of them, it is
+    known to a factor of two.
+    """
     left = {}
     for times in (1, 4):
         monkeypatch.setattr(method, "_CALIBRATIONS", times)
-        found = build_coreset(groups_of_their_own_tails(7, 21_000), size=140, **SETTINGS)
-        left[times] = found.objective
+        options = [SETTINGS | {"random_seed": seed} for seed in (1, 2, 3)]
+        found = [
+            build_coreset(groups_of_their_own_tails(7, 21_000), size=140, **each).objective
+            for each in options
+        ]
+        left[times] = np.median(found)
     assert left[4] < 0.8 * left[1]

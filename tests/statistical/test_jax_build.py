@@ -65,7 +65,7 @@ def test_both_backends_choose_the_same_rows(coresets):
 @pytest.mark.parametrize("sampler", ["numpyro", pytest.param("blackjax", marks=pytest.mark.slow)])
 def test_many_chains_in_one_program_and_their_check(coresets, sampler):
     _, coreset = coresets
-    options = {"draws": 50, "tune": 200, "chains": 8, "quiet": True}
+    options = {"draws": 250, "tune": 200, "chains": 8, "quiet": True}
     options["nuts_sampler_kwargs"] = {"jitter": False}  # beside those that are the package's own
     idata = coreset.sample(nuts_sampler=sampler, **options, **QUIET)
     assert idata["posterior"].sizes["chain"] == 8
@@ -76,7 +76,7 @@ def test_many_chains_in_one_program_and_their_check(coresets, sampler):
 def test_nutpie_takes_the_density_from_jax(coresets):
     pytest.importorskip("nutpie", reason="needs the extra 'nutpie'")
     _, coreset = coresets
-    options = {"draws": 100, "tune": 200, "chains": 2, "quiet": True}
+    options = {"draws": 500, "tune": 200, "chains": 2, "quiet": True}
     idata = coreset.sample(nuts_sampler="nutpie", backend="jax", **options, **QUIET)
     assert idata["posterior"].sizes["chain"] == 2
     assert coreset.check(idata).reliable

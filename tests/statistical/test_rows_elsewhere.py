@@ -103,13 +103,13 @@ def test_ratios_are_those_of_all_rows(coreset):
 def test_files_keep_the_rows(coreset, tmp_path):
     coreset.to_netcdf(tmp_path / "coreset.nc")
     again = Coreset.from_netcdf(tmp_path / "coreset.nc", regression(COLUMNS, 30))
-    idata = coreset.sample(draws=150, chains=2, random_seed=1, progressbar=False, quiet=True)
+    idata = coreset.sample(draws=750, chains=2, random_seed=1, progressbar=False, quiet=True)
     with pytest.raises(CoresetError, match="rows="):
         again.check(idata)
     rows = in_chunks([2_000])
     complete = Coreset.from_netcdf(tmp_path / "coreset.nc", regression(COLUMNS, 30), rows=rows)
     assert_allclose(complete.log_ratios(idata), coreset.log_ratios(idata), rtol=1e-9, atol=1e-9)
-    assert complete.reweight(idata, random_seed=1)["posterior"].sizes["draw"] == 150
+    assert complete.reweight(idata, random_seed=1)["posterior"].sizes["draw"] == 750
     changed = COLUMNS | {"count": COLUMNS["count"] + 1}
     with pytest.raises(InvalidDataError, match="other rows"):
         Coreset.from_netcdf(

@@ -30,6 +30,8 @@ The mean of a normal posterior is then off by a tenth of its standard deviation 
 RHAT_CONVERGED = 1.01
 """R-hat above which chains disagree (Vehtari et al. 2021)."""
 
+_SMALL = 10.0  # times the tolerance: by a tenth more or less, none of a thousand draws counts much
+
 _OTHER_MODES = (
     "importance_draws() draws from all, and sample() begins chains in all of them, where there are "
     "as many."
@@ -162,12 +164,11 @@ class Certificate:
     def negligible(self) -> bool:
         """Whether the divergence is within the tolerance, and nothing speaks for a heavier tail.
 
-        Pareto k-hat must be below its limit, unless no log-ratio that was seen, at the draws or
-        beyond them, exceeds the tolerance itself.
+        Pareto k-hat must be below its limit, unless all log-ratios at the draws are so small that a
+        tail like theirs holds nothing, and lines show none beyond.
         """
-        beyond = 0.0 if self.probes is None else self.probes.largest
-        bounded = max(self.largest, beyond) <= self.tolerance
-        return self.divergence <= self.tolerance and (bounded or self._has_light_tail)
+        is_small = self.largest <= _SMALL * self.tolerance and not self._outside
+        return self.divergence <= self.tolerance and (is_small or self._has_light_tail)
 
     @property
     def _outside(self) -> float:

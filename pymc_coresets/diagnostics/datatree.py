@@ -14,7 +14,6 @@ from pymc_coresets.diagnostics.importance import (
     MIN_PER_CHAIN,
     Floats,
     SmoothedWeights,
-    khat_threshold,
     pareto_smooth,
     systematic_resample,
 )
@@ -316,7 +315,7 @@ def _warn_of_weights(check: Certificate, remedy: str) -> None:
             f"{check.ess_tail:.0f} in the tails), and importance weights cannot mend that: sample "
             "longer, or more chains."
         )
-    if check.negligible or check.pareto_khat < khat_threshold(check.n_draws):
+    if check.weights_serve:
         return
     quality = "useless" if check.pareto_khat >= KHAT_USELESS else "not to be relied on"
     warn_user(

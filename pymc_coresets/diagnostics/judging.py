@@ -49,6 +49,9 @@ MIN_ESS = 100.0
 ENOUGH_ESS = 400.0
 """Bulk and tail effective sample size of all chains together from which R-hat can be trusted."""
 
+NEARLY_ALL = 0.75
+"""Effective sample size, as a share of the draws, at which no few of them carry the weights."""
+
 MISFIT = 5.0
 """Standard errors by which draws of a density are off once in a million times."""
 
@@ -183,6 +186,16 @@ class Certificate:
         """Whether these are no draws of the approximate posterior."""
         probes = self.probes
         return probes is not None and (bool(probes.constant) or probes.misfit > MISFIT)
+
+    @property
+    def weights_serve(self) -> bool:
+        """Whether importance weights turn the draws into those of the full posterior, if enough.
+
+        Of independent draws, most of which count, the tail of the weights says nothing: those of a
+        mixture come in groups.
+        """
+        nearly_all = self.ess >= NEARLY_ALL * self.n_draws
+        return self.negligible or self._has_light_tail or nearly_all
 
     @property
     def needs_reweighting(self) -> bool:
@@ -355,7 +368,7 @@ def verdict_on_weights(found: Certificate) -> str:
     if isinstance(found, Check) and not found.converged:
         return "Not to be used: the draws that were resampled have not converged. Sample longer."
     worth = f"worth {found.ess:.0f} independent ones"
-    if found.negligible or found.pareto_khat < khat_threshold(found.n_draws):
+    if found.weights_serve:
         few = found.ess < MIN_ESS and not found.negligible
         kind = "Doubtful: few" if few else "Reliable:"
         return f"{kind} resampled draws of the full posterior, {worth}."
@@ -438,6 +451,11 @@ tolerance, probes
         enough = max(ENOUGH_ESS, 100.0 * self.n_chains)
         is_long = min(self.ess_bulk, self.ess_tail) >= enough
         return is_long and not self.rhat > RHAT_CONVERGED
+
+    @property
+    def weights_serve(self) -> bool:
+        """Whether importance weights turn the draws into those of the full posterior."""
+        return self.negligible or self._has_light_tail
 
     @property
     def reliable(self) -> bool:

@@ -36,6 +36,8 @@ def with_missing(
         The same, where nothing is missing.
     """
     observations = own.parts[0].observations
+    if not observations.held.imputed:
+        return idata
     posterior, model = idata["posterior"].to_dataset(), observations.held.whole
     names = sorted(observations.held.imputed.difference(posterior.data_vars))
     if names:

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 
 from pymc_coresets.diagnostics.importance import pareto_smooth, systematic_resample
+from pymc_coresets.diagnostics.judging import NEARLY_ALL
 from pymc_coresets.diagnostics.known_posterior import possible
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.reading.unconstrained import Unconstrained
@@ -17,7 +18,6 @@ from pymc_coresets.sampling.proposal import HeavyTailed
 
 _PROPOSALS = (2, 10)  # for each draw by importance sampling
 _PRODUCTS = 2**28  # of numbers, for all of them
-_NEARLY_ALL = 0.75  # of the draws
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +187,7 @@ def resampled(
         return None
     smoothed = pareto_smooth(log_weights[None, kept])
     # Of weights that are nearly equal, or come in groups, the tail says nothing.
-    if not (smoothed.sound or smoothed.ess >= _NEARLY_ALL * len(x)):
+    if not (smoothed.sound or smoothed.ess >= NEARLY_ALL * len(x)):
         return None
     chosen: np.ndarray = x[kept[systematic_resample(smoothed.weights[0], n_draws, rng=rng)]]
     return chosen

@@ -307,10 +307,10 @@ def coreset_of(
     >>> coreset.size, coreset.check(idata).reliable
     (2, True)
     """
-    full = full_model(model)
+    full, groups = full_model(model), draws_tree(idata).children
     backend_of(backend, executor)
     try:
-        tree = draws_tree(idata).children[GROUP]
+        tree = groups[GROUP]
         nested = {name: node.to_dataset().load() for name, node in tree.children.items()}
         stored = fields_of_groups({GROUP: tree.to_dataset().load(), **nested})
     except NO_CORESET as error:

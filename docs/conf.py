@@ -30,6 +30,7 @@ extensions = [
     "measured",
     "outside_links",
     "outside_names",
+    "own_members",
     "pictures",
     "unbroken",
 ]

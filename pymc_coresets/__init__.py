@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from pymc_coresets.methods.riemannian import RiemannianPursuit as RiemannianPursuit
     from pymc_coresets.methods.sparse_vi import SparseVI as SparseVI
     from pymc_coresets.methods.uniform import Uniform as Uniform
+    from pymc_coresets.one_call import coreset_of as coreset_of
+    from pymc_coresets.one_call import sample as sample
     from pymc_coresets.pass_glm import build_pass_glm as build_pass_glm
     from pymc_coresets.potentials.backends.evaluator import Jax as Jax
     from pymc_coresets.reading.blocks.structure import Blocks as Blocks
@@ -100,11 +102,13 @@ _HOMES = {
     "build_pass_glm": "pass_glm",
     "check_approximation": "sampling.approximations",
     "compare": "diagnostics.comparison",
+    "coreset_of": "one_call",
     "merge": "streams.merging",
     "open_rows": "rows.sources.opening",
     "plot_comparison": "diagnostics.plots",
     "plot_history": "results.plots",
     "plot_weights": "results.plots",
+    "sample": "one_call",
 }
 
 __all__ = list(_HOMES)

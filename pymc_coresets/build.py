@@ -68,7 +68,7 @@ _MERGED = 10  # rows for each distinct one: with fewer, the user has few rows, a
 
 
 def build_coreset(  # noqa: PLR0913
-    model: pm.Model | None = None,
+    model: object = None,
     *,
     size: int | None = None,
     tolerance: float | None = None,
@@ -99,7 +99,9 @@ def build_coreset(  # noqa: PLR0913
     Parameters
     ----------
     model : pm.Model, optional
-        Taken from the context where it is not given.  It is not changed.
+        Taken from the context where it is not given.  It is not changed.  Or an object that holds
+        one: a model of Bambi, which is built if it is not, of HSSM, or a built one of
+        pymc-marketing.
     size : int, optional
         Largest number of weighted rows.  With D free dimensions, K = D(D + 3)/2 + 1 rows match any
         quadratic log-posterior.  The default is 2 K for ``"auto"``, but 100 at least and 1 000 at
@@ -228,9 +230,9 @@ def build_coreset(  # noqa: PLR0913
         backend=backend,
     )
     deadline = time.perf_counter() + (math.inf if time_budget is None else time_budget)
-    model = full_model(model)
+    full = full_model(model)
     with Reporter(show=show) as report:
-        loglik, sample_key = _read(model, wanted, rng.spawn(1)[0], report)
+        loglik, sample_key = _read(full, wanted, rng.spawn(1)[0], report)
         if method == "auto" and size is None:
             _refuse_few_rows(loglik)
         samplers = Samplers(loglik, nuts_sampler)

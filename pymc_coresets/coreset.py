@@ -12,14 +12,9 @@ from pymc_coresets.diagnostics.judging import TOLERANCE
 from pymc_coresets.display.facts import facts_text
 from pymc_coresets.display.page import facts_html
 from pymc_coresets.exceptions import CoresetError
-from pymc_coresets.glm.control_variates.interfaces import put_back
 from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
-from pymc_coresets.potentials.kept_rows import likelihood_of_stored
-from pymc_coresets.potentials.of_model import RowsToRead
-from pymc_coresets.potentials.sameness import Fingerprints, compare_fingerprints, fingerprints
 from pymc_coresets.predictive import all_rows, stand_ins
 from pymc_coresets.predictive.stand_ins import StandIn
-from pymc_coresets.proposals import of_model
 from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks
 from pymc_coresets.reading.rewrite import (
     POTENTIAL,
@@ -41,7 +36,14 @@ from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.sampling.steps.metric import known_metric
 from pymc_coresets.sampling.steps.metropolis import without_nuts
-from pymc_coresets.storage import GROUP, stored_coreset, stored_dataset, stored_tree, write_netcdf
+from pymc_coresets.storage import (
+    GROUP,
+    fields_with_model,
+    stored_coreset,
+    stored_dataset,
+    stored_tree,
+    write_netcdf,
+)
 from pymc_coresets.updates import new_rows, other_priors
 from pymc_coresets.updates.new_rows import Ancestry
 from pymc_coresets.weighted_rows import (
@@ -281,8 +283,7 @@ class Coreset(WeightedRows):
         >>> list(coreset.to_datatree().children)
         ['coreset', 'history']
         """
-        known = self.loglikelihood is not None and self.built_from is None
-        return stored_tree(self, self._fingerprints if known else self.built_from)
+        return stored_tree(self)
 
     def to_netcdf(self, path: str | Path) -> None:
         """Write the coreset to a NetCDF file, without the model.
@@ -376,21 +377,7 @@ class Coreset(WeightedRows):
         stored = stored_coreset(path)
         if model is None:
             return cls(**stored, loglikelihood=None)
-        wanted = RowsToRead(**stored["settings"], rows=rows, executor=executor, backend=backend)
-        loglik = likelihood_of_stored(model, stored, wanted)
-        if stored["quadratic"] is not None:
-            stored["quadratic"] = put_back(stored["quadratic"], loglik.observations)
-        if stored["proposal"] is not None:
-            stored["proposal"] = of_model(stored["proposal"], loglik, stored["quadratic"])
-        found = cls(**stored, loglikelihood=loglik)
-        if found.built_from is None:
-            return found
-        return replace(found, **compare_fingerprints(found.built_from, found._fingerprints))
-
-    @property
-    def _fingerprints(self) -> Fingerprints:
-        loglik, of_data = required_likelihood(self), self.data is None
-        return fingerprints(loglik, chosen_rows(self), of_data=of_data)
+        return cls(**fields_with_model(stored, model, rows, executor, backend))
 
     # -- display and copies ------------------------------------------------------------------------
 

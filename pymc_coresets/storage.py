@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
+import pymc as pm
 import xarray as xr
 
 from pymc_coresets.compat.xarray_api import netcdf_content
@@ -19,13 +20,17 @@ from pymc_coresets.diagnostics.judging import Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes, SeenModes
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
+from pymc_coresets.glm.control_variates.interfaces import put_back
 from pymc_coresets.options import unwritable
+from pymc_coresets.potentials.backends.evaluator import Jax
+from pymc_coresets.potentials.kept_rows import likelihood_of_stored
 from pymc_coresets.potentials.of_model import RowsToRead
-from pymc_coresets.potentials.sameness import Fingerprints
-from pymc_coresets.proposals import restored_proposal, stored_proposal
+from pymc_coresets.potentials.sameness import Fingerprints, compare_fingerprints, fingerprints
+from pymc_coresets.proposals import of_model, restored_proposal, stored_proposal
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.solving.solution import Trace
-from pymc_coresets.weighted_rows import WeightedRows
+from pymc_coresets.weighted_rows import WeightedRows, chosen_rows, required_likelihood
 
 #: Groups of a file: the coreset, and the data of its rows where the model does not hold them.
 GROUP, _ROWS, _QUADRATIC = "coreset", "rows", "quadratic"
@@ -37,6 +42,9 @@ _COUNTS = ("n_observations", "n_distinct")
 _PRINTS = tuple(field.name for field in fields(Fingerprints))
 _WORDS = ("method", "weighting", "status")
 _MALFORMED = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError)
+
+#: What is raised where groups are not those of a coreset.
+NO_CORESET = (KeyError, ValueError, TypeError)
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -197,15 +205,15 @@ def stored_dataset(coreset: WeightedRows) -> xr.Dataset:
     return xr.Dataset(columns, attrs=attrs)
 
 
-def stored_tree(coreset: WeightedRows, prints: Fingerprints | None) -> xr.DataTree:
-    """Return a coreset as the tree that is written to its file.
+def stored_tree(coreset: WeightedRows) -> xr.DataTree:
+    """Return a coreset as the tree that is written to its file, with digests of its data.
 
     Parameters
     ----------
     coreset : WeightedRows
-    prints : Fingerprints, optional
-        Of the data.
     """
+    known = coreset.loglikelihood is not None and coreset.built_from is None
+    prints = fingerprints_of(coreset) if known else coreset.built_from
     dataset = stored_dataset(coreset).assign_attrs({} if prints is None else asdict(prints))
     groups = {GROUP: dataset, "history": coreset.history}
     if coreset.data is not None:
@@ -231,14 +239,83 @@ def stored_coreset(path: str | Path) -> dict[str, Any]:
     """
     groups = read_netcdf(path)
     try:
-        stored = stored_fields(groups[GROUP], groups["history"])
-        modes = Modes.stored(groups[_MODES], groups[_SDS]) if _MODES in groups else None
-        quadratic = Quadratic.restored(groups[_QUADRATIC]) if _QUADRATIC in groups else None
-        known = restored_proposal(groups[_PROPOSAL], modes) if _PROPOSAL in groups else None
-    except (KeyError, ValueError, TypeError) as error:
+        return fields_of_groups(groups)
+    except NO_CORESET as error:
         raise InvalidDataError(f"{path} is no file of a coreset: {error}.") from error
+
+
+def fields_of_groups(groups: Mapping[str, xr.Dataset]) -> dict[str, Any]:
+    """Return the arguments of `Coreset` from the groups of `stored_tree`, but for the potentials.
+
+    Parameters
+    ----------
+    groups : mapping of str to xarray.Dataset
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    KeyError, ValueError, TypeError
+        If something is missing, or not what a coreset has: `NO_CORESET`.
+    """
+    stored = stored_fields(groups[GROUP], groups["history"])
+    modes = Modes.stored(groups[_MODES], groups[_SDS]) if _MODES in groups else None
+    quadratic = Quadratic.restored(groups[_QUADRATIC]) if _QUADRATIC in groups else None
+    known = restored_proposal(groups[_PROPOSAL], modes) if _PROPOSAL in groups else None
     found = {"modes": modes, "quadratic": quadratic, "proposal": known}
     return stored | {"data": groups.get(_ROWS)} | found
+
+
+def fields_with_model(
+    stored: Mapping[str, Any],
+    model: pm.Model,
+    rows: RowSource | None,
+    executor: Any,  # noqa: ANN401 - of several libraries
+    backend: str | Jax,
+) -> dict[str, Any]:
+    """Return all arguments of `Coreset` from stored ones and the model that it was built from.
+
+    Parameters
+    ----------
+    stored : mapping of str
+        As `fields_of_groups` returns it.
+    model : pm.Model
+    rows, executor, backend
+        As of `Coreset.from_netcdf`.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    InvalidDataError
+        If the model or the rows are not those that it was built from.
+    """
+    wanted = RowsToRead(**stored["settings"], rows=rows, executor=executor, backend=backend)
+    loglik = likelihood_of_stored(model, stored, wanted)
+    found = {**stored, "loglikelihood": loglik}
+    if found["quadratic"] is not None:
+        found["quadratic"] = put_back(found["quadratic"], loglik.observations)
+    if found["proposal"] is not None:
+        found["proposal"] = of_model(found["proposal"], loglik, found["quadratic"])
+    if found["built_from"] is None:
+        return found
+    now = fingerprints_of(WeightedRows(**found))
+    return found | compare_fingerprints(found["built_from"], now)
+
+
+def fingerprints_of(coreset: WeightedRows) -> Fingerprints:
+    """Return digests of the data and the densities of a coreset's model.
+
+    Parameters
+    ----------
+    coreset : WeightedRows
+    """
+    loglik, of_data = required_likelihood(coreset), coreset.data is None
+    return fingerprints(loglik, chosen_rows(coreset), of_data=of_data)
 
 
 def stored_fields(dataset: xr.Dataset, history: xr.Dataset) -> dict[str, Any]:

@@ -263,12 +263,12 @@ def resample_draws(
         dim: xr.DataArray(row, dims=SAMPLE_DIMS)
         for dim, row in zip(SAMPLE_DIMS, (chains, found.numbers[some]), strict=True)
     }
-    groups: dict[str, xr.Dataset] = {}
+    groups: dict[str, xr.Dataset | xr.DataTree] = {}
     for name, node in idata.children.items():
         dataset = node.to_dataset()
         own = {dim: dataset.sizes[dim] for dim in SAMPLE_DIMS if dim in dataset.sizes}
         if name in _OF_THE_PRIOR or not own:
-            groups[name] = dataset
+            groups[name] = node  # with the groups in it
         elif own == sizes and not name.startswith("warmup_"):
             groups[name] = _take(dataset, picked)
     n_draws = math.prod(sizes.values())

@@ -142,8 +142,10 @@ class RowsToRead:
         return find_observations(model, **self.settings, columns=columns)
 
 
-def full_model(model: pm.Model | None) -> pm.Model:
-    """Return the model that was passed or that of the context, which is no coreset's.
+def full_model(model: object) -> pm.Model:
+    """Return the model that was passed, in whatever holds it, or that of the context.
+
+    It is no coreset's.
 
     Raises
     ------

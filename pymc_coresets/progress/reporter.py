@@ -197,3 +197,22 @@ class View:
         if self._handle is not None:
             self._shown = time.monotonic()
             self._handle.update(self.bars.make_tasks_table(self.bars.tasks))
+
+
+def tell(line: str, *, show: bool) -> None:
+    """Say what was done: where progress is shown, and otherwise in the log, at the level INFO.
+
+    Parameters
+    ----------
+    line : str
+    show : bool
+
+    Examples
+    --------
+    >>> tell("pm.sample on all rows.", show=True)
+    pm.sample on all rows.
+    """
+    if show:
+        Console().print(line, markup=False, highlight=False, soft_wrap=True)
+    else:
+        _log.info(line)

@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 from pytensor.graph import Constant, FunctionGraph, Variable, ancestors
 
+from pymc_coresets.compat.neighbours import held_model
 from pymc_coresets.compat.pymc_api import (
     coords_of,
     fgraph_from_model,
@@ -48,7 +49,7 @@ def given_model(model: Any) -> pm.Model:  # noqa: ANN401
     Parameters
     ----------
     model : pm.Model or None
-        What the user passed.
+        What the user passed, or what holds one, see `held_model`.
 
     Returns
     -------
@@ -66,13 +67,13 @@ def given_model(model: Any) -> pm.Model:  # noqa: ANN401
     pymc_coresets.exceptions.InvalidOptionError: model is a str, but must be a pm.Model.
     (docs: troubleshooting#arguments)
     """
-    if model is not None and not isinstance(model, pm.Model):
-        raise InvalidOptionError(f"model is a {type(model).__name__}, but must be a pm.Model.")
-    found = current_model() if model is None else model
+    found = current_model() if model is None else held_model(model)
     if found is None:
         raise InvalidOptionError(
             "There is no model here: pass model=..., or call this inside `with pm.Model():`."
         )
+    if not isinstance(found, pm.Model):
+        raise InvalidOptionError(f"model is a {type(model).__name__}, but must be a pm.Model.")
     return found
 
 

@@ -40,6 +40,8 @@ ENTRIES: Mapping[str, Entry] = {
     "check, log_ratios, reweight: draws": Entry(draws.judgements(), 60),
     "check_approximation": Entry(draws.approximated(), 12, 0.3),
     "sample": Entry(options.bad_samples(), 60, 0.5),
+    "sample in one call": Entry(options.bad_calls(), 60, 0.5),
+    "coreset_of": Entry(options.coresets_of_draws(), 40, 0.5),
     "reweight": Entry(options.reweightings(), 30, 0.5),
     "check of a summary": Entry(options.summary_checks(), 15, 0.2),
     "sum of summaries": Entry(options.sums(), 15, 0.2),

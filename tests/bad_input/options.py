@@ -271,6 +271,32 @@ def bad_samples(draw: st.DrawFn) -> Call:
     return Call(run=run, given={"of": kind} | given, names=tuple(given), refused=True)
 
 
+_ONE_CALL: Mapping[str, Argument] = {
+    "draws": whole(30, _MOST),
+    "chains": whole(1, _MOST),
+    "random_seed": seed(),
+    "tolerance": positive(optional=True),
+    "on_failure": one_of("warn", "raise", "nuts"),
+}
+
+
+@st.composite
+def bad_calls(draw: st.DrawFn) -> Call:
+    """One call for it all, of which nothing is done where an option is out of range."""
+    names = draw(st.lists(st.sampled_from(sorted(_ONE_CALL)), min_size=1, max_size=2, unique=True))
+    given = {name: draw(_ONE_CALL[name].junk) for name in names}
+    run = partial(pymc_coresets.sample, stage.model(), progressbar=False, **given)
+    return Call(run=run, given=given, names=tuple(given), refused=True)
+
+
+@st.composite
+def coresets_of_draws(draw: st.DrawFn) -> Call:
+    """Draws that hold a coreset in part, or are none."""
+    idata = draw(st.sampled_from([*POOL, stage.idata(), stage.coreset().to_datatree()]))
+    run = partial(pymc_coresets.coreset_of, idata, stage.model())
+    return Call(run=run, given={"idata": idata}, names=("idata",), refused=True)
+
+
 @st.composite
 def reweightings(draw: st.DrawFn) -> Call:
     kind = draw(_STANDING)

@@ -1,0 +1,42 @@
+"""What holds a PyMC model: objects of Bambi, HSSM and pymc-marketing, none of which is imported."""
+
+from typing import Any
+
+import pymc as pm
+
+
+def held_model(holder: Any) -> Any:  # noqa: ANN401
+    """Return the PyMC model that another package's model holds; what holds none, as it is.
+
+    Such objects are recognised by what they have.  HSSM's have ``pymc_model``, those of
+    pymc-marketing ``model`` once they are built, and Bambi's ``backend.model``, which their
+    ``build()`` makes.
+
+    Parameters
+    ----------
+    holder : object
+        What the user passed.
+
+    Returns
+    -------
+    pm.Model or object
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> model = pm.Model()
+    >>> held_model(SimpleNamespace(model=model)) is held_model(model) is model
+    True
+    >>> held_model("hello")
+    'hello'
+    """
+    if isinstance(holder, pm.Model):
+        return holder
+    for name in ("pymc_model", "model"):
+        if isinstance(found := getattr(holder, name, None), pm.Model):
+            return found
+    if hasattr(holder, "backend") and callable(getattr(holder, "build", None)):
+        if getattr(holder.backend, "model", None) is None:
+            holder.build()
+        return getattr(holder.backend, "model", holder)
+    return holder

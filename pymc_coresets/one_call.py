@@ -1,0 +1,322 @@
+"""One call for all steps: build a coreset, sample it, check the draws, and correct them."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_coresets.build import build_coreset
+from pymc_coresets.coreset import Coreset
+from pymc_coresets.diagnostics.importance import MIN_DRAWS
+from pymc_coresets.diagnostics.posterior_draws import draws_tree
+from pymc_coresets.exceptions import (
+    CoresetError,
+    InvalidDataError,
+    InvalidOptionError,
+    SamplingError,
+    UnsupportedModelError,
+    warn_user,
+)
+from pymc_coresets.options import flag, generator, one_of, whole_number
+from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
+from pymc_coresets.potentials.of_model import full_model
+from pymc_coresets.progress.reporter import Reporter, tell
+from pymc_coresets.rows.sources.row_source import RowSource
+from pymc_coresets.storage import (
+    GROUP,
+    NO_CORESET,
+    fields_of_groups,
+    fields_with_model,
+    stored_tree,
+)
+
+#: What to do where no coreset serves.
+type OnFailure = Literal["warn", "raise", "nuts"]
+
+_PARTS = ("build", "sample", "check")
+_OF_WEIGHTS = ("pareto_khat", "psis_ess")  # attributes that `reweight` gives the posterior
+_OF_BUILD = ("nuts_sampler", "progressbar")  # options that PyMC's sampler takes, too
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Drawn:
+    """Draws, and what is said of them.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    source : str
+        What they are from, in words.
+    verdict : str
+    divergence : float, default inf
+        Symmetrised KL divergence of what was sampled from the full posterior, in nats.
+    serves : bool, default True
+        Whether they can stand for the full posterior.
+    """
+
+    idata: xr.DataTree
+    source: str
+    verdict: str
+    divergence: float = math.inf
+    serves: bool = True
+
+
+def sample(
+    model: object = None,
+    *,
+    draws: int = 1_000,
+    chains: int = 4,
+    random_seed: int | np.random.Generator | None = None,
+    tolerance: float | None = None,
+    on_failure: OnFailure = "warn",
+    **build_options: Any,  # noqa: ANN401
+) -> xr.DataTree:
+    """Sample a model by a coreset: build it, sample it, check the draws, and correct them.
+
+    Use it in place of `pm.sample` where a model's data are many.  It does what `build_coreset`,
+    `Coreset.sample` and `Coreset.check` do, one after the other, and `Coreset.reweight` where the
+    check says that this is needed and enough.  One line says at the end what was done, and how far
+    to trust it: where progress is shown, and otherwise in the log, at the level INFO.  The time
+    is mostly that of the build, and memory that of all draws; the check reads all rows once more,
+    and each correction once or twice.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        Or what holds one, see `build_coreset`.  Taken from the context where it is not given.
+    draws : int, default 1000
+        Draws of each chain, at least 30.  Where evaluating all rows at all of them takes long,
+        re-weighted draws are fewer.
+    chains : int, default 4
+        Number of chains.
+    random_seed : int or Generator, optional
+        The result is reproducible from it.  The coreset is that of `build_coreset` with this seed.
+    tolerance : float, optional
+        See `build_coreset`.
+    on_failure : {"warn", "raise", "nuts"}, default "warn"
+        What to do where no coreset serves: the model is refused, a coreset does not pay, it could
+        not be sampled, or the check says that its draws cannot stand for the full posterior.
+        ``"warn"`` returns the draws that there are, with a warning; where there are none, it raises
+        the error that says why.  ``"raise"`` always raises.  ``"nuts"`` calls `pm.sample` for all
+        rows instead, and says so; it refuses ``rows=...``, of which the model holds a few.
+    **build_options
+        Passed on to `build_coreset`.  ``progressbar`` holds for the draws as well, and
+        ``nuts_sampler`` for those of ``on_failure="nuts"``.
+
+    Returns
+    -------
+    xarray.DataTree
+        With the groups that `pm.sample` returns for the model of all rows: ``posterior``,
+        ``sample_stats`` and, where the model holds all rows, ``observed_data`` and
+        ``constant_data``.  From the group ``coreset``, `coreset_of` makes the coreset.  Its
+        attributes are given in the Notes.
+
+    Raises
+    ------
+    InvalidOptionError
+        If an option is out of range.
+    CoresetError
+        Where no coreset serves, see `on_failure`; as `build_coreset` raises it, if that refuses
+        the model.
+
+    Warns
+    -----
+    CoresetWarning
+        Where no coreset serves, see `on_failure`; and as `build_coreset` does.
+
+    Notes
+    -----
+    Attributes of the result:
+
+    =================  ============================================================================
+    verdict            how far to trust the draws, in words
+    divergence         nats: symmetrised KL divergence of the coreset's posterior from that of all
+                       rows, at most, before any correction; 0 where `pm.sample` took all rows
+    pareto_khat        shape of the tail of the weights; of re-weighted draws only
+    psis_ess           how many independent draws they are worth; of re-weighted draws only, of
+                       which ArviZ does not know that they repeat themselves
+    seconds_build      wall time of the construction,
+    seconds_sample     of sampling, by `pm.sample` of all rows too if that was needed,
+    seconds_check      and of the check, with the correction if there was one
+    =================  ============================================================================
+
+    Re-weighted draws are corrected already: `Coreset.check` and `Coreset.reweight` refuse them.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> import pymc_coresets as pmc
+    >>> x = np.random.default_rng(1).normal(size=2_000)
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+    ...     idata = pmc.sample(random_seed=1, progressbar=False)
+    >>> idata["posterior"].sizes["draw"], idata["coreset"].sizes["row"]
+    (1000, 2)
+    >>> idata.attrs["verdict"].partition(":")[0], idata.attrs["divergence"] < 0.01
+    ('Reliable', True)
+    """
+    one_of("on_failure", on_failure, get_args(OnFailure.__value__))
+    sizes = {
+        "draws": whole_number("draws", draws, least=MIN_DRAWS),
+        "chains": whole_number("chains", chains, least=1),
+    }
+    elsewhere = build_options.get("rows") is not None
+    if on_failure == "nuts" and elsewhere:
+        raise InvalidOptionError(
+            "on_failure='nuts': PyMC samples the rows that the model holds, and rows=... are "
+            "others. Use 'warn' or 'raise'."
+        )
+    show = flag("progressbar", build_options.get("progressbar", True))
+    full, rng = full_model(model), generator(random_seed)
+    with Reporter(show=False) as report:
+        try:
+            with report.part("build"):
+                built = build_coreset(full, tolerance=tolerance, random_seed=rng, **build_options)
+            number = int(random_seed) if isinstance(random_seed, int | np.integer) else None
+            drawn = _of_coreset(replace(built, random_seed=number), sizes, rng, report)
+            failure = "" if drawn.serves else drawn.verdict
+        except (UnsupportedModelError, SamplingError) as error:
+            if on_failure != "nuts":
+                raise
+            failure = error.message
+        if failure and on_failure == "raise":
+            raise CoresetError(failure, topic="draws")
+        if failure and on_failure == "nuts":
+            options = {name: build_options[name] for name in _OF_BUILD if name in build_options}
+            with report.part("sample"):
+                drawn = _of_all_rows(full, failure, random_seed=rng, **sizes, **options)
+    if not drawn.serves:
+        other = "" if elsewhere else " With on_failure='nuts', pm.sample takes all rows instead."
+        warn_user(f"{drawn.verdict}{other}")
+    seconds = {f"seconds_{part}": report.seconds.get(part, 0.0) for part in _PARTS}
+    tell(_in_one_line(drawn, seconds), show=show)
+    idata = drawn.idata
+    idata.attrs |= {"verdict": drawn.verdict, "divergence": drawn.divergence, **seconds}
+    return idata
+
+
+def _of_coreset(
+    coreset: Coreset, sizes: dict[str, Any], rng: np.random.Generator, report: Reporter
+) -> _Drawn:
+    """Sample a coreset, check the draws, and correct them where that is needed and enough."""
+    with report.part("sample"):
+        idata = coreset.sample(random_seed=rng.spawn(1)[0], **sizes)
+    with report.part("check"):
+        drawn = _judged(coreset, idata, rng.spawn(1)[0])
+    groups = dict(stored_tree(coreset).children)
+    drawn.idata[GROUP] = xr.DataTree(groups.pop(GROUP).to_dataset(), children=groups)
+    return drawn
+
+
+def _judged(coreset: Coreset, idata: xr.DataTree, rng: np.random.Generator) -> _Drawn:
+    source = f"Coreset of {coreset.size:,} of {coreset.n_observations:,} rows"
+    try:
+        check = coreset.check(idata)
+    except InvalidDataError as error:  # the full data exclude some of the draws
+        verdict = f"Not to be used: {error.message}"
+        return _Drawn(idata=idata, source=source, verdict=verdict, serves=False)
+    source += f", at most {check.divergence:.2g} nats from the full posterior"
+    found = _Drawn(
+        idata=idata,
+        source=source,
+        verdict=check.verdict,
+        divergence=check.divergence,
+        serves=check.reliable,
+    )
+    if not (check.reliable and check.needs_reweighting):
+        return found
+    corrected = coreset.reweight(idata, random_seed=rng)
+    weighed = corrected["posterior"].attrs
+    corrected.attrs |= {name: weighed[name] for name in _OF_WEIGHTS}
+    source += ", then re-weighted"
+    return replace(found, idata=corrected, source=source, verdict=weighed["verdict"])
+
+
+def _of_all_rows(model: pm.Model, failure: str, **options: Any) -> _Drawn:  # noqa: ANN401
+    """Sample the user's own model, as if there were no coresets."""
+    return _Drawn(
+        idata=pm.sample(model=model, **options),
+        source="pm.sample on all rows",
+        verdict=f"Draws of the full posterior, because no coreset serves. {failure}",
+        divergence=0.0,
+    )
+
+
+def _in_one_line(drawn: _Drawn, seconds: Mapping[str, float]) -> str:
+    words = [f"{part.removeprefix('seconds_')} {value:.1f} s" for part, value in seconds.items()]
+    return f"{drawn.source} ({', '.join(words)}). {drawn.verdict}"
+
+
+def coreset_of(
+    idata: xr.DataTree,
+    model: object = None,
+    *,
+    rows: RowSource | None = None,
+    executor: Any = None,  # noqa: ANN401 - of several libraries
+    backend: str | Jax = "numba",
+) -> Coreset:
+    """Return the coreset whose draws `sample` has returned, in this process or a later one.
+
+    Use it for what draws alone cannot do: predictions, cross-validation, other priors, a check of
+    more draws.  Costs one reading of the data, which tells whether the model is the same.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        What `sample` returned, or what was read from a file that it was written to.
+    model : pm.Model, optional
+        The full model, or what holds one, see `build_coreset`; by default that of the context.
+    rows : RowSource, optional
+        The rows that it was built from, if any.  Without them it cannot be checked.
+    executor : Executor or Client, optional
+        Who reads and evaluates these rows from now on, see `build_coreset`.
+    backend : {"numba", "jax"} or Jax, default "numba"
+        Who evaluates all rows from now on, see `build_coreset`.
+
+    Returns
+    -------
+    Coreset
+
+    Raises
+    ------
+    InvalidDataError
+        If the draws hold no coreset, as those of `pm.sample`; or if the model has another
+        number of observations, other free variables, another likelihood, or other data in the
+        coreset's rows.
+    InvalidOptionError
+        If `model` is no model, there is no such backend, or it does not go with `executor`.
+
+    Warns
+    -----
+    CoresetWarning
+        If the model's data in other rows, or its priors, have changed, see `Coreset.from_netcdf`.
+
+    Examples
+    --------
+    >>> import numpy as np, pymc as pm
+    >>> import pymc_coresets as pmc
+    >>> x = np.random.default_rng(1).normal(size=2_000)
+    >>> with pm.Model() as model:
+    ...     y = pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+    ...     idata = pmc.sample(random_seed=1, progressbar=False)
+    >>> coreset = pmc.coreset_of(idata, model)
+    >>> coreset.size, coreset.check(idata).reliable
+    (2, True)
+    """
+    full, groups = full_model(model), draws_tree(idata).children
+    backend_of(backend, executor)
+    try:
+        tree = groups[GROUP]
+        nested = {name: node.to_dataset().load() for name, node in tree.children.items()}
+        stored = fields_of_groups({GROUP: tree.to_dataset().load(), **nested})
+    except NO_CORESET as error:
+        raise InvalidDataError(
+            f"idata holds no coreset, or a part of one alone ({error}): pymc_coresets.sample() "
+            "stores it with its draws, unless pm.sample took all rows.",
+            topic="draws",
+        ) from error
+    return Coreset(**fields_with_model(stored, full, rows, executor, backend))

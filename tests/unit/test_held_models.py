@@ -1,0 +1,69 @@
+"""Models inside other packages' objects: found by what these have, or refused as ever."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+
+from pymc_coresets import InvalidOptionError, build_coreset
+from pymc_coresets.reading.user_model import given_model
+
+MODEL = pm.Model()
+
+
+class LikeBambi:
+    """Has its PyMC model once it is built."""
+
+    def __init__(self):
+        self.backend, self.n_built = None, 0
+
+    def build(self):
+        self.backend, self.n_built = SimpleNamespace(model=MODEL), self.n_built + 1
+
+
+class LikeHssm:
+    """Has its PyMC model beside the model of Bambi that made it."""
+
+    def __init__(self):
+        self.model = LikeBambi()
+        self.model.build()
+
+    @property
+    def pymc_model(self):
+        return self.model.backend.model
+
+
+class LikeMarketing:
+    """Has no attribute before it is built."""
+
+    def build_model(self):
+        self.model = MODEL
+
+
+def test_the_model_of_each_neighbour_is_found():
+    built, of_bambi = LikeMarketing(), LikeBambi()
+    built.build_model()
+    for holder in (built, LikeHssm(), of_bambi, of_bambi):
+        assert given_model(holder) is MODEL
+    assert of_bambi.n_built == 1
+
+
+def test_what_holds_no_model_is_refused_by_its_own_name():
+    never = SimpleNamespace(backend=None, build=lambda: None)
+    for holder in (LikeMarketing(), never, SimpleNamespace(model="glm")):
+        with pytest.raises(InvalidOptionError, match=rf"{type(holder).__name__}, but must be a pm"):
+            given_model(holder)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Bambi's libraries
+def test_a_formula_of_bambi_is_summarised():
+    bambi = pytest.importorskip("bambi")
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=500)
+    formula = bambi.Model("y ~ x", pd.DataFrame({"x": x, "y": rng.normal(x)}))
+    quick = {"size": 20, "method": "uniform", "random_seed": 1, "progressbar": False}
+    coreset = build_coreset(formula, **quick)
+    assert coreset.full_model is formula.backend.model
+    assert coreset.n_observations == 500

@@ -1,0 +1,249 @@
+"""A coreset in one call: what is returned and said, and what happens where no coreset serves."""
+
+import logging
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_coresets as pmc
+from pymc_coresets import CoresetError, CoresetWarning, InvalidDataError, InvalidOptionError
+
+X = np.random.default_rng(1).normal(size=2_000)
+QUIET = {"random_seed": 1, "progressbar": False}
+SHORT = {"draws": 400, "chains": 2}
+FEW = {"method": "uniform", "size": 3}  # rows: the importance weights of their draws are useless
+SOME = {"method": "uniform", "size": 300}  # enough to be corrected
+GROUPS = ["posterior", "sample_stats", "observed_data", "coreset"]
+SECONDS = ["seconds_build", "seconds_sample", "seconds_check"]
+
+
+def mean_of(x=X):
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu"), 1.0, observed=x)
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return mean_of()
+
+
+@pytest.fixture(scope="module")
+def idata(model):
+    return pmc.sample(model, **QUIET)
+
+
+@pytest.fixture(scope="module")
+def corrected(model):
+    return pmc.sample(model, **SOME, **QUIET)
+
+
+# -- what is returned ------------------------------------------------------------------------------
+
+
+def test_draws_come_with_data_coreset_and_verdict(model, idata):
+    assert set(idata.children) == set(GROUPS)
+    assert dict(idata["posterior"].sizes) == {"chain": 4, "draw": 1_000}
+    assert idata["observed_data"].sizes["y_dim_0"] == len(X)
+    assert list(idata.attrs) == ["verdict", "divergence", *SECONDS]
+    assert idata.attrs["verdict"].startswith("Reliable:")
+    assert 0 <= idata.attrs["divergence"] <= 0.01
+    assert all(idata.attrs[name] > 0 for name in SECONDS)
+    assert abs(idata["posterior"]["mu"].mean() - X.sum() / 2_001) < 0.003
+
+
+def test_the_coreset_is_that_of_the_build_with_this_seed(model, idata):
+    built = pmc.build_coreset(model, **QUIET)
+    found = pmc.coreset_of(idata, model)
+    assert found.random_seed == 1
+    np.testing.assert_array_equal(found.indices, built.indices)
+    np.testing.assert_array_equal(found.weights, built.weights)
+
+
+def test_the_seed_decides_all_draws(model, corrected):
+    again = pmc.sample(model, **SOME, **QUIET)
+    assert again["posterior"].equals(corrected["posterior"])
+    rng = np.random.default_rng(1)
+    from_rng = pmc.sample(model, **SOME, random_seed=rng, progressbar=False)
+    assert from_rng["posterior"].equals(corrected["posterior"])
+    assert pmc.coreset_of(from_rng, model).random_seed is None
+
+
+def test_the_model_of_the_context_and_options_of_the_build_are_used(model):
+    with model:
+        found = pmc.sample(tolerance=0.1, collapse=False, **SHORT, **QUIET)
+    assert dict(found["posterior"].sizes) == {"chain": 2, "draw": 400}
+    assert pmc.coreset_of(found, model).tolerance == 0.1
+
+
+def test_draws_are_corrected_where_the_check_says_so(model, corrected):
+    assert set(corrected.children) == set(GROUPS)
+    assert corrected.attrs["verdict"] == corrected["posterior"].attrs["verdict"]
+    assert corrected.attrs["verdict"].startswith("Reliable: resampled draws of the full posterior")
+    assert 100 < corrected.attrs["psis_ess"] < 4_000
+    assert corrected.attrs["pareto_khat"] < 0.7
+    assert corrected.attrs["divergence"] > 0.01
+    coreset = pmc.coreset_of(corrected, model)
+    error = corrected["posterior"]["mu"].mean().item() - X.sum() / 2_001
+    assert abs(error) < abs(X[coreset.indices].mean() - X.mean()) / 2
+    with pytest.raises(InvalidDataError, match="corrected already"):
+        coreset.check(corrected)
+
+
+# -- what is said ----------------------------------------------------------------------------------
+
+
+def test_one_line_is_in_the_log(model, caplog, capsys):
+    with caplog.at_level(logging.INFO, logger="pymc_coresets"):
+        pmc.sample(model, **SHORT, **QUIET)
+        pmc.sample(model, **SOME, **QUIET)
+    lines = [r.getMessage() for r in caplog.records if r.name.startswith("pymc_coresets")]
+    plain, weighed = (line for line in lines if "check" in line)
+    assert plain.startswith("Coreset of 2 of 2,000 rows, at most ")
+    assert " nats from the full posterior (build " in plain
+    assert plain.endswith("is at most 0.01 nats.")
+    assert weighed.startswith("Coreset of 279 of 2,000 rows, at most ")
+    assert " nats from the full posterior, then re-weighted (build " in weighed
+    assert "Reliable: resampled draws" in weighed
+    assert capsys.readouterr().out == ""
+
+
+def test_one_line_is_shown_with_the_progress(model, capsys):
+    pmc.sample(model, **SHORT, random_seed=1)
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("Coreset of 2 of 2,000 rows, at most ")
+
+
+# -- where no coreset serves -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_failure", ["warn", "raise"])
+def test_a_refusal_is_raised_where_there_are_no_draws(on_failure):
+    with pytest.raises(pmc.UnsupportedModelError, match="9 rows are few for 1 free"):
+        pmc.sample(mean_of(X[:9]), on_failure=on_failure, **QUIET)
+
+
+def test_draws_that_cannot_be_trusted_are_returned_with_a_warning(model):
+    with pytest.warns(CoresetWarning, match="Not to be used: a few draws.*on_failure='nuts'") as w:
+        found = pmc.sample(model, **FEW, **SHORT, **QUIET)
+    assert w[-1].filename == __file__
+    assert found.attrs["verdict"].startswith("Not to be used")
+    assert found.attrs["divergence"] > 1
+    assert set(found.children) == set(GROUPS)
+    assert pmc.coreset_of(found, model).size == 3
+
+
+def test_draws_that_cannot_be_trusted_are_an_error_where_asked(model):
+    with pytest.raises(CoresetError, match="Not to be used: a few draws"):
+        pmc.sample(model, on_failure="raise", **FEW, **SHORT, **QUIET)
+
+
+def test_draws_that_the_full_data_exclude_are_not_to_be_used():
+    with pm.Model() as model:
+        pm.Uniform("y", 0, pm.HalfNormal("top", 3), observed=np.linspace(0.01, 1, 500))
+    with pytest.warns(CoresetWarning, match="impossible under the full data"):
+        found = pmc.sample(model, **FEW, **SHORT, **QUIET)
+    assert found.attrs["divergence"] == np.inf
+    assert pmc.coreset_of(found, model).size == 3
+
+
+@pytest.mark.parametrize(
+    ("x", "options", "reason"),
+    [(X[:9], {}, "9 rows are few for 1 free"), (X, FEW, "Not to be used: a few draws")],
+)
+def test_pymc_samples_all_rows_where_asked(x, options, reason, caplog):
+    with caplog.at_level(logging.INFO, logger="pymc_coresets"):
+        found = pmc.sample(mean_of(x), on_failure="nuts", **options, **SHORT, **QUIET)
+    assert set(found.children) >= set(GROUPS) - {"coreset"}
+    assert "coreset" not in found.children
+    assert "diverging" in found["sample_stats"]
+    assert dict(found["posterior"].sizes) == {"chain": 2, "draw": 400}
+    assert abs(found["posterior"]["mu"].mean() - x.sum() / (len(x) + 1)) < 0.2 / len(x) ** 0.5
+    assert reason in found.attrs["verdict"]
+    assert found.attrs["divergence"] == 0
+    assert found.attrs["seconds_sample"] > 0
+    [said] = [r.getMessage() for r in caplog.records if "check" in r.getMessage()]
+    assert said.startswith("pm.sample on all rows (build ")
+    with pytest.raises(InvalidDataError, match="holds no coreset"):
+        pmc.coreset_of(found, mean_of(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on_failure": "ask"}, "on_failure='ask' must be one of"),
+        ({"draws": 29}, "draws=29 must be at least 30"),
+        ({"chains": 0}, "chains=0 must be at least 1"),
+        ({"random_seed": "a"}, "random_seed='a'"),
+        ({"progressbar": 1}, "progressbar=1"),
+        ({"model": "hello"}, "model is a str"),
+        ({"size": 0, "on_failure": "nuts"}, "size=0 must lie between"),
+        ({"on_failure": "nuts", "rows": "here"}, "and rows=... are others"),
+    ],
+)
+def test_options_out_of_range_are_refused_whatever_is_to_be_done(model, options, message):
+    with pytest.raises(InvalidOptionError, match=message):
+        pmc.sample(**({"model": model} | QUIET | options))
+
+
+# -- the coreset of some draws ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "control_variates"}])
+def test_the_coreset_is_whole_after_a_file(options, tmp_path):
+    pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2_000, 2))
+    late = rng.binomial(1, 1 / (1 + np.exp(1 - x @ [1.0, -0.5])))
+    with pm.Model() as model:
+        slopes = pm.Normal("slopes", 0, 2, shape=2)
+        pm.Bernoulli("late", logit_p=pm.Data("x", x) @ slopes - 1, observed=late)
+    idata = pmc.sample(model, **options, **QUIET)
+    idata.to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
+    with xr.open_datatree(tmp_path / "draws.nc", engine="h5netcdf") as read:
+        back = pmc.coreset_of(read, model)
+        assert read.attrs["verdict"] == idata.attrs["verdict"]
+        assert "x" in read["constant_data"]
+    built = pmc.build_coreset(model, **options, **QUIET)
+    assert repr(back) == repr(built)
+    assert (back.quadratic is None) == (built.quadratic is None) == (not options)
+    draws = [c.importance_draws(random_seed=1)["posterior"]["slopes"] for c in (back, built)]
+    np.testing.assert_array_equal(*draws)
+    assert back.check(idata).reliable
+
+
+def test_rows_that_lie_elsewhere_are_kept_with_the_draws():
+    source = pmc.open_rows({"y": X})
+    with pm.Model() as model:
+        y = pm.Data("y", source.head(10)["y"])
+        pm.Normal("likelihood", pm.Normal("mu"), 1.0, observed=y)
+    idata = pmc.sample(model, rows=source, **QUIET)
+    assert idata.attrs["verdict"].startswith("Reliable")
+    coreset = pmc.coreset_of(idata, model, rows=source)
+    np.testing.assert_array_equal(coreset.rows["data y"], X[coreset.indices])
+    assert coreset.check(idata).reliable
+
+
+def test_draws_that_are_corrected_later_keep_their_coreset(model, idata):
+    coreset = pmc.coreset_of(idata, model)
+    later = coreset.reweight(idata, random_seed=1)
+    np.testing.assert_array_equal(pmc.coreset_of(later, model).weights, coreset.weights)
+
+
+def test_the_coreset_of_another_model_is_refused(idata):
+    with pytest.raises(InvalidDataError, match="other data in the coreset's rows"):
+        pmc.coreset_of(idata, mean_of(X + 1))
+
+
+def test_what_holds_no_whole_coreset_is_refused(model):
+    coreset = pmc.build_coreset(model, **SOME, **QUIET)
+    for found in (
+        xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": (("chain", "draw"), [[0.0]])})}),
+        coreset.sample(**SHORT, **QUIET),
+    ):
+        with pytest.raises(InvalidDataError, match="holds no coreset, or a part of one alone"):
+            pmc.coreset_of(found, model)
+    with pytest.raises(InvalidDataError, match="^idata is a str"):
+        pmc.coreset_of("draws.nc", model)

@@ -24,7 +24,7 @@ export PYTHON
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-full demo-big test test-all test-accelerator test-processors test-lowest mutants coverage lint types format bench docs docs-test docs-tools site figures gallery prose tables dist wheel clean
+.PHONY: help setup demo demo-full demo-big test test-all test-accelerator test-processors test-lowest test-neighbours mutants coverage lint types format bench docs docs-test docs-tools site figures gallery prose tables dist wheel clean
 
 help: ## show this list
 	@echo "Targets (each sets up .venv first where it needs it):"
@@ -65,8 +65,11 @@ test-processors: $(READY) ## the tests as other processors compute, and the stat
 			|| exit 1; \
 	done
 
-test-lowest: $(READY) ## build, sample and check with the lowest versions that pyproject.toml allows
-	@sh scripts/try_lowest.sh $(VENV)
+test-lowest: $(READY) ## the tests with the lowest versions that pyproject.toml allows
+	@OMP_NUM_THREADS=$(THREADS) sh scripts/try_lowest.sh $(VENV) -n $(WORKERS) --dist loadfile $(TEST_FLAGS)
+
+test-neighbours: $(READY) ## the tests beside pymc-marketing, and beside Bambi and HSSM, in environments of their own
+	@OMP_NUM_THREADS=$(THREADS) sh scripts/try_neighbours.sh $(RUN) $(TEST_FLAGS)
 
 mutants: $(READY) ## planted bugs that the tests must catch, as many as MUTANTS_SECONDS allow
 	@$(RUN) -m tests.mutants

@@ -1,7 +1,9 @@
 #!/bin/sh
-# Install the lowest versions that pyproject.toml allows into an environment beside $1, and use them.
+# Install the lowest versions that pyproject.toml allows into an environment of their own, try the
+# installed package, and run the tests. $1 is an environment with uv; what follows is for pytest.
 set -eu
 venv=$1
+shift
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 
@@ -9,7 +11,7 @@ place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 "$venv/bin/python" -m uv venv --quiet --python "$venv/bin/python" "$place/venv"
 "$venv/bin/python" -m uv pip install --quiet --python "$place/venv/bin/python" \
-    --resolution lowest-direct --only-binary :all: --no-binary pymc-coresets .
+    --resolution lowest-direct --only-binary :all: --no-binary pymc-coresets ".[test]"
 cp scripts/smoke_test.py "$place"
-cd "$place"
-venv/bin/python smoke_test.py
+(cd "$place" && venv/bin/python smoke_test.py)
+"$place/venv/bin/python" -m pytest -p no:cacheprovider "$@"

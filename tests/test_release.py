@@ -27,6 +27,16 @@ def bounds(requirement):
     return found.name, {str(bound) for bound in found.specifier}
 
 
+def matrices(workflow):
+    """Return the matrices of a workflow's jobs."""
+    jobs = yaml.safe_load((ROOT / f".github/workflows/{workflow}.yml").read_text())["jobs"]
+    return [job["strategy"]["matrix"] for job in jobs.values() if "strategy" in job]
+
+
+PYTHONS = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+[LOWEST_PYMC] = re.findall(r"pymc>=([\d.]+)", " ".join(PROJECT["dependencies"]))
+
+
 # -- one version, one date -------------------------------------------------------------------------
 
 
@@ -91,10 +101,19 @@ def test_recipe_s_files_are_in_the_sdist():
 
 @pytest.mark.parametrize("workflow", ["ci", "release"])
 def test_workflows_run_every_supported_python(workflow):
-    claimed = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
-    jobs = yaml.safe_load((ROOT / f".github/workflows/{workflow}.yml").read_text())["jobs"]
-    matrices = [job["strategy"]["matrix"] for job in jobs.values() if "strategy" in job]
-    assert [matrix["python"] for matrix in matrices if "python" in matrix] == [claimed]
+    assert [matrix["python"] for matrix in matrices(workflow) if "python" in matrix] == [PYTHONS]
+
+
+def test_both_ends_of_pymc_are_tested():
+    [stated] = [matrix["pymc"] for matrix in matrices("ci") if "pymc" in matrix]
+    assert stated == [f"pymc=={LOWEST_PYMC}", "pymc"]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/get-started.md"])
+def test_documentation_states_the_supported_versions(page):
+    text = (ROOT / page).read_text()
+    assert f"Python {PYTHONS[0]} to {PYTHONS[-1]}" in text
+    assert f"PyMC {LOWEST_PYMC} or newer" in text
 
 
 # -- the paper -------------------------------------------------------------------------------------

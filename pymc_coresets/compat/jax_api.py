@@ -13,12 +13,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from pytensor.compile.mode import get_mode
-from pytensor.graph.basic import Variable
-from pytensor.graph.fg import FunctionGraph
+from pytensor import get_mode
+from pytensor.graph import FunctionGraph, Variable
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
 from pytensor.link.jax.dispatch import jax_funcify
-from pytensor.scalar.math import Log1mexp
+from pytensor.scalar import Log1mexp
 
 _INLINING = 47.9  # after all rewrites that stabilise
 _LOG_HALF = -0.6931471805599453  # where the other formula is as good

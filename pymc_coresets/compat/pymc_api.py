@@ -6,6 +6,8 @@ PyMC may move or change these names in any release; `tests/unit/test_compat.py` 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pymc import compile as compile_function
+from pymc import modelcontext
 from pymc.backends.ndarray import NDArray
 from pymc.blocking import DictToArrayBijection, RaveledVars
 from pymc.distributions.distribution import PartialObservedRV
@@ -16,7 +18,6 @@ from pymc.exceptions import UndefinedMomentException
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.transforms import Transform
 from pymc.logprob.utils import CheckParameterValue, ParameterValueError, replace_rvs_by_values
-from pymc.model.core import modelcontext
 from pymc.model.fgraph import (
     ModelDeterministic,
     ModelNamed,
@@ -25,17 +26,16 @@ from pymc.model.fgraph import (
     model_named,
     model_potential,
 )
-from pymc.pytensorf import compile as compile_function
 from pymc.pytensorf import gradient, reseed_rngs, resolve_shapes
 from pymc.sampling.forward import observed_dependent_deterministics
 from pymc.sampling.parallel import ParallelSamplingError
-from pymc.step_methods.compound import BlockedStep, StepMethodState
+from pymc.step_methods import BlockedStep
+from pymc.step_methods.compound import StepMethodState
 from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator, State
 from pymc.step_methods.hmc.quadpotential import QuadPotential, QuadPotentialDiagAdapt
 from pymc.step_methods.step_sizes import DualAverageAdaptation
-from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Variable
-from pytensor.graph.fg import FunctionGraph
+from pytensor import Mode
+from pytensor.graph import FunctionGraph, Variable
 
 
 def coords_of(fgraph: FunctionGraph) -> tuple[dict[str, Any], dict[str, Any]]:

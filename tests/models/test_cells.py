@@ -44,9 +44,9 @@ def coreset(model):
 def test_a_coreset_of_cells(coreset):
     assert coreset.n_observations == N_ITEMS * N_PERSONS
     small = coreset.model
-    assert small.named_vars_to_dims["coreset_weights"] == ("item_person_coreset",)
+    assert tuple(small.named_vars_to_dims["coreset_weights"]) == ("item_person_coreset",)
     assert "eta" not in small.named_vars_to_dims
-    assert small.named_vars_to_dims["b"] == ("item",)
+    assert tuple(small.named_vars_to_dims["b"]) == ("item",)
     assert small.coords["item_person_coreset"] == tuple(coreset.indices)
     assert small["score"].get_value().shape == (N_PERSONS,)
 

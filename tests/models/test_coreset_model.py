@@ -276,7 +276,7 @@ def test_the_user_s_model_is_not_touched_even_for_a_moment():
         setattr(model, name, WatchedDict(getattr(model, name)))
     coreset = coreset_model(loglik.observations, rows, np.ones(2))
     np.testing.assert_array_equal(coreset.initial_point()["b"], [0.5, 0.5])
-    assert coreset.named_vars_to_dims["x"] == ("obs", None)
+    assert tuple(coreset.named_vars_to_dims["x"]) == ("obs", None)
 
 
 def test_coreset_models_of_several_threads():
@@ -297,7 +297,8 @@ def test_pymc_gives_transformed_variables_with_dims_to_nuts():
         pmd.Dirichlet("share", a=pmd.as_xtensor(np.ones(3), dims=("k",)), core_dims="k", dims="k")
         pmd.Uniform("within", -1.0, 2.0)
         pmd.Beta("chance", 2, 2)
-        pmd.VonMises("angle", 0, 1)
+        if hasattr(pmd, "VonMises"):  # since PyMC 6.4
+            pmd.VonMises("angle", 0, 1)
         pmd.HalfNormal("sigma", dims="k")
         total = sum(rv.sum() for rv in model.free_RVs)
         y = pmd.Data("y", np.linspace(-1, 1, 40), dims="obs")

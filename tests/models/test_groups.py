@@ -236,7 +236,7 @@ def test_dim_names_the_groups_whose_terms_stay_together():
         model, dim="group", method="uniform", size=20, random_seed=1, progressbar=False
     )
     assert coreset.n_observations == LEVELS
-    assert coreset.model.named_vars_to_dims["coreset_weights"] == ("group",)
+    assert tuple(coreset.model.named_vars_to_dims["coreset_weights"]) == ("group",)
     assert coreset.model.coords["group"] == tuple(coreset.indices)
     at = {"mean": np.array([0.3]), "spread": np.array([0.8])}
     loglik = coreset.loglikelihood

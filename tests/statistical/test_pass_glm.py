@@ -290,7 +290,7 @@ def test_hierarchical_priors_just_work():
         pm.Poisson("y", pm.math.exp(a[groups] + slope * X[:, 1]), observed=COUNTS)
     summary = build_pass_glm(model, radius="auto", random_seed=1)
     assert {rv.name for rv in summary.model.free_RVs} == {"mu", "tau", "z", "slope"}
-    assert summary.model.named_vars_to_dims["z"] == ("group",)
+    assert tuple(summary.model.named_vars_to_dims["z"]) == ("group",)
     point = {"mu": 0.3, "tau_log__": -0.7, "z": np.linspace(-1, 1, 30), "slope": 0.4}
     theta = {"a": 0.3 + np.exp(-0.7) * point["z"], "slope": 0.4}
     eta = theta["a"][groups] + 0.4 * X[:, 1]

@@ -1,6 +1,7 @@
 """What the package needs of other libraries beyond their promises: each test says what broke."""
 
 import ast
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -22,18 +23,32 @@ import pymc_coresets.compat
 from pymc_coresets.compat import arviz_api, nutpie_api, pymc_api, pytensor_api
 
 FOLDER = Path(pymc_coresets.compat.__file__).parent
-NAMES = [
-    (node.module, alias.name)
+IMPORTS = [
+    (node.module, alias)
     for path in sorted(FOLDER.glob("*_api.py"))
     for node in ast.parse(path.read_text()).body
     if isinstance(node, ast.ImportFrom)
     for alias in node.names
 ]
+PUBLIC = {"pymc", "pymc.step_methods", "pytensor", "pytensor.graph", "pytensor.scalar"}
 
 
-@pytest.mark.parametrize(("module", "name"), NAMES)
+@pytest.mark.parametrize(("module", "name"), [(module, alias.name) for module, alias in IMPORTS])
 def test_name_is_still_there(module, name):
     assert hasattr(import_module(module), name), f"{module} has no {name} any more"
+
+
+def test_private_names_of_pymc_and_pytensor_are_in_the_table():
+    page = (FOLDER.parents[1] / "CONTRIBUTING.md").read_text()
+    rows = re.findall(r"^\| (`.*?) \|", page.split("## Private names")[1], re.MULTILINE)
+    stated = set(re.findall(r"`(\w+)`", "\n".join(rows)))
+    private = {
+        alias.asname or alias.name
+        for module, alias in IMPORTS
+        if module.split(".")[0] in {"pymc", "pytensor"} and module not in PUBLIC
+    }
+    attributes = {"_coords", "_dim_lengths", "jit_fn", "vm"}
+    assert stated == private | attributes
 
 
 # -- PyMC ------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ The mean of a normal posterior is then off by a tenth of its standard deviation 
 RHAT_CONVERGED = 1.01
 """R-hat above which chains disagree (Vehtari et al. 2021)."""
 
-_SMALL = 10.0  # times the tolerance: by a tenth more or less, none of a thousand draws counts much
+_SMALL = 0.4  # nats: no draw counts half as much again as the others
 
 _OTHER_MODES = (
     "importance_draws() draws from all, and sample() begins chains in all of them, where there are "
@@ -167,10 +167,10 @@ class Certificate:
     def negligible(self) -> bool:
         """Whether the divergence is within the tolerance, and nothing speaks for a heavier tail.
 
-        Pareto k-hat must be below its limit, unless all log-ratios at the draws are so small that a
-        tail like theirs holds nothing, and lines show none beyond.
+        Pareto k-hat must be below its limit, unless no draw counts half as much again as the others
+        and lines show nothing beyond.
         """
-        is_small = self.largest <= _SMALL * self.tolerance and not self._outside
+        is_small = self.largest <= _SMALL and not self._outside
         return self.divergence <= self.tolerance and (is_small or self._has_light_tail)
 
     @property

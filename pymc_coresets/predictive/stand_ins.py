@@ -92,7 +92,8 @@ class StandIn:
     def log_densities(self, idata: xr.DataTree) -> tuple[Floats, Floats]:
         """Log-likelihood of all rows, and what stands for it, both (n_chains, n_draws)."""
         full, own = self.log_densities_at(Draws.of(idata, self.free))
-        ratios = ratios_by_chain(idata, full - own, impossible=self.impossible)
+        with np.errstate(invalid="ignore"):  # such draws are refused
+            ratios = ratios_by_chain(idata, full - own, impossible=self.impossible)
         return full.reshape(ratios.shape), own.reshape(ratios.shape)
 
     def log_densities_at(self, draws: Draws) -> tuple[Floats, Floats]:

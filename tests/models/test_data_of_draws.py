@@ -95,7 +95,7 @@ def coreset(model):
 
 @pytest.fixture(scope="module")
 def sampled(coreset):
-    return coreset.sample(draws=100, compute_convergence_checks=False, **QUIET)
+    return coreset.sample(draws=200, compute_convergence_checks=False, **QUIET)
 
 
 @pytest.fixture(params=["sample", "importance_draws", "reweight"])
@@ -178,7 +178,7 @@ def test_bambi_predicts(bambi, of_bambi, call):
     if call == "importance_draws":
         idata = coreset.importance_draws(100, random_seed=1)
     else:
-        idata = coreset.sample(draws=100, compute_convergence_checks=False, **QUIET)
+        idata = coreset.sample(draws=200, compute_convergence_checks=False, **QUIET)
         idata = coreset.reweight(idata, random_seed=1) if call == "reweight" else idata
     theirs = formula.predict(idata, kind="response_params", inplace=False)["posterior"]["mu"]
     ours = coreset.predict(idata, progressbar=False)["posterior_predictive"]["y"]

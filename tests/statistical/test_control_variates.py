@@ -132,7 +132,8 @@ def test_choices_between_five_alternatives_need_few_rows():
 
 
 def test_those_who_limit_the_size_get_rows_alone():
-    with pytest.warns(CoresetWarning, match="not within"):
+    far, tail = pytest.warns(match="not within"), pytest.warns(match="reaches further")
+    with far, tail:
         coreset = build_coreset(regression(25), size=30, random_seed=1, progressbar=False)
     assert (coreset.method, coreset.quadratic) == ("auto", None)
 

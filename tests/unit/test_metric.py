@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 
 from pymc_coresets import build_coreset
 from pymc_coresets.sampling.steps.metric import known_metric
@@ -32,7 +33,7 @@ def coreset():
 def started(coreset, monkeypatch):
     """Options that `pm.sample` is passed."""
     passed = {}
-    monkeypatch.setattr(pm, "sample", lambda **options: passed.update(options) or {})
+    monkeypatch.setattr(pm, "sample", lambda **options: passed.update(options) or xr.DataTree())
 
     def start(**options):
         passed.clear()

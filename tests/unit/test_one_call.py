@@ -245,5 +245,5 @@ def test_what_holds_no_whole_coreset_is_refused(model):
     ):
         with pytest.raises(InvalidDataError, match="holds no coreset, or a part of one alone"):
             pmc.coreset_of(found, model)
-    with pytest.raises(InvalidDataError, match="^idata is a str"):
+    with pytest.raises(InvalidDataError, match=r"^idata is a str"):
         pmc.coreset_of("draws.nc", model)

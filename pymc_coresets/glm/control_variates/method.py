@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
@@ -232,6 +232,8 @@ class _Run:
         measured = math.isfinite(best.objective)
         proposal = self._proposal(best) if measured else None
         modes = self._modes(best) if measured and status is not Status.INTERRUPTED else None
+        if proposal is not None:
+            proposal = replace(proposal, modes=modes)
         self.job.report.counts.update(self.posteriors.sampler.counts)
         return self.history.solution(
             best.rows,

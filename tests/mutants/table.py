@@ -128,6 +128,7 @@ TESTS = {
     "proposals": (PROPOSALS,),
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
     "sampling/approximations": (APPROXIMATIONS,),
+    "sampling/steps/many_chains": unit("many_chains"),
     "sampling/steps/metric": (*unit("metric", "sparse_curvature"), GROUPS),
     "sampling/steps/metropolis": unit("metropolis"),
     "sampling/steps/warm_nuts": (SAMPLER,),

@@ -3,6 +3,7 @@
 import logging
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -181,12 +182,8 @@ class Posteriors:
         if before is not None and type(before.curvature) is not type(quadratic.curvature):
             self.sampler = self.sampler.with_quadratic(quadratic, self.mode)
         total = quadratic if of_all is None else of_all
-
-        def precision(x: np.ndarray) -> np.ndarray:
-            near = self._precision_near(x, total)
-            return near if isinstance(near, np.ndarray) else near.toarray()
-
-        self.sampler.quadratic, self.sampler.curvature = quadratic, precision
+        self.sampler.quadratic = quadratic
+        self.sampler.curvature = partial(self._precision_near, quadratic=total)
         return self.sampler
 
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:

@@ -29,9 +29,9 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.modes_of_all_rows import Held, beside_mode
 from pymc_coresets.sampling.proposal import HeavyTailed
-from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
 from pymc_coresets.sampling.steps.axis_tables import AxisTables
-from pymc_coresets.sampling.steps.metric import Factor
+from pymc_coresets.sampling.steps.metric import Factor, NormalAround
 
 __all__ = ["Approximation", "Posteriors"]
 
@@ -158,7 +158,10 @@ class Posteriors:
         if sampler.near is None and not sampler.corrects:
             points = self.mode[None] if self.points is None else self.points
             precision = self._precision_near(points.mean(axis=0), of_all)
-            sampler.begin_at(points, Factor.near(precision))
+            factor = Factor.near(precision)
+            sampler.begin_at(points, factor)
+            if sampler.n_dims > MOST_BY_LAPLACE:  # in which NUTS would take hours
+                sampler.near = NormalAround(points.mean(axis=0), factor)
         self.points = sampler.points(rows, weights, n_draws, rng=self.rng)
         return self.points
 

@@ -123,7 +123,8 @@ class SplitHmc:
     ) -> tuple[_Chains, Array]:
         """Propose the ends of trajectories; return the chains, and which of them moved."""
         velocity = self.factor.draw_inverse(len(start.points), rng=rng)
-        energy, end, angle = self._kinetic(velocity) - start.values, start, np.pi / 2 / n_steps
+        energy = self.factor.squares(velocity) / 2 - start.values
+        end, angle = start, np.pi / 2 / n_steps
         cos, sin = np.cos(angle), np.sin(angle)
         for _ in range(n_steps):
             velocity = velocity + angle / 2 * end.pull
@@ -131,10 +132,6 @@ class SplitHmc:
             end = self._at(self.location + cos * away + sin * velocity)
             velocity = cos * velocity - sin * away + angle / 2 * end.pull
         with np.errstate(invalid="ignore"):
-            gained = energy - (self._kinetic(velocity) - end.values)
+            gained = energy - (self.factor.squares(velocity) / 2 - end.values)
         which = np.log(rng.uniform(size=len(gained))) < gained
         return start.moved(end, which), which
-
-    def _kinetic(self, velocity: Array) -> Array:
-        energy: Array = np.einsum("ij,ji->i", velocity, self.factor.matrix @ velocity.T) / 2
-        return energy

@@ -257,9 +257,9 @@ class CoresetSampler:
         if points is None and self.n_dims > MOST_BY_LAPLACE:
             raise SamplingError(
                 f"The posterior of {len(rows):,} rows and a quadratic in {self.n_dims:,} "
-                "dimensions is too far from that of the quadratic alone to be drawn from there, "
-                "and NUTS would take too long. Sample the model itself, or integrate out variables "
-                "that few rows see, such as those of each person."
+                "dimensions is too far from that of the quadratic alone: draws from there do not "
+                "mix, and NUTS would take hours. Sample the model itself, or integrate out "
+                "variables that few rows see, such as those of each person."
             )
         return points
 

@@ -129,7 +129,7 @@ TESTS = {
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
     "sampling/approximations": (APPROXIMATIONS,),
     "sampling/steps/many_chains": unit("many_chains"),
-    "sampling/steps/metric": (*unit("metric", "sparse_curvature"), GROUPS),
+    "sampling/steps/metric": (*unit("metric", "sparse_curvature", "hierarchy"), GROUPS),
     "sampling/steps/metropolis": unit("metropolis"),
     "sampling/steps/warm_nuts": (SAMPLER,),
     "sampling/mixtures": unit("modes"),

@@ -33,6 +33,11 @@ _CENTER, _SLOPE, _CURVATURE = "coreset_center", "coreset_slope", "coreset_curvat
 _ROWS, _COLUMNS = f"{_CURVATURE}_rows", f"{_CURVATURE}_columns"
 
 
+def as_dense(matrix: Curvature) -> np.ndarray:
+    """Return a matrix as an array."""
+    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Quadratic:
     """``q(c) = slope . d + d' curvature d / 2`` with ``d = c(theta) - center``, in nats.

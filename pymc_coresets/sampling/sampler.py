@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
+from operator import add
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.keyed import Scan, random_key
 from pymc_coresets.rows.memory import InMemoryRows
@@ -33,6 +34,7 @@ from pymc_coresets.sampling.mixtures import LaplaceMixture, resampled
 from pymc_coresets.sampling.modes_of_all_rows import around_modes
 from pymc_coresets.sampling.proposal import KnownDensity
 from pymc_coresets.sampling.steps.axis_tables import AxisTables
+from pymc_coresets.sampling.steps.many_chains import SplitHmc
 from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.sampling.steps.warm_nuts import InnerNuts, WarmNuts
 
@@ -42,6 +44,7 @@ type Kind = Literal["auto", "nuts", "laplace"]
 MOST_BY_LAPLACE = 1_500
 
 _PROPOSALS, _MORE_PROPOSALS = 2, 4  # for each draw by importance sampling
+_CURVATURES = 4  # whose mean is the precision around draws
 _TABULATED = 2**32  # products, for a density that is tabulated: some seconds
 
 _log = logging.getLogger(__name__)
@@ -73,12 +76,14 @@ class CoresetSampler:
     corrects : bool
         Whether the posteriors so far were so close to normal that NUTS was not needed.
     near : KnownDensity, or None
-        Close to the posterior: draws are taken from it, and corrected, while that is sound.
+        Close to the posterior: draws are taken from it, and corrected while that is sound; where it
+        is not, they are moved to the posterior, if `curvature` is known.
     along_axes : AxisTables, or None
         From where the last draws come, if Laplace's would not do.
     curvature : callable, or None
-        Returns the precision (n_dims, n_dims) of the posterior near a point (n_dims,), where it is
-        known: that of Laplace's approximation, in place of differences of gradients.
+        Returns the precision (n_dims, n_dims) of the posterior near a point (n_dims,), dense or
+        sparse, where it is known: that of Laplace's approximation, in place of differences of
+        gradients.
     n_runs, n_draws, n_corrected, n_gradients, n_not_finite : int
         Posteriors that were sampled, draws, how many of the runs were corrected draws of Laplace's,
         gradients of all rows, and draws at which the log-likelihood of all rows is not finite.
@@ -112,7 +117,7 @@ class CoresetSampler:
         self._nuts = WarmNuts(loglik, quadratic, tune=tune, nuts_sampler=nuts_sampler)
         self.near: KnownDensity | None = None
         self.along_axes: AxisTables | None = None
-        self.curvature: Callable[[np.ndarray], np.ndarray] | None = None
+        self.curvature: Callable[[np.ndarray], Curvature] | None = None
         self.n_runs = self.n_draws = self.n_corrected = self.n_gradients = self.n_not_finite = 0
 
     def with_kind(self, kind: Kind, *, tune: int | None = None) -> "CoresetSampler":
@@ -212,25 +217,56 @@ class CoresetSampler:
         self.n_runs, self.n_draws = self.n_runs + 1, self.n_draws + n_draws
         if self._kind == "laplace":
             return self.laplace(rows, weights).draw(n_draws, rng=rng)
-        points = self._importance_sampled(rows, weights, n_draws, rng)
+        self.along_axes, starts, points = None, None, None
+        if self.near is not None:
+            starts, log_weights = self.weighed(
+                self.near, rows, weights, _PROPOSALS * n_draws, rng=rng
+            )
+            points = resampled(starts, log_weights, n_draws, rng=rng)
+        if points is None and self.corrects:
+            points = self._importance_sampled(rows, weights, n_draws, rng)
+        if points is not None:
+            self.n_corrected += 1
+            return points
+        _log.info("The posterior is too far from what it should be near")
+        if starts is not None and self.curvature is not None:
+            points = self._moved(starts[:n_draws], self.curvature, rows, weights, rng)
         if points is None:
-            return self._nuts.draw(rows, weights, self.quadratic, n_draws, rng=rng)
-        self.n_corrected += 1
+            points = self._nuts.draw(rows, weights, self.quadratic, n_draws, rng=rng)
+        return points
+
+    def _moved(
+        self,
+        starts: np.ndarray,
+        curvature: Callable[[np.ndarray], Curvature],
+        rows: Rows,
+        weights: np.ndarray,
+        rng: np.random.Generator,
+    ) -> np.ndarray | None:
+        """Move draws from near the posterior (n_draws, n_dims) there; None where they do not mix.
+
+        Raises
+        ------
+        SamplingError
+            If they do not in thousands of dimensions, where NUTS would take hours.
+        """
+        some = starts[:_CURVATURES]
+        factor = Factor.near(reduce(add, map(curvature, some)) / len(some))
+        density = self._density_of(rows, weights)
+        points = SplitHmc(density.slopes, starts.mean(axis=0), factor).moved(starts, rng=rng)
+        if points is None and self.n_dims > MOST_BY_LAPLACE:
+            raise SamplingError(
+                f"The posterior of {len(rows):,} rows and a quadratic in {self.n_dims:,} "
+                "dimensions is too far from that of the quadratic alone: draws from there do not "
+                "mix, and NUTS would take hours. Sample the model itself, or integrate out "
+                "variables that few rows see, such as those of each person."
+            )
         return points
 
     def _importance_sampled(
         self, rows: Rows, weights: np.ndarray, n_draws: int, rng: np.random.Generator
     ) -> np.ndarray | None:
-        """Draw without NUTS, (n_draws, n_dims); None where the posterior is near nothing known."""
-        self.along_axes = None
-        if self.near is not None:
-            x, log_weights = self.weighed(self.near, rows, weights, _PROPOSALS * n_draws, rng=rng)
-            points = resampled(x, log_weights, n_draws, rng=rng)
-            if points is not None:
-                return points
-            _log.info("The posterior is too far from what it should be near")
-        if not self.corrects:
-            return None
+        """Draw by Laplace's approximation, (n_draws, n_dims); None where that is not near."""
         try:
             laplace = self.laplace(rows, weights)
             points = self._corrected(laplace, rows, weights, n_draws, rng)
@@ -377,7 +413,10 @@ class CoresetSampler:
 
     def posterior_of(self, rows: Rows, weights: np.ndarray) -> Unconstrained:
         """Return the space of the model with the density of weighted rows."""
-        return self.space.with_density(self._density_of(rows, weights), self.curvature)
+        density, curvature = self._density_of(rows, weights), self.curvature
+        if curvature is None:
+            return self.space.with_density(density)
+        return self.space.with_density(density, lambda x: as_dense(curvature(x)))
 
     def _density_of(self, rows: Rows, weights: np.ndarray) -> PosteriorDensity:
         if not weights.any():

@@ -99,8 +99,14 @@ PLANTED = [
     *plant(
         "glm/control_variates/given_scales.py",
         ("highest - factor.log_determinant / 2", "highest + factor.log_determinant / 2"),
-        ("logs + normal.factor.log_determinant / 2 - squares / 2", "logs - squares / 2"),
+        ("logq[which] = logs + own", "logq[which] = own"),
         ("gradient @ step / 2", "gradient @ step"),
+    ),
+    *plant(
+        "sampling/steps/many_chains.py",
+        ("cos * velocity - sin * away", "cos * velocity + sin * away"),
+        (".T + points - self.location", ".T - points + self.location"),
+        ("< gained", "< -gained"),
     ),
     *plant(
         "sampling/levels/nested_laplace.py",
@@ -637,6 +643,10 @@ PLANTED = [
     ),
     *plant(
         "sampling/steps/metric.py",
+        (
+            "(self.factor.log_determinant - self.factor.squares(away)) / 2",
+            "-self.factor.squares(away) / 2",
+        ),
         ('"is_cov": True', '"is_cov": False'),
         ("_OTHER_STARTS & options.keys() or khat", "khat"),
         ("values[chain] for name", "values[0] for name"),

@@ -415,7 +415,7 @@ def coreset(model):
 
 @pytest.fixture(scope="module")
 def idata(coreset):
-    return coreset.sample(draws=500, tune=300, chains=2, random_seed=1, progressbar=False)
+    return coreset.sample(draws=1_500, tune=300, chains=2, random_seed=1, progressbar=False)
 
 
 def test_draws_are_those_of_the_weighted_posterior(coreset, idata):

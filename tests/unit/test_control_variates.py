@@ -16,8 +16,13 @@ from scipy.integrate import quad
 from scipy.special import expit
 
 from pymc_coresets import UnsupportedModelError, build, build_coreset
-from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
-from pymc_coresets.glm.control_variates import averaged, method
+from pymc_coresets.exceptions import (
+    CoresetWarning,
+    InvalidDataError,
+    InvalidOptionError,
+    SamplingError,
+)
+from pymc_coresets.glm.control_variates import averaged, method, posteriors
 from pymc_coresets.glm.control_variates.averaged import AveragedRows, row_quadratics
 from pymc_coresets.glm.control_variates.concavity import concave, largest_share
 from pymc_coresets.glm.control_variates.interfaces import (
@@ -33,11 +38,15 @@ from pymc_coresets.glm.predictor.several import coefficient_draws, find_predicto
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.user_model import copy_with_rows
 from pymc_coresets.rows.keyed import Smallest
 from pymc_coresets.rows.memory import InMemoryRows
 from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling import sampler
 from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.steps.many_chains import SplitHmc
+from pymc_coresets.sampling.steps.warm_nuts import WarmNuts
 from pymc_coresets.updates.reductions import is_concave
 
 N, P, NOISE, PRIOR_SD = 600, 3, 1.3, 2.0
@@ -668,14 +677,19 @@ def answers(n_persons, n_items):
     return model
 
 
-def matches(n_players, n_rows):
+def matches(n_players, n_rows, *, normal=True):
     """Who won against whom, by skills whose spread is unknown."""
     rng = np.random.default_rng(14)
     skills, one = rng.normal(size=n_players), rng.integers(n_players, size=n_rows)
     other = (one + rng.integers(1, n_players, size=n_rows)) % n_players
     won = rng.binomial(1, expit(skills[one] - skills[other]))
     with pm.Model() as model:
-        skill = pm.Normal("skill", 0, pm.HalfNormal("spread"), shape=n_players)
+        spread = pm.HalfNormal("spread")
+        skill = (
+            pm.Normal("skill", 0, spread, shape=n_players)
+            if normal
+            else pm.StudentT("skill", 4, mu=0, sigma=spread, shape=n_players)
+        )
         pm.Bernoulli("won", logit_p=skill[one] - skill[other], observed=won)
     return model
 
@@ -705,6 +719,38 @@ def test_few_rows_for_each_dimension_are_as_few_as_importance_weights_correct(mo
     assert found.size < 400
     assert found.certificate.reliable
     assert found.certificate.verdict.startswith("Reliable once re-weighted")
+
+
+@pytest.fixture
+def thousands(monkeypatch):
+    """Every model is as one of thousands of dimensions, in which importance weights fail."""
+    monkeypatch.setattr(posteriors, "MOST_BY_LAPLACE", 10)
+    monkeypatch.setattr(sampler, "MOST_BY_LAPLACE", 10)
+    monkeypatch.setattr(sampler, "resampled", lambda *_, **__: None)
+    monkeypatch.setattr(WarmNuts, "draw", None)
+
+
+@pytest.mark.parametrize("normal", [True, False])
+def test_where_weights_fail_draws_move_to_the_posterior_without_nuts(thousands, normal):
+    """Of skills that are normal given their spread, and of others; by PyMC's own densities.
+
+    In equilibrium, a coordinate times its gradient is minus one on average.
+    """
+    model = matches(60, 1_500, normal=normal)
+    found = build_coreset(model, collapse=False, tolerance=0.02, **SETTINGS)
+    assert found.objective < 0.02
+    assert found.history.attrs["n_corrected_laplace"] == 0
+    space = Unconstrained(model)
+    x = space.free(found.proposal.draws)
+    products = (x - x.mean(axis=0)) * space.gradients(x)
+    error = products.std(axis=0) / len(x) ** 0.5
+    assert np.abs((products.mean(axis=0) + 1 - 1 / len(x)) / error).max() < 5
+
+
+def test_draws_that_do_not_mix_in_thousands_of_dimensions_are_refused(thousands, monkeypatch):
+    monkeypatch.setattr(SplitHmc, "moved", lambda *_, **__: None)
+    with pytest.raises(SamplingError, match="61 dimensions is too far from that of the quadratic"):
+        build_coreset(matches(60, 1_500), collapse=False, **SETTINGS)
 
 
 def test_that_sampling_the_model_itself_is_faster_is_said_before_anything_is_drawn(monkeypatch):

@@ -6,7 +6,7 @@ from scipy.linalg import LinAlgError, eigh
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
-from pymc_coresets.reading.quadratic import Curvature, Quadratic
+from pymc_coresets.reading.quadratic import Curvature, Quadratic, as_dense
 from pymc_coresets.sampling.steps.metric import Factor
 
 __all__ = ["concave", "largest_share", "precision_of"]
@@ -118,7 +118,7 @@ class _Shares:
     def beyond(self, of_rows: Curvature) -> tuple[np.ndarray, np.ndarray]:
         """Return those that are larger than allowed, ascending, and their directions."""
         if isinstance(self.posterior, np.ndarray):
-            rows, limits = _as_dense(of_rows), (_ALLOWED, np.inf)
+            rows, limits = as_dense(of_rows), (_ALLOWED, np.inf)
             share, directions = eigh(rows, self.posterior, subset_by_value=limits)
         else:
             share, directions = self._lanczos(of_rows, min(_DIRECTIONS, of_rows.shape[0] // 3))
@@ -127,7 +127,7 @@ class _Shares:
     def largest(self, of_rows: Curvature) -> float:
         """Return the largest, or 1 where none is larger."""
         if isinstance(self.posterior, np.ndarray):
-            return largest_share(_as_dense(of_rows), self.posterior)
+            return largest_share(as_dense(of_rows), self.posterior)
         try:
             Factor(self.posterior - of_rows)
         except LinAlgError:
@@ -152,10 +152,6 @@ class _Shares:
             share, directions = error.eigenvalues, error.eigenvectors
         order = np.argsort(share)
         return share[order], directions[:, order]
-
-
-def _as_dense(matrix: Curvature) -> np.ndarray:
-    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
 
 
 def largest_share(of_rows: np.ndarray, of_posterior: np.ndarray) -> float:

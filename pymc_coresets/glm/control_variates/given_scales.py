@@ -13,7 +13,7 @@ from pymc_coresets.glm.control_variates.hierarchy import Hierarchy, with_entries
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
 from pymc_coresets.sampling.expansion import near_mode
 from pymc_coresets.sampling.proposal import HeavyTailed
-from pymc_coresets.sampling.steps.metric import Factor
+from pymc_coresets.sampling.steps.metric import Factor, NormalAround
 
 __all__ = ["NormalGivenScales"]
 
@@ -135,11 +135,10 @@ class NormalGivenScales:
         at, of_scales = self.scales.draw(n_scales, rng=rng)
         parts = np.array_split(rng.permutation(n_draws), n_scales)
         for which, scales, logs, normal in zip(parts, at, of_scales, self._given(at), strict=True):
-            away = normal.factor.draw_inverse(len(which), rng=rng)
-            squares = np.einsum("ij,ij->i", (normal.factor.matrix @ away.T).T, away)
+            around = NormalAround(normal.centre, normal.factor)
             points[np.ix_(which, is_scale)] = scales
-            points[np.ix_(which, ~is_scale)] = normal.centre + away
-            logq[which] = logs + normal.factor.log_determinant / 2 - squares / 2
+            points[np.ix_(which, ~is_scale)], own = around.draw(len(which), rng=rng)
+            logq[which] = logs + own
         return points, logq
 
     @property

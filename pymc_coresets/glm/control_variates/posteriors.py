@@ -3,6 +3,7 @@
 import logging
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -28,9 +29,9 @@ from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.modes_of_all_rows import Held, beside_mode
 from pymc_coresets.sampling.proposal import HeavyTailed
-from pymc_coresets.sampling.sampler import CoresetSampler
+from pymc_coresets.sampling.sampler import MOST_BY_LAPLACE, CoresetSampler
 from pymc_coresets.sampling.steps.axis_tables import AxisTables
-from pymc_coresets.sampling.steps.metric import Factor
+from pymc_coresets.sampling.steps.metric import Factor, NormalAround
 
 __all__ = ["Approximation", "Posteriors"]
 
@@ -157,7 +158,10 @@ class Posteriors:
         if sampler.near is None and not sampler.corrects:
             points = self.mode[None] if self.points is None else self.points
             precision = self._precision_near(points.mean(axis=0), of_all)
-            sampler.begin_at(points, Factor.near(precision))
+            factor = Factor.near(precision)
+            sampler.begin_at(points, factor)
+            if sampler.n_dims > MOST_BY_LAPLACE:  # in which NUTS would take hours
+                sampler.near = NormalAround(points.mean(axis=0), factor)
         self.points = sampler.points(rows, weights, n_draws, rng=self.rng)
         return self.points
 
@@ -181,12 +185,8 @@ class Posteriors:
         if before is not None and type(before.curvature) is not type(quadratic.curvature):
             self.sampler = self.sampler.with_quadratic(quadratic, self.mode)
         total = quadratic if of_all is None else of_all
-
-        def precision(x: np.ndarray) -> np.ndarray:
-            near = self._precision_near(x, total)
-            return near if isinstance(near, np.ndarray) else near.toarray()
-
-        self.sampler.quadratic, self.sampler.curvature = quadratic, precision
+        self.sampler.quadratic = quadratic
+        self.sampler.curvature = partial(self._precision_near, quadratic=total)
         return self.sampler
 
     def _precision_near(self, x: np.ndarray, quadratic: Quadratic) -> Curvature:

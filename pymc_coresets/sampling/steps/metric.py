@@ -149,8 +149,45 @@ class Factor:
         draws: np.ndarray = self.solve(np.stack([self.root_times(e) for e in z], axis=1)).T
         return draws
 
+    def squares(self, x: np.ndarray) -> np.ndarray:
+        """Return ``x_i' matrix x_i`` for points (n_points, p), as (n_points,)."""
+        squares: np.ndarray = np.einsum("ij,ji->i", x, self.matrix @ x.T)
+        return squares
+
     def __reduce__(self) -> tuple[type[Self], tuple[Curvature]]:
         return type(self), (self.matrix,)
+
+
+@dataclass(frozen=True, eq=False)
+class NormalAround:
+    """A normal distribution of a precision that may be sparse.
+
+    Parameters
+    ----------
+    location : ndarray of shape (n_dims,)
+    factor : Factor
+        Of its precision.
+
+    Examples
+    --------
+    >>> found = NormalAround(np.ones(2), Factor(sparse.csr_array(np.diag([4.0, 1.0]))))
+    >>> draws, logq = found.draw(1_000, rng=np.random.default_rng(1))
+    >>> draws.mean(axis=0).round(1), draws.std(axis=0).round(1)
+    (array([1., 1.]), array([0.5, 1. ]))
+    """
+
+    location: np.ndarray
+    factor: Factor
+
+    @property
+    def n_products(self) -> float:
+        """See `KnownDensity`."""
+        return float(len(self.location) ** 2)
+
+    def draw(self, n_draws: int, *, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return draws (n_draws, n_dims), and the log-density there up to a constant."""
+        away = self.factor.draw_inverse(n_draws, rng=rng)
+        return self.location + away, (self.factor.log_determinant - self.factor.squares(away)) / 2
 
 
 @runtime_checkable

@@ -1,0 +1,93 @@
+"""Hamiltonian Monte Carlo of many chains at once: its target by closed forms, and failures."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.special import polygamma, psi
+
+from pymc_coresets.sampling.steps.many_chains import SplitHmc
+from pymc_coresets.sampling.steps.metric import Factor
+
+N_CHAINS, N_DIMS, SHAPE = 1_000, 40, 5.0
+MIX = np.eye(N_DIMS) + np.diag(np.full(N_DIMS - 1, 0.5), 1)  # of independent coordinates
+MEAN = np.full(N_DIMS, psi(SHAPE)) @ MIX.T
+PRECISION = np.linalg.inv(polygamma(1, SHAPE) * MIX @ MIX.T)
+
+
+def slopes(x):
+    """Sums of logarithms of gamma variables, which are skewed."""
+    z = np.linalg.solve(MIX, x.T).T
+    return (SHAPE * z - np.exp(z)).sum(axis=1), (SHAPE - np.exp(z)) @ np.linalg.inv(MIX)
+
+
+def beginnings(rng):
+    """Draw from the normal distribution around, whose importance weights are useless."""
+    return MEAN + Factor(PRECISION).draw_inverse(N_CHAINS, rng=rng)
+
+
+@pytest.mark.parametrize("as_matrix", [np.asarray, sparse.csr_array])
+def test_normal_draws_become_those_of_a_skewed_density(as_matrix):
+    """Mean, variance and skewness of its independent coordinates, at five standard errors."""
+    rng = np.random.default_rng(1)
+    factor = Factor(as_matrix(np.where(np.abs(PRECISION) < 1e-12, 0.0, PRECISION)))
+    found = SplitHmc(slopes, MEAN, factor).moved(beginnings(rng), rng=rng)
+    z = np.linalg.solve(MIX, found.T).ravel()
+    variance, n = polygamma(1, SHAPE), z.size
+    skewness, excess = polygamma(2, SHAPE) / variance**1.5, polygamma(3, SHAPE) / variance**2
+    away = (z - psi(SHAPE)) / variance**0.5
+    assert abs(away.mean()) < 5 / n**0.5
+    assert abs(np.square(away).mean() - 1) < 5 * ((2 + excess) / n) ** 0.5
+    assert (away**3).mean() == pytest.approx(skewness, abs=0.15)  # -0.47
+
+
+def test_draws_forget_where_they_began():
+    rng = np.random.default_rng(2)
+    points = beginnings(rng)
+    found = SplitHmc(slopes, MEAN, Factor(PRECISION)).moved(points, rng=rng)
+    correlations = [np.corrcoef(*own)[0, 1] for own in zip(points.T, found.T, strict=True)]
+    assert np.abs(correlations).max() < 5 / N_CHAINS**0.5
+
+
+def test_a_normal_density_is_followed_exactly():
+    """So that every proposal is accepted, with one gradient, however long the step."""
+    rng = np.random.default_rng(3)
+    points = beginnings(rng)
+
+    def normal(x):
+        away = x - MEAN
+        pull = -away @ PRECISION
+        return (away * pull).sum(axis=1) / 2, pull
+
+    hmc = SplitHmc(normal, MEAN, Factor(PRECISION))
+    chains, accepted = hmc._after_a_quarter(hmc._at(points), 1, rng)
+    assert accepted.all()
+    assert np.abs(np.corrcoef(points[:, 0], chains.points[:, 0])[0, 1]) < 5 / N_CHAINS**0.5
+
+
+def test_chains_that_do_not_forget_give_nothing():
+    """Two modes, far apart: none of the chains goes from one to the other."""
+    rng = np.random.default_rng(4)
+
+    def two_modes(x):
+        distance = np.abs(x[:, :1]) - 50.0
+        gradients = -x.copy()
+        gradients[:, :1] = -distance * np.sign(x[:, :1])
+        return -(np.square(distance[:, 0]) + np.square(x[:, 1:]).sum(axis=1)) / 2, gradients
+
+    points = rng.normal(size=(200, 2)) + [50.0, 0.0] * rng.choice([-1, 1], (200, 1))
+    hmc = SplitHmc(two_modes, np.zeros(2), Factor(np.diag([1 / 2_500, 1.0])))
+    assert hmc.moved(points, rng=rng) is None
+
+
+def test_no_chain_goes_where_the_density_is_not_finite():
+    rng = np.random.default_rng(5)
+
+    def positive(x):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            logs = np.log(x)
+        return (4 * logs - x).sum(axis=1), 4 / x - 1
+
+    hmc = SplitHmc(positive, np.full(2, 5.0), Factor(np.eye(2) / 5))
+    found = hmc.moved(rng.gamma(5.0, size=(500, 2)), rng=rng)
+    assert found.min() > 0
+    assert found.mean() == pytest.approx(5.0, abs=5 * (5 / 1_000) ** 0.5)

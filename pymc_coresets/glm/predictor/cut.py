@@ -149,7 +149,7 @@ def _above(loglik: Variable, graph: RowGraph) -> Iterator[Variable]:
 
 
 def _matrix(edges: Mapping[tuple[int, int], int], size: int) -> sparse.csr_array:
-    pairs = np.array(list(edges))
+    pairs = np.array(list(edges), dtype=np.int32)  # SciPy 1.13 takes no others
     values = np.array(list(edges.values()), dtype=np.int32)
     return sparse.csr_array((values, (pairs[:, 0], pairs[:, 1])), shape=(size, size))
 

@@ -4,6 +4,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -22,7 +23,12 @@ from pymc_coresets.advice import (
 )
 from pymc_coresets.coreset import Coreset
 from pymc_coresets.diagnostics.lines import Probes
-from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
+from pymc_coresets.exceptions import (
+    InvalidDataError,
+    InvalidOptionError,
+    SamplingError,
+    UnsupportedModelError,
+)
 from pymc_coresets.glm.control_variates.method import (
     ControlVariates,
     has_linear_predictors,
@@ -259,10 +265,11 @@ def build_coreset(  # noqa: PLR0913
         if method == "auto" and size is None and _misses_a_part(chosen, built):
             # Rows alone follow the posterior of all wherever it goes.
             others = configured(RiemannianPursuit(), given)
-            limit = others.default_size(loglik.n_dims, loglik.n_rows)
-            found = _built(others, replace(job, size=min(limit, loglik.n_rows)), wanted)
-            if found.coreset.certificate is not None and found.coreset.certificate.negligible:
-                built, chosen = found, others
+            most = min(others.default_size(loglik.n_dims, loglik.n_rows), loglik.n_rows)
+            with suppress(SamplingError, UnsupportedModelError):
+                found = _built(others, replace(job, size=most), wanted)
+                if found.coreset.certificate is not None and found.coreset.certificate.negligible:
+                    built, chosen, limit = found, others, most
     solution, coreset = built.solution, built.coreset
     if not len(solution.rows) and solution.status is Status.INTERRUPTED:
         raise KeyboardInterrupt
@@ -318,7 +325,8 @@ def _built(method: Method, job: Job[Any], wanted: RowsToRead) -> _Built:
     certificate, draws = coreset.certificate, solution.draws
     if certificate is None or draws is None or loglik.source is not loglik.in_memory:
         return _Built(solution, coreset)
-    with job.report.part("beyond the draws"):
+    probes = None
+    with job.report.part("beyond the draws"), suppress(InvalidDataError):
         probes = probed(coreset.stand_in, draws)
     return _Built(solution, replace(coreset, certificate=replace(certificate, probes=probes)))
 
@@ -327,6 +335,8 @@ def _misses_a_part(method: Method, built: _Built) -> bool:
     """Whether a quadratic has cut off a tail, or a mode, of a posterior of not too many numbers."""
     coreset, certificate = built.coreset, built.coreset.certificate
     if not isinstance(method, ControlVariates) or certificate is None:
+        return False
+    if built.solution.status in {Status.INTERRUPTED, Status.OUT_OF_TIME}:
         return False
     if coreset.loglikelihood is None or coreset.loglikelihood.n_dims > _MOST_ALONE:
         return False

@@ -233,7 +233,9 @@ def _judged(coreset: Coreset, idata: xr.DataTree, rng: np.random.Generator) -> _
     weighed = corrected["posterior"].attrs
     corrected.attrs |= {name: weighed[name] for name in _OF_WEIGHTS}
     source += ", then re-weighted"
-    return replace(found, idata=corrected, source=source, verdict=weighed["verdict"])
+    verdict = weighed["verdict"]
+    serves = verdict.startswith("Reliable")
+    return replace(found, idata=corrected, source=source, verdict=verdict, serves=serves)
 
 
 def _of_all_rows(model: pm.Model, failure: str, **options: Any) -> _Drawn:  # noqa: ANN401

@@ -30,7 +30,7 @@ The mean of a normal posterior is then off by a tenth of its standard deviation 
 RHAT_CONVERGED = 1.01
 """R-hat above which chains disagree (Vehtari et al. 2021)."""
 
-_SMALL = 0.4  # nats: no draw counts half as much again as the others
+_SMALL = 0.4  # nats: no draw counts half as much again as they do on average
 
 _OTHER_MODES = (
     "importance_draws() draws from all, and sample() begins chains in all of them, where there are "
@@ -167,8 +167,8 @@ class Certificate:
     def negligible(self) -> bool:
         """Whether the divergence is within the tolerance, and nothing speaks for a heavier tail.
 
-        Pareto k-hat must be below its limit, unless no draw counts half as much again as the others
-        and lines show nothing beyond.
+        Pareto k-hat must be below its limit, unless no draw counts half as much again as they do on
+        average, and lines show nothing beyond.
         """
         is_small = self.largest <= _SMALL and not self._outside
         return self.divergence <= self.tolerance and (is_small or self._has_light_tail)
@@ -185,7 +185,11 @@ class Certificate:
     def _is_foreign(self) -> bool:
         """Whether these are no draws of the approximate posterior."""
         probes = self.probes
-        return probes is not None and (bool(probes.constant) or probes.misfit > MISFIT)
+        return probes is not None and (bool(probes.constant) or not self._misfit <= MISFIT)
+
+    @property
+    def _misfit(self) -> float:
+        return 0.0 if self.probes is None else self.probes.misfit
 
     @property
     def weights_serve(self) -> bool:
@@ -278,6 +282,8 @@ class Certificate:
     def _why_reliable(self) -> str:
         words = self._words
         where = "" if self.modes is not None else " around this mode (others were not looked for)"
+        if self.probes is None and self.divergence:
+            where += " at the draws (tails were not looked at)"
         if not self.divergence:  # to the last digit
             return (
                 f"Reliable{where}: exact. The {words.posterior} is that of all rows, and the draws "
@@ -451,6 +457,11 @@ tolerance, probes
         enough = max(ENOUGH_ESS, 100.0 * self.n_chains)
         is_long = min(self.ess_bulk, self.ess_tail) >= enough
         return is_long and not self.rhat > RHAT_CONVERGED
+
+    @property
+    def _misfit(self) -> float:
+        """That of as many independent draws as these are worth, if that is less than 100."""
+        return super()._misfit * math.sqrt(min(self.ess_bulk / 100.0, 1.0))
 
     @property
     def weights_serve(self) -> bool:

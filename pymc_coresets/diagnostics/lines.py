@@ -30,7 +30,8 @@ _EDGE = 8.0  # nats below the top, where a density has a ten-thousandth of its m
 _INSIDE, _BEYOND = (0.25, 0.5, 0.75), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of the way to that edge
 _QUADRATURE = 400  # points
 _SEEN = 0.8  # of the way to the edge: draws come as far, one in a thousand
-_TAILS = 2.0  # lengths in which a density falls at an edge, at most: what it holds beyond
+_TAILS = 2.0  # scale lengths of the tail that count as mass beyond an edge
+_NUMBERS = 2**23  # of points that are held at once
 _SHARE = 0.1  # of the tolerance: a line that may hold more is looked at more closely
 _MOST_CLOSELY = 12  # lines that are
 
@@ -64,8 +65,17 @@ class Lines:
     scales: Floats
 
     @classmethod
-    def through(cls, draws: Floats, which: np.ndarray, columns: np.ndarray) -> "Lines":
-        """Make lines through some of the draws (n_draws, n_dims), along one coordinate each."""
+    def through(
+        cls,
+        draws: Floats,
+        which: np.ndarray,
+        columns: np.ndarray,
+        fixed: np.ndarray | None = None,
+    ) -> "Lines":
+        """Make lines through some of the draws (n_draws, n_dims), along one coordinate each.
+
+        Those that are `fixed`, (n_dims,), move with no other: discrete ones.
+        """
         low, median, high = np.quantile(draws, (0.16, 0.5, 0.84), axis=0)
         scales = np.where(high > low, (high - low) / 2, draws.std(axis=0))
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -74,6 +84,8 @@ class Lines:
         used, numbers = np.unique(columns, return_inverse=True)
         correlation = z[:, used].T @ z / len(draws)  # (n_used, n_dims)
         correlation[np.square(correlation) < _CORRELATED**2 / len(draws)] = 0.0
+        if fixed is not None:
+            correlation[:, fixed] = 0.0
         slopes = correlation * scales / scales[used, None]
         slopes[np.arange(len(used)), used] = 1.0
         origins = draws[which]
@@ -95,7 +107,12 @@ class Lines:
 
     def values(self, function: OfPoints, t: Floats) -> Floats:
         """Return a log-density at positions on the lines; minus infinity where it is not finite."""
-        found = function(self.points(t).reshape(-1, self.origins.shape[1])).reshape(t.shape)
+        n_dims, parts = self.origins.shape[1], []
+        at_once = max(_NUMBERS // (t.shape[1] * n_dims), 1)
+        for first in range(0, len(t), at_once):
+            some = np.arange(first, min(first + at_once, len(t)))
+            parts.append(function(self.take(some).points(t[some]).reshape(-1, n_dims)))
+        found = np.concatenate(parts).reshape(t.shape)
         return np.where(np.isfinite(found), found, -np.inf)
 
 
@@ -276,7 +293,8 @@ class Probes:
         """What was found, in a few words."""
         if not self.n_points:
             return "not looked at"
-        found = f"{self.outside:.2g} nats along {self.where}" if self.where else "nothing missed"
+        size = f"{self.outside:.2g} nats" if math.isfinite(self.outside) else "without end"
+        found = f"{size} along {self.where}" if self.where else "nothing missed"
         return f"{found}, at {self.n_points} points"
 
 
@@ -366,7 +384,9 @@ def missed(
     """
     t, rows = profile.ends, np.arange(len(lines))
     with np.errstate(invalid="ignore"):
-        gains = np.nan_to_num(ratios[:, 1:] - ratios[:, :1], nan=np.inf)
+        gains = np.nan_to_num(
+            ratios[:, 1:] - ratios[:, :1], nan=np.inf, posinf=np.inf, neginf=-np.inf
+        )
     falls = profile.logs[rows[:, None], profile.edges] - profile.logs[rows, profile.top][:, None]
     with np.errstate(over="ignore", invalid="ignore"):
         masses = np.nan_to_num(np.exp(falls + gains) * np.maximum(gains, 0) * _TAILS, nan=np.inf)
@@ -419,7 +439,10 @@ def _divergence(t: Floats, logs: Floats, log_ratios: Floats, ends: Floats) -> fl
     finite = np.isfinite(logs) & np.isfinite(log_ratios)
     if finite.sum() < 2:
         return math.inf
-    t, logs, log_ratios = t[finite], logs[finite], log_ratios[finite]
+    t, first_of = np.unique(t[finite], return_index=True)
+    logs, log_ratios = logs[finite][first_of], log_ratios[finite][first_of]
+    if len(t) < 2:  # the top is at the end of the line
+        return math.inf
     dense = np.linspace(t[0], t[-1], _QUADRATURE)
     q, ratios = (PchipInterpolator(t, values)(dense) for values in (logs, log_ratios))
     p = q + ratios

@@ -54,11 +54,24 @@ class Probing:
         Raises
         ------
         InvalidDataError
-            If a draw is on the border of the support.
+            If most draws are on the border of the support, or any is outside of it.
         """
         space = found.space
-        points = points_of(space, draws)
-        columns = _columns(space, found.parts[0].n_rows)
+        with np.errstate(all="ignore"):
+            points = space.free(draws)
+        finite = np.isfinite(points)
+        inside = finite.all(axis=1)
+        if 2 * inside.sum() < len(points):
+            points_of(space, draws)  # which names the variable
+        columns = _columns(space, sum(part.n_rows for part in found.parts))
+        columns, points = columns[finite[:, columns].all(axis=0)], points[inside]
+        impossible = np.isneginf(found.log_density(points))
+        if impossible.any():
+            raise InvalidDataError(
+                f"{impossible.mean():.1%} of the draws have a density of zero under the "
+                "approximate posterior: they are draws of another model, or were rounded. Sample "
+                "it again."
+            )
         names = coordinate_names(space)
         constant = [
             names[c] for c in np.flatnonzero(space.continuous & (np.ptp(points, axis=0) == 0))
@@ -68,13 +81,16 @@ class Probing:
         n_draws, n_columns = _numbers(found, len(points), len(columns))
         which = np.linspace(0, len(points) - 1, n_draws).round().astype(np.int64)
         every = Lines.through(
-            points, np.repeat(which, n_columns), np.tile(columns[:n_columns], n_draws)
+            points,
+            np.repeat(which, n_columns),
+            np.tile(columns[:n_columns], n_draws),
+            ~space.continuous,
         )
         profile = Profile.of(every, found.log_density)
         below = profile.below_draw.reshape(n_draws, n_columns)
         fit = misfit_of(below, [names[c] for c in columns[:n_columns]])
         of_each = which[np.arange(len(columns)) % n_draws]
-        lines = Lines.through(points, of_each, columns)
+        lines = Lines.through(points, of_each, columns, ~space.continuous)
         return cls(found, lines, Profile.of(lines, found.log_density), names, fit)
 
     def log_ratios(self, idata: xr.DataTree) -> Floats:

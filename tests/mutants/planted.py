@@ -624,7 +624,7 @@ PLANTED = [
         ("math.ceil(2 / weights.efficiency)", "1"),
         ("weights = _Weights.of(drawn[2])", "pass"),
         ("max(_LONGEST * n / n_chains, 1.0) * n_skipped", "np.inf"),
-        ("if heavy and pareto_smooth", "if pareto_smooth"),
+        ("if heavy and (few or", "if (few or"),
         ("longest > _BOUNDED * math.sqrt(n)", "False"),
         ("if len(finite) < n // 2:", "if False:"),
         (

@@ -292,7 +292,11 @@ def test_draws_without_chains_are_refused():
         (replace(GOOD, pareto_khat=1.5), False, "Not to be used:"),  # however small they are
         (replace(GOOD, pareto_khat=0.8), False, "Doubtful: the importance weights have a heavy"),
         (replace(GOOD, pareto_khat=1.5, largest=0.39), True, "Reliable:"),
-        (replace(GOOD, pareto_khat=1.5, largest=0.39, probes=None), True, "Reliable:"),
+        (
+            replace(GOOD, pareto_khat=1.5, largest=0.39, probes=None),
+            True,
+            "Reliable at the draws (tail",
+        ),
         (
             replace(GOOD, pareto_khat=1.5, largest=0.39, probes=replace(SEEN, outside=1e-3)),
             False,

@@ -160,3 +160,17 @@ def test_probes_say_in_short_what_was_found():
     assert Probes.nothing("").in_short == "not looked at"
     found = Probes(outside=0.0, where="", n_points=9, n_coordinates=3, largest=0.1)
     assert found.in_short == "nothing missed, at 9 points"
+
+
+def test_a_density_that_rises_to_the_end_of_a_line_has_none():
+    """Draws so far from it that all of a line is on one side of its top."""
+    draws = 5_000 + np.random.default_rng(6).normal(size=(400, 1))
+    lines = Lines.through(draws, np.array([7]), np.array([0]))
+    profile = Profile.of(lines, log_normal)
+
+    def log_ratio(x):
+        return stats.norm(0, 2).logpdf(x[:, 0]) - stats.norm.logpdf(x[:, 0])
+
+    ratios = lines.values(log_ratio, profile.ends)
+    found, *_ = missed(lines, profile, log_normal, log_ratio, ratios, tolerance=0.01)
+    assert found[0] >= 0

@@ -254,3 +254,10 @@ def test_options_of_any_sampler(coreset):
     rows = coreset._posterior.rows
     many = replace(coreset._posterior, rows=rows.take(np.zeros(4_000_000, int)))
     assert without_nuts(coreset.model, known, many, {}) is None
+
+
+def test_a_single_draw_needs_no_tail(gammas):
+    """Of fewer proposals than a tail is fitted to, large weights are left to NUTS."""
+    for seed in range(20):
+        found = gammas.tried(1, 1_000, np.random.default_rng(seed))
+        assert found is None or len(found.drawn[2]) < 30

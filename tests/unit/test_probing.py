@@ -170,3 +170,40 @@ def test_a_model_of_discrete_variables_alone_has_no_lines():
         pm.Bernoulli("k", 0.5)
     found = stands_in(Unconstrained(model), free={"k": ()})
     assert probed(found, Draws({"k": np.arange(N_DRAWS) % 2})) == Probes.nothing("")
+
+
+def test_draws_of_density_zero_are_refused(space):
+    """A single one of them, which moves no mean and no spread of probabilities."""
+
+    def log_density(x):
+        return np.where(x[:, 0] > 2.5, -np.inf, stats.norm.logpdf(x).sum(axis=1))
+
+    draws = drawn(space, lambda x: np.where(np.arange(N_DRAWS)[:, None] == 7, 3.0, x.clip(-2, 2)))
+    with pytest.raises(InvalidDataError, match=r"0\.2% of the draws have a density of zero"):
+        Probing.of(stands_in(space, log_density=log_density), draws)
+
+
+def test_a_few_draws_on_the_border_are_no_origins_of_lines(space):
+    """Nor are there lines along what is on the border there."""
+    draws = drawn(space)
+    draws.values["scale"][:3] = 0.0
+    found = probed(stands_in(space), draws)
+    assert found.n_coordinates == 3
+    assert found.misfit < MISFIT
+
+
+def test_discrete_variables_stay_where_they_are():
+    """A normal variable about a count, of which it is a half: exact draws of both."""
+    with pm.Model() as model:
+        pm.Poisson("k", 3.0)
+        pm.Normal("mu")
+    space, rng = Unconstrained(model), np.random.default_rng(1)
+    k = rng.poisson(3.0, N_DRAWS)
+    draws = Draws({"k": k, "mu": rng.normal(0.5 * k)})
+
+    def log_density(x):
+        k = x[:, space.columns["k"]].astype(int)
+        return stats.poisson.logpmf(k, 3.0) + stats.norm.logpdf(x[:, space.columns["mu"]] - 0.5 * k)
+
+    stand_in = stands_in(space, log_density=log_density, free={"k": (), "mu": ()})
+    assert Probing.of(stand_in, draws).fit[0] < MISFIT

@@ -11,7 +11,7 @@ from scipy.linalg import LinAlgError, cholesky, inv
 from scipy.special import logsumexp
 
 from pymc_coresets.compat.pymc_api import BlockedStep, StepMethodState
-from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, pareto_smooth
+from pymc_coresets.diagnostics.importance import KHAT_RELIABLE, MIN_DRAWS, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
@@ -139,7 +139,8 @@ class _Weights:
         longest = math.exp(finite.max() - log_mean)
         # Of weights that come in groups, as of a mixture of proposals, the tail says nothing.
         heavy = longest > _BOUNDED * math.sqrt(n)
-        if heavy and pareto_smooth(finite[None]).pareto_khat > KHAT_RELIABLE:
+        few = len(finite) < MIN_DRAWS
+        if heavy and (few or pareto_smooth(finite[None]).pareto_khat > KHAT_RELIABLE):
             return None
         square = math.exp(logsumexp(2 * finite) - math.log(n) - 2 * log_mean)
         return cls(longest, 1 / square)

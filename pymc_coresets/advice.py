@@ -81,10 +81,10 @@ def limitations(found: Outcome) -> Iterator[str]:
         )
     if solution.modes is not None and len(solution.modes) > 1:
         yield _of_modes(solution.modes)
-    if found.probes is not None and found.probes.outside > (found.tolerance or TOLERANCE):
+    if found.probes is not None and found.probes.most > (found.tolerance or TOLERANCE):
         yield (
             f"The posterior of all rows reaches further along {found.probes.where} than the "
-            f"coreset's, by {found.probes.outside:.2g} nats that no weights can mend. Allow a "
+            f"coreset's, by {found.probes.most:.2g} nats that no weights can mend. Allow a "
             "larger size, or give that variable a prior with lighter tails."
         )
     if found.n_obs < FEW_PER_DIMENSION * observations.n_dims:

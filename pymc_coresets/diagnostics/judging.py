@@ -174,6 +174,11 @@ class Certificate:
         return self.divergence <= self.tolerance and (is_small or self._has_light_tail)
 
     @property
+    def _lacks_a_tail(self) -> bool:
+        """Whether weights cannot mend what is missed along a coordinate."""
+        return self.probes is not None and self.probes.most > self.tolerance
+
+    @property
     def _outside(self) -> float:
         return 0.0 if self.probes is None else self.probes.outside
 
@@ -209,7 +214,7 @@ class Certificate:
     @property
     def reliable(self) -> bool:
         """Whether draws can stand for the full posterior, re-weighted if necessary."""
-        reached = self._has_light_tail and self._outside <= self.tolerance
+        reached = self._has_light_tail and not self._lacks_a_tail
         weights_serve = reached and self.ess >= MIN_ESS
         spoilt = self._unseen or self._is_foreign or self.caveat
         return (self.negligible or weights_serve) and not spoilt
@@ -271,7 +276,7 @@ class Certificate:
             )
         if self.caveat:
             return self.caveat
-        if self.probes is not None and self._outside > self.tolerance:
+        if self.probes is not None and self._lacks_a_tail:
             better = words.better[0].upper() + words.better[1:]
             return (
                 f"the full posterior reaches further along {self.probes.where} than the "

@@ -243,8 +243,10 @@ class Probes:
     outside : float
         Symmetrised KL divergence towards the ends of the lines, where hardly any draws come and the
         full posterior has mass that the coreset's lacks, in nats; 0 where there are none.
+    most : float
+        The largest part of it along a single line.
     where : str
-        The coordinate with the largest part in it; empty where there is none.
+        The coordinate of that line; empty where there is none.
     n_points : int
         At how many points both densities were compared.
     n_coordinates : int
@@ -261,11 +263,15 @@ class Probes:
 
     Examples
     --------
-    >>> Probes(outside=0.26, where="alpha", n_points=60, n_coordinates=28, largest=9.0).in_short
-    '0.26 nats along alpha, at 60 points'
+    >>> found = Probes(
+    ...     outside=0.3, most=0.26, where="alpha", n_points=60, n_coordinates=28, largest=9.0
+    ... )
+    >>> found.in_short
+    '0.3 nats, 0.26 of them along alpha, at 60 points'
     """
 
     outside: float
+    most: float
     where: str
     n_points: int
     n_coordinates: int
@@ -279,6 +285,7 @@ class Probes:
         """Make those of a density that was compared with no other."""
         return cls(
             outside=0.0,
+            most=0.0,
             where="",
             n_points=0,
             n_coordinates=0,
@@ -293,8 +300,11 @@ class Probes:
         """What was found, in a few words."""
         if not self.n_points:
             return "not looked at"
-        size = f"{self.outside:.2g} nats" if math.isfinite(self.outside) else "without end"
-        found = f"{size} along {self.where}" if self.where else "nothing missed"
+        found = "nothing missed"
+        if self.where:
+            found = f"{self.outside:.2g} nats, {self.most:.2g} of them along {self.where}"
+        if math.isinf(self.most):
+            found = f"without end along {self.where}"
         return f"{found}, at {self.n_points} points"
 
 

@@ -141,6 +141,7 @@ class Probing:
         worst = int(found.argmax())
         return Probes(
             outside=float(found.sum()),
+            most=float(found[worst]),
             where=self.names[self.lines.columns[worst]] if found[worst] else "",
             n_points=n_points,
             n_coordinates=len(self.lines),

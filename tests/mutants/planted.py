@@ -563,7 +563,10 @@ PLANTED = [
         ("self.kl_mcse) + self._outside", "self.kl_mcse)"),
         ("and (is_small or self._has_light_tail)", ""),
         ("is_small = self.largest <= _SMALL and not", "is_small = not"),
-        ("reached = self._has_light_tail and self._outside", "reached = self._has_light_tail or 0"),
+        (
+            "reached = self._has_light_tail and not self._lacks_a_tail",
+            "reached = self._has_light_tail",
+        ),
         ("spoilt = self._unseen or self._is_foreign or", "spoilt = self._unseen or"),
         ("if self.pareto_khat >= KHAT_USELESS and not self.negligible", "if False"),
         ("if self.converged or hopeless", "if self.converged"),

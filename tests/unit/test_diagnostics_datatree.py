@@ -18,7 +18,7 @@ from pymc_coresets.diagnostics.shifts import Shift
 from pymc_coresets.exceptions import CoresetWarning, InvalidDataError, InvalidOptionError
 
 DIMS = ("chain", "draw")
-SEEN = Probes(outside=0.0, where="", n_points=30, n_coordinates=10, largest=0.3)
+SEEN = Probes(outside=0.0, most=0.0, where="", n_points=30, n_coordinates=10, largest=0.3)
 ONE_MODE = Modes(
     positions=xr.Dataset({"theta": (MODE, [0.0])}), sds=xr.Dataset({"theta": (MODE, [1.0])}),
     mass=np.ones(1), n_ended=np.array([24]), n_starts=24, images=("",),
@@ -321,8 +321,9 @@ def test_draws_without_chains_are_refused():
         (replace(GOOD, rhat=np.nan), True, "Reliable:"),
         (replace(GOOD, probes=replace(SEEN, outside=0.0076)), True, "Reliable:"),
         (replace(GOOD, probes=replace(SEEN, outside=0.0077)), True, "Reliable once re-weighted:"),
+        (replace(GOOD, probes=replace(SEEN, outside=0.02)), True, "Reliable once re-weighted:"),
         (
-            replace(GOOD, probes=replace(SEEN, outside=0.02, where="alpha")),
+            replace(GOOD, probes=replace(SEEN, outside=0.02, most=0.02, where="alpha")),
             False,
             "Doubtful: the full posterior reaches further along alpha than the coreset posterior",
         ),

@@ -1,5 +1,7 @@
 """Models in which rows see a variable by comparisons alone, and others that look like these."""
 
+import re
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -46,8 +48,13 @@ def model_of(mean, prior=pm.Uniform):
 
 
 def refused(model):
+    """Say why a model is refused; nothing where it is not."""
     found = find_observations(model)
-    refuse_jumps(found.loglik, found.parameters, found.rows)
+    try:
+        refuse_jumps(found.loglik, found.parameters, found.rows)
+    except UnsupportedModelError as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize(
@@ -55,20 +62,19 @@ def refused(model):
     [(switched, "t < tau"), (looked_up, "t >= tau"), (multiplied, "t < tau"), (rounded, "tau")],
 )
 def test_the_comparison_is_named_with_what_to_write(mean, written):
-    with pytest.raises(UnsupportedModelError, match=rf"alone, '{written}'.*pm\.math\.sigmoid"):
-        refused(model_of(mean))
+    assert re.search(rf"alone, '{written}'.*pm\.math\.sigmoid", refused(model_of(mean)))
 
 
 @pytest.mark.parametrize("mean", [hinged, smooth])
 def test_what_has_a_slope_is_not_refused(mean):
-    refused(model_of(mean))
+    assert not refused(model_of(mean))
 
 
 def test_discrete_variables_have_messages_of_their_own():
     def count(name):
         return pm.DiscreteUniform(name, 0, 1)
 
-    refused(model_of(switched, prior=count))
+    assert not refused(model_of(switched, prior=count))
 
 
 def test_it_is_said_before_rows_are_chosen(monkeypatch):

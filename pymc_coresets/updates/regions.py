@@ -3,8 +3,7 @@
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,66 +24,6 @@ _FAR, _FAR_OF_ONE = 1.5, 2.5
 _DRAWS = 400
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, eq=False)
-class Region:
-    """Draws of a posterior of weighted rows, at which these stand for their data.
-
-    Parameters
-    ----------
-    posterior : WeightedPosterior
-    points : ndarray of shape (n_draws, n_dims)
-        Its draws, on the unconstrained scale.
-    """
-
-    posterior: WeightedPosterior
-    points: np.ndarray
-
-    @classmethod
-    def of(
-        cls,
-        posterior: WeightedPosterior,
-        known: Proposal[Draws] | None,
-        *,
-        rng: np.random.Generator,
-    ) -> Self:
-        """Take the draws that a construction has weighed, and draw where there are none.
-
-        Parameters
-        ----------
-        posterior : WeightedPosterior
-        known : Proposal, optional
-            Draws with their importance ratios for the posterior of the data.
-        rng : numpy.random.Generator
-
-        Raises
-        ------
-        SamplingError
-            If it cannot be sampled.
-        """
-        return cls(posterior, _points(posterior, known, rng))
-
-    def distance(self, points: np.ndarray) -> "Distance":
-        """Return how far draws of another posterior lie from the middle of these.
-
-        Parameters
-        ----------
-        points : ndarray of shape (n_draws, n_dims)
-            On the same scale.
-
-        Notes
-        -----
-        The mean of ``-2 log p`` over draws of another posterior exceeds that over draws of p by
-        ``E|z|^2 - D`` if p is normal and z whitened by it.  This takes neither a covariance nor
-        more draws than dimensions.
-        """
-        n_dims = points.shape[1]
-        with np.errstate(all="ignore"):  # points may be impossible here
-            own, other = (self.posterior.log_density(x).mean() for x in (self.points, points))
-            square = max(1 + 2 * float(own - other) / n_dims, 0.0)
-        shift = np.abs(points.mean(axis=0) - self.points.mean(axis=0)) / self.points.std(axis=0)
-        return Distance(square, float(shift.max()), n_dims)
 
 
 class Distance(NamedTuple):
@@ -171,11 +110,26 @@ def farthest_of(
     """
     try:
         points = _points(posterior, known, rng)
-        distances = [Region.of(*part, rng=rng).distance(points) for part in parts]
+        distances = [_distance(own, _points(own, draws, rng), points) for own, draws in parts]
     except SamplingError as error:
         _log.info("It is not known how far the posterior moves: %s", error)
         return Distance(math.nan, math.nan, posterior.space.n_dims)
     return max(distances, key=lambda each: (each.is_far, each.mean_square))
+
+
+def _distance(posterior: WeightedPosterior, own: np.ndarray, points: np.ndarray) -> Distance:
+    """Return how far draws of another posterior lie from the middle of its own.
+
+    The mean of ``-2 log p`` over draws of another posterior exceeds that over draws of p by
+    ``E|z|^2 - D`` if p is normal and z whitened by it.  This takes neither a covariance nor more
+    draws than dimensions.
+    """
+    n_dims = points.shape[1]
+    with np.errstate(all="ignore"):  # points may be impossible here
+        here, there = (posterior.log_density(x).mean() for x in (own, points))
+        square = max(1 + 2 * float(here - there) / n_dims, 0.0)
+    shift = np.abs(points.mean(axis=0) - own.mean(axis=0)) / own.std(axis=0)
+    return Distance(square, float(shift.max()), n_dims)
 
 
 def _points(

@@ -387,7 +387,7 @@ PLANTED = [
     *plant(
         "updates/regions.py",
         ("return not (root <= 1 and shift <= 1)", "return False"),
-        ("2 * float(own - other)", "2 * float(other - own)"),
+        ("2 * float(here - there)", "2 * float(there - here)"),
     ),
     *plant(
         "rows/extended.py",

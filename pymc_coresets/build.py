@@ -22,7 +22,6 @@ from pymc_coresets.advice import (
     with_informativeness,
 )
 from pymc_coresets.coreset import Coreset
-from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.exceptions import (
     InvalidDataError,
     InvalidOptionError,
@@ -341,7 +340,7 @@ def _misses_a_part(method: Method, built: _Built) -> bool:
     if coreset.loglikelihood is None or coreset.loglikelihood.n_dims > _MOST_ALONE:
         return False
     several = coreset.modes is not None and len(coreset.modes) > 1
-    return several or (certificate.probes or Probes.nothing("")).outside > certificate.tolerance
+    return several or certificate.outside > certificate.tolerance
 
 
 def _read(

@@ -64,6 +64,11 @@ class _Words(NamedTuple):
     better: str
     correction: str
 
+    @property
+    def advice(self) -> str:
+        """What is better, as a sentence of its own."""
+        return self.better[0].upper() + self.better[1:]
+
 
 _WORDS = {
     "coreset": _Words(
@@ -161,7 +166,7 @@ class Certificate:
     def divergence(self) -> float:
         """Symmetrised KL divergence in nats: at the draws, with two errors, and beyond them."""
         at_draws = self.symmetrised_kl + 2 * self.symmetrised_kl_mcse
-        return max(at_draws, self.kl + 2 * self.kl_mcse) + self._outside
+        return max(at_draws, self.kl + 2 * self.kl_mcse) + self.outside
 
     @property
     def negligible(self) -> bool:
@@ -170,7 +175,7 @@ class Certificate:
         Pareto k-hat must be below its limit, unless no draw counts half as much again as they do on
         average, and lines show nothing beyond.
         """
-        is_small = self.largest <= _SMALL and not self._outside
+        is_small = self.largest <= _SMALL and not self.outside
         return self.divergence <= self.tolerance and (is_small or self._has_light_tail)
 
     @property
@@ -179,7 +184,8 @@ class Certificate:
         return self.probes is not None and self.probes.most > self.tolerance
 
     @property
-    def _outside(self) -> float:
+    def outside(self) -> float:
+        """What the draws miss beyond their reach, in nats (`Probes`); 0 where nothing is known."""
         return 0.0 if self.probes is None else self.probes.outside
 
     @property
@@ -215,9 +221,9 @@ class Certificate:
     def reliable(self) -> bool:
         """Whether draws can stand for the full posterior, re-weighted if necessary."""
         reached = self._has_light_tail and not self._lacks_a_tail
-        weights_serve = reached and self.ess >= MIN_ESS
+        enough = reached and self.ess >= MIN_ESS
         spoilt = self._unseen or self._is_foreign or self.caveat
-        return (self.negligible or weights_serve) and not spoilt
+        return (self.negligible or enough) and not spoilt
 
     @property
     def _subject(self) -> str:
@@ -243,13 +249,12 @@ class Certificate:
 
     def _judgement(self) -> str:
         words = self._words
-        better = words.better[0].upper() + words.better[1:]
         if self._is_foreign:
             return self._why_foreign()
         if self.pareto_khat >= KHAT_USELESS and not self.negligible:
             return (
                 "Not to be used: a few draws carry all the weight, so neither the draws nor the "
-                f"estimates of KL can be trusted. {better}."
+                f"estimates of KL can be trusted. {words.advice}."
             )
         if doubt := self.doubt:
             return f"Doubtful: {doubt}"
@@ -262,7 +267,7 @@ class Certificate:
             )
         return (
             "Doubtful: the importance weights have a heavy tail, so re-weighting improves the "
-            f"draws without making them right. {better}; or sample more draws."
+            f"draws without making them right. {words.advice}; or sample more draws."
         )
 
     @property
@@ -277,10 +282,9 @@ class Certificate:
         if self.caveat:
             return self.caveat
         if self.probes is not None and self._lacks_a_tail:
-            better = words.better[0].upper() + words.better[1:]
             return (
                 f"the full posterior reaches further along {self.probes.where} than the "
-                f"{words.posterior} and its draws, which no weights can mend. {better}."
+                f"{words.posterior} and its draws, which no weights can mend. {words.advice}."
             )
         return ""
 

@@ -560,7 +560,7 @@ PLANTED = [
         ("is_long = min(self.ess_bulk, self.ess_tail)", "is_long = self.ess_bulk"),
         ("at_draws = self.symmetrised_kl + 2 *", "at_draws = self.symmetrised_kl + 0 *"),
         ("return max(at_draws, self.kl + 2 * self.kl_mcse) +", "return at_draws +"),
-        ("self.kl_mcse) + self._outside", "self.kl_mcse)"),
+        ("self.kl_mcse) + self.outside", "self.kl_mcse)"),
         ("and (is_small or self._has_light_tail)", ""),
         ("is_small = self.largest <= _SMALL and not", "is_small = not"),
         (

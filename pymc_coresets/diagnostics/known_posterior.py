@@ -10,6 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from pymc_coresets.diagnostics.importance import Floats
+from pymc_coresets.diagnostics.shifts import entry_name
 from pymc_coresets.display.facts import facts_text
 
 #: The dimension of modes; models of how people travel have a dimension ``mode``.
@@ -227,7 +228,7 @@ class Modes:
         shown = sorted(np.argsort(-spread, kind="stable")[:_SHOWN])
         for mode in centre:
             yield ", ".join(
-                f"{name}{list(index) if index else ''} = {mode[k]:.3g}"
+                f"{entry_name(name, index)} = {mode[k]:.3g}"
                 for k, (name, index) in ((k, entries[k]) for k in shown)
             )
 

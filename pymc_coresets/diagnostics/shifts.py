@@ -1,5 +1,6 @@
 """What importance weights change: the largest shift of a mean, and of a standard deviation."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,14 +77,22 @@ def largest_shifts(posterior: xr.Dataset, weights: Floats) -> tuple[Shift, Shift
             if kind not in best or abs(sizes[worst]) > abs(best[kind].size):
                 error = float(values[:, worst].std() / np.sqrt(weights.size))
                 entry = int(np.flatnonzero(varies)[worst])
+                index = np.unravel_index(entry, draws.shape[2:]) if draws.ndim > 2 else ()
                 best[kind] = Shift(
-                    name=_entry_name(str(name), draws.shape[2:], entry),
+                    name=entry_name(str(name), index),
                     size=float(sizes[worst]),
                     error=error,
                 )
     return (best["mean"], best["sd"]) if best else None
 
 
-def _entry_name(name: str, shape: tuple[int, ...], entry: int) -> str:
-    index = np.unravel_index(entry, shape) if shape else ()
+def entry_name(name: str, index: Iterable[object]) -> str:
+    """Name an entry of a variable: ``beta[0, 1]``; the variable alone, if it is a scalar.
+
+    Examples
+    --------
+    >>> entry_name("beta", (0, 1)), entry_name("mu", ())
+    ('beta[0, 1]', 'mu')
+    """
+    index = list(index)
     return f"{name}[{', '.join(map(str, index))}]" if index else name

@@ -8,6 +8,7 @@ import xarray as xr
 from pymc_coresets.diagnostics.importance import Floats
 from pymc_coresets.diagnostics.lines import Lines, Probes, Profile, misfit_of, missed
 from pymc_coresets.diagnostics.posterior_draws import ratios_by_chain
+from pymc_coresets.diagnostics.shifts import entry_name
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.predictive.stand_ins import StandIn
 from pymc_coresets.reading.draws import Draws
@@ -195,8 +196,7 @@ def coordinate_names(space: Unconstrained) -> list[str]:
     names = [""] * space.n_dims
     for name, columns in space.columns.items():
         for index, column in np.ndenumerate(columns):
-            entry = f"[{', '.join(map(str, index))}]" if index else ""
-            names[column] = name + entry
+            names[column] = entry_name(name, index)
     return names
 
 

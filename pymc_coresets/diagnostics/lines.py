@@ -30,6 +30,7 @@ _EDGE = 8.0  # nats below the top, where a density has a ten-thousandth of its m
 _INSIDE, _BEYOND = (0.25, 0.5, 0.75), (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # of the way to that edge
 _QUADRATURE = 400  # points
 _SEEN = 0.8  # of the way to the edge: draws come as far, one in a thousand
+_SAME = 1e-8  # nats between neighbours that are equally high
 _TAILS = 2.0  # scale lengths of the tail that count as mass beyond an edge
 _NUMBERS = 2**23  # of points that are held at once
 _SHARE = 0.1  # of the tolerance: a line that may hold more is looked at more closely
@@ -196,12 +197,6 @@ class Profile:
         logs, steps = self.logs - height, np.diff(self.t, axis=1)
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             change = np.diff(logs, axis=1)
-            mean = np.where(
-                np.abs(change) > 1e-6,
-                (np.exp(logs[:, 1:]) - np.exp(logs[:, :-1])) / change,
-                np.exp(logs[:, 1:]),
-            )
-            masses = steps * np.where(np.isfinite(change), mean, 0.0)
             tails = [
                 np.exp(logs[:, edge])
                 * np.fmin(
@@ -211,6 +206,7 @@ class Profile:
                 for edge, sign in ((0, 1.0), (-1, -1.0))
             ]
         low, high = map(np.nan_to_num, tails)
+        masses = log_linear_masses(self.t, logs)
         left = low + np.where(self.t[:, 1:] <= 0, masses, 0.0).sum(axis=1)
         below: Floats = left / (low + masses.sum(axis=1) + high)
         return below
@@ -232,6 +228,47 @@ class Profile:
         left = np.where(far & (numbers < self.top[:, None]), numbers, 0).max(axis=1)
         right = np.where(far & (numbers > self.top[:, None]), numbers, numbers[-1]).min(axis=1)
         return np.stack([left, right], axis=1)
+
+
+def log_linear_masses(t: Floats, logs: Floats) -> Floats:
+    """Return the integrals between neighbours of a function whose logarithm is linear there.
+
+    Parameters
+    ----------
+    t, logs : ndarray of shape (..., n)
+        Ascending positions, and the logarithm there; a cell beside minus infinity has no
+        mass.
+
+    Returns
+    -------
+    ndarray of shape (..., n - 1)
+
+    Examples
+    --------
+    >>> log_linear_masses(np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.0, -2.0])).round(3)
+    array([1.   , 0.865])
+    """
+    higher, change = neighbours(logs)
+    same = change < _SAME
+    means = np.where(same, 1.0, -np.expm1(-change) / np.where(same, 1.0, change))
+    masses: Floats = np.diff(t) * np.exp(higher) * means
+    return masses
+
+
+def neighbours(logs: Floats) -> tuple[Floats, Floats]:
+    """Return the higher one of each two neighbours (..., n), and by how much they differ.
+
+    Two that are minus infinity do not; beside a finite number it is infinite.
+
+    Examples
+    --------
+    >>> neighbours(np.array([0.0, -3.0, -np.inf]))
+    (array([ 0., -3.]), array([ 3., inf]))
+    """
+    with np.errstate(invalid="ignore"):
+        change = np.abs(np.diff(logs))
+    higher: Floats = np.maximum(logs[..., :-1], logs[..., 1:])
+    return higher, np.nan_to_num(change, nan=0.0, posinf=np.inf)
 
 
 @dataclass(frozen=True, kw_only=True)

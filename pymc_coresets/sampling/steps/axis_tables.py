@@ -9,6 +9,8 @@ import numpy as np
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.special import logsumexp
 
+from pymc_coresets.diagnostics.lines import log_linear_masses, neighbours
+
 __all__ = ["AxisTables", "Table"]
 
 type LogDensity = Callable[[np.ndarray], np.ndarray]
@@ -50,7 +52,7 @@ class Table:
 
     @cached_property
     def _masses(self) -> np.ndarray:
-        return _masses(self.places, self.heights)
+        return log_linear_masses(self.places, self.heights)
 
     @property
     def variance(self) -> float:
@@ -252,7 +254,7 @@ def _tabulated(
 def _averaged(places: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return the logarithm of a mean of densities (m, n_others, k), each normalised; at most 0."""
     values = values - values.max(axis=2, keepdims=True)
-    masses = _masses(places[:, None], values).sum(axis=2, keepdims=True)
+    masses = log_linear_masses(places[:, None], values).sum(axis=2, keepdims=True)
     means = logsumexp(values - np.log(masses), axis=1)
     heights: np.ndarray = means - means.max(axis=1, keepdims=True)
     return heights
@@ -260,28 +262,6 @@ def _averaged(places: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def _urgency(places: np.ndarray, heights: np.ndarray) -> np.ndarray:
     """Return how much the density between neighbours may differ from what is interpolated."""
-    change = np.minimum(_changes(heights), _STEEPEST)
-    urgency: np.ndarray = np.diff(places) * np.exp(_higher(heights)) * change
+    higher, change = neighbours(heights)
+    urgency: np.ndarray = np.diff(places) * np.exp(higher) * np.minimum(change, _STEEPEST)
     return urgency
-
-
-def _masses(places: np.ndarray, heights: np.ndarray) -> np.ndarray:
-    """Return the integrals between neighbours, of a function whose logarithm is linear there."""
-    changes = _changes(heights)
-    same = changes < _SAME
-    means = np.where(same, 1.0, -np.expm1(-changes) / np.where(same, 1.0, changes))
-    masses: np.ndarray = np.diff(places) * np.exp(_higher(heights)) * means
-    return masses
-
-
-def _changes(heights: np.ndarray) -> np.ndarray:
-    """Return by how much neighbours along the last axis differ; infinite beside -inf."""
-    with np.errstate(invalid="ignore"):
-        changes = np.abs(np.diff(heights))
-    return np.nan_to_num(changes, nan=0.0, posinf=np.inf)
-
-
-def _higher(heights: np.ndarray) -> np.ndarray:
-    """Return the higher one of each two neighbours along the last axis."""
-    higher: np.ndarray = np.maximum(heights[..., :-1], heights[..., 1:])
-    return higher

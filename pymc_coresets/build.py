@@ -58,6 +58,7 @@ from pymc_coresets.sampling.levels.grouped_sampler import GroupedSampler
 from pymc_coresets.sampling.probing import probed
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.steps.warm_nuts import InnerNuts
+from pymc_coresets.sampling.units.centring import integrated_out
 from pymc_coresets.sampling.weighting import Weighting, weighting_of
 from pymc_coresets.solving.solution import Solution, Status
 from pymc_coresets.storage import history_dataset
@@ -69,6 +70,7 @@ _MANY_DIMENSIONS = 250  # beyond which rows are chosen group by group, where the
 _WORTHWHILE, _SAVES = 10_000, 0.9  # rows; of them: a coreset of more saves nothing
 _MOST_ALONE = 60  # dimensions up to which rows alone are an answer where a quadratic is none
 _CORRECTABLE = 0.5  # nats: importance weights keep six tenths of the draws
+_INTEGRATED = 0.01  # nats: the tolerance that nodes go by where the user gives none
 _MERGED = 10  # rows for each distinct one: with fewer, the user has few rows, and wants fewer
 
 
@@ -86,6 +88,7 @@ def build_coreset(  # noqa: PLR0913
     backend: str | Jax = "numba",
     collapse: Collapse = "auto",
     allow_local: bool = False,
+    integrate: bool | str | Sequence[str] = "auto",
     time_budget: float | None = None,
     nuts_sampler: InnerNuts = "pymc",
     random_seed: int | np.random.Generator | None = None,
@@ -169,6 +172,12 @@ def build_coreset(  # noqa: PLR0913
         says that it pays.
     allow_local : bool, default False
         Accept free variables with one value per observation; all of them stay in the model.
+    integrate : {"auto", False}, str, or sequence of str, default "auto"
+        Free variables that belong to the levels of one factor, such as an effect of each user:
+        they are integrated out by nodes of adaptive Gauss-Hermite quadrature, and the coreset's
+        rows are *units*, all rows of one level together.  ``"auto"`` chooses the largest factor, if
+        its levels are 250 at least and ten times as many as a coreset of them needs, or if its
+        variables have one value for each row.  `Coreset.recover` draws them afterwards.
     time_budget : float, optional
         Seconds after which ``"auto"``, ``"control_variates"`` and ``"block_pursuit"`` begin no
         further round; the others refuse it.
@@ -229,6 +238,7 @@ def build_coreset(  # noqa: PLR0913
         observed=observed,
         dim=dim,
         allow_local=allow_local,
+        integrate=integrate,
         collapse=collapse,
         rows=rows,
         executor=executor,
@@ -237,7 +247,8 @@ def build_coreset(  # noqa: PLR0913
     deadline = time.perf_counter() + (math.inf if time_budget is None else time_budget)
     full = full_model(model)
     with Reporter(show=show) as report:
-        loglik, sample_key = _read(full, wanted, rng.spawn(1)[0], report)
+        aim = _INTEGRATED if tolerance is None else tolerance
+        loglik, wanted, sample_key = _read(full, wanted, rng.spawn(1)[0], aim, report)
         if method == "auto" and size is None:
             _refuse_few_rows(loglik)
         samplers = Samplers(loglik, nuts_sampler)
@@ -344,16 +355,26 @@ def _misses_a_part(method: Method, built: _Built) -> bool:
 
 
 def _read(
-    model: pm.Model, wanted: RowsToRead, rng: np.random.Generator, report: Reporter
-) -> tuple[LogLikelihood, int]:
-    """Return the potentials of a model's rows, and the key of the sample that was kept of them."""
+    model: pm.Model,
+    wanted: RowsToRead,
+    rng: np.random.Generator,
+    tolerance: float,
+    report: Reporter,
+) -> tuple[LogLikelihood, RowsToRead, int]:
+    """Return the potentials of a model's rows or units, and the key of the sample that was kept."""
     sampled = Sampled(random_key(rng.spawn(1)[0]), rows_to_begin_with)
+    with report.part("units"):
+        key = random_key(rng.spawn(1)[0])
+        units = integrated_out(model, wanted, tolerance=tolerance, rng=rng, key=key)
     with report.part("reading the model"):
+        if units is not None:
+            verify_form(units[0])
+            return *units, sampled.key
         loglik = likelihood_of_model(
             model, wanted, rng=rng, watch=report.rows_read, sampled=sampled
         )
         verify_form(loglik)
-    return loglik, sampled.key
+    return loglik, wanted, sampled.key
 
 
 def _refuse_few_rows(loglik: LogLikelihood) -> None:

@@ -5,6 +5,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import pymc as pm
 import xarray as xr
 
@@ -36,6 +37,7 @@ from pymc_coresets.sampling import stand_in as shared
 from pymc_coresets.sampling.density import WeightedPosterior
 from pymc_coresets.sampling.steps.metric import known_metric
 from pymc_coresets.sampling.steps.metropolis import without_nuts
+from pymc_coresets.sampling.units import recovery
 from pymc_coresets.storage import (
     GROUP,
     fields_with_model,
@@ -162,10 +164,23 @@ class Coreset(WeightedRows):
 
     @property
     def rows(self) -> xr.Dataset:
-        """The chosen rows of ``rows=...``: their data, weight, position, and where they lie."""
-        if self.data is None:
-            raise CoresetError("The rows are those of the model's own data at coreset.indices.")
-        return self.data
+        """The chosen rows: their weight and position; of ``rows=...`` also their data.
+
+        Where the coreset is made of units, all rows of each, with the level that they belong to.
+        """
+        if self.data is not None:
+            return self.data
+        chosen = chosen_rows(self)
+        if chosen.members is None:
+            return xr.Dataset({"weight": ("row", self.weights), "position": ("row", self.indices)})
+        sizes = chosen.members.sizes
+        return xr.Dataset(
+            {
+                "weight": ("row", np.repeat(self.weights, sizes)),
+                "position": ("row", chosen.members.positions),
+                "level": ("row", np.repeat(self.indices, sizes)),
+            }
+        )
 
     @property
     def model(self) -> pm.Model:
@@ -208,6 +223,7 @@ class Coreset(WeightedRows):
     verify = all_rows.verify
     loo = all_rows.loo
     predict = all_rows.predict
+    recover = recovery.recover
     summary = summarise_rows
     importance_draws = proposed_draws.importance_draws
     with_model = other_priors.with_model
@@ -234,6 +250,7 @@ class Coreset(WeightedRows):
             caveat=new_rows.caveat_of(self),
             certificate=self.certificate,
             known_start=self._known_start,
+            complete=partial(recovery.completed, self),
             progressbar=self.progressbar,
         )
 

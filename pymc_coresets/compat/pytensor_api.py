@@ -17,11 +17,13 @@ from pytensor.compile.mode import AddDestroyHandler
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.gradient import disconnected_type
+from pytensor.gradient import ZeroGrad, disconnected_type, zero_grad
+from pytensor.graph import Apply, Variable, ancestors
 from pytensor.graph.basic import equal_computations
 from pytensor.graph.null_type import NullType
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.op import _NoPythonOp as NoPythonOp
+from pytensor.graph.replace import _vectorize_node as vectorize_node
 from pytensor.graph.rewriting.basic import MergeOptimizer, dfs_rewriter
 from pytensor.graph.traversal import io_toposort
 from pytensor.link.basic import JITLinker
@@ -29,6 +31,7 @@ from pytensor.link.numba.dispatch.basic import (
     numba_funcify_ensure_cache,
     numba_njit,
     register_funcify_and_cache_key,
+    tuple_setitem,
 )
 from pytensor.link.numba.dispatch.scalar import numba_funcify_Composite, register_scalar_funcify
 from pytensor.link.numba.linker import NumbaLinker
@@ -137,6 +140,30 @@ def compiling() -> Iterator[None]:
     """
     with untraced(), _uncollected():
         yield
+
+
+@vectorize_node.register(ZeroGrad)
+def _of_more_axes(op: ZeroGrad, _: Apply[Any], x: Variable[Any, Any]) -> Apply[Any]:
+    """Keep it one operation on a whole array: PyTensor would loop over the new axes."""
+    of_array: Apply[Any] = op.make_node(x)
+    return of_array
+
+
+def without_traces[V: Variable[Any, Any]](graph: V) -> V:
+    """Forget where the parts of a graph, which is nobody else's, were written; return it.
+
+    Rewrites add up the traces of what they join: in a graph of thousands of parts these may become
+    longer than memory.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> getattr(without_traces(pt.vector() + 1).tag, "trace", [])
+    []
+    """
+    for variable in ancestors([graph]):
+        variable.tag.trace = []
+    return graph
 
 
 def unwrapped(function: Any) -> Callable[..., Sequence[np.ndarray]]:  # noqa: ANN401

@@ -1,5 +1,6 @@
 """Evaluate the potentials of any rows at any draws: compiled once, in blocks that fit the cache."""
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
 from pymc_coresets.rows.memory import InMemoryRows, collapse_rows, in_threads, may_collapse
 from pymc_coresets.rows.passes import CandidateRule, Look, RowBlocks, Wanted
-from pymc_coresets.rows.values import GroupedRows, Rows
+from pymc_coresets.rows.values import GroupedRows, Members, Rows
 
 _POTENTIALS_AT_ONCE = 2**22
 
@@ -95,11 +96,23 @@ class LogLikelihood:
         arrays = [np.moveaxis(row.values, row.axis, 0) for row in observations.rows]
         n_obs, positions = observations.n_obs, observations.positions
         positions = np.arange(n_obs) if positions is None else positions
+        if observations.units is not None:
+            return self._units(arrays, positions)
         if not (may_collapse(arrays, n_obs) if self.collapse == "auto" else self.collapse):
             return InMemoryRows(arrays, positions=positions, place=observations.place)
         kept, counts = collapse_rows(arrays, n_obs)
         return InMemoryRows(
             [array[kept] for array in arrays], counts, positions[kept], place=observations.place
+        )
+
+    def _units(self, arrays: list[np.ndarray], positions: np.ndarray) -> InMemoryRows:
+        """All units with their rows."""
+        units = self.observations.units
+        assert units is not None
+        of_members = (np.moveaxis(row.values, row.axis, 0) for row in units.members)
+        members = Members(units.sizes, units.positions, tuple(of_members))
+        return InMemoryRows(
+            arrays, positions=positions, members=members, place=self.observations.place
         )
 
     def collapsed(self, *, collapse: Collapse) -> "LogLikelihood":
@@ -144,9 +157,8 @@ class LogLikelihood:
     @property
     def some_row(self) -> Rows:
         """One row, for what is compiled before it is given others."""
-        rows = self.observations.rows
-        arrays = (np.moveaxis(row.values, row.axis, 0)[:1] for row in rows)
-        return Rows(np.zeros(1, dtype=np.int64), np.ones(1), tuple(arrays))
+        first = self.in_memory.take(slice(0, 1))
+        return replace(first, positions=np.zeros(1, dtype=np.int64), base_weights=np.ones(1))
 
     @property
     def all_rows(self) -> Rows:
@@ -323,14 +335,17 @@ class LogLikelihood:
     @cached_property
     def _rows(self) -> dict[int, RowArray]:
         """The row arrays that the potentials depend on, by their number."""
-        rows = enumerate(self.observations.rows)
+        rows = enumerate(self.observations.inputs)
         return {i: row for i, row in rows if row.placeholder in self._inputs}
 
     @cached_property
     def evaluator(self) -> Evaluator:
         """What evaluates the rows of the source."""
         if self.backend is None:
-            return NumbaEvaluator(self.kernel)
+            units = self.observations.units
+            if units is None:
+                return NumbaEvaluator(self.kernel)
+            return NumbaEvaluator(self.kernel, units.n_nodes, units.sizes.mean())
         # JAX is optional, and takes a second to load.
         from pymc_coresets.potentials.backends import jax_evaluator as jax  # noqa: PLC0415
 

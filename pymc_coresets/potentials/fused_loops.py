@@ -353,7 +353,7 @@ class Kernel:
     def arrays(self, rows: Rows) -> list[np.ndarray]:
         """Return the arrays of rows that are inputs, as these have them."""
         return [
-            np.ascontiguousarray(np.moveaxis(rows.arrays[i], 0, axis))
+            np.ascontiguousarray(np.moveaxis(rows.inputs[i], 0, axis))
             for i, axis in self.axes.items()
         ]
 

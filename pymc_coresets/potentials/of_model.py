@@ -5,7 +5,7 @@ Its rows lie in it, or are read chunk by chunk, and the model holds a template o
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import numpy as np
 import pymc as pm
@@ -15,6 +15,7 @@ from pymc_coresets.options import flag, names_of
 from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
 from pymc_coresets.potentials.code_checks import CodeCheck
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
+from pymc_coresets.potentials.unit_models import UnitSettings, unit_model, units_at
 from pymc_coresets.potentials.verification import points_around, reference_of, verify
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.observations import Observations, find_observations
@@ -25,6 +26,9 @@ from pymc_coresets.rows.sources.opening import required_source
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows, engine_of, no_rows_for
 from pymc_coresets.rows.values import Rows
+
+#: Which free variables are integrated out.
+type Integrate = bool | str | Sequence[str] | Mapping[str, Any]
 
 _N_ALONE = 3
 _MALFORMED = (ValueError, TypeError, IndexError, UnsupportedModelError)
@@ -47,11 +51,12 @@ class Sampled:
 
 
 class Settings(TypedDict):
-    """How the observations were found in a model: arguments of `find_observations`."""
+    """How the observations were found in a model."""
 
     observed: str | list[str] | None
     dim: str | list[str] | None
     allow_local: bool
+    integrate: UnitSettings | bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,6 +67,8 @@ class RowsToRead:
     ----------
     observed, dim, allow_local
         See `find_observations`.
+    integrate : bool, "auto", str, sequence of str, or UnitSettings
+        Which free variables of levels are integrated out; or how they were once before.
     collapse : bool or "auto"
         Whether to merge equal rows.
     rows : RowSource, optional
@@ -79,7 +86,7 @@ class RowsToRead:
     Examples
     --------
     >>> RowsToRead(dim="obs").settings
-    {'observed': None, 'dim': 'obs', 'allow_local': False}
+    {'observed': None, 'dim': 'obs', 'allow_local': False, 'integrate': False}
     >>> RowsToRead(rows=[1.0])
     Traceback (most recent call last):
     pymc_coresets.exceptions.InvalidOptionError: rows is a list, but must be what open_rows(...)
@@ -89,6 +96,7 @@ class RowsToRead:
     observed: str | Sequence[str] | None = None
     dim: str | Sequence[str] | None = None
     allow_local: bool = False
+    integrate: Integrate = False
     collapse: Collapse = "auto"
     rows: RowSource | None = None
     executor: Any = None
@@ -98,6 +106,10 @@ class RowsToRead:
         names_of("observed", self.observed)
         names_of("dim", self.dim)
         flag("allow_local", self.allow_local)
+        if not isinstance(self.integrate, Mapping | bool):
+            names_of("integrate", self.integrate)
+        elif self.integrate is True:
+            raise InvalidOptionError("integrate=True: name the variables, or use 'auto'.")
         if not isinstance(self.collapse, str):
             flag("collapse", self.collapse)
         elif self.collapse != "auto":
@@ -110,8 +122,21 @@ class RowsToRead:
             self._require_rows()
         backend_of(self.backend, self.executor)
 
+    @property
+    def named(self) -> list[str] | None:
+        """The variables that the user wants to have integrated out; None for ``"auto"``."""
+        if self.integrate == "auto" or isinstance(self.integrate, bool | Mapping):
+            return None
+        names = names_of("integrate", self.integrate)
+        return [names] if isinstance(names, str) else names
+
     def _require_rows(self) -> None:
         required_source(self.rows)
+        if self.named is not None:
+            raise InvalidOptionError(
+                f"integrate={self.integrate!r}: rows=... are read one by one, and those of a level "
+                "are needed together. Load the rows into the model, or leave integrate out."
+            )
         if self.collapse is True:
             raise InvalidOptionError(
                 "collapse=True: rows=... are not merged while they are read. Group them "
@@ -126,11 +151,18 @@ class RowsToRead:
     @property
     def settings(self) -> Settings:
         """How the observations are found."""
+        known = self.integrate if isinstance(self.integrate, Mapping) else False
         return {
             "observed": names_of("observed", self.observed),
             "dim": names_of("dim", self.dim),
             "allow_local": flag("allow_local", self.allow_local),
+            "integrate": cast(UnitSettings | bool, known),
         }
+
+    @property
+    def of_rows(self) -> dict[str, Any]:
+        """Arguments of `find_observations` for the rows alone."""
+        return {name: value for name, value in self.settings.items() if name != "integrate"}
 
     @property
     def evaluated_by(self) -> Jax | None:
@@ -139,7 +171,14 @@ class RowsToRead:
 
     def found_in(self, model: pm.Model, columns: Mapping[str, Any] | None = None) -> Observations:
         """Find the observations in a model, or in a template with such columns."""
-        return find_observations(model, **self.settings, columns=columns)
+        known = self.settings["integrate"]
+        if not isinstance(known, bool):
+            return units_at(unit_model(model, known["names"], self.of_rows), known)
+        return find_observations(model, **self.of_rows, columns=columns)
+
+    def rows_of(self, model: pm.Model) -> Observations:
+        """Find the rows of a model, whether or not variables have one value for each of them."""
+        return find_observations(model, **(self.of_rows | {"allow_local": True}))
 
 
 def full_model(model: object) -> pm.Model:
@@ -205,7 +244,10 @@ def likelihood_of_model(
     if wanted.rows is not None:
         return likelihood_of_rows(model, wanted, rng=rng, watch=watch, sampled=sampled)
     loglik = LogLikelihood(wanted.found_in(model), backend=wanted.evaluated_by)
-    verify(loglik, rng=rng)
+    if loglik.observations.units is None:
+        verify(loglik, rng=rng)
+    else:
+        verify(LogLikelihood(wanted.rows_of(model)), rng=rng)
     return loglik.collapsed(collapse=wanted.collapse)
 
 

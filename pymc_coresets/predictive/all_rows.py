@@ -94,7 +94,14 @@ def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> Second
     base = own.parts[0].observations
     space = base.space
     with np.errstate(divide="ignore", over="ignore"):  # for draws that were rounded to a border
-        points = [space.point(x) for x in space.free(Draws.of(some, base.shapes))]
+        shared = Draws.of(some, base.shapes)
+        points = [space.point(x) for x in space.free(shared)]
+    if base.units is not None:
+        of_full = pymc_densities.log_densities_of_units(base, shared, points)
+        [of_own] = pymc_densities.log_densities_at([result.model], points)
+        return pymc_densities.second_opinion(
+            of_full, of_own, ratios, node_error=base.units.node_error
+        )
     copy = copy_with_rows(base.model, {})
     filled = _filled_with_own(own, copy)
     if filled is None:
@@ -275,7 +282,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
         idata = thinned(idata, whole_number("draws", draws, least=1))
     idata = draws_tree(idata)
     if model is None:
-        idata = with_missing(idata, own, rng=rng)
+        idata = own.complete(with_missing(idata, own, rng=rng), rng)
     posterior = posterior_dataset(idata, "idata")
     path = path_of_store(to)
     its_own = rows is None and model is None

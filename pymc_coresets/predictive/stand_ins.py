@@ -57,6 +57,8 @@ class StandIn:
         What a comparison with the rows that are left cannot see, and what to do.
     known_start : callable
         Adds to the options of `pm.sample` what is known of the posterior beforehand.
+    complete : callable
+        Adds draws of variables that were integrated out to draws that lack them.
     progressbar : bool
         Whether to show how far a call is, if it is not told.
     """
@@ -75,6 +77,7 @@ class StandIn:
     caveat: str = ""
     certificate: Certificate | None = None
     known_start: Callable[..., dict[str, Any]] = lambda options, **_: options
+    complete: Callable[[xr.DataTree, np.random.Generator], xr.DataTree] = lambda idata, _: idata
     progressbar: bool = True
 
     @property

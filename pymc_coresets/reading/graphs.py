@@ -32,8 +32,10 @@ from pymc_coresets.reading.folding import widened, with_constant_shapes, with_jo
 from pymc_coresets.reading.known import Known
 
 
-def parameter_inputs(model: pm.Model) -> dict[str, TensorVariable]:
-    """Create an input of known shape for each free variable, on its constrained scale.
+def parameter_inputs(
+    model: pm.Model, unconstrained: Collection[str] = ()
+) -> dict[str, TensorVariable]:
+    """Create an input of known shape for each free variable, on its constrained scale but for some.
 
     Those of real variables are float64, whatever PyTensor's ``floatX`` was for the model: sums over
     rows and differences of gradients need the digits.
@@ -49,7 +51,8 @@ def parameter_inputs(model: pm.Model) -> dict[str, TensorVariable]:
     shapes = model.eval_rv_shapes()
     parameters = {}
     for rv in model.free_RVs:
-        shape = tuple(int(n) for n in shapes[rv.name])
+        value = model.rvs_to_values[rv] if rv.name in unconstrained else rv
+        shape = tuple(int(n) for n in shapes[value.name])
         parameters[rv.name] = TensorType(_in_double(rv), shape=shape)(name=rv.name)
     return parameters
 
@@ -87,6 +90,7 @@ def plain_model(
     model: pm.Model,
     names: Sequence[str],
     row_inputs: Mapping[str, TensorVariable] | None = None,
+    unconstrained: Collection[str] = (),
 ) -> PlainModel:
     """Express the terms' potentials and the deterministics by plain inputs and constant data.
 
@@ -95,9 +99,12 @@ def plain_model(
     model : pm.Model
         Left as it is.
     names : sequence of str
-        The terms: observed variables and potentials.
+        The terms: observed variables and potentials, or free variables, which are their log-prior.
     row_inputs : mapping of str to TensorVariable, optional
         The input that stands for each data container whose rows are to be replaced by others.
+    unconstrained : collection of str
+        Free variables whose inputs are on their unconstrained scale; their log-prior has the
+        logarithm of the Jacobian then.
 
     Raises
     ------
@@ -114,9 +121,12 @@ def plain_model(
     >>> plain.graphs["y"].eval({plain.parameters["mu"]: 0.0}).round(3)
     array([-0.919, -1.419])
     """
-    parameters = parameter_inputs(model)
-    free, inputs = _stand_ins(model, parameters)
+    parameters = parameter_inputs(model, unconstrained)
+    free, inputs = _stand_ins(model, parameters, unconstrained)
     values = {rv: free.get(rv, model.rvs_to_values[rv]) for rv in model.basic_RVs}
+    transforms = dict.fromkeys(model.basic_RVs) | {
+        rv: model.rvs_to_transforms[rv] for rv in model.free_RVs if rv.name in unconstrained
+    }
     terms = [model[name] for name in names]
     observed = [v for v in terms if v in values]
     _refuse_minibatch(observed)
@@ -126,15 +136,21 @@ def plain_model(
         logps = transformed_conditional_logp(
             observed,
             rvs_to_values=values,
-            rvs_to_transforms=dict.fromkeys(model.basic_RVs),
-            jacobian=False,
+            rvs_to_transforms=transforms,
+            jacobian=True,
         )
     except (ValueError, NotImplementedError) as error:
         raise UnsupportedModelError(
             f"PyMC derives no log-density of {[v.name for v in observed]!r}: {error} Where it "
             "contains random draws, register their distribution under a name of its own."
         ) from error
-    replaced = replace_rvs_by_values(others, rvs_to_values=values) if others else []
+    replaced = (
+        replace_rvs_by_values(
+            others, rvs_to_values=values, rvs_to_transforms=transforms if unconstrained else None
+        )
+        if others
+        else []
+    )
     plain = [as_plain_tensor(g) for g in [*logps, *replaced]]
     graphs = _with_constant_data(plain, inputs, row_inputs or {})
     named = dict(zip([v.name for v in (*observed, *others)], graphs, strict=True))
@@ -233,14 +249,17 @@ def unconstrained_graphs(model: pm.Model, summarised: Collection[str]) -> Uncons
 
 
 def _stand_ins(
-    model: pm.Model, parameters: Mapping[str, TensorVariable]
+    model: pm.Model, parameters: Mapping[str, TensorVariable], unconstrained: Collection[str] = ()
 ) -> tuple[dict[Variable, Variable], dict[Variable, Variable]]:
     """Return what takes the place of each free variable, and the parameter that follows it there.
 
     What was built on a variable has types that may know less than the parameter's: it is made anew.
     """
-    stand_ins = {rv: TensorType(rv.type.dtype, shape=rv.type.shape)() for rv in model.free_RVs}
-    free = {rv: _like(rv, stand_in) for rv, stand_in in stand_ins.items()}
+    like = {
+        rv: model.rvs_to_values[rv] if rv.name in unconstrained else rv for rv in model.free_RVs
+    }
+    stand_ins = {rv: TensorType(v.type.dtype, shape=v.type.shape)() for rv, v in like.items()}
+    free = {rv: _like(like[rv], stand_in) for rv, stand_in in stand_ins.items()}
     return free, {stand_in: parameters[rv.name] for rv, stand_in in stand_ins.items()}
 
 

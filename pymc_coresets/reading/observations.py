@@ -1,7 +1,7 @@
 """Find a model's observations: its likelihood terms, their axis, and a pointwise log-likelihood."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -52,6 +52,43 @@ TERM_OF_ROW = "likelihood term"
 
 
 @dataclass(frozen=True, eq=False)
+class Units:
+    """Observations that are units: all rows of one level of a factor.
+
+    Attributes
+    ----------
+    integrated : tuple of str
+        Free variables of the levels, which are integrated out.
+    n_nodes : int
+        At how many values of these each row is evaluated.
+    sizes : ndarray of int64, of shape (n_units,)
+        How many rows each unit has.
+    positions : ndarray of int64, of shape (n_members,)
+        Of the rows in the user's data, unit by unit.
+    members : tuple of RowArray
+        Their data.
+    source : UnitModel
+        The rows and the levels that they are made of.
+    n_each : int
+        How many nodes there are along each axis of a unit's variables.
+    at : ndarray of shape (D,)
+        Where the shared variables are, unconstrained, for which nodes begin at modes.
+    node_error : float
+        Estimate of the divergence, in nats, that more nodes would make.
+    """
+
+    integrated: tuple[str, ...]
+    n_nodes: int
+    sizes: np.ndarray
+    positions: np.ndarray
+    members: tuple[RowArray, ...]
+    source: Any
+    n_each: int
+    at: np.ndarray
+    node_error: float = math.nan
+
+
+@dataclass(frozen=True, eq=False)
 class Observations:
     """The observations of a model, and all that is needed to evaluate their potentials.
 
@@ -98,6 +135,8 @@ class Observations:
         Deterministics that have the observation axis.
     whole : tuple of str
         Terms with many data that stay in the coreset's model as they are, in words.
+    units : Units or None
+        What the observations are, where each is all rows of one level of a factor.
     """
 
     held: HeldModel
@@ -118,6 +157,22 @@ class Observations:
     sets: tuple[RowSet, ...] = ()
     left_out: tuple[str, ...] = ()
     whole: tuple[str, ...] = ()
+    units: Units | None = None
+
+    @property
+    def inputs(self) -> tuple[RowArray, ...]:
+        """All arrays that the potentials are computed from: `rows`, and those of rows in units."""
+        return self.rows + (() if self.units is None else self.units.members)
+
+    @property
+    def n_nodes(self) -> int:
+        """How often each row is evaluated for a potential."""
+        return 1 if self.units is None else self.units.n_nodes
+
+    @property
+    def integrated(self) -> tuple[str, ...]:
+        """Free variables that are integrated out of the potentials."""
+        return () if self.units is None else self.units.integrated
 
     @property
     def model(self) -> pm.Model:
@@ -209,6 +264,7 @@ def find_observations(
     dim: str | Sequence[str] | None = None,
     allow_local: bool = False,
     columns: Mapping[str, ColumnLike] | None = None,
+    unconstrained: Collection[str] = (),
 ) -> Observations:
     """Derive the pointwise log-likelihood of a model for any of its rows.
 
@@ -229,6 +285,8 @@ def find_observations(
     columns : mapping of str to ColumnLike, optional
         Columns of rows that lie elsewhere.  The model's data containers of these names hold a few
         of the rows, and nothing else in the likelihood may be indexed by the observation.
+    unconstrained : collection of str
+        Free variables whose `parameters` are on their unconstrained scale.
 
     Returns
     -------
@@ -266,7 +324,8 @@ def find_observations(
     template = None if columns is None else Template.of(model, columns)
     free_choice = observed is None and not dims and template is None
     others = other_potentials(model, names) if free_choice else []
-    plain = plain_model(model, [*names, *others], template.inputs if template else {})
+    inputs = template.inputs if template else {}
+    plain = plain_model(model, [*names, *others], inputs, unconstrained)
     refuse_constant(plain, names)
     refuse_complex(plain.graphs)
     whole: tuple[str, ...] = ()

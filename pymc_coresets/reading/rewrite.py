@@ -15,6 +15,7 @@ from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
 from pymc_coresets.reading.graphs import with_plain_backward
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic
+from pymc_coresets.reading.units.ragged import in_common_operations
 from pymc_coresets.reading.user_model import (
     convertible,
     data_of,
@@ -119,7 +120,7 @@ def row_values(
     {'coreset_weights': array([2., 3.]), 'coreset_row_0': array([0., 4.])}
     """
     values = {WEIGHTS: np.asarray(weights, dtype=float)}
-    for i, (row, array) in enumerate(zip(observations.rows, rows.arrays, strict=True)):
+    for i, (row, array) in enumerate(zip(observations.inputs, rows.inputs, strict=True)):
         values[f"{_ROW}{i}"] = np.ascontiguousarray(np.moveaxis(array, 0, row.axis))
     return values
 
@@ -184,7 +185,7 @@ class _Rewrite:
         self.by_name = {v.name: memo[v] for v in obs.model.named_vars.values() if v in memo}
         self.weights = pytensor.shared(weights, name=WEIGHTS)
         self.dim: str | None = None  # of the coreset, if it has one
-        self.containers = obs.containers
+        self.containers, self.lean = obs.containers, False
 
     def model(self) -> pm.Model:
         kept = self._kept_outputs()
@@ -202,6 +203,7 @@ class _Rewrite:
         return self._converted([*self._kept_outputs(), *self._potentials({name: potential})])
 
     def lean_model(self) -> pm.Model:
+        self.lean = True
         random = [
             v
             for v in self._kept_outputs()
@@ -212,7 +214,10 @@ class _Rewrite:
     def _weighted(self) -> dict[str, TensorVariable | None]:
         """Return what stands for all rows."""
         quadratic = None if self.quadratic is None else self.quadratic.potential()
-        return {POTENTIAL: (self.weights * self.obs.loglik).sum(), QUADRATIC: quadratic}
+        loglik = self.obs.loglik
+        if self.obs.units is not None and not self.lean:
+            loglik = in_common_operations(loglik)
+        return {POTENTIAL: (self.weights * loglik).sum(), QUADRATIC: quadratic}
 
     def _potentials(self, graphs: Mapping[str, TensorVariable | None]) -> list[Variable]:
         named = {**graphs, UNWEIGHTED: self.obs.unweighted}
@@ -252,6 +257,8 @@ class _Rewrite:
         ]
         others = [v for v in kept if not isinstance(v.owner.op, pymc_api.ModelNamed)]
         needed = set(ancestors(others))
+        if self.obs.units is not None:  # other data are those of rows in units
+            return [v for v in kept if v in needed]
         return [v for v in kept if v in needed or not self._is_row_data(v)]
 
     def _uses(self, variable: Variable, removed: set[Variable]) -> bool:
@@ -307,7 +314,7 @@ class _Rewrite:
 
     def _data(self, number: int) -> np.ndarray:
         """Return the selected rows of a row array, along the axis that the graph expects."""
-        return np.moveaxis(self.rows.arrays[number], 0, self.obs.rows[number].axis)
+        return np.moveaxis(self.rows.inputs[number], 0, self.obs.inputs[number].axis)
 
     def _replacements(
         self, used: Collection[Variable], selected_data: Mapping[str, SharedVariable]
@@ -319,7 +326,7 @@ class _Rewrite:
             plain = free.values if isinstance(free, XTensorVariable) else free
             new[variable] = plain.astype(variable.type.dtype)
         linked = {number: name for name, number in self.containers.items()}
-        for i, row in enumerate(self.obs.rows):
+        for i, row in enumerate(self.obs.inputs):
             if row.placeholder in used:
                 shared = selected_data.get(linked.get(i, ""))
                 shape = row.placeholder.type.shape

@@ -274,6 +274,8 @@ class HeldModel:
         Random variables and potentials that the model had.
     imputed : frozenset of str
         Its free variables for missing outcomes, which depend on the others, and none on them.
+    integrated : frozenset of str
+        Its free variables that are integrated out of the likelihood.
     """
 
     live: pm.Model
@@ -282,6 +284,7 @@ class HeldModel:
     labels: Mapping[str, _Labels]
     terms: tuple[str, ...]
     imputed: frozenset[str] = frozenset()
+    integrated: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -332,13 +335,13 @@ class HeldModel:
 
     @property
     def model(self) -> pm.Model:
-        """The same; a copy without missing outcomes, where there are any."""
-        return self._without_imputed if self.imputed else self.whole
+        """The same; a copy without missing outcomes and what is integrated out, if anything is."""
+        return self._without_some if self.imputed or self.integrated else self.whole
 
     @cached_property
-    def _without_imputed(self) -> pm.Model:
+    def _without_some(self) -> pm.Model:
         model = self.whole
-        copy = without_variables(model, self.imputed)
+        copy = without_variables(model, self.imputed | self.integrated)
         for name, values in settable_data(model).items():
             if name in copy.named_vars:
                 copy[name].set_value(values, borrow=True)  # no copies of the data

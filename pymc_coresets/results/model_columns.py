@@ -144,6 +144,8 @@ class _Reader:
 
     def _observed(self, name: str, axis: int, known: set[str]) -> tuple[np.ndarray, Labels] | None:
         """Return the values of an observed variable, unless a container holds them."""
+        if self.obs.units is not None:  # its values are those of rows in units
+            return None
         value = self.model.rvs_to_values.get(self.model[name])
         if value is None or {v.name for v in ancestors([value])} & known:
             return None

@@ -287,6 +287,7 @@ def facts_of(coreset: WeightedRows) -> dict[str, str]:
     """Return what is shown of a coreset, by name."""
     found = {
         "rows": _numbers_of_rows(coreset),
+        "integrated": _integrated(coreset),
         "quadratic": ""
         if coreset.quadratic is None
         else f"of {len(coreset.quadratic.names):,} coefficients, for all rows",
@@ -306,7 +307,21 @@ def facts_of(coreset: WeightedRows) -> dict[str, str]:
 def _numbers_of_rows(coreset: WeightedRows) -> str:
     rows = f"{len(coreset.indices):,} of {coreset.n_observations:,}"
     merged = coreset.n_distinct < coreset.n_observations
-    return f"{rows} ({coreset.n_distinct:,} distinct)" if merged else rows
+    rows = f"{rows} ({coreset.n_distinct:,} distinct)" if merged else rows
+    units = None if coreset.loglikelihood is None else coreset.loglikelihood.observations.units
+    if units is None:
+        return rows
+    chosen = chosen_rows(coreset).n_members
+    return f"{chosen:,} of {len(units.positions):,}, all those of {rows} units"
+
+
+def _integrated(coreset: WeightedRows) -> str:
+    """Say which variables were integrated out, by how many nodes, and how far these are off."""
+    units = None if coreset.loglikelihood is None else coreset.loglikelihood.observations.units
+    if units is None:
+        return ""
+    names = ", ".join(units.integrated)
+    return f"{names}, by {units.n_nodes} nodes for each unit (error {units.node_error:.1g} nats)"
 
 
 def _weights(coreset: WeightedRows) -> str:

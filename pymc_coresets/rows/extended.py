@@ -99,7 +99,7 @@ class ExtendedRows:
     def in_memory(self) -> InMemoryRows:
         """All of them, read at once: for few rows."""
         every = Rows.joined(list(self.blocks(self.n_rows)))
-        return InMemoryRows(every.arrays, every.base_weights, every.positions)
+        return InMemoryRows.of(every)
 
     def holding(self, rows: Rows, columns: Mapping[str, np.dtype[Any]]) -> "ExtendedRows":
         """Return the same with other arrays of the old rows, and others in turn of the new."""
@@ -107,4 +107,4 @@ class ExtendedRows:
 
     @property
     def _held(self) -> InMemoryRows:
-        return InMemoryRows(self.old.arrays, self.old.base_weights, self.old.positions)
+        return InMemoryRows.of(self.old)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import chain, islice
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from threadpoolctl import ThreadpoolController
 from pymc_coresets.exceptions import InvalidDataError
 from pymc_coresets.rows.keyed import FirstRows, Scan, waiting_times
 from pymc_coresets.rows.passes import Pass
-from pymc_coresets.rows.values import Rows
+from pymc_coresets.rows.values import Members, Rows
 
 #: Rows that are worked on together, at least: a second or more of log-likelihoods, and eight
 #: chunks, so that reading the one that two tasks share costs little.
@@ -49,6 +49,8 @@ class InMemoryRows:
         How many rows each row stands for; 1 by default.
     positions : ndarray of int64, of shape (n_rows,), optional
         Positions in the user's data, sorted and unique; 0, 1, ... by default.
+    members : Members, optional
+        The rows of units.
     place : callable, optional
         From a position to where the user finds the row, for messages.
 
@@ -70,6 +72,7 @@ class InMemoryRows:
         base_weights: NDArray[np.float64] | None = None,
         positions: NDArray[np.int64] | None = None,
         *,
+        members: Members | None = None,
         place: Callable[[int], str] = "observation {}".format,
     ) -> None:
         self._place = place
@@ -81,8 +84,13 @@ class InMemoryRows:
                 f"shape {weights.shape} and sum {weights.sum()}"
             )
         numbers = np.arange(n_rows) if positions is None else positions
-        self.all = Rows(numbers, weights, tuple(arrays))
+        self.all = Rows(numbers, weights, tuple(arrays), members)
         self.total_weight = float(weights.sum())
+
+    @classmethod
+    def of(cls, rows: Rows) -> Self:
+        """Take rows that are in memory already, with their base weights."""
+        return cls(rows.arrays, rows.base_weights, rows.positions, members=rows.members)
 
     @property
     def n_rows(self) -> int:

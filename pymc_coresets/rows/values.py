@@ -12,8 +12,61 @@ from pymc_coresets.exceptions import InvalidDataError
 
 
 @dataclass(frozen=True, eq=False)
+class Members:
+    """The rows of some units, which follow one another unit by unit.
+
+    Parameters
+    ----------
+    sizes : ndarray of int64, of shape (n_units,)
+        How many rows each unit has, at least one.
+    positions : ndarray of int64, of shape (n_members,)
+        Of the rows in the user's data.
+    arrays : tuple of ndarray
+        Their data, each array with the rows along its first axis.
+
+    Examples
+    --------
+    >>> members = Members(np.array([1, 2]), np.arange(3), (np.array([5.0, 7.0, 9.0]),))
+    >>> members.take(np.array([1])).arrays
+    (array([7., 9.]),)
+    """
+
+    sizes: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    arrays: tuple[NDArray[Any], ...] = ()
+
+    @cached_property
+    def _ends(self) -> NDArray[np.int64]:
+        return np.cumsum(self.sizes)
+
+    def take(self, which: slice | NDArray[np.int64] | NDArray[np.bool_]) -> "Members":
+        """Return the rows of some of the units."""
+        sizes = self.sizes[which]
+        if isinstance(which, slice):  # a view
+            first = which.indices(len(self.sizes))[0]
+            start = int(self._ends[first - 1]) if first else 0
+            chosen: Any = slice(start, start + int(sizes.sum()))
+        else:
+            starts = (self._ends - self.sizes)[which]
+            before = np.cumsum(sizes) - sizes
+            chosen = np.arange(int(sizes.sum())) + np.repeat(starts - before, sizes)
+        return Members(sizes, self.positions[chosen], tuple(a[chosen] for a in self.arrays))
+
+    @classmethod
+    def joined(cls, parts: Sequence["Members"]) -> "Members":
+        """Return those of one part after the other."""
+        return cls(
+            np.concatenate([part.sizes for part in parts]),
+            np.concatenate([part.positions for part in parts]),
+            tuple(map(np.concatenate, zip(*(part.arrays for part in parts), strict=True))),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Rows of the user's data, with all that is needed to evaluate their log-likelihood.
+
+    Or units, each of which is several rows: then the fields are of units, but for `members`.
 
     Parameters
     ----------
@@ -24,6 +77,8 @@ class Rows:
         merged.
     arrays : tuple of ndarray
         The data, each array with the rows along its first axis.
+    members : Members, optional
+        The rows of units.
 
     Examples
     --------
@@ -36,6 +91,7 @@ class Rows:
     positions: NDArray[np.int64]
     base_weights: NDArray[np.float64]
     arrays: tuple[NDArray[Any], ...] = ()
+    members: Members | None = None
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -46,6 +102,7 @@ class Rows:
             self.positions[which],
             self.base_weights[which],
             tuple(array[which] for array in self.arrays),
+            None if self.members is None else self.members.take(which),
         )
 
     def blocks(self, size: int) -> Iterator["Rows"]:
@@ -56,7 +113,17 @@ class Rows:
     @property
     def n_numbers(self) -> int:
         """How many numbers the rows are."""
-        return sum(array.size for array in self.arrays)
+        return sum(array.size for array in self.inputs)
+
+    @property
+    def inputs(self) -> tuple[NDArray[Any], ...]:
+        """All arrays: those of the rows, or of units and of their members."""
+        return self.arrays + (() if self.members is None else self.members.arrays)
+
+    @property
+    def n_members(self) -> int:
+        """How many rows of the user's data these are."""
+        return len(self) if self.members is None else len(self.members.positions)
 
     def where(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return where rows of the given positions, all of which are here, stand among these.
@@ -80,18 +147,16 @@ class Rows:
         """
         if len(parts) == 1:
             return parts[0]
-        positions = np.concatenate([part.positions for part in parts])
-        first: slice | NDArray[np.int64] = slice(None)
-        if (np.diff(positions) <= 0).any():  # otherwise nothing is copied twice
-            positions, first = np.unique(positions, return_index=True)
-        return cls(
-            positions,
-            np.concatenate([part.base_weights for part in parts])[first],
-            tuple(
-                np.concatenate(arrays)[first]
-                for arrays in zip(*(part.arrays for part in parts), strict=True)
-            ),
+        members = [part.members for part in parts if part.members is not None]
+        every = cls(
+            np.concatenate([part.positions for part in parts]),
+            np.concatenate([part.base_weights for part in parts]),
+            tuple(map(np.concatenate, zip(*(part.arrays for part in parts), strict=True))),
+            Members.joined(members) if members else None,
         )
+        if (np.diff(every.positions) > 0).all():  # nothing is copied twice
+            return every
+        return every.take(np.unique(every.positions, return_index=True)[1])
 
 
 def in_blocks(parts: Iterable[Rows], size: int) -> Iterator[Rows]:

@@ -89,7 +89,7 @@ def gradient_kernel(observations: Observations) -> Kernel:
     """Return the log-likelihood of weighted rows and its gradient at a vector, without data."""
     x, weights = (pt.vector(name, dtype="float64") for name in ("x", "weights"))
     used = set(graph_inputs([observations.loglik]))
-    arrays = {i: row for i, row in enumerate(observations.rows) if row.placeholder in used}
+    arrays = {i: row for i, row in enumerate(observations.inputs) if row.placeholder in used}
     [loglik] = of_vector([observations.loglik], observations, x)
     n_rows: dict[Variable, Variable] = {observations.n_rows: weights.shape[0]}
     [logp] = clone_replace([(weights * loglik).sum()], n_rows)
@@ -116,7 +116,8 @@ class KernelSlopes:
     @classmethod
     def of(cls, observations: Observations) -> Self:
         """Compile the gradients of the rows of a model."""
-        row_bytes = sum(row.values.nbytes // observations.n_obs for row in observations.rows)
+        row_bytes = sum(row.values.nbytes for row in observations.inputs) // observations.n_obs
+        row_bytes *= observations.n_nodes
         most = _BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // _BLOCK_ROWS)
         return cls(gradient_kernel(observations), max(most, 1))
 

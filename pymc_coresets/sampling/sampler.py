@@ -435,7 +435,7 @@ class CoresetSampler:
         return self._posterior_density(replace(scan.rows, base_weights=scan.weights))
 
     def _posterior_density(self, rows: Rows) -> PosteriorDensity:
-        source = InMemoryRows(rows.arrays, rows.base_weights, rows.positions)
+        source = InMemoryRows.of(rows)
         return PosteriorDensity(partial(self._added_up, source, self._slopes))
 
     def _added_up(self, source: RowBlocks, slopes: SlopesOfRows, points: np.ndarray) -> Slopes:

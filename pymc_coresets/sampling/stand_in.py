@@ -38,6 +38,7 @@ from pymc_coresets.reading.graphs import parameter_inputs
 from pymc_coresets.reading.rewrite import POTENTIAL
 from pymc_coresets.sampling.probing import Probing
 from pymc_coresets.sampling.steps import nuts
+from pymc_coresets.sampling.units.recovery import with_local
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -83,7 +84,8 @@ def sample(
         What `pm.sample` returns for the model of all rows: ``observed_data`` and ``constant_data``
         are the arrays of that model, not copies, where it holds all rows.  Missing outcomes, on
         which nothing depends, are not sampled but drawn afterwards, if they are no more than 1 000;
-        `predict` draws others.  A coreset adds its rows
+        `predict` draws others.  Variables that were integrated out are drawn too, if that takes no
+        more than 200 MB; elsewhere `Coreset.recover` draws what is wanted.  A coreset adds its rows
         and weights as the group ``coreset``.
 
     Raises
@@ -128,6 +130,7 @@ def sample(
     if is_whole:
         rng = generator(kwargs.get("random_seed")).spawn(1)[0]
         idata = with_missing(idata, found, rng=rng, most=MANY_ROWS)
+        idata = with_local(result, idata, rng)
     return with_data(idata, found)
 
 

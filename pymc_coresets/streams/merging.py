@@ -157,7 +157,7 @@ def merge(
     added = [each for each in quadratics if each is not None]
     quadratic = reduce(Quadratic.plus, added) if added else None
     few = len(union) <= (_default_size(parts) if size is None else size)
-    source = InMemoryRows(union.arrays, union.base_weights, union.positions)
+    source = InMemoryRows.of(union)
     if few and _holds(parts, quadratic):
         solution, figures = all_of(source, quadratic), dict[str, Any]()
     else:

@@ -70,6 +70,12 @@ class CoresetPart:
                 "can be neither extended nor merged. Put the data into long format, one row for "
                 "each cell, and build a coreset of that; or build one of all cells."
             )
+        if loglik.observations.units is not None:
+            raise UnsupportedModelError(
+                f"{list(loglik.observations.integrated)!r} were integrated out of this coreset: "
+                "such coresets can be neither extended nor merged. Build one of all rows, or one "
+                "with integrate=False."
+            )
         wanted = RowsToRead(**settings, backend=loglik.backend or "numba")
         template, kept, quadratic = loglik, coreset.data, coreset.quadratic
         n_rows, held = coreset.n_distinct, loglik.observations

@@ -15,6 +15,7 @@ from pymc_coresets.rows.passes import CandidateRule, Look
 from pymc_coresets.rows.values import Rows
 
 _BLOCK_ENTRIES = 2**17  # of float64: a block and its temporaries stay in a core's own cache
+_MOST_ENTRIES = 2**21  # of a block of units, however many rows one of them has
 
 _SINGLE = 1e-3  # nats, absolute or for each nat, by which potentials in float32 may be off
 
@@ -152,13 +153,19 @@ class NumbaEvaluator:
     kernel : Kernel
         The potentials (n_draws, n_rows), as a function of the parameters at all draws, of the
         number of rows, and of their arrays.
+    n_nodes : int, default 1
+        How often each row of a unit is evaluated.
+    n_members : float, default 1
+        How many rows a unit has on average.
     """
 
     kernel: Kernel
+    n_nodes: int = 1
+    n_members: float = 1.0
 
     def matrix_rows(self, n_draws: int) -> int:
         """See `Evaluator`."""
-        return max(64, _BLOCK_ENTRIES // n_draws)
+        return max(64, int(_BLOCK_ENTRIES // (n_draws * self.n_nodes * self.n_members)))
 
     def look_rows(self, n_draws: int) -> int:
         """See `Evaluator`."""
@@ -166,7 +173,7 @@ class NumbaEvaluator:
 
     def at(self, given: Sequence[np.ndarray]) -> "_LoopsAtDraws":
         """See `Evaluator`."""
-        return _LoopsAtDraws(self.kernel, self.kernel.program.given(*given))
+        return _LoopsAtDraws(self, list(given), self.kernel.program.given(*given))
 
     def slopes(self, space: Unconstrained) -> None:  # noqa: ARG002 - of the protocol
         """See `Evaluator`: the sampler compiles the gradient of the coreset's own model."""
@@ -175,12 +182,23 @@ class NumbaEvaluator:
 
 @dataclass(frozen=True, eq=False)
 class _LoopsAtDraws:
-    kernel: Kernel
+    by: NumbaEvaluator
+    given: list[np.ndarray]
     evaluate: Callable[..., list[Any]]
 
     def values(self, rows: Rows) -> np.ndarray:
-        [values] = self.evaluate(np.asarray(len(rows)), *self.kernel.arrays(rows))
-        return cast(np.ndarray, values)
+        n_draws = len(self.given[0])
+        n_numbers = n_draws * self.by.n_nodes * rows.n_members
+        if rows.members is None or n_numbers <= _MOST_ENTRIES or len(rows) * n_draws == 1:
+            [values] = self.evaluate(np.asarray(len(rows)), *self.by.kernel.arrays(rows))
+            return cast(np.ndarray, values)
+        if len(rows) > 1:  # units of many rows
+            half = len(rows) // 2
+            parts = rows.take(slice(0, half)), rows.take(slice(half, len(rows)))
+            return np.concatenate([self.values(part) for part in parts], axis=1)
+        half = n_draws // 2
+        halves = [g[:half] for g in self.given], [g[half:] for g in self.given]
+        return np.concatenate([self.by.at(part).values(rows) for part in halves])
 
     def look(self, rows: Rows, wanted: CandidateRule) -> Look:
         return Look.of(self.values(rows), rows, wanted)

@@ -1,0 +1,325 @@
+"""Which free variables belong to the levels of one factor: each to one level, and to its rows."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+import pymc as pm
+from pytensor.graph import Apply, Constant, Variable, ancestors, clone_replace
+from pytensor.tensor import TensorVariable
+
+from pymc_coresets.compat import pytensor_api as ops
+from pymc_coresets.compat.pytensor_api import io_toposort
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.reading.graphs import plain_model
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.pushdown import Pushdown, RowArray
+from pymc_coresets.reading.selection_rules import index_of
+
+
+class Lookup(NamedTuple):
+    """A place where rows take the values of their levels from a table: ``table[..., level]``."""
+
+    found: TensorVariable  # the values at the rows
+    table: TensorVariable
+    axis: int  # of the table, that of the levels
+    levels: Variable  # the placeholder of each row's level
+    entries: tuple[slice | Variable, ...]  # of the index
+
+    @property
+    def of_levels(self) -> TensorVariable:
+        """The table with the levels along the axis that the rows have in `found`."""
+        others = tuple(slice(None) if i == self.axis else e for i, e in enumerate(self.entries))
+        if all(isinstance(entry, slice) for entry in others):
+            return self.table
+        return cast(TensorVariable, self.table[others])
+
+    @property
+    def row_axis(self) -> int:
+        """Where `found` has the rows, and `of_levels` the levels."""
+        return sum(isinstance(entry, slice) for entry in self.entries[: self.axis])
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """Free variables of the levels of a factor, which are independent given all others.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the variables.
+    n_levels : int
+        G.
+    level_of_row : ndarray of int64, of shape (n_obs,)
+    variables : tuple of TensorVariable
+        Inputs that stand for each variable, on its unconstrained scale, at any levels.
+    axes : tuple of int
+        Where each of them has the levels.
+    lookups : tuple of (TensorVariable, TensorVariable, int)
+        What rows see of the levels, in the log-likelihood of the rows; the same at the levels, as a
+        function of `variables`; and the axis that has them.
+    log_prior : TensorVariable
+        Of each level, (n_levels,), in nats, with the logarithm of the Jacobian.
+    n_rows : Variable
+        Scalar input: how many levels there are.
+    arrays : tuple of RowArray
+        Data of the levels.
+    reference : tuple of TensorVariable
+        The log-priors of the variables as PyMC derives them, as functions of the parameters.
+    """
+
+    names: tuple[str, ...]
+    n_levels: int
+    level_of_row: np.ndarray
+    variables: tuple[TensorVariable, ...]
+    axes: tuple[int, ...]
+    lookups: tuple[tuple[TensorVariable, TensorVariable, int], ...]
+    log_prior: TensorVariable
+    n_rows: Variable
+    arrays: tuple[RowArray, ...]
+    reference: tuple[TensorVariable, ...]
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The shape of each variable at one level."""
+        return [
+            tuple(n for i, n in enumerate(v.type.shape) if i != axis)
+            for v, axis in zip(self.variables, self.axes, strict=True)
+        ]
+
+    def split(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the values of each variable from those of the levels, (n_levels, q)."""
+        found, start = {}, 0
+        for name, v, axis, shape in zip(
+            self.names, self.variables, self.axes, self.shapes, strict=True
+        ):
+            width = int(np.prod(shape, dtype=int))
+            part = flat[:, start : start + width].reshape(len(flat), *shape)
+            found[name] = np.moveaxis(part, 0, axis).astype(v.type.dtype)
+            start += width
+        return found
+
+    @property
+    def n_dims(self) -> int:
+        """Number of free dimensions q of a level."""
+        return int(sum(np.prod(shape, dtype=int) for shape in self.shapes))
+
+
+def lookups_of(observations: Observations) -> dict[bytes, list[Lookup]]:
+    """Find where rows look up the levels of factors, by factor.
+
+    Examples
+    --------
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     z = pm.Normal("z", shape=3)
+    ...     y = pm.Normal("y", z[np.array([0, 0, 1, 2])], 1.0, observed=np.zeros(4))
+    >>> [[found.table] for found in lookups_of(find_observations(model)).values()]
+    [[[z]]]
+    """
+    of_rows: dict[Variable, RowArray] = {row.placeholder: row for row in observations.rows}
+    parameters = set(observations.parameters.values())
+    factors: dict[bytes, list[Lookup]] = {}
+    for node in io_toposort([], [observations.loglik]):
+        found = _lookup(node, of_rows)
+        if found is not None and not parameters.isdisjoint(ancestors([found.table])):
+            length = found.table.type.shape[found.axis]
+            levels = of_rows[found.levels].values
+            if length is not None and levels.size:
+                key = np.where(levels < 0, levels + length, levels).astype(np.int64).tobytes()
+                factors.setdefault(key, []).append(found)
+    return factors
+
+
+def _lookup(node: Apply, of_rows: Collection[Variable]) -> Lookup | None:
+    if not isinstance(node.op, ops.AdvancedSubtensor):
+        return None
+    entries, arrays = index_of(node)
+    at = [axis for axis, index in arrays.items() if index in of_rows]
+    others = [e for i, e in enumerate(entries) if i not in at]
+    simple = all(e == slice(None) if isinstance(e, slice) else _is_number(e) for e in others)
+    if len(at) != 1 or not simple or arrays[at[0]].type.ndim != 1:
+        return None
+    [axis] = at
+    table, found = cast(list[TensorVariable], [node.inputs[0], node.outputs[0]])
+    lookup = Lookup(found, table, axis, arrays[axis], tuple(entries))
+    # NumPy puts the rows first where a slice lies between a number and them.
+    numbers = [i for i, e in enumerate(entries) if not isinstance(e, slice)]
+    together = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    return lookup if together or lookup.row_axis == 0 else None
+
+
+def _is_number(entry: Variable) -> bool:
+    return isinstance(entry, Constant) and np.ndim(entry.data) == 0
+
+
+def find_factors(observations: Observations) -> list[tuple[str, ...]]:
+    """Name the free variables of each factor that may belong to its levels.
+
+    The largest factor comes first; `factor_of` says whether they do.
+
+    Examples
+    --------
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     z = pm.Normal("z", pm.Normal("mu"), shape=3)
+    ...     y = pm.Normal("y", z[np.array([0, 0, 1, 2])], 1.0, observed=np.zeros(4))
+    >>> find_factors(find_observations(model))
+    [('z',)]
+    """
+    found = []
+    for lookups in lookups_of(observations).values():
+        names = _local(observations, lookups)
+        if names:
+            found.append((_n_levels(lookups), names))
+    return [names for _, names in sorted(found, key=lambda pair: -pair[0])]
+
+
+def _n_levels(lookups: Sequence[Lookup]) -> int:
+    return int(lookups[0].table.type.shape[lookups[0].axis])
+
+
+def _local(observations: Observations, lookups: Sequence[Lookup]) -> tuple[str, ...]:
+    """Name the variables with the length of a factor that rows see through its lookups alone."""
+    n_levels = _n_levels(lookups)
+    if any(look.table.type.shape[look.axis] != n_levels for look in lookups):
+        return ()
+    cut: dict[Variable, Variable] = {look.found: look.found.type() for look in lookups}
+    [rest] = clone_replace([observations.loglik], cut, rebuild_strict=False)
+    elsewhere, below = set(ancestors([rest])), set(ancestors([look.table for look in lookups]))
+    model = observations.model
+    names = [
+        name
+        for name, v in observations.parameters.items()
+        if v in below and v not in elsewhere and n_levels in v.type.shape
+    ]
+    return tuple(name for name in names if not _used_elsewhere(model, name, observations, names))
+
+
+def _used_elsewhere(
+    model: pm.Model, name: str, observations: Observations, together: Sequence[str]
+) -> bool:
+    """Whether the density of another variable depends on this one."""
+    summarised = {term.name for term in observations.terms}
+    others = (*model.basic_RVs, *model.potentials)
+    return any(
+        model[name] in ancestors([other])
+        for other in others
+        if other.name not in summarised and other.name not in together
+    )
+
+
+def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
+    """Derive what the levels of a factor are, for any of them.
+
+    Parameters
+    ----------
+    observations : Observations
+        Whose parameters are on their unconstrained scale for these variables.
+    names : sequence of str
+        From `find_factors`.
+
+    Returns
+    -------
+    Factor
+
+    Raises
+    ------
+    UnsupportedModelError
+        If the levels are not independent of each other, given the other variables.
+
+    Examples
+    --------
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     z = pm.Normal("z", pm.Normal("mu"), shape=3)
+    ...     y = pm.Normal("y", z[np.array([0, 0, 1, 2])], 1.0, observed=np.zeros(4))
+    >>> found = find_observations(model, unconstrained=["z"])
+    >>> factor = factor_of(found, ["z"])
+    >>> factor.n_levels, factor.n_dims, factor.level_of_row
+    (3, 1, array([0, 0, 1, 2]))
+    """
+    inputs = {name: observations.parameters[name] for name in names}
+    key, lookups = next(
+        (key, lookups)
+        for key, lookups in lookups_of(observations).items()
+        if not set(inputs.values()).isdisjoint(ancestors([look.table for look in lookups]))
+    )
+    n_levels = _n_levels(lookups)
+    priors = plain_model(observations.model, list(names), unconstrained=names)
+    own: dict[Variable, Variable] = {
+        v: observations.parameters[name] for name, v in priors.parameters.items()
+    }
+    log_priors = clone_replace([priors.graphs[name] for name in names], own, rebuild_strict=False)
+    pushdown = Pushdown(observations.parameters.values(), n_levels)
+    tables = [pushdown.select(look.of_levels, look.row_axis) for look in lookups]
+    axes = dict(_axes_of(tables, inputs))
+    if set(axes) != set(names):
+        raise _tied(set(names) - set(axes))
+    terms = []
+    for name, graph in zip(names, log_priors, strict=True):
+        if graph.type.ndim <= axes[name] or graph.type.shape[axes[name]] not in (n_levels, None):
+            raise _tied([name])
+        of_level = pushdown.select(cast(TensorVariable, graph), axes[name])
+        others = [i for i in range(of_level.type.ndim) if i != axes[name]]
+        terms.append(of_level.sum(axis=others) if others else of_level)
+    graphs = [*tables, *terms]
+    replaced: dict[Variable, Variable] = {}
+    stand_ins: dict[str, TensorVariable] = {}
+    for name, found, axis in _taken(graphs, inputs):
+        if axis != axes[name]:
+            raise _tied([name])
+        if name not in stand_ins:
+            shape = [None if i == axis else n for i, n in enumerate(inputs[name].type.shape)]
+            stand_ins[name] = inputs[name].type.clone(shape=tuple(shape))(name=name)
+        replaced[found] = stand_ins[name]
+    fresh = clone_replace(graphs, replaced, rebuild_strict=False)
+    tied = {name for name, v in inputs.items() if v in set(ancestors(fresh))}
+    if tied or pushdown.unselected:
+        raise _tied(tied or names, pushdown.unselected)
+    used = set(ancestors(fresh))
+    return Factor(
+        names=tuple(names),
+        n_levels=n_levels,
+        level_of_row=np.frombuffer(key, dtype=np.int64),
+        variables=tuple(stand_ins[name] for name in names),
+        axes=tuple(axes[name] for name in names),
+        lookups=tuple(
+            (look.found, cast(TensorVariable, table), look.row_axis)
+            for look, table in zip(lookups, fresh, strict=False)
+        ),
+        log_prior=cast(TensorVariable, sum(fresh[len(tables) :])),
+        n_rows=pushdown.n_rows,
+        arrays=tuple(row for row in pushdown.row_arrays() if row.placeholder in used),
+        reference=tuple(cast(TensorVariable, graph) for graph in log_priors),
+    )
+
+
+def _taken(
+    graphs: Sequence[Variable], inputs: dict[str, TensorVariable]
+) -> Iterator[tuple[str, Variable, int]]:
+    """Find where levels were selected from the variables, and along which axis of these."""
+    names: dict[Variable, str] = {v: name for name, v in inputs.items()}
+    for node in io_toposort([], list(graphs)):
+        if isinstance(node.op, ops.AdvancedSubtensor) and node.inputs[0] in names:
+            _, arrays = index_of(node)
+            if len(arrays) == 1:
+                yield names[node.inputs[0]], node.outputs[0], next(iter(arrays))
+
+
+def _axes_of(
+    graphs: Sequence[Variable], inputs: dict[str, TensorVariable]
+) -> Iterator[tuple[str, int]]:
+    for name, _, axis in _taken(graphs, inputs):
+        yield name, axis
+
+
+def _tied(names: Collection[str], places: Sequence[str] = ()) -> UnsupportedModelError:
+    where = f" ({'; '.join(places)})" if places else ""
+    return UnsupportedModelError(
+        f"The entries of {sorted(names)!r} are not independent of each other given the other "
+        f"variables{where}: they cannot be integrated out one by one. Keep them as parameters "
+        "(integrate=False).",
+        topic="local-latent-variables",
+    )

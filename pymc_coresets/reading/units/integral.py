@@ -1,0 +1,204 @@
+"""The log-likelihood of units, whose own variables are integrated out by nodes that move.
+
+For unit g with variables z of q dimensions and log-density ``h_g(z; theta)``, their log-prior and
+the log-likelihoods of the unit's rows,
+
+    L_g(theta) = log sum_k exp(a_k - log |R_g| + h_g(z_gk; theta)),  z_gk = m_g + R_g^-T x_k,
+
+with Gauss-Hermite nodes x_k, their weights in a_k, and m_g(theta) and ``R_g R_g'(theta)`` close to
+the mode and the negative Hessian of h_g: a step of Newton's leads there from the mode at some theta
+in the middle of the posterior.  Nodes that do not move are wrong by nats where a unit has many
+rows, as theta moves its mode by more than its width; widths that do not change are wrong without
+bound where the scale of the variables' prior goes to zero (adaptive quadrature: Liu and Pierce
+1994, Biometrika 81; Pinheiro and Bates 1995).
+
+The integral does not depend on where its nodes are, but for their error.  So gradients are those at
+nodes that stay: ``grad L_g = E[grad h_g(z; theta) | y]``, Fisher's identity, by the same nodes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, cast
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph import Variable, clone_replace, vectorize_graph
+from pytensor.tensor import TensorVariable
+
+from pymc_coresets.compat.pytensor_api import compiling, without_traces, zero_grad
+from pymc_coresets.reading.folding import simplified
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.units.factors import Factor
+from pymc_coresets.reading.units.nodes import Nodes
+from pymc_coresets.reading.units.ragged import collect, spread
+
+_STEPS = 1
+_LONGEST_STEP = 6.0  # widths of a unit, beyond which a step is shortened: it says little there
+_FLAT = 1e-6  # of the usual curvature of a unit: less is none
+
+#: Names of what a unit has besides its data.
+SIZE, CENTRE, FACTOR = "rows of the unit", "mode of the unit", "width of the unit"
+
+
+@dataclass(frozen=True, eq=False)
+class UnitDensity:
+    """The log-density h_g of each unit's variables and data, as a graph.
+
+    Attributes
+    ----------
+    variables : TensorVariable of shape (n_units, q)
+        Input: the variables of each unit, on their unconstrained scale, side by side.
+    density : TensorVariable of shape (n_units,)
+        h_g, in nats.
+    sizes : TensorVariable of int64, of shape (n_units,)
+        Input: how many rows each unit has.
+    arrays, members : tuple of RowArray
+        Inputs: data of the units, and of their rows, unit by unit.
+    n_units : TensorVariable
+        Input.
+    """
+
+    variables: TensorVariable
+    density: TensorVariable
+    sizes: TensorVariable
+    n_units: TensorVariable
+    arrays: tuple[RowArray, ...]
+    members: tuple[RowArray, ...]
+
+    @classmethod
+    def of(cls, observations: Observations, factor: Factor) -> "UnitDensity":
+        """Join the log-likelihoods of rows and the log-priors of levels."""
+        flat = pt.matrix("variables", dtype="float64", shape=(None, factor.n_dims))
+        sizes = pt.lvector("sizes")
+        n_units = flat.shape[0]
+        parts: dict[Variable, Variable] = {factor.n_rows: n_units}
+        start = 0
+        for v, axis, shape in zip(factor.variables, factor.axes, factor.shapes, strict=True):
+            width = int(np.prod(shape, dtype=int))
+            part = flat[:, start : start + width].reshape((n_units, *shape))
+            parts[v] = pt.moveaxis(part, 0, axis).astype(v.type.dtype)
+            start += width
+        seen: dict[Variable, Variable] = {observations.n_rows: sizes.sum()}
+        tables = clone_replace([t for _, t, _ in factor.lookups], parts, rebuild_strict=False)
+        for (found, _, axis), table in zip(factor.lookups, tables, strict=True):
+            seen[found] = spread(cast(TensorVariable, table), sizes, axis)
+        of_rows, log_prior = clone_replace(
+            [clone_replace([observations.loglik], seen, rebuild_strict=False)[0], factor.log_prior],
+            parts,
+            rebuild_strict=False,
+        )
+        whole = collect(cast(TensorVariable, of_rows), sizes) + log_prior
+        [density] = cast(list[TensorVariable], simplified([without_traces(whole)]))
+        return cls(flat, density, sizes, n_units, factor.arrays, observations.rows)
+
+    @cached_property
+    def derivatives(self) -> list[TensorVariable]:
+        """The gradients of the densities, (n_units, q), and the q rows of their Hessians."""
+        with compiling():
+            slope = cast(TensorVariable, pt.grad(self.density.sum(), self.variables))
+            n_dims = self.variables.type.shape[1]
+            rows = [pt.grad(slope[:, j].sum(), self.variables) for j in range(n_dims)]
+        return cast(list[TensorVariable], simplified(cast(list[Variable], [slope, *rows])))
+
+
+def integrated(
+    units: UnitDensity, centre: TensorVariable, factor: TensorVariable, nodes: Nodes
+) -> TensorVariable:
+    """Return the graph of L_g, (n_units,), in nats.
+
+    Parameters
+    ----------
+    units : UnitDensity
+    centre : TensorVariable of shape (n_units, q)
+        Where Newton's steps begin: modes for a theta in the middle of the posterior.
+    factor : TensorVariable of shape (n_units, q, q)
+        A root of the inverse curvature there, whose diagonal is a width where h_g is not concave.
+    nodes : Nodes
+    """
+    with compiling():
+        x = pt.as_tensor(nodes.points[:, None, :])
+        moved, log_determinant = placed(units, centre, factor, x)
+        given: dict[Variable, Variable] = {units.variables: zero_grad(moved)}
+        at_nodes = cast(TensorVariable, vectorize_graph(units.density, given))
+        logs = at_nodes + nodes.log_weights[:, None]
+        return cast(TensorVariable, pt.logsumexp(logs, axis=0) - zero_grad(log_determinant))
+
+
+def placed(
+    units: UnitDensity, centre: TensorVariable, factor: TensorVariable, x: TensorVariable
+) -> tuple[TensorVariable, TensorVariable]:
+    """Return the graphs of units' variables at standardised places, and of ``log |R_g|``.
+
+    Parameters
+    ----------
+    units, centre, factor
+        See `integrated`.
+    x : TensorVariable of shape (n_places, n_units or 1, q)
+        From the mode of each unit, in units of its widths.
+
+    Returns
+    -------
+    TensorVariable of shape (n_places, n_units, q)
+    TensorVariable of shape (n_units,)
+    """
+    n_dims = units.variables.type.shape[1]
+    root, step = _newton(units, centre, [factor[:, j, j] for j in range(n_dims)])
+    whitened = [step[j][None] + x[:, :, j] for j in range(n_dims)]
+    moved = centre[None] + pt.stack(root.solved_above(whitened), axis=-1)
+    return cast(TensorVariable, moved), root.log_determinant
+
+
+class _Root(NamedTuple):
+    """Lower triangular matrices R of all units, by their entries, each (n_units,)."""
+
+    entries: list[list[TensorVariable]]
+
+    @property
+    def log_determinant(self) -> TensorVariable:
+        """``log |R|``."""
+        return cast(TensorVariable, sum(pt.log(row[-1]) for row in self.entries))
+
+    def solved(self, x: Sequence[TensorVariable]) -> list[TensorVariable]:
+        """Return ``R^-1 x`` for vectors by their entries."""
+        found: list[TensorVariable] = []
+        for row, value in zip(self.entries, x, strict=True):
+            known = sum(a * b for a, b in zip(row, found, strict=False))
+            found.append((value - known) / row[-1])
+        return found
+
+    def solved_above(self, x: Sequence[TensorVariable]) -> list[TensorVariable]:
+        """Return ``R^-T x`` for vectors by their entries."""
+        n = len(self.entries)
+        found: list[TensorVariable] = []  # the last entry first
+        for i in reversed(range(n)):
+            known = sum(self.entries[j][i] * found[n - 1 - j] for j in range(i + 1, n))
+            found.append((x[i] - known) / self.entries[i][i])
+        return found[::-1]
+
+
+def _newton(
+    units: UnitDensity, centre: TensorVariable, widths: Sequence[TensorVariable]
+) -> tuple[_Root, list[TensorVariable]]:
+    """Return the root of the curvature at the centre, and Newton's step in its coordinates."""
+    n_dims = len(widths)
+    given: dict[Variable, Variable] = {units.variables: centre}
+    at_centre = clone_replace(units.derivatives, given, rebuild_strict=False)
+    slope, *rows = cast(list[TensorVariable], at_centre)
+    slopes, curvature = [slope[:, j] for j in range(n_dims)], [-row for row in rows]
+    entries: list[list[TensorVariable]] = []
+    for i in range(n_dims):  # Cholesky's algorithm
+        row: list[TensorVariable] = []
+        for j in range(i):
+            known = sum(a * b for a, b in zip(row, entries[j][:j], strict=True))
+            row.append((curvature[i][:, j] - known) / entries[j][j])
+        left = curvature[i][:, i] - sum(a * a for a in row)
+        usual = 1 / pt.square(widths[i])
+        usable = (left > _FLAT * usual) & (left < np.inf)
+        row.append(pt.sqrt(pt.switch(usable, left, usual)))
+        entries.append([pt.switch(pt.isnan(a), 0.0, a) for a in row[:-1]] + row[-1:])
+    root = _Root(entries)
+    finite = [pt.switch(pt.isnan(s) | pt.isinf(s), 0.0, s) for s in slopes]
+    step = [s / pt.sqrt(1 + pt.square(s / _LONGEST_STEP)) for s in root.solved(finite)]
+    return root, step

@@ -1,0 +1,204 @@
+"""Observations that are units, from observations that are rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph import graph_inputs
+from pytensor.tensor import TensorVariable
+
+from pymc_coresets.compat.pytensor_api import compiling
+from pymc_coresets.reading.observations import Observations, Units
+from pymc_coresets.reading.pushdown import RowArray
+from pymc_coresets.reading.units.factors import Factor
+from pymc_coresets.reading.units.integral import (
+    CENTRE,
+    FACTOR,
+    SIZE,
+    UnitDensity,
+    integrated,
+)
+from pymc_coresets.reading.units.nodes import Nodes
+from pymc_coresets.rows.values import Members, Rows
+
+
+@dataclass(frozen=True, eq=False)
+class UnitModel:
+    """The units of a model, before it is known where each one's nodes lie.
+
+    Attributes
+    ----------
+    rows : Observations
+        The rows that the units are made of.
+    factor : Factor
+    density : UnitDensity
+    """
+
+    rows: Observations
+    factor: Factor
+    density: UnitDensity
+
+    @classmethod
+    def of(cls, rows: Observations, factor: Factor) -> "UnitModel":
+        """Join rows and the levels of a factor."""
+        return cls(rows, factor, UnitDensity.of(rows, factor))
+
+    @property
+    def levels(self) -> np.ndarray:
+        """The levels that have rows: these are the units."""
+        return np.unique(self.factor.level_of_row)
+
+    def observations(
+        self,
+        nodes: Nodes,
+        centre: np.ndarray,
+        factor: np.ndarray,
+        *,
+        at: np.ndarray | None = None,
+        node_error: float = np.nan,
+    ) -> Observations:
+        """Return the potentials of the units.
+
+        Parameters
+        ----------
+        nodes : Nodes
+        centre : ndarray of shape (n_units, q)
+            The mode of each unit's variables, on their unconstrained scale.
+        factor : ndarray of shape (n_units, q, q)
+            A lower triangular root of their covariance there.
+        at : ndarray of shape (D,), optional
+            Where the shared variables are at which these are the modes.
+        node_error : float
+            See `Units`.
+        """
+        n_dims = self.factor.n_dims
+        middle = pt.tensor("centre", dtype="float64", shape=(None, n_dims))
+        width = pt.tensor("factor", dtype="float64", shape=(None, n_dims, n_dims))
+        loglik = integrated(self.density, middle, width, nodes)
+        levels, units = self.levels, self._units(nodes, at, node_error)
+        base, names = self.rows, set(self.factor.names)
+        used = set(graph_inputs([loglik]))
+        arrays = [
+            replace(row, values=np.take(row.values, levels, axis=row.axis))
+            for row in self.density.arrays
+            if row.placeholder in used
+        ]
+        own = [
+            _array(self.density.sizes, SIZE, units.sizes),
+            _array(middle, CENTRE, centre),
+            _array(width, FACTOR, factor),
+        ]
+        every = len(levels) == self.factor.n_levels
+        held = replace(base.held, integrated=frozenset(names))
+        return replace(
+            base,
+            held=held,
+            dim=self._dim,
+            n_obs=len(levels),
+            parameters={n: v for n, v in base.parameters.items() if n not in names},
+            loglik=loglik,
+            n_rows=pt.lscalar("n_rows"),
+            rows=(*arrays, *own),
+            positions=None if every else levels,
+            local=(),
+            reference=loglik,
+            left_out=(*base.left_out, *self._deterministics),
+            units=units,
+        )
+
+    @cached_property
+    def observations_at_zero(self) -> Observations:
+        """The potentials by one node, with the nodes where the variables' initial values are."""
+        n_units, n_dims = len(self.levels), self.factor.n_dims
+        start = self.initial_values[self.levels]
+        width = np.broadcast_to(np.eye(n_dims), (n_units, n_dims, n_dims))
+        return self.observations(Nodes.of_axes(1, n_dims), start, width)
+
+    def rows_of(self, observations: Observations, levels: np.ndarray) -> Rows:
+        """Return levels with their rows, also those that have none.
+
+        Parameters
+        ----------
+        observations : Observations
+            Of these units.
+        levels : ndarray of int64
+            Increasing.
+        """
+        n_levels, n_dims = self.factor.n_levels, self.factor.n_dims
+        known = {row.name: row.values for row in observations.rows}
+        units = observations.units
+        assert units is not None
+        sizes = np.zeros(n_levels, dtype=np.int64)
+        centre, width = self.initial_values.copy(), np.tile(np.eye(n_dims), (n_levels, 1, 1))
+        sizes[self.levels], centre[self.levels] = units.sizes, known[CENTRE]
+        width[self.levels] = known[FACTOR]
+        own = {SIZE: sizes, CENTRE: centre, FACTOR: width}
+        whole = {row.placeholder: row.values for row in self.density.arrays}
+        arrays = (
+            own.get(row.name, np.moveaxis(whole.get(row.placeholder, row.values), row.axis, 0))
+            for row in observations.rows
+        )
+        of_members = tuple(np.moveaxis(row.values, row.axis, 0) for row in units.members)
+        members = Members(sizes, units.positions, of_members)
+        return Rows(np.arange(n_levels), np.ones(n_levels), tuple(arrays), members).take(levels)
+
+    @cached_property
+    def initial_values(self) -> np.ndarray:
+        """Where samplers start with the variables of the levels, (n_levels, q), unconstrained."""
+        return initial_values_of_levels(self.rows.held.whole, self.factor)
+
+    def _units(self, nodes: Nodes, at: np.ndarray | None, node_error: float) -> Units:
+        """Return the rows of each unit, unit by unit."""
+        order = np.argsort(self.factor.level_of_row, kind="stable")
+        sorted_already = bool((np.diff(self.factor.level_of_row) >= 0).all())
+        members = self.density.members
+        if not sorted_already:
+            members = tuple(
+                replace(row, values=np.take(row.values, order, axis=row.axis)) for row in members
+            )
+        sizes = np.bincount(self.factor.level_of_row)
+        return Units(
+            integrated=self.factor.names,
+            n_nodes=len(nodes),
+            sizes=sizes[sizes > 0].astype(np.int64),
+            positions=order,
+            members=members,
+            source=self,
+            n_each=nodes.n_each,
+            at=np.zeros(0) if at is None else at,
+            node_error=node_error,
+        )
+
+    @property
+    def _dim(self) -> str | None:
+        """The name of the dimension that the variables have along their levels."""
+        dims = self.rows.held.whole.named_vars_to_dims
+        for name, axis in zip(self.factor.names, self.factor.axes, strict=True):
+            own = dims.get(name) or ()
+            if axis < len(own) and own[axis] is not None:
+                return str(own[axis])
+        return None
+
+    @property
+    def _deterministics(self) -> Sequence[str]:
+        return ()
+
+
+def initial_values_of_levels(model: pm.Model, factor: Factor) -> np.ndarray:
+    """Return where samplers start with the variables of levels, (n_levels, q), unconstrained."""
+    with compiling():
+        point = model.initial_point(random_seed=0)
+    parts = []
+    for name, axis in zip(factor.names, factor.axes, strict=True):
+        value = np.asarray(point[model.rvs_to_values[model[name]].name], dtype=float)
+        parts.append(np.moveaxis(value, axis, 0).reshape(factor.n_levels, -1))
+    return np.concatenate(parts, axis=1)
+
+
+def _array(placeholder: TensorVariable, name: str, values: np.ndarray) -> RowArray:
+    source = cast(TensorVariable, placeholder.type(name=name))
+    return RowArray(placeholder, source, values, 0)

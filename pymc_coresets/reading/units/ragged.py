@@ -1,0 +1,207 @@
+"""Sums over the rows of each unit, and values of units at their rows: for units of any sizes."""
+
+# ruff: noqa: ARG002, ARG001 (PyTensor determines the arguments of its methods and callbacks)
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph import Apply, Op, Variable
+from pytensor.tensor import TensorVariable
+
+from pymc_coresets.compat.pytensor_api import (
+    disconnected_type,
+    io_toposort,
+    numba_njit,
+    register_funcify_and_cache_key,
+    tuple_setitem,
+    vectorize_node,
+)
+
+_NONE: Any = disconnected_type()
+_VERSION = f"{__name__} 1"  # of the functions here, for PyTensor's cache, which imports them
+
+
+class _Ragged(Op):
+    """An operation along the axis of units, or of rows, before `n_after` others."""
+
+    __props__ = ("n_after",)
+
+    def __init__(self, n_after: int = 0) -> None:
+        self.n_after = n_after
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """See `Op`."""
+        x, sizes = (pt.as_tensor(v) for v in inputs)
+        axis = x.type.ndim - 1 - self.n_after
+        shape = [None if i == axis else n for i, n in enumerate(x.type.shape)]
+        return Apply(self, [x, sizes], [pt.tensor(dtype=x.type.dtype, shape=tuple(shape))])
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        """Say that the sizes are data."""
+        return [[True], [False]]
+
+
+class Spread(_Ragged):
+    """Give each row the value of its unit: `x` of shape (..., n, *after) becomes (..., R, *after).
+
+    The second input has the number of rows of each unit, (n,); rows follow one another unit by
+    unit, and R is their number.  Its gradient is `Collect`.
+    """
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
+        """See `Op`."""
+        x, sizes = inputs
+        output_storage[0][0] = np.repeat(x, sizes, axis=-1 - self.n_after)
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Variable]:  # noqa: ANN401
+        """See `Op`."""
+        return [Collect(self.n_after).make_node(cotangents[0], inputs[1]).outputs[0], _NONE]
+
+
+class Collect(_Ragged):
+    """Add up the rows of each unit: `x` of shape (..., R, *after) becomes (..., n, *after).
+
+    The second input has the number of rows of each unit, (n,).  Its gradient is `Spread`.
+    """
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
+        """See `Op`."""
+        x, sizes = inputs
+        axis = x.ndim - 1 - self.n_after
+        some = np.flatnonzero(sizes)  # between the starts of these are no other rows
+        starts = (np.cumsum(sizes) - sizes)[some]
+        total = np.zeros((*x.shape[:axis], len(sizes), *x.shape[axis + 1 :]), dtype=x.dtype)
+        if len(some):
+            total[(slice(None),) * axis + (some,)] = np.add.reduceat(x, starts, axis=axis)
+        output_storage[0][0] = total
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Variable]:  # noqa: ANN401
+        """See `Op`."""
+        return [Spread(self.n_after).make_node(cotangents[0], inputs[1]).outputs[0], _NONE]
+
+
+@register_funcify_and_cache_key(Spread)  # type: ignore[untyped-decorator]
+def _spread(op: Spread, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
+    n_before, n_after = node.inputs[0].type.ndim - 1 - op.n_after, op.n_after
+
+    @numba_njit
+    def spread(x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        n_first, n_last = 1, 1
+        for i in range(n_before):
+            n_first *= x.shape[i]
+        for i in range(n_before + 1, x.ndim):
+            n_last *= x.shape[i]
+        flat = np.ascontiguousarray(x).reshape((n_first, len(sizes), n_last))
+        found = np.empty((n_first, np.sum(sizes), n_last), x.dtype)
+        for i in range(n_first):
+            row = 0
+            for unit in range(len(sizes)):
+                for _ in range(sizes[unit]):
+                    for k in range(n_last):
+                        found[i, row, k] = flat[i, unit, k]
+                    row += 1
+        shape: Any = tuple_setitem(x.shape, n_before, found.shape[1])  # type: ignore[call-arg]
+        return found.reshape(shape)
+
+    return spread, f"{_VERSION} spread {n_before} {n_after}"
+
+
+@register_funcify_and_cache_key(Collect)  # type: ignore[untyped-decorator]
+def _collect(op: Collect, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
+    n_before, n_after = node.inputs[0].type.ndim - 1 - op.n_after, op.n_after
+
+    @numba_njit
+    def collect(x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        n_first, n_last = 1, 1
+        for i in range(n_before):
+            n_first *= x.shape[i]
+        for i in range(n_before + 1, x.ndim):
+            n_last *= x.shape[i]
+        flat = np.ascontiguousarray(x).reshape((n_first, x.shape[n_before], n_last))
+        total = np.zeros((n_first, len(sizes), n_last), x.dtype)
+        for i in range(n_first):
+            row = 0
+            for unit in range(len(sizes)):
+                for _ in range(sizes[unit]):
+                    for k in range(n_last):
+                        total[i, unit, k] += flat[i, row, k]
+                    row += 1
+        shape: Any = tuple_setitem(x.shape, n_before, len(sizes))  # type: ignore[call-arg]
+        return total.reshape(shape)
+
+    return collect, f"{_VERSION} collect {n_before} {n_after}"
+
+
+@vectorize_node.register(_Ragged)
+def _with_more_axes(op: _Ragged, node: Apply, x: Variable, sizes: Variable) -> Apply:
+    if sizes.type.ndim > 1:
+        raise NotImplementedError("The sizes of units are data: they do not depend on draws.")
+    return op.make_node(x, sizes)
+
+
+def in_common_operations(graph: TensorVariable) -> TensorVariable:
+    """Write the operations of this module by indices, which every backend of PyTensor has.
+
+    They are slower for many units.
+
+    Examples
+    --------
+    >>> x, sizes = pt.vector("x"), pt.lvector("sizes")
+    >>> total = in_common_operations(collect(spread(2 * x, sizes), sizes))
+    >>> total.eval({x: [1.0, 2.0, 3.0], sizes: [2, 0, 1]})
+    array([4., 0., 6.])
+    """
+    known: dict[Variable, Variable] = {}
+    for node in io_toposort([], [graph]):
+        inputs = [known.get(v, v) for v in node.inputs]
+        if isinstance(node.op, _Ragged):
+            x, sizes = cast(list[TensorVariable], inputs)
+            known[node.outputs[0]] = _by_index(node.op, x, sizes)
+        elif any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
+            known.update(zip(node.outputs, node.clone_with_new_inputs(inputs).outputs, strict=True))
+    return cast(TensorVariable, known.get(graph, graph))
+
+
+def _by_index(op: _Ragged, x: TensorVariable, sizes: TensorVariable) -> TensorVariable:
+    axis = x.type.ndim - 1 - op.n_after
+    units = pt.repeat(pt.arange(sizes.shape[0]), sizes)
+    index = (slice(None),) * axis + (units,)
+    if isinstance(op, Spread):
+        return cast(TensorVariable, x[index])
+    shape = [sizes.shape[0] if i == axis else x.shape[i] for i in range(x.type.ndim)]
+    return cast(TensorVariable, pt.zeros(shape, dtype=x.type.dtype)[index].inc(x))
+
+
+def spread(x: TensorVariable, sizes: TensorVariable, axis: int = 0) -> TensorVariable:
+    """Return the graph of values of units at their rows, along an axis.
+
+    Parameters
+    ----------
+    x : TensorVariable
+        With the units along `axis`.
+    sizes : TensorVariable of int64, of shape (n_units,)
+        How many rows each unit has; those of a unit follow one another.
+    axis : int, default 0
+
+    Examples
+    --------
+    >>> import pytensor
+    >>> x, sizes = pt.vector("x"), pt.lvector("sizes")
+    >>> spread(x, sizes).eval({x: [1.0, 2.0, 3.0], sizes: [2, 0, 1]})
+    array([1., 1., 3.])
+    """
+    return cast(TensorVariable, Spread(x.type.ndim - 1 - axis)(x, sizes))
+
+
+def collect(x: TensorVariable, sizes: TensorVariable, axis: int = 0) -> TensorVariable:
+    """Return the graph of sums over the rows of each unit, along an axis: see `spread`.
+
+    Examples
+    --------
+    >>> x, sizes = pt.vector("x"), pt.lvector("sizes")
+    >>> collect(x, sizes).eval({x: [1.0, 2.0, 3.0], sizes: [2, 0, 1]})
+    array([3., 0., 3.])
+    """
+    return cast(TensorVariable, Collect(x.type.ndim - 1 - axis)(x, sizes))

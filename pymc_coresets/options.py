@@ -47,7 +47,7 @@ def whole_number(name: str, value: Any, *, least: int, most: int = _MOST) -> int
     (docs: troubleshooting#arguments)
     """
     try:
-        whole = None if isinstance(value, bool) else index(value)
+        whole = None if isinstance(value, bool | np.bool_) else index(value)
     except TypeError:
         whole = None
     if whole is None:

@@ -233,6 +233,8 @@ def generator(
     negative, a sequence of them, a numpy.random.Generator, or None.
     (docs: troubleshooting#arguments)
     """
+    if isinstance(random_seed, np.random.RandomState):  # NumPy before 2.2 takes none for a seed
+        random_seed = random_seed.randint(2**32, size=4, dtype=np.uint32)
     try:
         if not isinstance(random_seed, bool):
             rng = np.random.default_rng(random_seed)

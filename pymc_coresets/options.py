@@ -47,7 +47,7 @@ def whole_number(name: str, value: Any, *, least: int, most: int = _MOST) -> int
     (docs: troubleshooting#arguments)
     """
     try:
-        whole = None if isinstance(value, bool) else index(value)
+        whole = None if isinstance(value, bool | np.bool_) else index(value)
     except TypeError:
         whole = None
     if whole is None:
@@ -233,6 +233,8 @@ def generator(
     negative, a sequence of them, a numpy.random.Generator, or None.
     (docs: troubleshooting#arguments)
     """
+    if isinstance(random_seed, np.random.RandomState):  # NumPy before 2.2 takes none for a seed
+        random_seed = random_seed.randint(2**32, size=4, dtype=np.uint32)
     try:
         if not isinstance(random_seed, bool):
             rng = np.random.default_rng(random_seed)

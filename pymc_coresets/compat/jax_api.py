@@ -17,9 +17,10 @@ from pytensor import get_mode
 from pytensor.graph import FunctionGraph, Variable
 from pytensor.graph.rewriting.basic import NodeRewriter, dfs_rewriter
 from pytensor.link.jax.dispatch import jax_funcify
-from pytensor.scalar import Log1mexp
+from pytensor.scalar import Erfcx, Log1mexp
 
 _INLINING = 47.9  # after all rewrites that stabilise
+_SERIES = 25.0  # from where on the asymptotic series of erfcx is as good
 _LOG_HALF = -0.6931471805599453  # where the other formula is as good
 
 _lock = RLock()
@@ -45,6 +46,26 @@ _smooth_log1mexp.defjvp(_slope_of_log1mexp)
 @jax_funcify.register(Log1mexp)
 def _translated_log1mexp(op: Log1mexp, **_: Any) -> Any:  # noqa: ANN401, ARG001
     return _smooth_log1mexp
+
+
+def _erfcx(x: Any) -> Any:  # noqa: ANN401
+    """Compute exp(x^2) erfc(x), as JAX does since 0.11.
+
+    Examples
+    --------
+    >>> with in_double():
+    ...     _erfcx(jnp.array([-1.0, 1.0, 100.0])).tolist()
+    [5.00898, 0.427584, 0.00564161]
+    """
+    near, far = jnp.minimum(x, _SERIES), jnp.maximum(x, _SERIES)
+    product = 2 * jnp.exp(near**2 + jax.scipy.special.log_ndtr(-jnp.sqrt(2.0) * near))
+    series = (1 - 0.5 / far**2 + 0.75 / far**4 - 1.875 / far**6) / (jnp.sqrt(jnp.pi) * far)
+    return jnp.where(x < _SERIES, product, series)
+
+
+@jax_funcify.register(Erfcx)
+def _translated_erfcx(op: Erfcx, **_: Any) -> Any:  # noqa: ANN401, ARG001
+    return getattr(jax.scipy.special, "erfcx", _erfcx)
 
 
 def translated(

@@ -31,6 +31,6 @@ def netcdf_content(tree: Any) -> bytes:  # noqa: ANN401
     b'HDF'
     """
     dask = sys.modules.get("dask")
-    here = nullcontext() if dask is None else dask.config.set(scheduler="synchronous")
+    here = nullcontext() if dask is None else dask.config.set(scheduler=dask.get)
     with here:
         return bytes(tree.to_netcdf(engine="h5netcdf"))

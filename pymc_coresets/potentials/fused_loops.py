@@ -35,7 +35,7 @@ from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import compiling, dfs_rewriter, numba_njit
 from pymc_coresets.potentials import vectormath
 from pymc_coresets.potentials.direct_calls import direct_call
-from pymc_coresets.reading.folding import MOST_OPERANDS, inline_graphs
+from pymc_coresets.reading.folding import MOST_OPERANDS, as_ufuncs, inline_graphs
 from pymc_coresets.rows.values import Rows
 
 type Function = Callable[..., Any]
@@ -46,17 +46,31 @@ _kernels: dict[tuple[str | None, ...], Function] = {}  # what is compiled in thi
 
 _N_KEPT = 16  # kernels of a process
 
+_FUSION = ("fusion", "fuse_indexed_into_elemwise")
+_UFUNCS = ((dfs_rewriter(as_ufuncs), 48.0),)
+_LOOPS = (
+    (dfs_rewriter(vectormath.pull_function_out_of_switch), 48.2),
+    (dfs_rewriter(vectormath.vectorise), 48.4),
+    (dfs_rewriter(vectormath.inline_composite), 49.4),  # after the fusion of loops
+    # It refuses cycles.  A loop that adds to an array which depends on the loop's own sum would be
+    # one otherwise, for the rewrite that fuses them leaves this to it.
+    (ops.AddDestroyHandler(), 49.5),
+)
+
 _lock = RLock()
 _known: dict[bytes, "Kernel"] = {}
 
 
-def loop_mode(n_given: int = 0) -> Mode:
+def loop_mode(n_given: int = 0, *, compiled: bool = True) -> Mode:
     """Return the mode: its functions release the GIL in their loops, and threads may share them.
 
     Parameters
     ----------
     n_given : int, default 0
         Number of inputs, the first ones, that many calls have in common, see `Program.given`.
+    compiled : bool, default True
+        Without it, NumPy does all that it has a function for: small arrays are evaluated thousands
+        of times in the time that their loops take to compile.
 
     Examples
     --------
@@ -69,17 +83,14 @@ def loop_mode(n_given: int = 0) -> Mode:
     >>> bool(np.allclose(add_to_exp_of_x(np.array([1.0, 1.0])), [2.0, 1.0 + np.e], rtol=1e-15))
     True
     """
+    rewrites, excluded = (_LOOPS, ()) if compiled else (_UFUNCS, _FUSION)
     query = RewriteDatabaseQuery(
-        include=["fast_run", "numba"], exclude=list(_LoopLinker.incompatible_rewrites)
+        include=["fast_run", "numba"],
+        exclude=[*_LoopLinker.incompatible_rewrites, *excluded],
     )
     mode: Mode = Mode(_LoopLinker(n_given), query).register(
         (dfs_rewriter(inline_graphs), 47.9),  # after all that stabilises
-        (dfs_rewriter(vectormath.pull_function_out_of_switch), 48.2),
-        (dfs_rewriter(vectormath.vectorise), 48.4),
-        (dfs_rewriter(vectormath.inline_composite), 49.4),  # after the fusion of loops
-        # It refuses cycles.  A loop that adds to an array which depends on the loop's own sum would
-        # be one otherwise, for the rewrite that fuses them leaves this to it.
-        (ops.AddDestroyHandler(), 49.5),
+        *rewrites,
     )
     return mode
 

@@ -37,7 +37,7 @@ MOST_OPERANDS = 32
 
 
 @node_rewriter([ops.Elemwise])
-def _as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
+def as_ufuncs(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:  # noqa: ARG001
     """Write functions by others that NumPy has: PyTensor would call Python for each number."""
     x = node.inputs[0]
     if isinstance(node.op.scalar_op, ps.Softplus):
@@ -97,13 +97,16 @@ def plain_mode(rewrites: str | RewriteDatabaseQuery) -> Mode:
     return mode
 
 
+#: Evaluates a graph as it is written.  PyTensor would compile the graphs inside of operations.
+WRITTEN_MODE: Mode = plain_mode("minimum_compile").register((dfs_rewriter(inline_graphs), 47.9))
+
 _STABLE = ("canonicalize", "stabilize", "local_check_parameter_to_ninf_switch")
 
 
 def _numpy_mode() -> Mode:
     mode: Mode = plain_mode(RewriteDatabaseQuery(include=[*_STABLE, "specialize"])).register(
         (dfs_rewriter(inline_graphs), 47.9),  # after the rewrites that stabilise
-        (dfs_rewriter(_as_ufuncs), 48.0),  # and after those that would undo it
+        (dfs_rewriter(as_ufuncs), 48.0),  # and after those that would undo it
     )
     return mode
 

@@ -16,7 +16,7 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat.pymc_api import DictToArrayBijection, RaveledVars
 from pymc_coresets.compat.pytensor_api import XTensorVariable, as_xtensor, compiling
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import numpy_function, plain_mode, widened
+from pymc_coresets.reading.folding import WRITTEN_MODE, numpy_function, widened
 from pymc_coresets.reading.graphs import as_plain_tensor
 
 _ENTRIES_AT_ONCE = 2**20  # of points
@@ -192,13 +192,13 @@ class Unconstrained:
         graphs = clone_replace(transformed, free)
         wide = {v: v.type.clone(dtype="float64")() for v in free.values() if _is_single(v)}
         inputs = [wide.get(v, v) for v in free.values()]
-        return numpy_function(inputs, widened(graphs, wide), plain_mode("minimum_compile"))
+        return numpy_function(inputs, widened(graphs, wide), WRITTEN_MODE)
 
     @cached_property
     def _backward(self) -> Callable[..., Sequence[np.ndarray]]:
         x = pt.vector("x", dtype="float64")
         graphs = list(self.constrained(x).values())
-        return of_points([x], graphs, plain_mode("minimum_compile"))
+        return of_points([x], graphs, WRITTEN_MODE)
 
     def constrained(self, x: TensorVariable) -> dict[str, TensorVariable]:
         """Return the graph of each free variable as a function of that of a vector `x`, (D,)."""

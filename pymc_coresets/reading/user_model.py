@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 import pymc as pm
 from pytensor.graph import Constant, FunctionGraph, Variable, ancestors
+from scipy import sparse
 
 from pymc_coresets.compat.neighbours import held_model
 from pymc_coresets.compat.pymc_api import (
@@ -95,6 +96,11 @@ def data_of(variable: Any) -> np.ndarray:  # noqa: ANN401 - two classes without 
 def settable_data(model: pm.Model) -> dict[str, np.ndarray]:
     """Return what the data containers hold that other data can be put into; not copies.
 
+    Raises
+    ------
+    UnsupportedModelError
+        If one holds a sparse matrix.
+
     Examples
     --------
     >>> with pm.Model() as model:
@@ -102,7 +108,14 @@ def settable_data(model: pm.Model) -> dict[str, np.ndarray]:
     >>> settable_data(model)
     {'x': array([0., 1., 2.])}
     """
-    return {str(v.name): data_of(v) for v in model.data_vars if isinstance(v, SharedVariable)}
+    held = {str(v.name): data_of(v) for v in model.data_vars if isinstance(v, SharedVariable)}
+    for name, values in held.items():
+        if sparse.issparse(values):
+            raise UnsupportedModelError(
+                f"The data container {name!r} holds a sparse matrix, with which PyMC cannot "
+                "sample. Use pytensor.shared(...) in place of pm.Data."
+            )
+    return held
 
 
 def copy_with_rows(model: pm.Model, rows: Mapping[str, np.ndarray]) -> pm.Model:

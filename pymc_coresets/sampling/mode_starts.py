@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.folding import plain_mode
+from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 
@@ -18,7 +18,6 @@ _JITTERED, _IMAGES = 4, 8  # climbs that begin near the initial point, and at im
 _NO_DRAWS = (NotImplementedError, ValueError, ArithmeticError, RuntimeError)
 _MOST_IMAGES = 60  # that are evaluated
 
-_PLAIN = plain_mode("minimum_compile")
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +91,7 @@ def prior_draws(space: Unconstrained, n_draws: int, *, rng: np.random.Generator)
     names = [rv.name for rv in space.model.free_RVs]
     with np.errstate(all="ignore"):
         try:
-            values = pm.draw(space.model.free_RVs, n_draws, random_seed=rng, mode=_PLAIN)
+            values = pm.draw(space.model.free_RVs, n_draws, random_seed=rng, mode=WRITTEN_MODE)
         except _NO_DRAWS as error:
             _log.info("The prior cannot be drawn from: %s", error)
             return np.empty((0, space.n_dims))

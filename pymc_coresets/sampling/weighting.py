@@ -16,14 +16,12 @@ from pytensor.graph import Variable
 from pymc_coresets.exceptions import InvalidOptionError, SamplingError, UnsupportedModelError
 from pymc_coresets.options import one_of, whole_number
 from pymc_coresets.reading.draws import Draws, DrawsLike
-from pymc_coresets.reading.folding import plain_mode
+from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.sampling.laplace import LaplaceApproximation
 from pymc_coresets.sampling.sampler import CoresetSampler
 
 _MOST_USER_DRAWS = 4_000
-
-_PLAIN = plain_mode("minimum_compile")
 
 
 class Weighting(Protocol):
@@ -61,7 +59,7 @@ class Prior:
 def _refuse_undrawable(model: pm.Model) -> None:
     """Name the first variable without draws: those that depend on it have none, either."""
     try:
-        pm.draw(model.free_RVs, mode=_PLAIN)
+        pm.draw(model.free_RVs, mode=WRITTEN_MODE)
     except NotImplementedError as error:
         name = next(rv.name for rv in model.free_RVs if not _can_be_drawn(rv))
         raise UnsupportedModelError(
@@ -73,7 +71,7 @@ def _refuse_undrawable(model: pm.Model) -> None:
 
 def _can_be_drawn(rv: Variable) -> bool:
     try:
-        pm.draw(rv, mode=_PLAIN)
+        pm.draw(rv, mode=WRITTEN_MODE)
     except NotImplementedError:
         return False
     return True

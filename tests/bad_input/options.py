@@ -251,7 +251,7 @@ def _standing(kind: str) -> Any:
 
 _STANDING = st.sampled_from(["coreset", "summary"])
 _SAMPLE = {
-    "nuts_sampler": one_of("pymc", "nutpie", "numpyro", "blackjax"),
+    "nuts_sampler": one_of(None, "pymc", "nutpie", "numpyro", "blackjax"),
     "draws": whole(1, _MOST),
     "tune": whole(0, _MOST, optional=True),
     "chains": whole(1, _MOST, optional=True),

@@ -17,8 +17,8 @@ from pytensor.compile.mode import Mode
 
 from pymc_coresets import Coreset, CoresetError, CoresetWarning, build_coreset
 from pymc_coresets.compat.pymc_api import ParameterValueError
-from pymc_coresets.reading.folding import PLAIN_MODE
-from tests.models.reference import PLAIN, Point, density
+from pymc_coresets.reading.folding import PLAIN_MODE, WRITTEN_MODE
+from tests.models.reference import Point, density
 
 __all__ = ["AGREES", "Verdict", "execute", "judge"]
 
@@ -105,7 +105,7 @@ def jittered(start: Point, rng: np.random.Generator) -> Point:
     }
 
 
-def logp_of(model: pm.Model, mode: Mode = PLAIN) -> Any:
+def logp_of(model: pm.Model, mode: Mode = WRITTEN_MODE) -> Any:
     function = pytensor.function(model.value_vars, model.logp(), mode=mode)
 
     def logp(point: Point) -> float:
@@ -121,7 +121,9 @@ def logp_of(model: pm.Model, mode: Mode = PLAIN) -> Any:
 def draws_at(model: pm.Model, points: list[Point]) -> xr.DataTree:
     """Return the free variables at points, on their own scale, by PyMC's own transforms."""
     graphs = model.replace_rvs_by_values(model.free_RVs)
-    function = pytensor.function(model.value_vars, graphs, mode=PLAIN, on_unused_input="ignore")
+    function = pytensor.function(
+        model.value_vars, graphs, mode=WRITTEN_MODE, on_unused_input="ignore"
+    )
     columns = zip(*(function(**point) for point in points), strict=True)
     posterior = {
         rv.name: (("chain", "draw", *(f"{rv.name}_{i}" for i in range(rv.ndim))), np.stack(c)[None])
@@ -148,7 +150,7 @@ def compare(model: pm.Model, coreset: Coreset, points: list[tuple[Point, float]]
     at = [point for point, _ in points]
     found = coreset.log_ratios(draws_at(model, at)).ravel()
     try:
-        compare_in(PLAIN, model, coreset, at, found)
+        compare_in(WRITTEN_MODE, model, coreset, at, found)
     except DisagreementError:  # or is it cancellation, which PyTensor's rewrites avoid?
         compare_in(PLAIN_MODE, model, coreset, at, found)
     if not coreset.random_seed % GRADIENT_EVERY:

@@ -10,17 +10,11 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.rewriting.utils import rewrite_graph
 
-from pymc_coresets.compat.pytensor_api import dfs_rewriter
-from pymc_coresets.reading.folding import PLAIN_MODE, inline_graphs, numpy_function, plain_mode
+from pymc_coresets.reading.folding import PLAIN_MODE, WRITTEN_MODE, numpy_function
 from pymc_coresets.reading.unconstrained import Unconstrained
 from tests.models.zoo import Case
 
-__all__ = ["PLAIN", "Point", "Reference", "density", "logp_without"]
-
-#: NumPy, operation by operation: nothing to compile.
-PLAIN = plain_mode("minimum_compile").register(
-    (dfs_rewriter(inline_graphs), 47.9)  # or PyTensor compiles their inner functions
-)
+__all__ = ["Point", "Reference", "density", "logp_without"]
 
 type Point = dict[str, np.ndarray]
 
@@ -139,7 +133,7 @@ def _plain(graph: Any) -> Any:
 
 def _function(model: pm.Model, outputs: Sequence[Any], inputs: Sequence[Any] = ()) -> Any:
     inputs = [*model.value_vars, *inputs]
-    return pytensor.function(inputs, outputs, mode=PLAIN, on_unused_input="ignore")
+    return pytensor.function(inputs, outputs, mode=WRITTEN_MODE, on_unused_input="ignore")
 
 
 def _jittered(value: np.ndarray, rng: np.random.Generator) -> np.ndarray:

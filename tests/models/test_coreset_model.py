@@ -15,10 +15,11 @@ from scipy.stats import norm
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import loop_mode
+from pymc_coresets.reading.folding import WRITTEN_MODE
 from pymc_coresets.reading.observations import find_observations
 from pymc_coresets.reading.rewrite import POTENTIAL, UNWEIGHTED, coreset_model
 from pymc_coresets.reading.unconstrained import Unconstrained
-from tests.models.reference import PLAIN, density
+from tests.models.reference import density
 from tests.models.zoo import CASES
 
 
@@ -196,7 +197,9 @@ def test_deterministics_are_those_that_are_not_along_the_rows(specimen):
 def _deterministics(model, point):
     graphs = model.replace_rvs_by_values(model.deterministics)
     graphs = [pt.as_tensor(g, allow_xtensor_conversion=True) for g in graphs]
-    values = pytensor.function(model.value_vars, graphs, mode=PLAIN, on_unused_input="ignore")
+    values = pytensor.function(
+        model.value_vars, graphs, mode=WRITTEN_MODE, on_unused_input="ignore"
+    )
     names = [d.name for d in model.deterministics]
     return dict(zip(names, values(**point), strict=True))
 
@@ -307,5 +310,5 @@ def test_pymc_gives_transformed_variables_with_dims_to_nuts():
     rows = LogLikelihood(observations).source.take(np.arange(40))
     small = coreset_model(observations, rows, np.ones(40))
     point = {name: value + 0.3 for name, value in model.initial_point(random_seed=1).items()}
-    assert_allclose(*(m.compile_logp(mode=PLAIN)(point) for m in (small, model)), rtol=1e-12)
+    assert_allclose(*(m.compile_logp(mode=WRITTEN_MODE)(point) for m in (small, model)), rtol=1e-12)
     assert set(assign_step_methods(small)[1]) == {pm.NUTS}

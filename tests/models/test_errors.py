@@ -6,6 +6,8 @@ import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from pymc.exceptions import ImputationWarning
+from pytensor.sparse import structured_dot
+from scipy import sparse
 
 from pymc_coresets import build_coreset
 from pymc_coresets.exceptions import (
@@ -116,6 +118,11 @@ def scalar_observation():
     pm.Normal("y", pm.Normal("m"), 1.0, observed=1.0)
 
 
+def sparse_container():
+    design = pm.Data("design", sparse.csr_matrix(X))
+    pm.Normal("y", structured_dot(design, pm.Normal("b", shape=(3, 1)))[:, 0], observed=REAL)
+
+
 UNSUPPORTED = [
     (no_observed, {}, "no observed variable.*observed="),
     (marginal_gp, {}, "'y' is one number.*Gaussian process.*HSGP"),
@@ -136,6 +143,7 @@ UNSUPPORTED = [
     (one_row, {}, "'y' has 1 observation"),
     (no_rows, {}, "'y' has 0 observation"),
     (scalar_observation, {}, "'y' is one number: one joint density, not a sum"),
+    (sparse_container, {}, "'design' holds a sparse matrix.*pytensor.shared"),
     (linear, {"observed": ["z"]}, "'z'.*It has .'y'"),
     (linear, {"observed": "b"}, "'b'.*It has .'y'"),
     (linear, {"observed": []}, "observed=.*It has .'y'"),

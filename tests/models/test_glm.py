@@ -504,8 +504,7 @@ def test_dims_model():
         table, group = pmd.Data("X", X, dims=("obs", "covariate")), pmd.Data("g", GROUP, "obs")
         a, b = pmd.Normal("a", 0, 1, dims="place"), pmd.Normal("b", 0, 1, dims="covariate")
         eta = (table * b).sum("covariate") + a.isel(place=group)
-        outcome = pmd.as_xtensor(BINARY, dims=("obs",))
-        pmd.Bernoulli("y", logit_p=eta, observed=outcome)
+        pmd.Poisson("y", pmd.math.exp(eta), observed=pmd.as_xtensor(COUNT, dims=("obs",)))
 
     found = read(build, coords=coords)
     assert found.names == ("b[age]", "b[sex]", "b[dose]", "a[a]", "a[b]", "a[c]", "a[d]")

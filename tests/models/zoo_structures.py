@@ -10,6 +10,8 @@ import pymc.dims as pmd
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.sparse import structured_dot
+from scipy import sparse
 
 from tests.models.zoo import (
     COUNT,
@@ -65,6 +67,12 @@ def _() -> None:
 @case("varying slopes of all covariates", coords=GROUPS)
 def _() -> None:
     normal((X * pm.Normal("b", dims=("group", "k"))[GROUP]).sum(-1))
+
+
+@case("groups and covariates in a sparse design")
+def _() -> None:
+    design = sparse.csr_matrix(np.hstack([X * (X > 0), np.eye(4)[GROUP]]))
+    normal(structured_dot(pytensor.shared(design), pm.Normal("b", shape=(7, 1)))[:, 0])
 
 
 @case("nested groups")

@@ -500,6 +500,8 @@ PLANTED = [
         ("range(key.axis, key.axis + len(first))", "range(len(first))"),
         ("pt.moveaxis(split, range(axis, axis + len(first)), range(len(first)))", "split"),
         ("{axis: lengths[-1]}", "{}"),
+        ("np.where(is_entry, rows.data[entries], 0)", "rows.data[entries]"),
+        ("[total.T if turned else total]", "[total]"),
     ),
     *plant(
         "rows/memory.py",

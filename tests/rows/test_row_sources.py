@@ -132,6 +132,7 @@ SOURCES = {
     "memory maps": in_memory_maps,
     "pandas": lambda data, _: data,
     "pandas categories": lambda data, _: data.assign(carrier=data["carrier"].astype("category")),
+    "pandas, objects": lambda data, _: data.astype({"carrier": object}),
     "pandas, own types": lambda data, _: data.convert_dtypes(),
     "pandas, Arrow": lambda data, _: data.convert_dtypes(dtype_backend="pyarrow"),
     "polars": lambda data, _: pl.DataFrame(data.to_dict("list")),

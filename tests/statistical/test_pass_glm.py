@@ -55,7 +55,7 @@ FAMILIES = {
         lambda e, n: special.log_ndtr(e if BINARY[n] else -e),
     ),
     "cloglog": (
-        lambda e: pm.Bernoulli("y", p=1 - pm.math.exp(-pm.math.exp(e)), observed=BINARY),
+        lambda e: pm.Bernoulli("y", logit_p=pt.log(pt.expm1(pt.exp(e))), observed=BINARY),
         lambda e, n: np.log(-np.expm1(-np.exp(e))) if BINARY[n] else -np.exp(e),
     ),
     "poisson": (

@@ -252,6 +252,15 @@ def test_sums_and_filled_arrays_of_a_density(name):
     np.testing.assert_allclose(function(*values), plain(*values), rtol=1e-14)
 
 
+def test_graphs_of_small_arrays_need_no_compilation(monkeypatch):
+    monkeypatch.delattr(fused_loops, "_compiled")
+    graph = pt.log1mexp(-pt.softplus(b) - pt.sigmoid(few[:1])).sum(axis=0) * b[0]
+    inputs, values = [b, few], [B, KNOWN[few]]
+    function = pytensor.function(inputs, graph, mode=loop_mode(compiled=False))
+    plain = pytensor.function(inputs, graph, mode=PLAIN_MODE)
+    np.testing.assert_allclose(function(*values), plain(*values), rtol=1e-14)
+
+
 def test_another_backend_is_left_to_the_user():
     with pytensor.config.change_flags(mode="FAST_COMPILE"):
         assert density_mode() is None

@@ -180,7 +180,7 @@ def test_a_scale_times_what_is_well_determined_has_a_mode(seed):
     above, below = (everything.gradients(mode + side * steps) for side in (1, -1))
     relative = np.linalg.solve(found.factor, (below - above) / 2e-4)
     ratios = np.linalg.eigvalsh(np.linalg.solve(found.factor, relative.T))
-    np.testing.assert_allclose(ratios[1:-1], 1.0, rtol=1e-3)  # all but along the ridge, which bends
+    np.testing.assert_allclose(ratios[1:-1], 1.0, rtol=1e-2)  # all but along the ridge, which bends
 
 
 def test_no_curvature_no_proposal(spaces):

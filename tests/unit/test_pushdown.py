@@ -10,10 +10,13 @@ from pytensor.compile.mode import Mode
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.traversal import graph_inputs
 from pytensor.raise_op import Assert
+from pytensor.sparse import as_sparse_variable, structured_dot
+from pytensor.sparse import dot as sparse_dot
 from pytensor.tensor.linalg import cholesky, inv, slogdet, solve, solve_triangular
 from pytensor.tensor.linalg.solvers.psd import cho_solve
 from pytensor.tensor.math import Sum
 from pytensor.tensor.special import log_softmax, softmax
+from scipy import sparse
 
 from pymc_coresets.compat.pytensor_api import dfs_rewriter
 from pymc_coresets.reading.folding import evaluate, inline_graphs, with_constant_shapes
@@ -43,6 +46,13 @@ def data(*shape):
 
 def x(*shape):
     return data(*shape) * scale
+
+
+def sparse_data(*shape, layout="csr"):
+    """Return a matrix whose first row is full, and whose others have an entry at most."""
+    table = np.eye(*shape, k=1)
+    table[0] = VALUES[: shape[1]]
+    return as_sparse_variable(sparse.csr_matrix(table).asformat(layout))
 
 
 def lower(*batch):
@@ -219,6 +229,16 @@ CASES = {
     "repeat of any length": (lambda: pt.repeat(free, [1, 3, 2]), {0}),
     "repeat once": (lambda: pt.repeat(x(4, 3), [1, 0, 1, 1], axis=0), set()),
     "specify_shape": (lambda: pt.specify_shape(x(N, 4), (N, None)), set()),
+    # sparse matrices
+    "sparse rows": (lambda: structured_dot(sparse_data(N, 4), matrix), set()),
+    "sparse rows and a vector": (
+        lambda: sparse_dot(sparse_data(N, 4, layout="csc"), vector),
+        set(),
+    ),
+    "sparse columns": (lambda: structured_dot(x(5, 4), sparse_data(N, 4).T), set()),
+    "sparse columns and a vector": (lambda: sparse_dot(vector, sparse_data(N, 4).T), set()),
+    "sparse, one long row": (lambda: structured_dot(sparse_data(40, 40), x(40, 2)), {0, 1}),
+    "sparse, a parameter": (lambda: structured_dot(sparse_data(N, 4) * scale, matrix), {0, 1}),
     # graphs in graphs
     "first of two outputs": (lambda: two_outputs(x(N, 4), vector)[0], set()),
     "second of two outputs": (lambda: two_outputs(x(N, 4), vector)[1], set()),

@@ -3,16 +3,18 @@
 In data in long form, several rows belong to one observation: K rows each, which a reshape turns
 into a matrix (N, K); or any number of them, which a sum over each observation's rows puts together.
 An axis of such a result is split further down, where that leaves an axis with the observations.
+The rows of a sparse matrix are written the same way, as arrays (N, K) of their entries.
 """
 
 import math
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor import OpFromGraph
 from pytensor.graph import Apply, Variable, vectorize_graph
 from pytensor.tensor import TensorVariable
+from scipy import sparse
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import inline_ofg_node, unflatten_index_variables
@@ -241,9 +243,10 @@ def sum_of_members(node: Apply, depends: Depends) -> list[Variable] | None:
     n, m = x.type.shape[0], y.type.shape[0]
     if n is None or m is None or m == 1:
         return None
-    members, is_member = _members(evaluate([index])[0] % n, n)
-    if members.size > _SPARSE * max(n, m):
+    found = _members(evaluate([index])[0] % n, n)
+    if found is None:
         return None
+    members, is_member = found
     inner = _split(_Key(y, 0), members.shape, members, depends)
     if inner is None:
         return None
@@ -251,16 +254,66 @@ def sum_of_members(node: Apply, depends: Depends) -> list[Variable] | None:
     return [x + pt.where(mask, inner, 0).sum(axis=1, dtype=x.type.dtype)]
 
 
-def _members(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+def _members(labels: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray] | None:
     """List the positions of each label, and which of the entries are such: (n, K) each.
 
-    The others repeat a position of the same label, where a function of it has a derivative.
+    The others repeat a position of the same label, where a function of it has a derivative.  None
+    where most entries would be others.
     """
-    order, counts = np.argsort(labels, kind="stable"), np.bincount(labels, minlength=n)
+    counts = np.bincount(labels, minlength=n)
     first, number = np.cumsum(counts) - counts, np.arange(max(int(counts.max()), 1))
+    if not len(labels) or n * len(number) > _SPARSE * max(n, len(labels)):
+        return None
     is_member = number < counts[:, None]
     places = np.minimum(first[:, None] + np.where(is_member, number, 0), len(labels) - 1)
-    return order[places], is_member
+    return np.argsort(labels, kind="stable")[places], is_member
+
+
+def product_of_entries(node: Apply, depends: Depends) -> list[Variable] | None:
+    """Write the product with a sparse matrix of data as a sum over the entries of each row.
+
+    Rows with fewer entries than the longest are filled up with zeros.
+
+    Parameters
+    ----------
+    node : Apply
+        The application of any Op.
+    depends : callable
+        Whether a variable depends on the parameters.
+
+    Returns
+    -------
+    list of Variable, or None
+        Of the one output; None if the node is no such product, or where the longest row has many
+        times as many entries as there are on average.
+
+    Examples
+    --------
+    >>> from pytensor.sparse import as_sparse_variable, structured_dot
+    >>> b = pt.matrix("b", shape=(3, 1))
+    >>> product = structured_dot(as_sparse_variable(sparse.csr_matrix([[0, 2.0, 0], [1, 0, 3]])), b)
+    >>> [found] = product_of_entries(product.owner, lambda v: v is b)
+    >>> found.eval({b: [[1.0], [10.0], [100.0]]})
+    array([[ 20.],
+           [301.]])
+    """
+    if not isinstance(node.op, ops.SparseDot | ops.StructuredDot):
+        return None
+    design, x = cast(list[Any], node.inputs)
+    turned = depends(design)
+    if turned:
+        design, x = x.T, design.T
+    if depends(design) or not isinstance(x, TensorVariable):
+        return None
+    rows = sparse.csr_array(evaluate([design])[0].item())
+    found = _members(np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.shape[0])
+    if found is None:
+        return None
+    entries, is_entry = found
+    values = np.where(is_entry, rows.data[entries], 0)
+    products = values.reshape((*values.shape, *[1] * (x.type.ndim - 1))) * x[rows.indices[entries]]
+    total = products.sum(axis=1, dtype=node.outputs[0].type.dtype)
+    return [total.T if turned else total]
 
 
 def _split(
@@ -329,4 +382,5 @@ _FORMS = (
     without_merged_axes,
     sum_of_members,
     lagged_product,
+    product_of_entries,
 )

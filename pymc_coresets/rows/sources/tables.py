@@ -106,6 +106,8 @@ def column_field(column: Any) -> Field:  # noqa: ANN401
     dtype = column.dtype.subtype if isinstance(column.dtype, pd.SparseDtype) else column.dtype
     if isinstance(dtype, pd.CategoricalDtype) or types.is_string_dtype(dtype):
         return Field(TEXT)
+    if getattr(dtype, "numpy_dtype", None) == TEXT:  # as pandas before 3 keeps text
+        return Field(TEXT)
     if types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
         return Field(TEXT, (), "dates or times")
     if types.is_bool_dtype(dtype) or types.is_integer_dtype(dtype) or types.is_float_dtype(dtype):

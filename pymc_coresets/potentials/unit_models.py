@@ -16,7 +16,7 @@ from pymc_coresets.reading.units.nodes import Nodes, fewest_nodes
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 
 _FEWEST_LEVELS = 250  # whose variables are no burden as parameters
-_UNITS_PER_CHOSEN = 10  # levels for each that a coreset of them needs: with fewer, it saves little
+_UNITS_PER_CHOSEN = 5  # levels for each that a coreset of them needs: with fewer, it saves little
 
 
 class UnitSettings(TypedDict):

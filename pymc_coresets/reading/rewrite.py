@@ -12,7 +12,7 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat import pymc_api
 from pymc_coresets.compat.pytensor_api import SharedVariable, XTensorVariable
 from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
-from pymc_coresets.reading.graphs import with_plain_backward
+from pymc_coresets.reading.graphs import with_plain_ways
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.user_model import (
@@ -235,7 +235,7 @@ class _Rewrite:
                 model.named_vars_to_dims[name] = self._renamed(dims)
         for rv, transform in list(model.rvs_to_transforms.items()):
             if transform is not None and isinstance(rv, XTensorVariable):
-                model.rvs_to_transforms[rv] = with_plain_backward(transform)
+                model.rvs_to_transforms[rv] = with_plain_ways(transform, rv.type.dims)
         sort_as_in(self.obs.model, model)  # in topological order by then
         for name, value in self.initial_values.items():
             model.set_initval(model[name], value)

@@ -63,6 +63,17 @@ def has_rule(op: Op) -> bool:
     return input_axes.dispatch(type(op)) is not input_axes.dispatch(object)
 
 
+def is_black_box(op: Op) -> bool:
+    """Whether an operation is none of PyTensor's or PyMC's.
+
+    Examples
+    --------
+    >>> is_black_box(pt.exp)
+    False
+    """
+    return type(op).__module__.partition(".")[0] not in {"pytensor", "pymc"}
+
+
 def axis_before_integers(entries: Sequence[object], axis: int) -> int:
     """Return the axis of x that becomes output axis `axis` of a basic index ``x[entries]``.
 

@@ -100,7 +100,11 @@ def test_the_coresets_model_is_changed_as_any_other(coreset):
     assert {rv.name for rv in seen.observed_RVs} == {"slope"}
     frozen, point = freeze_dims_and_data(own), own.initial_point(random_seed=1)
     assert_allclose(frozen.compile_logp()(point), own.compile_logp()(point))
-    assert "coreset_loglik" in own.to_graphviz().source
+
+
+def test_the_coresets_model_is_drawn(coreset):
+    pytest.importorskip("graphviz", reason="graphviz is not installed")
+    assert "coreset_loglik" in coreset.model.to_graphviz().source
 
 
 def test_predictions_of_the_coresets_model_are_warned_of(coreset, few):

@@ -18,5 +18,5 @@ try() {
     "$place/venv/bin/python" -m pytest -q -p no:cacheprovider -m "slow or not slow" $flags tests/neighbours
 }
 
-try pymc-marketing
-try bambi hssm
+try pymc-marketing netcdf4 zarr
+try bambi hssm zarr nbclient ipykernel

@@ -13,9 +13,10 @@ few rows, the time goes between the operations: `direct_calls` leaves as little 
 import pickle
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from hashlib import blake2b
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any, cast
 
 import cloudpickle
@@ -26,6 +27,7 @@ from pytensor.graph import (
     Apply,
     Constant,
     FunctionGraph,
+    Op,
     RewriteDatabaseQuery,
     Variable,
 )
@@ -261,10 +263,13 @@ def _compiled(node: Apply) -> Function:
 def _performed(node: Apply) -> Function:
     is_array = [isinstance(v.type, TensorType) for v in node.outputs]
     as_array = _in_order if isinstance(node.op, ops.Elemwise) else np.asarray
+    # PyTensor's loop over a batch keeps the values of all its calls in one place.
+    alone = Lock() if _loops_in_python(node.op) else nullcontext()
 
     def perform(*inputs: Any) -> Any:  # noqa: ANN401
         storage: list[Storage] = [[None] for _ in node.outputs]  # of this call alone
-        node.op.perform(node, inputs, storage)
+        with alone:
+            node.op.perform(node, inputs, storage)
         found = [
             as_array(value) if array else value
             for [value], array in zip(storage, is_array, strict=True)
@@ -272,6 +277,12 @@ def _performed(node: Apply) -> Function:
         return found[0] if len(found) == 1 else tuple(found)
 
     return perform
+
+
+def _loops_in_python(op: Op) -> bool:
+    if not isinstance(op, ops.Blockwise):
+        return False
+    return (op.gufunc_spec or getattr(op.core_op, "gufunc_spec", None)) is None
 
 
 def _in_order(value: Any) -> Any:  # noqa: ANN401

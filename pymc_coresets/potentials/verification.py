@@ -21,6 +21,7 @@ from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, plain_mode
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED, RowArray
+from pymc_coresets.reading.selection_rules import is_black_box
 from pymc_coresets.reading.unconstrained import Unconstrained
 
 _NEAR, _FAR = 0.5, 4.0  # on the unconstrained scale; PyMC jitters starting points by up to 1
@@ -197,6 +198,10 @@ def _compare(
             "the package does not understand this model. Please report it. Writing the likelihood "
             "as a pm.Potential with one value per row may help."
         )
+        nodes = (v.owner for v in ancestors([loglik.observations.loglik]) if v.owner is not None)
+        boxes = sorted({type(node.op).__name__ for node in nodes if is_black_box(node.op)})
+        if boxes:
+            remedy = f"{boxes!r} does not work row by row, as a coreset's likelihood has to."
         if loglik.slack:
             remedy = "float32 has too few digits for it. Use Jax(dtype='float64')."
         raise UnsupportedModelError(

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pymc as pm
@@ -288,25 +288,39 @@ def as_plain_tensor(graph: Variable) -> TensorVariable:
     return cast(TensorVariable, rewrite_graph(tensor, include=("lower_xtensor",), clone=True))
 
 
-def with_plain_backward(transform: Transform) -> Transform:
-    """Return a transform of a variable with labelled dimensions whose way back has a gradient.
+def with_plain_ways(transform: Transform, dims: Sequence[str]) -> Transform:
+    """Return a transform of a variable with labelled dimensions that takes part in all of PyMC.
 
-    PyTensor has those of plain tensors alone, and PyMC writes log-densities by these, but not the
-    potentials beside them: it would give the variable a step method without gradients.
+    Its way back has a gradient: PyTensor has those of plain tensors alone, and PyMC writes
+    log-densities by these, but not the potentials beside them: it would give the variable a step
+    method without gradients.  Its way there takes plain arrays, as initial values are.
 
     Examples
     --------
     >>> import pymc.dims as pmd, pytensor
-    >>> with pm.Model() as model:
-    ...     sigma = pmd.HalfNormal("sigma")
+    >>> with pm.Model(coords={"k": range(2)}) as model:
+    ...     sigma = pmd.HalfNormal("sigma", dims="k")
     >>> value = model.rvs_to_values[sigma]
-    >>> plain = with_plain_backward(model.rvs_to_transforms[sigma]).backward(value).values
-    >>> pytensor.grad(plain, value).eval({value: np.zeros(())})
-    array(1.)
+    >>> plain = with_plain_ways(model.rvs_to_transforms[sigma], ["k"])
+    >>> pytensor.grad(plain.backward(value).values.sum(), value).eval({value: np.zeros(2)})
+    array([1., 1.])
+    >>> plain.forward(np.ones(2)).eval()
+    array([0., 0.])
     """
     twin = copy(transform)
     vars(twin)["backward"] = partial(_plain_backward, transform)
+    vars(twin)["forward"] = partial(_plain_forward, transform, tuple(dims))
     return twin
+
+
+def _plain_forward(
+    transform: Transform,
+    dims: tuple[str, ...],
+    value: Any,  # noqa: ANN401 - an array, or a variable
+    *inputs: Variable,
+) -> Variable:
+    there: Variable = transform.forward(as_xtensor(value, dims=dims), *inputs)
+    return there
 
 
 def _plain_backward(transform: Transform, *given: Variable) -> Variable:

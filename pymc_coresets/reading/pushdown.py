@@ -30,7 +30,7 @@ from pymc_coresets.reading import checks
 from pymc_coresets.reading.forms.other_forms import written_otherwise
 from pymc_coresets.reading.indexing import axes_of_inputs, indexed_axis, joined_piece
 from pymc_coresets.reading.known import Known, Planned, Step, describe
-from pymc_coresets.reading.selection_rules import rebuild
+from pymc_coresets.reading.selection_rules import InputAxes, is_black_box, rebuild
 from pymc_coresets.reading.template import constant_of_rows, not_by_row, taken_over_rows
 
 #: What messages call an array that neither has a name nor is computed from one that has.
@@ -216,7 +216,7 @@ class Pushdown(Known):
         if other is not None:
             inner = _key(other[node.outputs.index(variable)], axis, rows)
             return Step((inner,), lambda built: built[0])
-        return self._take_here(key)
+        return self._plan_black_box(key, node) or self._take_here(key)
 
     def _plan_input(self, key: _Key) -> Step[_Key]:
         """End at data, or at a parameter that has the rows itself."""
@@ -227,8 +227,19 @@ class Pushdown(Known):
     def _plan_descent(self, key: _Key, node: Apply) -> Step[_Key] | None:
         """Follow the rule of an operation."""
         axes, counting = axes_of_inputs(node, key.axis, self.depends)
-        if axes is None:
+        return None if axes is None else self._apply_to_rows(key, node, axes, counting)
+
+    def _plan_black_box(self, key: _Key, node: Apply) -> Step[_Key] | None:
+        """Take an operation of another package to work row by row, which is verified later."""
+        if key.axis or not is_black_box(node.op):
             return None
+        lengths = [getattr(v.type, "shape", ())[:1] for v in node.inputs]
+        axes = [0 if length == (self.n_obs,) else None for length in lengths]
+        return self._apply_to_rows(key, node, axes) if 0 in axes else None
+
+    def _apply_to_rows(
+        self, key: _Key, node: Apply, axes: InputAxes, counting: int | None = None
+    ) -> Step[_Key]:
         selected = {
             i: a
             for i, a in enumerate(axes)

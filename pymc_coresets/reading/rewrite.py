@@ -11,8 +11,8 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat import pymc_api
 from pymc_coresets.compat.pytensor_api import SharedVariable, XTensorVariable
-from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
-from pymc_coresets.reading.graphs import with_plain_backward
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError, warn_user
+from pymc_coresets.reading.graphs import with_plain_ways
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.units.ragged import in_common_operations
@@ -168,6 +168,25 @@ def replace_terms(observations: Observations, potential: TensorVariable, name: s
     return _Rewrite(observations, nothing, np.empty(0)).replaced(potential, name)
 
 
+class CoresetModel(pm.Model):  # type: ignore[misc]
+    """A model in which a potential stands for the observed variables of another.
+
+    It says so where somebody asks for them, as PyMC does before it predicts those that were
+    observed with the draws: it would return nothing.
+    """
+
+    replaced: Collection[str] = ()
+
+    def __contains__(self, key: object) -> bool:
+        """Whether there is a variable of this name."""
+        if key in self.replaced:
+            warn_user(
+                f"{key!r} is not in a coreset's model, where a potential stands for all its rows: "
+                "predict them by coreset.predict(idata), or by PyMC with your own model."
+            )
+        return bool(super().__contains__(key))
+
+
 class _Rewrite:
     """The fgraph of the user's model, and the models that it can be turned into."""
 
@@ -197,7 +216,9 @@ class _Rewrite:
             pymc_api.model_named(self.weights, WEIGHTS, *([self.dim] if self.dim else [])),
             *self._potentials(self._weighted()),
         ]
-        return self._converted(outputs, selected_data)
+        model = self._converted(outputs, selected_data)
+        model.__class__, model.replaced = CoresetModel, [term.name for term in self.obs.terms]
+        return model
 
     def replaced(self, potential: TensorVariable, name: str) -> pm.Model:
         return self._converted([*self._kept_outputs(), *self._potentials({name: potential})])
@@ -240,7 +261,7 @@ class _Rewrite:
                 model.named_vars_to_dims[name] = self._renamed(dims)
         for rv, transform in list(model.rvs_to_transforms.items()):
             if transform is not None and isinstance(rv, XTensorVariable):
-                model.rvs_to_transforms[rv] = with_plain_backward(transform)
+                model.rvs_to_transforms[rv] = with_plain_ways(transform, rv.type.dims)
         sort_as_in(self.obs.model, model)  # in topological order by then
         for name, value in self.initial_values.items():
             model.set_initval(model[name], value)

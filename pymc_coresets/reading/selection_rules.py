@@ -11,7 +11,7 @@ from functools import singledispatch
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph import Apply, Op, Variable
+from pytensor.graph import Apply, Op, Variable, ancestors
 
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import unflatten_index_variables
@@ -61,6 +61,17 @@ def has_rule(op: Op) -> bool:
     True
     """
     return input_axes.dispatch(type(op)) is not input_axes.dispatch(object)
+
+
+def is_black_box(op: Op) -> bool:
+    """Whether an operation is none of PyTensor's or PyMC's.
+
+    Examples
+    --------
+    >>> is_black_box(pt.exp)
+    False
+    """
+    return type(op).__module__.partition(".")[0] not in {"pytensor", "pymc"}
 
 
 def axis_before_integers(entries: Sequence[object], axis: int) -> int:
@@ -208,14 +219,23 @@ def _index_axes(
     ]
 
 
-@input_axes.register
-def _(op: ops.IncSubtensor, node: Apply, axis: int) -> InputAxes | None:
+@input_axes.register(ops.IncSubtensor)
+@input_axes.register(ops.AdvancedIncSubtensor)
+def _written(
+    op: ops.IncSubtensor | ops.AdvancedIncSubtensor, node: Apply, axis: int
+) -> InputAxes | None:
     x, y, *index_inputs = node.inputs
     entries = unflatten_index_variables(index_inputs, op.idx_list)
     if axis < len(entries) and entries[axis] != slice(None):
         return None
-    y_axis = axis - sum(not isinstance(e, slice) for e in entries[:axis])
-    y_axis -= x.type.ndim - sum(not isinstance(e, slice) for e in entries) - y.type.ndim
+    types = {i: e.type for i, e in enumerate(entries) if not isinstance(e, slice)}
+    ndim = max((getattr(t, "ndim", 0) for t in types.values()), default=0)
+    apart = ndim and len(types) <= max(types) - min(types)
+    if apart or any(t.dtype == "bool" for t in types.values()):
+        return None
+    before = sum(i < axis for i in types)
+    y_axis = axis - before + (ndim if before else 0)
+    y_axis -= x.type.ndim - len(types) + ndim - y.type.ndim
     whole = y_axis < 0 or y.type.broadcastable[y_axis]
     return [axis, None if whole else y_axis, *[None] * len(index_inputs)]
 
@@ -272,6 +292,32 @@ def _(op: ops.SplitDims, node: Apply, axis: int) -> InputAxes | None:
     if op.axis <= axis < op.axis + n_new:
         return None
     return [axis if axis < op.axis else axis - n_new + 1, None]
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+
+def has_steps_alone(op: ops.Scan) -> bool:
+    """Whether no step of a loop needs another."""
+    n_inputs = op.info.n_seqs + op.info.n_non_seqs
+    found = (len(op.inner_inputs), len(op.inner_outputs))
+    return not op.info.as_while and found == (n_inputs, op.info.n_nit_sot)
+
+
+def is_ragged(op: ops.Scan) -> bool:
+    """Whether steps of a loop count to numbers of their own, so that they have no common shape."""
+    own = set(op.inner_seqs(op.inner_inputs))
+    made = (v for v in ancestors(op.inner_outputs) if v.owner is not None)
+    counting = [v for v in made if isinstance(v.owner.op, ops.ARange)]
+    return not own.isdisjoint(ancestors(counting))
+
+
+@input_axes.register
+def _(op: ops.Scan, node: Apply, axis: int) -> InputAxes | None:
+    if axis or not has_steps_alone(op) or not is_ragged(op):
+        return None  # a loop that is not ragged has another form
+    n_taken = op.info.n_seqs
+    return [None, *[0] * n_taken, *[None] * (len(node.inputs) - 1 - n_taken)]
 
 
 # -- rebuilding the Ops that hold the length of their output ---------------------------------------
@@ -342,3 +388,15 @@ def _(
 ) -> Sequence[Variable]:
     shape = [lengths.get(i, n) for i, n in enumerate(node.outputs[0].type.shape)]
     return [pt.reshape(inputs[0], shape)]
+
+
+@rebuild.register
+def _(
+    op: ops.Scan, node: Apply, inputs: Sequence[Variable], lengths: Lengths
+) -> Sequence[Variable]:
+    # Its inputs are the number of steps, what they take, how many results to keep, and the rest.
+    n, n_taken = lengths[0], 1 + op.info.n_seqs
+    kept = [n] * op.info.n_nit_sot
+    given = [n, *inputs[1:n_taken], *kept, *inputs[n_taken + len(kept) :]]
+    outputs: Sequence[Variable] = op.make_node(*given).outputs
+    return outputs

@@ -9,6 +9,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph import Variable, clone_replace, graph_inputs
 
+from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import Kernel
@@ -93,7 +94,13 @@ def gradient_kernel(observations: Observations) -> Kernel:
     [loglik] = of_vector([observations.loglik], observations, x)
     n_rows: dict[Variable, Variable] = {observations.n_rows: weights.shape[0]}
     [logp] = clone_replace([(weights * loglik).sum()], n_rows)
-    gradient = cast(Variable, pt.grad(logp, x))
+    try:
+        gradient = cast(Variable, pt.grad(logp, x))
+    except NotImplementedError as error:
+        raise UnsupportedModelError(
+            f"The log-likelihood has no gradient, which leads to the posterior's mode: {error}. "
+            "Give this operation a gradient, or write the likelihood by others."
+        ) from error
     inputs = [weights, *(row.placeholder for row in arrays.values())]
     return Kernel([x], inputs, [logp, gradient], {i: row.axis for i, row in arrays.items()})
 

@@ -9,6 +9,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pymc.initial_point import make_initial_point_fn
 from pymc.sampling.mcmc import assign_step_methods
 from scipy.stats import norm
 
@@ -312,3 +313,7 @@ def test_pymc_gives_transformed_variables_with_dims_to_nuts():
     point = {name: value + 0.3 for name, value in model.initial_point(random_seed=1).items()}
     assert_allclose(*(m.compile_logp(mode=WRITTEN_MODE)(point) for m in (small, model)), rtol=1e-12)
     assert set(assign_step_methods(small)[1]) == {pm.NUTS}
+    given = {"sigma": np.array([1.0, 2.0, 3.0]), "share": np.array([0.2, 0.3, 0.5])}
+    start = make_initial_point_fn(model=small, overrides=given, jitter_rvs=set())(1)
+    assert_allclose(start["sigma_log__"], np.log(given["sigma"]))
+    assert_allclose(start["share_simplex__"], np.log([0.2, 0.3]) - np.log(given["share"]).mean())

@@ -226,7 +226,11 @@ def test_what_is_taken_for_equal(found, expected, accepted):
         in_memory=SimpleNamespace(take=lambda rows: rows),
         slack=0.0,
         observations=SimpleNamespace(
-            reference=pt.zeros(1), n_obs=1, parameters={"a": pt.dscalar()}, template=None
+            reference=pt.zeros(1),
+            loglik=pt.zeros(1),
+            n_obs=1,
+            parameters={"a": pt.dscalar()},
+            template=None,
         ),
     )
     draws, reference = Draws({"a": np.zeros(2)}), np.array([[expected, -1.0]])

@@ -167,11 +167,21 @@ CASES = {
     "set row": (lambda: x(N, 4)[2].set(vector), {0}),
     "set in the middle": (lambda: x(3, N, 4)[1, :, 2].set(x(N)), {0, 2}),
     "set all but the first axis": (lambda: x(3, 4, N)[1].set(x(N)), {0}),
-    "set by index": (lambda: x(N, 4)[GROUPS[:3]].set(0.0), {0, 1}),
+    "set by index": (lambda: x(N, 4)[GROUPS[:3]].set(0.0), {0}),
+    "set columns by index": (lambda: x(N, 4)[:, [0, 2]].set(x(N, 2)), {1}),
+    "add to columns by index": (lambda: x(N, 4)[:, [0, 2, 0]].inc(x(3)), {1}),
+    "set by a table": (lambda: x(4, N, 3)[[[0, 1], [2, 3]]].set(x(2, 2, N, 3)), {0}),
+    "set rows of others by index": (lambda: x(4, N)[[0, 2]].set(x(N)), {0}),
+    "set by indices apart": (lambda: x(3, N, 4)[[0, 1], :, [0, 2]].set(x(2, N)), {0, 1, 2}),
+    "set by a mask": (lambda: x(8, N)[MASK].set(scale), {0, 1}),
     # loops
     "loop": (lambda: loop(lambda now, k: pt.exp(k * now), [x(N, 4)]), set()),
     "loop of fewer steps": (
         lambda: loop(lambda a, b, k: a.sum() * k + b, [x(9, 4), x(9)], n_steps=N),
+        set(),
+    ),
+    "ragged loop": (
+        lambda: loop(lambda n, k: pt.logsumexp(-k * pt.arange(n + 1)), [pt.constant(GROUPS)]),
         set(),
     ),
     "loop with a state": (

@@ -22,7 +22,7 @@ from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.forms.batching import apply_to_cells
 from pymc_coresets.reading.indexing import Depends
 from pymc_coresets.reading.known import Planned, Step
-from pymc_coresets.reading.selection_rules import has_rule, input_axes
+from pymc_coresets.reading.selection_rules import has_rule, has_steps_alone, input_axes, is_ragged
 
 _SPARSE = 8  # times as many entries, most of which are none, as there were
 
@@ -95,13 +95,10 @@ def vectorised_loop(node: Apply, depends: Depends) -> list[Variable] | None:  # 
     >>> vectorised.eval({x: [1.0, 2.0], b: 3.0})
     array([3., 6.])
     """
-    if not isinstance(node.op, ops.Scan):
+    op = node.op
+    if not isinstance(op, ops.Scan) or not has_steps_alone(op) or is_ragged(op):
         return None
-    op, info = node.op, node.op.info
     inner = op.fgraph.unfreeze()
-    n_alone = info.n_seqs + info.n_non_seqs
-    if info.as_while or (len(inner.inputs), len(inner.outputs)) != (n_alone, info.n_nit_sot):
-        return None
     n_steps, *_ = node.inputs
     steps = [x[:n_steps] for x in op.outer_seqs(node.inputs)]
     given = dict(zip(inner.inputs, [*steps, *op.outer_non_seqs(node.inputs)], strict=True))

@@ -79,6 +79,8 @@ class InMemoryPotentials[D]:
         """Number of rows N."""
         return self.source.n_rows
 
+    n_terms = n_rows
+
     @property
     def total_weight(self) -> float:
         """Sum of the base weights."""

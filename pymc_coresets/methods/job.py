@@ -200,10 +200,10 @@ def rows_of_a_quadratic(n_dims: int) -> int:
     return n_dims * (n_dims + 3) // 2 + 1
 
 
-def draws_around_mode(n_dims: int, n_rows: int) -> int:
+def draws_around_mode(n_dims: int, n_terms: int) -> int:
     """How many draws from around a mode choose rows: 2 K, as in `rows_of_a_quadratic`.
 
-    But 1 000 at least (500 of more than 50 000 rows, 150 of more than two million), and 4 000 at
+    But 1 000 at least (500 of more than 50 000 terms, 150 of more than two million), and 4 000 at
     most.
 
     Examples
@@ -215,11 +215,11 @@ def draws_around_mode(n_dims: int, n_rows: int) -> int:
     """
     # With more rows, a pass over the data costs more than what follows it, and the posterior is
     # closer to normal.
-    least = 1_000 if n_rows <= _FEW_ROWS else 500 if n_rows <= MANY_ROWS else 150
+    least = 1_000 if n_terms <= _FEW_ROWS else 500 if n_terms <= MANY_ROWS else 150
     return max(least, min(2 * rows_of_a_quadratic(n_dims), MOST_DRAWS))
 
 
-def draws_to_certify(n_rows: int) -> int:
+def draws_to_certify(n_terms: int) -> int:
     """How many fresh draws of a coreset's posterior certify it: 400, or 200 for large data.
 
     Of more than two million rows, 400 draws would cost more than the whole construction.
@@ -230,7 +230,7 @@ def draws_to_certify(n_rows: int) -> int:
     (400, 200)
     """
     # They tell J to 7 to 15 % where it is near the tolerance, or to 10 to 20 %.
-    return 400 if n_rows <= MANY_ROWS else 200
+    return 400 if n_terms <= MANY_ROWS else 200
 
 
 def candidates_to_keep(n_dims: int, size: int, n_draws: int) -> int:

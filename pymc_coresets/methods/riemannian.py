@@ -273,7 +273,7 @@ class _Run[D]:
             return Status.OUT_OF_TIME
         # Where more rounds are likely, the draws that certify serve for the next of them, too.
         enough = selection.objective <= AIM * self.options.tolerance
-        certifying = draws_to_certify(self.posterior.n_rows) if enough else None
+        certifying = draws_to_certify(self.posterior.n_terms) if enough else None
         view = self._try(self.best, selection, n_draws=certifying)
         if view is None:
             return self._view_of_start()
@@ -298,7 +298,7 @@ class _Run[D]:
         self, propose: Callable[..., Proposal[D] | None]
     ) -> tuple[Round, Selection] | None:
         """Choose rows at draws from around the mode; None where that leads to no coreset."""
-        default = draws_around_mode(self.posterior.n_dims, self.posterior.n_rows)
+        default = draws_around_mode(self.posterior.n_dims, self.posterior.n_terms)
         n_draws, rng = self.options.draws or default, self.rng.spawn(1)[0]
         with self.history.drawing():
             proposal = propose(n_draws, start_size=self.start_size, rng=rng)

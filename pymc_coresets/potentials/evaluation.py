@@ -171,6 +171,12 @@ class LogLikelihood:
         return self.source.n_rows
 
     @property
+    def n_terms(self) -> int:
+        """How many terms are evaluated at a draw: the rows; for units, those at all nodes."""
+        units = self.observations.units
+        return self.n_rows if units is None else units.n_nodes * len(units.positions)
+
+    @property
     def total_weight(self) -> float:
         """Number of rows of the data."""
         return self.source.total_weight

@@ -37,7 +37,7 @@ def may_have_units(model: pm.Model) -> bool:
     >>> may_have_units(model)
     True
     """
-    lengths = (n for shape in model.eval_rv_shapes().values() for n in shape)
+    lengths = (int(n) for shape in model.eval_rv_shapes().values() for n in shape)
     return max(lengths, default=0) >= _FEWEST_LEVELS
 
 

@@ -132,7 +132,7 @@ class StandIn:
 
     def evaluated(self, idata: xr.DataTree, ess: float) -> EvaluatedDraws:
         """Evaluate all rows at as many draws as are worth `ess` independent ones, or are cheap."""
-        cheap = _CHEAP / sum(part.n_rows for part in self.parts)
+        cheap = _CHEAP / sum(part.n_terms for part in self.parts)
         return enough_draws(idata, self.log_densities, ess=ess, at_least=cheap, free=self.free)
 
 

@@ -234,6 +234,10 @@ class Potentials[D](Protocol):
         """Sum of the base weights: the number of rows of the data."""
 
     @property
+    def n_terms(self) -> int:
+        """How many terms are evaluated at a draw: the rows; for units, those at all nodes."""
+
+    @property
     def n_dims(self) -> int:
         """Number of free dimensions D of the model."""
 

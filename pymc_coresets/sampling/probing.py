@@ -64,7 +64,7 @@ class Probing:
         inside = finite.all(axis=1)
         if 2 * inside.sum() < len(points):
             points_of(space, draws)  # which names the variable
-        columns = _columns(space, sum(part.n_rows for part in found.parts))
+        columns = _columns(space, sum(part.n_terms for part in found.parts))
         columns, points = columns[finite[:, columns].all(axis=0)], points[inside]
         impossible = np.isneginf(found.log_density(points))
         if impossible.any():
@@ -200,12 +200,12 @@ def coordinate_names(space: Unconstrained) -> list[str]:
     return names
 
 
-def _columns(space: Unconstrained, n_rows: int) -> np.ndarray:
+def _columns(space: Unconstrained, n_terms: int) -> np.ndarray:
     """Return the coordinates along which all rows are evaluated: of the smallest variables first.
 
     Scales, shapes and degrees of freedom are scalars, and have the tails that are not normal.
     """
-    most = max(int(_EVALUATIONS // (_POINTS * max(n_rows, 1))), _LEAST_COORDINATES)
+    most = max(int(_EVALUATIONS // (_POINTS * max(n_terms, 1))), _LEAST_COORDINATES)
     by_size = sorted((np.ravel(own) for own in space.columns.values()), key=len)
     spread = [own[np.argsort(np.arange(len(own)) * 0.618 % 1, kind="stable")] for own in by_size]
     columns: np.ndarray = np.concatenate(spread)

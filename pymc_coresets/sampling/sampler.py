@@ -158,6 +158,11 @@ class CoresetSampler:
         return self.loglikelihood.n_rows
 
     @property
+    def n_terms(self) -> int:
+        """See `Potentials`."""
+        return self.loglikelihood.n_terms
+
+    @property
     def total_weight(self) -> float:
         """Number of rows of the data; larger than N where equal rows were merged."""
         return self.loglikelihood.total_weight

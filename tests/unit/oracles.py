@@ -36,6 +36,8 @@ class Conjugate:
     def n_rows(self):
         return len(self.responses)
 
+    n_terms = n_rows
+
     @property
     def total_weight(self):
         return self.source.total_weight

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Self
 
 import numpy as np
 import pymc as pm
@@ -62,43 +63,82 @@ def centred(units: UnitModel, *, enough: float, key: int) -> Observations:
     point, which then move, until that gains no more.  Nodes follow the shared variables anyway, so
     that they need to be in the middle of the posterior of all only roughly.
     """
-    n_dims = units.factor.n_dims
-    modes, first = UnitModes(units), units.observations_at_zero
-    n_each = fewest_nodes(n_dims)
+    n_dims, n_each = units.factor.n_dims, fewest_nodes(units.factor.n_dims)
     if n_each is None:
         raise UnsupportedModelError(
             f"{list(units.factor.names)!r} have {n_dims} values for each level: too many to be "
             "integrated out by nodes. Keep them as parameters (integrate=False)."
         )
-    loglik, space = _by_nodes(units, first, n_each), first.space
-    sampler = CoresetSampler(loglik)
-    scan = sampler.scan(min(_UNITS, loglik.n_rows), key=key, distinct=True)
-    some, x = scan.rows, space.start
-    enough_gained = _GAINED * loglik.total_weight / len(some)
-    for _ in range(_ROUNDS):
-        some = modes.at(_point(space, x), some)
-        guarded = Guarded(partial(_negative, sampler.posterior_of(some, scan.weights)))
-        start = guarded(x)[0]
-        descend(guarded, x, most_steps=_STEPS)
-        if guarded.x is None:
+    sample, error = _Sample.of(units, key), np.inf
+    while (more := more_nodes(n_each, n_dims)) is not None:
+        try:
+            error = sample.climbed(n_each).error_beside(more)
+        except SamplingError:  # values and gradients by few nodes may have other modes
+            if more_nodes(more, n_dims) is None:
+                raise
+        if error <= enough:
             break
-        x, gained = guarded.x, start - guarded(guarded.x)[0]
-        if gained < enough_gained:
-            break
-    some = modes.at(_point(space, x), some)
-    around = LaplaceApproximation.of(sampler.posterior_of(some, scan.weights), x)
-    draws = around.draw(_DRAWS, rng=np.random.default_rng(key))
-    sums, error = loglik.weighted_sum(draws, some, scan.weights), np.inf
-    while error > enough and (more := more_nodes(n_each, n_dims)) is not None:
-        by_more = _by_nodes(units, first, more)
-        sums_of_more = by_more.weighted_sum(draws, some, scan.weights)
-        error = float(np.var(sums_of_more - sums))
-        if error > enough:
-            n_each, sums = more, sums_of_more
-    every = modes.at(_point(space, around.mode), loglik.in_memory.all)
-    return units.observations(
-        Nodes.of_axes(n_each, n_dims), *_places(first, every), at=around.mode, node_error=error
-    )
+        n_each = more
+    if error > enough:
+        raise UnsupportedModelError(
+            f"The error of {n_each} nodes along each axis for {list(units.factor.names)!r} is "
+            f"{error:.2g} nats, more than {enough:.2g}: keep them as parameters (integrate=False)."
+        )
+    return sample.of_all(n_each, error)
+
+
+class _Sample:
+    """A sample of units, whose posterior says where that of all has its middle."""
+
+    def __init__(self, units: UnitModel, rows: Rows, weights: np.ndarray, total: float) -> None:
+        self.units, self.rows, self.weights, self.total = units, rows, weights, total
+        self.modes, self.x = UnitModes(units), units.observations_at_zero.space.start
+        self.loglik: LogLikelihood | None = None
+        self.around: LaplaceApproximation | None = None
+
+    @classmethod
+    def of(cls, units: UnitModel, key: int) -> Self:
+        every = LogLikelihood(units.observations_at_zero)
+        scan = every.source.scan(min(_UNITS, every.n_rows), key=key, distinct=True)
+        return cls(units, scan.rows, scan.weights, every.total_weight)
+
+    def climbed(self, n_each: int) -> Self:
+        """Find the mode of the shared variables by some number of nodes."""
+        self.loglik = _by_nodes(self.units, n_each)
+        sampler, space = CoresetSampler(self.loglik), self.loglik.observations.space
+        enough = _GAINED * self.total / len(self.rows)
+        for _ in range(_ROUNDS):
+            self.rows = self.modes.at(_point(space, self.x), self.rows)
+            guarded = Guarded(partial(_negative, sampler.posterior_of(self.rows, self.weights)))
+            start = guarded(self.x)[0]
+            descend(guarded, self.x, most_steps=_STEPS)
+            if guarded.x is None:
+                break
+            self.x, gained = guarded.x, start - guarded(guarded.x)[0]
+            if gained < enough:
+                break
+        self.rows = self.modes.at(_point(space, self.x), self.rows)
+        posterior = sampler.posterior_of(self.rows, self.weights)
+        self.around = LaplaceApproximation.of(posterior, self.x)
+        self.x = self.around.mode
+        return self
+
+    def error_beside(self, more: int) -> float:
+        """Return the variance of the difference from what more nodes give, over the posterior."""
+        assert self.loglik is not None and self.around is not None  # noqa: PT018 - it has climbed
+        draws = self.around.draw(_DRAWS, rng=np.random.default_rng(0))
+        few, many = (
+            loglik.weighted_sum(draws, self.rows, self.weights)
+            for loglik in (self.loglik, _by_nodes(self.units, more))
+        )
+        return float(np.var(many - few))
+
+    def of_all(self, n_each: int, error: float) -> Observations:
+        """Return the potentials of all units."""
+        first = self.units.observations_at_zero
+        every = self.modes.at(_point(first.space, self.x), LogLikelihood(first).in_memory.all)
+        nodes, places = Nodes.of_axes(n_each, self.units.factor.n_dims), _places(first, every)
+        return self.units.observations(nodes, *places, at=self.x, node_error=error)
 
 
 def integrated_out(
@@ -147,9 +187,9 @@ def integrated_out(
     return LogLikelihood(found), replace(wanted, integrate=known)
 
 
-def _by_nodes(units: UnitModel, first: Observations, n_each: int) -> LogLikelihood:
+def _by_nodes(units: UnitModel, n_each: int) -> LogLikelihood:
     nodes = Nodes.of_axes(n_each, units.factor.n_dims)
-    return LogLikelihood(units.observations(nodes, *_places(first)))
+    return LogLikelihood(units.observations(nodes, *_places(units.observations_at_zero)))
 
 
 def _negative(space: Unconstrained, x: np.ndarray) -> tuple[float, np.ndarray]:

@@ -342,7 +342,7 @@ class LocalVariables:
 
 
 def _pieces(rows: Rows, n_draws: int) -> Iterator[Rows]:
-    """Cut units into blocks of about as many rows; one of very many rows is a block."""
+    """Cut units into blocks of about as many rows; one of many rows is a block by itself."""
     assert rows.members is not None
     most = max(_NUMBERS // (n_draws * _PROPOSALS), 1)
     ends = np.cumsum(np.maximum(rows.members.sizes, 1))

@@ -23,7 +23,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph import Variable, clone_replace, vectorize_graph
+from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import compiling, without_traces, zero_grad
@@ -91,7 +91,12 @@ class UnitDensity:
         )
         whole = collect(cast(TensorVariable, of_rows), sizes) + log_prior
         [density] = cast(list[TensorVariable], simplified([without_traces(whole)]))
-        return cls(flat, density, sizes, n_units, factor.arrays, observations.rows)
+        used = set(graph_inputs([density]))
+        arrays, members = (
+            tuple(row for row in rows if row.placeholder in used)
+            for rows in (factor.arrays, observations.rows)
+        )
+        return cls(flat, density, sizes, n_units, arrays, members)
 
     @cached_property
     def derivatives(self) -> list[TensorVariable]:
@@ -119,6 +124,10 @@ def integrated(
     """
     with compiling():
         x = pt.as_tensor(nodes.points[:, None, :])
+        if not nodes.n_each:
+            values: dict[Variable, Variable] = {units.variables: x + 0.0 * centre[None]}
+            at_values = cast(TensorVariable, vectorize_graph(units.density, values))
+            return cast(TensorVariable, pt.logsumexp(at_values, axis=0))
         moved, log_determinant = placed(units, centre, factor, x)
         given: dict[Variable, Variable] = {units.variables: zero_grad(moved)}
         at_nodes = cast(TensorVariable, vectorize_graph(units.density, given))

@@ -135,6 +135,7 @@ class RiemannianPursuit:
                 callback=show,
                 deadline=job.deadline,
                 sample_key=job.sample_key,
+                n_terms=job.loglikelihood.n_terms,
             )
 
     def construct[D](
@@ -147,6 +148,7 @@ class RiemannianPursuit:
         callback: Callable[[Progress], object] | None = None,
         deadline: float = np.inf,
         sample_key: int | None = None,
+        n_terms: int | None = None,
     ) -> Solution:
         """Choose at most `size` weighted rows.
 
@@ -167,6 +169,9 @@ class RiemannianPursuit:
         sample_key : int, optional
             Of distinct rows for the uniform coresets, the smaller a part of the larger.  By
             default they are drawn anew each time, with replacement.
+        n_terms : int, optional
+            How many terms one draw of a pass costs, which says how many draws are worth it; by
+            default as many as there are rows.
 
         Returns
         -------
@@ -182,7 +187,7 @@ class RiemannianPursuit:
             If the start cannot be sampled, or its draws cannot be used.
         """
         source = TangentDraws(posterior, rng, history=History(callback))
-        run = _Run(self, source, size, sample_key)
+        run = _Run(self, source, size, sample_key, n_terms or posterior.n_rows)
         try:
             known = run.first_view(deadline, propose)
             status = known if isinstance(known, Status) else run.rounds(known, deadline)
@@ -219,8 +224,10 @@ class _Run[D]:
         source: TangentDraws[D],
         size: int,
         sample_key: int | None,
+        n_terms: int,
     ) -> None:
         self.options, self.size, self._sample_key = options, size, sample_key
+        self.n_terms = n_terms
         self.source, self.posterior = source, source.posterior
         self.rng, self.history = source.rng, source.history
         n_dims = self.posterior.n_dims
@@ -273,7 +280,7 @@ class _Run[D]:
             return Status.OUT_OF_TIME
         # Where more rounds are likely, the draws that certify serve for the next of them, too.
         enough = selection.objective <= AIM * self.options.tolerance
-        certifying = draws_to_certify(self.posterior.n_rows) if enough else None
+        certifying = draws_to_certify(self.n_terms) if enough else None
         view = self._try(self.best, selection, n_draws=certifying)
         if view is None:
             return self._view_of_start()
@@ -298,7 +305,7 @@ class _Run[D]:
         self, propose: Callable[..., Proposal[D] | None]
     ) -> tuple[Round, Selection] | None:
         """Choose rows at draws from around the mode; None where that leads to no coreset."""
-        default = draws_around_mode(self.posterior.n_dims, self.posterior.n_rows)
+        default = draws_around_mode(self.posterior.n_dims, self.n_terms)
         n_draws, rng = self.options.draws or default, self.rng.spawn(1)[0]
         with self.history.drawing():
             proposal = propose(n_draws, start_size=self.start_size, rng=rng)

@@ -171,6 +171,12 @@ class LogLikelihood:
         return self.source.n_rows
 
     @property
+    def n_terms(self) -> int:
+        """How many terms one draw costs: rows, or the rows of all units at each of their nodes."""
+        units = self.observations.units
+        return self.n_rows if units is None else len(units.positions) * units.n_nodes
+
+    @property
     def total_weight(self) -> float:
         """Number of rows of the data."""
         return self.source.total_weight

@@ -59,7 +59,8 @@ class Pursuit(HilbertMethod[PursuitState]):
     and set ``w_A`` to the minimiser of ``||L - sum_A w_n V_n||`` over ``w_A >= 0``; rows of weight
     0 leave A. Where no score is positive beyond rounding (that of float32 if the vectors are), the
     Karush-Kuhn-Tucker conditions hold and w is optimal among all non-negative weights. Each step
-    strictly lowers the objective, so that no active set comes back.
+    strictly lowers the objective, so that no active set comes back. Where rows have prices, as
+    units of several rows do, positive scores are divided by these.
 
     References
     ----------
@@ -94,6 +95,8 @@ class Pursuit(HilbertMethod[PursuitState]):
         active, distance = state.active, np.linalg.norm(state.residual)
         scores = space.project(state.residual)
         threshold = space.rounding + space.resolution * float(distance)
+        if space.prices is not None:
+            scores, threshold = np.where(scores > threshold, scores / space.prices, 0.0), 0.0
         if not add_best(active, scores, space.row, threshold):
             return replace(state, status=Status.OPTIMAL)
         if np.linalg.norm(active.residual) >= distance:

@@ -15,6 +15,7 @@ _MIN_DRAWS = 20
 _PROBED_ROWS = 1_000  # for the scale of the tangent vectors
 MOST_DRAWS = 4_000  #: By default: four for each of a thousand rows.
 
+_PRICE_OF_ROWS = 0.5  # a unit costs this power of the number of its rows
 _BLOCK = 1_000  # rows whose vectors are made at a time
 _FEWEST_JUDGES = 30  # effective draws: with fewer, a few of large weight decide
 
@@ -173,6 +174,7 @@ def problem_at(
     is_heldout = (rng.permutation(len(different)) < _HELDOUT * len(different))[draw_of]
     heldout, choosing = np.flatnonzero(is_heldout), np.flatnonzero(~is_heldout)
     judges = None if weights is None else _judges(weights[heldout])
+    members = look.candidates.members
     return Problem(
         vectors=_vectors_at(loglik, choosing, dtype),
         target=tangent_vectors(target[choosing]),
@@ -180,6 +182,7 @@ def problem_at(
         total_norm=look.norm_total,
         heldout_vectors=tangent_vectors(loglik[:, heldout], weights=judges, in_place=True),
         heldout_target=tangent_vectors(target[heldout], weights=judges),
+        prices=None if members is None else members.sizes.astype(np.float64) ** _PRICE_OF_ROWS,
     )
 
 

@@ -40,6 +40,9 @@ class Problem:
         Tangent vectors of the same rows at draws that must not choose the weights.
     heldout_target : array_like of shape (n_heldout,), optional
         Their exact sum over all data; needed exactly when ``heldout_vectors`` is given.
+    prices : array_like of shape (n_obs,), optional
+        What each row costs whoever uses the coreset, beside the others; by default all cost the
+        same.
 
     Raises
     ------
@@ -62,6 +65,7 @@ class Problem:
     total_norm: float | None = None
     heldout_vectors: Matrix | None = None
     heldout_target: Vector | None = None
+    prices: Vector | None = None
 
     def __post_init__(self) -> None:
         _check_matrix("vectors", self.vectors)
@@ -85,6 +89,12 @@ class Problem:
                     f"but vectors has {self.n_obs}: both describe the same observations"
                 )
             self._set_vector("heldout_target", self.heldout_vectors.shape[1])
+        if self.prices is not None:
+            self._set_vector("prices", self.n_obs)
+            if not (self.prices > 0).all():
+                raise InvalidDataError(
+                    f"prices must be positive, but the smallest is {self.prices.min()}"
+                )
 
     def _set_vector(self, name: str, length: int) -> None:
         vector = np.asarray(getattr(self, name), dtype=np.float64)
@@ -243,6 +253,8 @@ class TangentSpace:
     inverse_norms : ndarray of shape (n_obs,)
         Their inverses; 0 for rows that must not be selected, because they are zero (next to the
         longest row) or absent from the data.
+    prices : ndarray of shape (n_obs,), or None
+        What each row costs, where they do not cost the same.
     total_norm : float
         Sum of base weight times length over all data.
     rounding : float
@@ -272,6 +284,7 @@ class TangentSpace:
         self._barred = np.flatnonzero(~selectable)
 
         self.target: Vector = problem.target / self._unit
+        self.prices = problem.prices
         total_norm = problem.total_norm
         self.total_norm = (
             float(problem.base_weights @ self.norms)

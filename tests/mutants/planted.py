@@ -230,6 +230,7 @@ PLANTED = [
         ("return state.moved(weights", "return replace(state, weights"),
         ("weights = np.zeros_like(state.weights)", "weights = state.weights"),
         ("_STEPS_PER_POINT = 10", "_STEPS_PER_POINT = 1"),
+        ("scores / space.prices", "scores * space.prices"),
     ),
     *plant(
         "methods/job.py",
@@ -329,8 +330,8 @@ PLANTED = [
         ("limit=limit, deadline=deadline", "limit=limit"),
         ("smoothed.weights[0] if smoothed", "None if smoothed"),
         ("self.best, selection = found\n", "_, selection = found\n"),
-        ("draws_to_certify(self.posterior.n_rows) if enough else None", "None"),
-        ("draws_to_certify(self.posterior.n_rows) if enough else None", "400"),
+        ("draws_to_certify(self.n_terms) if enough else None", "None"),
+        ("draws_to_certify(self.n_terms) if enough else None", "400"),
         ("if not len(view.look.candidates):", "if False:"),
         ("Status.SAMPLING_FAILED if view is None else view", "view"),
         ("if len(self.start.rows) <= self.size:", "if len(self.start.rows) > self.size:"),

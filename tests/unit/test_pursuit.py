@@ -104,3 +104,13 @@ def test_nearly_collinear_rows_at_every_scale(scale):
     problem = Problem(vectors=vectors, target=vectors.sum(0), base_weights=np.ones(200))
     objective = solve(Pursuit(), problem, 100).history.objective
     assert objective[-1] < 1e-24 * objective[0]
+
+
+def test_the_cheaper_of_two_rows_that_point_the_same_way_is_chosen():
+    vectors = np.array([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    problem = Problem(
+        vectors=vectors, target=vectors.sum(0), base_weights=np.ones(3), prices=[5.0, 1.0, 30.0]
+    )
+    solution = solve(Pursuit(), problem, 3)
+    assert solution.indices.tolist() == [1, 2]
+    assert solution.weights == pytest.approx([3, 1])

@@ -26,7 +26,8 @@ from pymc_coresets.rows.memory import in_threads
 from pymc_coresets.rows.values import Rows
 
 _PROPOSALS = 12  # for each draw of a unit, of which weights choose one
-_FREEDOM = 5.0  # degrees of freedom of proposals
+_FREEDOM = 4.0  # degrees of freedom of proposals
+_TAIL = (_FREEDOM + 1) / 2  # power of their density's tails
 _NUMBERS = 2**20  # of a block: draws, times proposals, times rows
 _DRAWS, _LEVELS = 256, 2_000  # of a block
 _LARGE = 2**30  # bytes of a result that is announced
@@ -86,7 +87,7 @@ def recover(
 
     Notes
     -----
-    Importance resampling from Student t distributions of five degrees of freedom around the mode
+    Importance resampling from Student t distributions of four degrees of freedom around the mode
     and with the curvature of each level, at each draw.
 
     Examples
@@ -242,13 +243,16 @@ class LocalVariables:
             if self._source.factor.values:
                 x = np.broadcast_to(every[:, None], (draws.n_draws, len(every), len(some), n_dims))
             else:
-                x = own.standard_t(_FREEDOM, size=(draws.n_draws, _PROPOSALS, len(some), n_dims))
-            z, density = evaluate(np.ascontiguousarray(x), *self._kernel.arrays(some))
-            logs = density if self._source.factor.values else density - _log_density(x)
+                x = _proposed((draws.n_draws, _PROPOSALS, len(some), n_dims), own)
+            z, logs = evaluate(np.ascontiguousarray(x), *self._kernel.arrays(some))
+            if not self._source.factor.values:
+                logs = logs + _TAIL * np.log1p(np.square(x) / _FREEDOM).sum(axis=-1)
             logs = np.where(np.isfinite(logs), logs, -np.inf)
             weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-            ess = np.square(weights.sum(axis=1)) / np.square(weights).sum(axis=1)
-            picked = (logs + own.gumbel(size=logs.shape)).argmax(axis=1)
+            below = np.cumsum(weights, axis=1)
+            ess = np.square(below[:, -1]) / np.square(weights).sum(axis=1)
+            level = own.random((len(below), 1, len(some))) * below[:, -1:]
+            picked = np.minimum((below <= level).sum(axis=1), x.shape[1] - 1)
             return np.take_along_axis(z, picked[:, None, :, None], axis=1)[:, 0], ess
 
         parts = list(in_threads(chosen, zip(pieces, rng.spawn(len(pieces)), strict=True)))
@@ -346,9 +350,11 @@ class LocalVariables:
         return xr.DataArray(values.reshape(*sizes, *shape), coords, [*SAMPLE_DIMS, *dims])
 
 
-def _log_density(x: np.ndarray) -> np.ndarray:
-    """Return that of proposals, up to a constant."""
-    return -(_FREEDOM + 1) / 2 * np.log1p(np.square(x) / _FREEDOM).sum(axis=-1)
+def _proposed(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Draw from a t distribution of four degrees of freedom: Bailey 1994, Math. Comp. 62."""
+    radius = 1 / np.sqrt(1 - rng.random(shape)) - 1
+    drawn: np.ndarray = np.sqrt(_FREEDOM * radius) * np.cos(2 * np.pi * rng.random(shape))
+    return drawn
 
 
 def _pieces(rows: Rows, n_draws: int) -> Iterator[Rows]:

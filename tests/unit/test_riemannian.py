@@ -28,7 +28,7 @@ Y = X @ RNG.normal(size=D) + RNG.normal(size=N)
 class Regression:
     """Linear regression with unit noise and a N(0, I) prior: exact draws of every pi_w."""
 
-    n_rows, n_dims = N, D
+    n_rows, n_terms, n_dims = N, N, D
 
     def __init__(self, base_weights=None):
         self.n_drawn = 0

@@ -80,9 +80,9 @@ def importance_draws(
     draws = None if draws is None else whole_number("draws", draws, least=1)
     if coreset.proposal is None:
         raise CoresetError(
-            "There are no importance draws: methods 'auto', 'control_variates' and 'block_pursuit' "
-            "make them, where the posterior has a mode; they are lost with other variables or "
-            "data, and with files for other priors. Use sample()."
+            "There are no importance draws: methods 'auto' and 'control_variates' make them, where "
+            "the posterior has a mode; they are lost with other variables or data, and with files "
+            "for other priors. Use sample()."
         )
     model = coreset.model
     idata = coreset.proposal.draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)

@@ -49,54 +49,6 @@ PLANTED = [
         ("if n == self._basis.shape[1]:", "if n == self._basis.shape[0]:"),
     ),
     *plant(
-        "reading/blocks/dependence.py",
-        ("        self._link(one, other)\n        return", "        return"),
-        ("self._link(labels, np.broadcast_to(chosen, labels.shape))", "pass"),
-        ("if isinstance(node.op, ops.CheckAndRaise) else node.inputs", "if False else node.inputs"),
-        ("-1) if found is None else found", "0) if found is None else found"),
-    ),
-    *plant(
-        "reading/blocks/row_uses.py",
-        ("[start : start + length] = np.arange(length)", "[start : start + length] = 0"),
-        ("combined * (codes.max() + 1) + codes", "codes"),
-    ),
-    *plant(
-        "reading/blocks/factors.py",
-        ("f.divides() and f.n_shared(n_dims) <= MOST_SHARED", "f.divides()"),
-        ("key=lambda f: f.n_products(n_dims)", "key=lambda f: f.n_blocks"),
-    ),
-    *plant(
-        "reading/blocks/structure.py",
-        ("np.where(found < 0, self.n_blocks - 1, found)", "found"),
-    ),
-    *plant(
-        "reading/blocks/independence.py",
-        ("+ reverse.terms -", "-"),
-        ("if off.any():", "if False:"),
-    ),
-    *plant(
-        "reading/blocks/parting.py",
-        ("part * pt.constant(weight)", "part"),
-    ),
-    *plant(
-        "sampling/levels/grouped_density.py",
-        ("% (self._blocks.n_blocks + 1)", "% self._blocks.n_blocks"),
-        ("by_level += self.sums(draws)", "pass"),
-        ("by_level -= self.of_absent(local)", "pass"),
-        ("logq - negative_logdet(root)", "logq"),
-        ("alone + total.sum(axis=1)", "alone + own.sum(axis=1)"),
-        ("log_weight - total > -rng", "log_weight - total > 1.0 - rng"),
-    ),
-    *plant(
-        "sampling/levels/grouped_sampler.py",
-        ("self._density(self.data).sums(draws) - density.sums(draws)", "density.sums(draws)"),
-    ),
-    *plant(
-        "sampling/levels/conditionals.py",
-        ("(2 * value - above - below)", "(value - above - below)"),
-        ("newton.promised / 2 + negative_logdet(newton.root)", "newton.promised / 2"),
-    ),
-    *plant(
         "glm/control_variates/given_scales.py",
         ("highest - factor.log_determinant / 2", "highest + factor.log_determinant / 2"),
         ("logq[which] = logs + own", "logq[which] = own"),
@@ -107,41 +59,6 @@ PLANTED = [
         ("cos * velocity - sin * away", "cos * velocity + sin * away"),
         (".T + points - self.location", ".T - points + self.location"),
         ("< gained", "< -gained"),
-    ),
-    *plant(
-        "sampling/levels/nested_laplace.py",
-        ("proposed - ratios > -rng", "ratios - proposed > -rng"),
-        ("[centre + offset, centre - offset]", "[centre + offset, centre + offset]"),
-        ("np.square(slopes).sum(axis=0)", "0"),
-    ),
-    *plant(
-        "solving/shared_basis.py",
-        (" - (first == second)", ""),
-        ("vectors - slopes.T @ by_chance.T", "vectors"),
-        ("n_all > _MOST_FUNCTIONS * n_draws", "True"),
-    ),
-    *plant(
-        "solving/groups.py",
-        ("goal = target + basis.functions @ lacking", "goal = target"),
-        ("- 2 * self.pull @ weights", "- self.pull @ weights"),
-    ),
-    *plant(
-        "solving/groups.py",
-        ("slope = slope + w @ group.shared", "pass"),
-        ("mu - self.target,", "mu,"),
-    ),
-    *plant(
-        "methods/group_rows.py",
-        ("if not np.isfinite(values).all():", "if False:"),
-        ("self.whole.append(self.data.of(group))", "pass"),
-        ("for group in np.flatnonzero(sizes <= _FEW)]", "for group in []]"),
-        ("waiting, n_waiting = [], 0", "n_waiting = 0"),
-    ),
-    *plant(
-        "methods/block_pursuit.py",
-        ("if found.best.objective <= self.tolerance else None", "if False else None"),
-        ("limit=max_rounds - 1, deadline=deadline", "limit=max_rounds - 1"),
-        ("if found.objective < before.best.objective else", "if True else"),
     ),
     *plant(
         "options.py",

@@ -37,8 +37,8 @@ def importance_draws(
     They need no sampler, and do not depend on the chosen rows: ``method="auto"`` draws from around
     the mode of the posterior of all rows, and evaluates all rows there.  Where Pareto k-hat is
     below 0.7, the resampled draws follow the full posterior, which is enough if it is close to
-    normal.  Use `sample` for more draws.  Control variates and block pursuit resample the draws
-    that judged the coreset instead, which come from its own posterior.
+    normal.  Use `sample` for more draws.  Control variates resample the draws that judged the
+    coreset instead, which come from its own posterior.
 
     Parameters
     ----------

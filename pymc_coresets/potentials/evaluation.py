@@ -23,11 +23,19 @@ from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
-from pymc_coresets.rows.memory import InMemoryRows, collapse_rows, in_threads, may_collapse
+from pymc_coresets.reading.units.integral import CENTRE, FACTOR
+from pymc_coresets.rows.memory import (
+    InMemoryRows,
+    collapse_rows,
+    collapse_units,
+    in_threads,
+    may_collapse,
+)
 from pymc_coresets.rows.passes import CandidateRule, Look, RowBlocks, Wanted
 from pymc_coresets.rows.values import Members, Rows
 
 _POTENTIALS_AT_ONCE = 2**22
+_DISTINCT = 0.99  # of units: merging the others does not pay
 
 #: Whether to merge equal rows.
 type Collapse = bool | Literal["auto"]
@@ -110,9 +118,19 @@ class LogLikelihood:
         assert units is not None
         of_members = (np.moveaxis(row.values, row.axis, 0) for row in units.members)
         members = Members(units.sizes, units.positions, tuple(of_members))
-        return InMemoryRows(
-            arrays, positions=positions, members=members, place=self.observations.place
-        )
+        place, kept, counts = self.observations.place, None, None
+        if self.collapse:
+            kept, counts = collapse_units(members, self._own_data(arrays), len(positions))
+            if len(kept) > _DISTINCT * len(positions):
+                kept = counts = None
+        every = Rows(positions, np.ones(len(positions)), tuple(arrays), members)
+        some = every if kept is None else every.take(kept)
+        return InMemoryRows(some.arrays, counts, some.positions, members=some.members, place=place)
+
+    def _own_data(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """Return the data of units, without where their nodes are, which follows from all data."""
+        names = [row.name for row in self.observations.rows]
+        return [a for a, name in zip(arrays, names, strict=True) if name not in (CENTRE, FACTOR)]
 
     def collapsed(self, *, collapse: Collapse) -> "LogLikelihood":
         """Return the same with equal rows merged, or not, sharing what is compiled already.

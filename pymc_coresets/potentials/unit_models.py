@@ -12,7 +12,7 @@ from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.units.factors import factor_of, find_factors
 from pymc_coresets.reading.units.integral import CENTRE, FACTOR
-from pymc_coresets.reading.units.nodes import Nodes, fewest_nodes
+from pymc_coresets.reading.units.nodes import fewest_nodes
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 
 _FEWEST_LEVELS = 250  # whose variables are no burden as parameters
@@ -143,10 +143,9 @@ def refuse_other_local(rows: Observations, names: Sequence[str]) -> None:
 
 def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
     """Return the potentials of units as they were once before."""
-    n_each, first = settings["n_each"], units.observations_at_zero
-    x = np.array(settings["at"])
+    first, x = units.observations_at_zero, np.array(settings["at"])
     point = {n: v[0] for n, v in first.space.constrain(x[None]).values.items()}
     found = UnitModes(units).at(point, LogLikelihood(first).in_memory.all)
     places = [row.name for row in first.rows]
     centre, factor = (found.arrays[places.index(name)] for name in (CENTRE, FACTOR))
-    return units.observations(Nodes.of_axes(n_each, units.factor.n_dims), centre, factor)
+    return units.observations(units.nodes(settings["n_each"]), centre, factor, at=x)

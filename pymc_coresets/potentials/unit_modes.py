@@ -55,6 +55,8 @@ class UnitModes:
         rows : Rows
             Units, from whose centres the search begins.
         """
+        if self.units.factor.values:
+            return rows
         places = [row.name for row in self.units.observations_at_zero.rows]
         middle, width = places.index(CENTRE), places.index(FACTOR)
         names = [n for n in self.units.rows.parameters if n not in self.units.factor.names]

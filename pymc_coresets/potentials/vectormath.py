@@ -7,9 +7,9 @@ any model's graph by such polynomials, just before loops are fused, so that ever
 
 Functions of one argument are accurate to 3 units in the last place in float64, and have the right
 limits at infinities and NaN; softplus is so above 1e-307, and 0 below.  Log-gamma (absolutely, near
-its zeros) and powers are accurate to about 1e-14.  The polynomials of exp and softplus have the
-smallest largest relative error (by Remez's exchange, in 60 digits: 2e-17 and 5e-18); those of log
-are of the freely distributable fdlibm, and that of log-gamma is Stirling's.
+its zeros), trigamma and powers are accurate to about 1e-14.  The polynomials of exp and softplus
+have the smallest largest relative error (by Remez's exchange, in 60 digits: 2e-17 and 5e-18); those
+of log are of the freely distributable fdlibm, and that of log-gamma is Stirling's.
 """
 
 # ruff: noqa: ARG001, ARG002 (Numba and PyTensor determine the arguments of their callbacks)
@@ -191,6 +191,27 @@ def vector_gammaln(x: float) -> float:
     return y if x >= 0.0 else np.nan
 
 
+@_straight_line
+def vector_trigamma(x: float) -> float:
+    """Compute the second derivative of log(gamma(x)), x > 0, by its asymptotic series."""
+    shifted = 0.0
+    for i in range(8):
+        shifted += 1.0 / ((x + i) * (x + i))
+    low = x < 12.0
+    inverse = 1.0 / (x + 8.0 if low else x)
+    w = inverse * inverse
+    series = 1.0 / 6.0 + w * (
+        -1.0 / 30.0
+        + w
+        * (
+            1.0 / 42.0
+            + w * (-1.0 / 30.0 + w * (5.0 / 66.0 + w * (-691.0 / 2730.0 + w * 7.0 / 6.0)))
+        )
+    )
+    y = inverse + w * (0.5 + inverse * series) + (shifted if low else 0.0)
+    return y if x > 0.0 else np.nan
+
+
 class _VectorFunction(ps.ScalarOp):
     """Scalar Op whose Numba implementation is one of the functions above."""
 
@@ -251,6 +272,12 @@ _VECTORISED: dict[type, _VectorFunction] = {
 @register_scalar_funcify(_VectorFunction)
 def _funcify(op: _VectorFunction, node: Apply, **kwargs: object) -> tuple[Any, str]:
     return type(op).function, sha256(f"{type(op)}{_VERSION}".encode()).hexdigest()
+
+
+@register_scalar_funcify(ps.TriGamma)
+def _funcify_trigamma(op: ps.TriGamma, node: Apply, **kwargs: object) -> tuple[Any, str]:
+    # PyTensor has none for Numba: it calls Python for each number, which our loops cannot.
+    return vector_trigamma, sha256(f"trigamma {_VERSION}".encode()).hexdigest()
 
 
 @node_rewriter([ops.Elemwise])

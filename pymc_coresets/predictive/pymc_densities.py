@@ -170,10 +170,12 @@ def log_densities_of_units(
     centre, width = places[CENTRE], places[FACTOR]
     axis, step = _GRIDS.get(factor.n_dims, _GRIDS[max(_GRIDS)])
     grid = step * np.array(list(product(np.arange(-axis, axis + 1), repeat=factor.n_dims)))
+    volume = np.linalg.slogdet(width)[1] + factor.n_dims * np.log(step)
+    if factor.values:  # all there are
+        grid, centre, volume = np.array(list(product(*factor.values)), float), 0.0 * centre, 0.0
     inputs = list(rows.parameters.values())
     function = numpy_function(inputs, [rows.reference, *factor.reference])
     levels = units.source.levels
-    volume = np.linalg.slogdet(width)[1] + factor.n_dims * np.log(step)
     start = units.source.initial_values
     total = []
     for s in range(draws.n_draws):

@@ -314,6 +314,55 @@ def collapse_rows(arrays: Columns, n_rows: int) -> tuple[NDArray[np.int64], NDAr
     return _sorted_apart(columns)
 
 
+def collapse_units(
+    members: Members, arrays: Columns, n_units: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Merge units with equal data and equal rows, in whatever order: they have the same potential.
+
+    Exact, as `collapse_rows`.  Time O(N log N) for N rows.
+
+    Parameters
+    ----------
+    members : Members
+        The rows of all units.
+    arrays : sequence of ndarray
+        The data of the units themselves.
+    n_units : int
+
+    Returns
+    -------
+    which : ndarray of int64
+        The first unit of each kind, sorted.
+    counts : ndarray of float64
+        How many units are equal to it.
+
+    Examples
+    --------
+    >>> members = Members(np.array([2, 2, 1]), np.arange(5), (np.array([1, 0, 0, 1, 1]),))
+    >>> collapse_units(members, [], 3)
+    (array([0, 2]), array([2., 1.]))
+    """
+    columns = _columns(members.arrays, len(members.positions))
+    hashes = _hashes(columns, len(members.positions))
+    units = np.repeat(np.arange(n_units), members.sizes)
+    order = np.lexsort((hashes, units))  # rows of equal units are in the same order then
+    of_rows = np.zeros(n_units, dtype=np.uint64)
+    np.add.at(of_rows, units, (hashes ^ (hashes >> _SHIFT)) * _MULTIPLIER)
+    own = [*_columns(arrays, n_units), members.sizes.astype(np.uint64), of_rows]
+    kinds, found = pd.factorize(_hashes(own, n_units))
+    first = np.empty(len(found), dtype=np.int64)
+    first[kinds[::-1]] = np.arange(n_units)[::-1]
+    same = first[kinds]
+    ends = np.cumsum(members.sizes)
+    if not all(np.array_equal(c, c[same]) for c in own[:-1]):
+        return np.arange(n_units), np.ones(n_units)  # two kinds have the same hash
+    within = np.arange(len(units)) - (ends - members.sizes)[units]
+    others = (ends - members.sizes)[same][units] + within
+    if not all(np.array_equal(c[order], c[order][others]) for c in columns):
+        return np.arange(n_units), np.ones(n_units)
+    return first, np.bincount(kinds).astype(float)
+
+
 def may_collapse(arrays: Columns, n_rows: int) -> bool:
     """Whether merging can pay: not all of a few thousand evenly spread rows are distinct.
 

@@ -595,6 +595,52 @@ PLANTED = [
         ("arrays, _ = DeviceRows(keep=False)", "arrays, _ = self.evaluator.rows"),
     ),
     *plant(
+        "reading/units/integral.py",
+        ("[pt.switch(kept, s, less) for", "[0 * s for"),  # nodes that stay
+        ("[pt.switch(kept, s, less) for", "[less for"),
+        ("usable = (left > _FLAT * usual)", "usable = (left > np.inf)"),  # widths that stay
+        (" - zero_grad(log_determinant))", ")"),
+        ("at_nodes + nodes.log_weights[:, None]", "at_nodes"),
+        ("of_rows), sizes) + log_prior", "of_rows), sizes)"),
+    ),
+    *plant(
+        "reading/units/factors.py",
+        ("np.where(levels < 0, levels + length, levels)", "levels"),
+        ("if v in below and v not in elsewhere and", "if v in below and"),
+        ("other.name not in summarised and other.name not in together", "False"),
+        ("if axis != axes[name]:", "if False:"),
+        ("if tied or pushdown.unselected:", "if False:"),
+    ),
+    *plant(
+        "reading/units/nodes.py",
+        ("w = w / w.sum()", "pass"),
+        ("np.log(weights) + np.square(points).sum(axis=1) / 2", "np.log(weights)"),
+    ),
+    *plant(
+        "reading/units/ragged.py",
+        ("np.repeat(x, sizes, axis=-1 - self.n_after)", "np.repeat(x, sizes, axis=0)"),
+        ("some = np.flatnonzero(sizes)", "some = np.arange(len(sizes))"),
+        ("total[i, unit, k] += flat", "total[i, unit, k] = flat"),
+        ("[Collect(self.n_after)", "[Collect(0)"),
+    ),
+    *plant(
+        "reading/units/observations_of_units.py",
+        ("if not sorted_already:", "if False:"),
+        ("values=np.take(row.values, levels, axis=row.axis)", "values=row.values"),
+    ),
+    *plant(
+        "potentials/unit_modes.py",
+        (
+            "better = going & (new.density >= found.density",
+            "better = going & (new.density <= found.density",
+        ),
+        ("1 / values, vectors)", "values, vectors)"),
+    ),
+    *plant(
+        "potentials/vectormath.py",
+        ("(shifted if low else 0.0)", "0.0"),
+    ),
+    *plant(
         "exceptions.py",
         ("skip_file_prefixes=(_PACKAGE,)", "stacklevel=2"),
         ("parent) + os.sep", "parent)"),

@@ -23,6 +23,7 @@ OBSERVATIONS = "tests/models/test_observations.py"
 RESULTS = "tests/models/test_results.py"
 ROWS_ELSEWHERE = "tests/statistical/test_rows_elsewhere.py"
 STREAMS = "tests/statistical/test_streams.py"
+UNITS = "tests/models/test_units.py"
 VERIFICATION = "tests/models/test_verification.py"
 ROW_SOURCES = "tests/rows/test_row_sources.py"
 SOURCE_ERRORS = "tests/rows/test_source_errors.py"
@@ -56,6 +57,7 @@ TESTS = {
     "request": (BUILD, GROUPS),
     "exceptions": (*unit("warnings", "topics"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),
+    "rows/values": unit("members", "looks", "memory", "candidates"),
     "rows/keyed": (*unit("looks", "streamed"), MEMORY_AND_CHUNKS, ENGINES),
     "rows/clusters": (ENGINES,),
     "rows/executors": (ENGINES,),
@@ -87,6 +89,8 @@ TESTS = {
     "reading/user_model": (OBSERVATIONS, ROWS_ELSEWHERE, ERRORS),
     "reading/unconstrained": (*unit("weighting"), SAMPLER),
     "reading/quadratic": unit("control_variates", "sparse_curvature"),
+    "reading/units/": (UNITS,),
+    "reading/units/ragged": (*unit("ragged"), UNITS),
     "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
     "potentials/": (*unit("vectormath"), ERRORS, POTENTIALS, BUILD),
     "potentials/backends/": (*unit("device_rows"), JAX_POTENTIALS, JAX_BUILD),
@@ -94,6 +98,7 @@ TESTS = {
     "potentials/fused_loops": (*unit("fused_loops"), ENGINES, POTENTIALS),
     "potentials/direct_calls": unit("direct_calls", "fused_loops"),
     "potentials/plain_loops": unit("fused_loops"),
+    "potentials/unit_": (UNITS,),
     "potentials/vectormath": (*unit("vectormath"), POTENTIALS),
     "potentials/kept_rows": (ROWS_ELSEWHERE,),
     "potentials/of_model": (

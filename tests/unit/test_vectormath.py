@@ -4,7 +4,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import get_mode
-from scipy.special import gammaln
+from scipy.special import gammaln, polygamma
 
 from pymc_coresets.potentials.fused_loops import loop_mode
 from pymc_coresets.potentials.vectormath import (
@@ -15,6 +15,7 @@ from pymc_coresets.potentials.vectormath import (
     vector_power,
     vector_sigmoid,
     vector_softplus,
+    vector_trigamma,
 )
 
 SPECIAL = np.r_[
@@ -51,6 +52,23 @@ def test_gammaln_is_accurate_absolutely_and_relatively():
 def test_gammaln_limits():
     values = loop(vector_gammaln)(np.array([0.0, 1.0, 2.0, np.inf, np.nan, -1.5]))
     np.testing.assert_allclose(values, [np.inf, 0, 0, np.inf, np.nan, np.nan], atol=1e-14)
+
+
+def test_trigamma_is_accurate_and_has_the_right_limits():
+    for x in (np.exp(RNG.uniform(-30, 30, 20_000)), RNG.uniform(0, 20, 20_000)):
+        np.testing.assert_allclose(loop(vector_trigamma)(x), polygamma(1, x), rtol=3e-15)
+    limits = loop(vector_trigamma)(np.array([0.0, np.inf, np.nan, -1.5]))
+    np.testing.assert_array_equal(limits, [np.nan, 0.0, np.nan, np.nan])
+
+
+def test_trigamma_is_compiled_as_part_of_a_loop():
+    x = pt.dvector("x")
+    slope = pt.grad(pt.grad((2 * pt.gammaln(x) ** 2).sum(), x).sum(), x)
+    values = np.array([0.3, 2.0, 9.5])
+    first, second = polygamma(0, values), polygamma(1, values)
+    for mode in (loop_mode(1), "NUMBA"):
+        found = pytensor.function([x], slope, mode=mode)(values)
+        np.testing.assert_allclose(found, 4 * (first**2 + gammaln(values) * second), rtol=1e-13)
 
 
 def test_powers_are_accurate_and_have_the_right_limits():

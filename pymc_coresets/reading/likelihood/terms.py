@@ -241,8 +241,9 @@ def refuse_local(model: pm.Model, terms: Sequence[Term], local: Sequence[str]) -
     joint = any(getattr(model[name].owner.op, "ndim_supp", 0) for name in local)
     raise UnsupportedModelError(
         f"The free variables {list(local)!r} have one value per observation. A coreset cannot "
-        "leave them out: marginalise them (pm.Censored, pm.Mixture, an overdispersed likelihood, "
-        "quadrature, pymc_extras.marginalize, ...), or keep them all with allow_local=True."
+        "leave them out, and integrate='auto' takes out what is independent from row to row given "
+        "the other variables: write the likelihood without them (pm.Censored, pm.Mixture, an "
+        "overdispersed likelihood, ...), or keep them all with allow_local=True."
         + (" In place of a Gaussian process at the rows, take pm.gp.HSGP." if joint else "")
         + _advice_on_cells(model, terms, local),
         topic="local-latent-variables",

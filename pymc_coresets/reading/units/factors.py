@@ -1,7 +1,7 @@
 """Which free variables belong to the levels of one factor: each to one level, and to its rows."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -12,6 +12,7 @@ from pytensor.tensor import TensorVariable
 from pymc_coresets.compat import pytensor_api as ops
 from pymc_coresets.compat.pytensor_api import io_toposort
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.reading.folding import known_length
 from pymc_coresets.reading.graphs import plain_model
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import Pushdown, RowArray
@@ -67,6 +68,9 @@ class Factor:
         Data of the levels.
     reference : tuple of TensorVariable
         The log-priors of the variables as PyMC derives them, as functions of the parameters.
+    values : tuple of range
+        What each number of a level may be, where the variables are discrete; nothing where they
+        are continuous.
     """
 
     names: tuple[str, ...]
@@ -79,6 +83,7 @@ class Factor:
     n_rows: Variable
     arrays: tuple[RowArray, ...]
     reference: tuple[TensorVariable, ...]
+    values: tuple[range, ...] = ()
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
@@ -279,7 +284,7 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
     if tied or pushdown.unselected:
         raise _tied(tied or names, pushdown.unselected)
     used = set(ancestors(fresh))
-    return Factor(
+    factor = Factor(
         names=tuple(names),
         n_levels=n_levels,
         level_of_row=np.frombuffer(key, dtype=np.int64),
@@ -293,6 +298,46 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
         n_rows=pushdown.n_rows,
         arrays=tuple(row for row in pushdown.row_arrays() if row.placeholder in used),
         reference=tuple(cast(TensorVariable, graph) for graph in log_priors),
+    )
+    return replace(factor, values=_values(observations.held.whole, factor))
+
+
+def _values(model: pm.Model, factor: Factor) -> tuple[range, ...]:
+    """Return what discrete variables of a level may be.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If they are discrete without end, or some are and others are not.
+    """
+    discrete = [name for name in factor.names if model[name].type.dtype.startswith(("int", "uint"))]
+    if not discrete:
+        return ()
+    if len(discrete) < len(factor.names):
+        raise UnsupportedModelError(
+            f"{discrete!r} are discrete, but others of the same levels are not: they cannot be "
+            "integrated out together. Sum the discrete ones out of the likelihood (pm.Mixture)."
+        )
+    found: list[range] = []
+    for name, shape in zip(factor.names, factor.shapes, strict=True):
+        found += [_support(model, name)] * int(np.prod(shape, dtype=int))
+    return tuple(found)
+
+
+def _support(model: pm.Model, name: str) -> range:
+    node = model[name].owner
+    kind, parameters = getattr(node.op, "name", ""), node.op.dist_params(node)
+    if kind == "bernoulli":
+        return range(2)
+    if kind == "categorical" and (n_classes := known_length(parameters[0], -1)) is not None:
+        return range(n_classes)
+    if kind == "discrete_uniform" and all(isinstance(v, Constant) for v in parameters):
+        low, high = (int(np.min(v.data)) for v in parameters)
+        return range(low, high + 1)
+    raise UnsupportedModelError(
+        f"{name!r} is discrete, and it is not known which values it may have: a Bernoulli, "
+        "Categorical or DiscreteUniform variable can be summed out. Write the likelihood without "
+        "it (pm.Mixture)."
     )
 
 

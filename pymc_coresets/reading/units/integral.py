@@ -10,7 +10,9 @@ the mode and the negative Hessian of h_g: a step of Newton's leads there from th
 in the middle of the posterior.  Nodes that do not move are wrong by nats where a unit has many
 rows, as theta moves its mode by more than its width; widths that do not change are wrong without
 bound where the scale of the variables' prior goes to zero (adaptive quadrature: Liu and Pierce
-1994, Biometrika 81; Pinheiro and Bates 1995).
+1994, Biometrika 81; Pinheiro and Bates 1995).  A step is shortened only where the density gains
+much less by it than its curvature says: many widths are right where the density is almost normal,
+as it is in units of many rows, and by a prior of a small scale.
 
 The integral does not depend on where its nodes are, but for their error.  So gradients are those at
 nodes that stay: ``grad L_g = E[grad h_g(z; theta) | y]``, Fisher's identity, by the same nodes.
@@ -23,7 +25,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph import Variable, clone_replace, vectorize_graph
+from pytensor.graph import Variable, clone_replace, graph_inputs, vectorize_graph
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import compiling, without_traces, zero_grad
@@ -34,8 +36,8 @@ from pymc_coresets.reading.units.factors import Factor
 from pymc_coresets.reading.units.nodes import Nodes
 from pymc_coresets.reading.units.ragged import collect, spread
 
-_STEPS = 1
-_LONGEST_STEP = 6.0  # widths of a unit, beyond which a step is shortened: it says little there
+_AS_FORESEEN = 0.25  # of what a step gains by the curvature: less, and it is shortened
+_LONGEST_STEP = 6.0  # widths of a unit, that a shortened step has at most
 _FLAT = 1e-6  # of the usual curvature of a unit: less is none
 
 #: Names of what a unit has besides its data.
@@ -91,7 +93,12 @@ class UnitDensity:
         )
         whole = collect(cast(TensorVariable, of_rows), sizes) + log_prior
         [density] = cast(list[TensorVariable], simplified([without_traces(whole)]))
-        return cls(flat, density, sizes, n_units, factor.arrays, observations.rows)
+        used = set(graph_inputs([density]))
+        arrays, members = (
+            tuple(row for row in rows if row.placeholder in used)
+            for rows in (factor.arrays, observations.rows)
+        )
+        return cls(flat, density, sizes, n_units, arrays, members)
 
     @cached_property
     def derivatives(self) -> list[TensorVariable]:
@@ -119,6 +126,10 @@ def integrated(
     """
     with compiling():
         x = pt.as_tensor(nodes.points[:, None, :])
+        if not nodes.n_each:
+            values: dict[Variable, Variable] = {units.variables: x + 0.0 * centre[None]}
+            at_values = cast(TensorVariable, vectorize_graph(units.density, values))
+            return cast(TensorVariable, pt.logsumexp(at_values, axis=0))
         moved, log_determinant = placed(units, centre, factor, x)
         given: dict[Variable, Variable] = {units.variables: zero_grad(moved)}
         at_nodes = cast(TensorVariable, vectorize_graph(units.density, given))
@@ -199,6 +210,13 @@ def _newton(
         row.append(pt.sqrt(pt.switch(usable, left, usual)))
         entries.append([pt.switch(pt.isnan(a), 0.0, a) for a in row[:-1]] + row[-1:])
     root = _Root(entries)
-    finite = [pt.switch(pt.isnan(s) | pt.isinf(s), 0.0, s) for s in slopes]
-    step = [s / pt.sqrt(1 + pt.square(s / _LONGEST_STEP)) for s in root.solved(finite)]
-    return root, step
+    step = root.solved([pt.switch(pt.isnan(s) | pt.isinf(s), 0.0, s) for s in slopes])
+    foreseen = sum(pt.square(s) for s in step) / 2
+    there = centre + pt.stack(root.solved_above(step), axis=-1)
+    before, after = (
+        cast(TensorVariable, vectorize_graph(units.density, {units.variables: z}))
+        for z in (centre, there)
+    )
+    kept = after - before >= _AS_FORESEEN * foreseen
+    short = [s / pt.sqrt(1 + pt.square(s / _LONGEST_STEP)) for s in step]
+    return root, [pt.switch(kept, s, less) for s, less in zip(step, short, strict=True)]

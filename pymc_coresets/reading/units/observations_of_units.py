@@ -8,7 +8,6 @@ from typing import cast
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.graph import graph_inputs
 from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import compiling
@@ -81,11 +80,9 @@ class UnitModel:
         loglik = integrated(self.density, middle, width, nodes)
         levels, units = self.levels, self._units(nodes, at, node_error)
         base, names = self.rows, set(self.factor.names)
-        used = set(graph_inputs([loglik]))
         arrays = [
             replace(row, values=np.take(row.values, levels, axis=row.axis))
             for row in self.density.arrays
-            if row.placeholder in used
         ]
         own = [
             _array(self.density.sizes, SIZE, units.sizes),
@@ -116,7 +113,13 @@ class UnitModel:
         n_units, n_dims = len(self.levels), self.factor.n_dims
         start = self.initial_values[self.levels]
         width = np.broadcast_to(np.eye(n_dims), (n_units, n_dims, n_dims))
-        return self.observations(Nodes.of_axes(1, n_dims), start, width)
+        return self.observations(self.nodes(1), start, width)
+
+    def nodes(self, n_each: int) -> Nodes:
+        """Return nodes along each axis; for discrete variables, all their values."""
+        if self.factor.values:
+            return Nodes.of_values(self.factor.values)
+        return Nodes.of_axes(n_each, self.factor.n_dims)
 
     def rows_of(self, observations: Observations, levels: np.ndarray) -> Rows:
         """Return levels with their rows, also those that have none.

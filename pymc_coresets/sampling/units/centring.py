@@ -21,13 +21,14 @@ from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.reading.units.integral import CENTRE, FACTOR
-from pymc_coresets.reading.units.nodes import Nodes, fewest_nodes, more_nodes
+from pymc_coresets.reading.units.nodes import fewest_nodes, more_nodes
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.laplace import Guarded, LaplaceApproximation, descend
 from pymc_coresets.sampling.sampler import CoresetSampler
 
-_UNITS = 1_000  # whose posterior says where the middle of that of all is
+# Units whose posterior says where the middle of that of all is, and about how many rows they have.
+_FEWEST_UNITS, _UNITS, _MEMBERS = 200, 1_000, 20_000
 _ROUNDS = 8
 _STEPS = 100  # of a climb, after which nodes move
 _GAINED = 0.5  # nats of the sample: less is no other place
@@ -50,7 +51,7 @@ def centred(units: UnitModel, *, enough: float, key: int) -> Observations:
     -------
     Observations
         Whose `Units.node_error` is the variance, over the posterior, of the difference of all
-        potentials together from those by twice as many nodes along each axis.
+        potentials together from those by more nodes along each axis.
 
     Raises
     ------
@@ -63,7 +64,13 @@ def centred(units: UnitModel, *, enough: float, key: int) -> Observations:
     point, which then move, until that gains no more.  Nodes follow the shared variables anyway, so
     that they need to be in the middle of the posterior of all only roughly.
     """
-    n_dims, n_each = units.factor.n_dims, fewest_nodes(units.factor.n_dims)
+    n_dims, n_members = units.factor.n_dims, units.rows.n_obs / len(units.levels)
+    n_each = fewest_nodes(n_dims, n_members)
+    if units.factor.values:  # their sum is exact
+        first = units.observations_at_zero
+        return units.observations(
+            units.nodes(0), *_places(first), at=first.space.start, node_error=0.0
+        )
     if n_each is None:
         raise UnsupportedModelError(
             f"{list(units.factor.names)!r} have {n_dims} values for each level: too many to be "
@@ -99,7 +106,9 @@ class _Sample:
     @classmethod
     def of(cls, units: UnitModel, key: int) -> Self:
         every = LogLikelihood(units.observations_at_zero)
-        scan = every.source.scan(min(_UNITS, every.n_rows), key=key, distinct=True)
+        n_members = units.rows.n_obs / every.n_rows
+        size = int(np.clip(_MEMBERS / n_members, _FEWEST_UNITS, _UNITS))
+        scan = every.source.scan(min(size, every.n_rows), key=key, distinct=True)
         return cls(units, scan.rows, scan.weights, every.total_weight)
 
     def climbed(self, n_each: int) -> Self:
@@ -137,8 +146,10 @@ class _Sample:
         """Return the potentials of all units."""
         first = self.units.observations_at_zero
         every = self.modes.at(_point(first.space, self.x), LogLikelihood(first).in_memory.all)
-        nodes, places = Nodes.of_axes(n_each, self.units.factor.n_dims), _places(first, every)
-        return self.units.observations(nodes, *places, at=self.x, node_error=error)
+        places = _places(first, every)
+        return self.units.observations(
+            self.units.nodes(n_each), *places, at=self.x, node_error=error
+        )
 
 
 def integrated_out(
@@ -184,12 +195,12 @@ def integrated_out(
         return None
     assert found.units is not None
     known = UnitSettings(names=list(names), n_each=found.units.n_each, at=found.units.at.tolist())
-    return LogLikelihood(found), replace(wanted, integrate=known)
+    return LogLikelihood(found, collapse=wanted.collapse), replace(wanted, integrate=known)
 
 
 def _by_nodes(units: UnitModel, n_each: int) -> LogLikelihood:
-    nodes = Nodes.of_axes(n_each, units.factor.n_dims)
-    return LogLikelihood(units.observations(nodes, *_places(units.observations_at_zero)))
+    places = _places(units.observations_at_zero)
+    return LogLikelihood(units.observations(units.nodes(n_each), *places))
 
 
 def _negative(space: Unconstrained, x: np.ndarray) -> tuple[float, np.ndarray]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any, cast
 
 import numpy as np
@@ -10,7 +11,6 @@ import pytensor.tensor as pt
 import xarray as xr
 from pytensor.graph import Variable, ancestors, vectorize_graph
 from pytensor.tensor import TensorVariable
-from scipy.stats import t as student
 
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree
 from pymc_coresets.exceptions import InvalidOptionError, warn_user
@@ -235,11 +235,16 @@ class LocalVariables:
         evaluate, n_dims = self._kernel.program.given(*given), self._source.factor.n_dims
         pieces = list(_pieces(rows, draws.n_draws))
 
+        every = np.array(list(product(*self._source.factor.values)), dtype=float)
+
         def chosen(block: tuple[Rows, np.random.Generator]) -> tuple[np.ndarray, np.ndarray]:
             some, own = block
-            x = own.standard_t(_FREEDOM, size=(draws.n_draws, _PROPOSALS, len(some), n_dims))
-            z, density = evaluate(x, *self._kernel.arrays(some))
-            logs = density - student.logpdf(x, _FREEDOM).sum(axis=-1)
+            if self._source.factor.values:
+                x = np.broadcast_to(every[:, None], (draws.n_draws, len(every), len(some), n_dims))
+            else:
+                x = own.standard_t(_FREEDOM, size=(draws.n_draws, _PROPOSALS, len(some), n_dims))
+            z, density = evaluate(np.ascontiguousarray(x), *self._kernel.arrays(some))
+            logs = density if self._source.factor.values else density - _log_density(x)
             logs = np.where(np.isfinite(logs), logs, -np.inf)
             weights = np.exp(logs - logs.max(axis=1, keepdims=True))
             ess = np.square(weights.sum(axis=1)) / np.square(weights).sum(axis=1)
@@ -256,7 +261,7 @@ class LocalVariables:
         units, obs = self._source.density, self.observations
         inputs = {row.name: row.placeholder for row in obs.rows}
         x = pt.tensor("x", dtype="float64", shape=(None, None, self._source.factor.n_dims))
-        z, _ = placed(units, inputs[CENTRE], inputs[FACTOR], x)
+        z = x if self._source.factor.values else placed(units, inputs[CENTRE], inputs[FACTOR], x)[0]
         density = cast(TensorVariable, vectorize_graph(units.density, {units.variables: z}))
         batched: dict[Variable, TensorVariable] = {
             v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape))
@@ -339,6 +344,11 @@ class LocalVariables:
             every = np.arange(whole[i]) if labels is None else np.asarray(labels)
             coords[dim] = every[which] if i == axis else every
         return xr.DataArray(values.reshape(*sizes, *shape), coords, [*SAMPLE_DIMS, *dims])
+
+
+def _log_density(x: np.ndarray) -> np.ndarray:
+    """Return that of proposals, up to a constant."""
+    return -(_FREEDOM + 1) / 2 * np.log1p(np.square(x) / _FREEDOM).sum(axis=-1)
 
 
 def _pieces(rows: Rows, n_draws: int) -> Iterator[Rows]:

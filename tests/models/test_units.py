@@ -1,0 +1,628 @@
+"""Variables of the levels of a factor, integrated out: against closed forms, and sums over grids.
+
+The sums are of PyMC's own densities of rows and levels, which know nothing of units.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pymc.dims as pmd
+import pytensor.tensor as pt
+import pytest
+from scipy.optimize import brentq
+from scipy.special import gammaln
+
+from pymc_coresets.exceptions import InvalidOptionError, UnsupportedModelError
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.unit_models import chosen_units
+from pymc_coresets.reading.folding import numpy_function
+from pymc_coresets.reading.observations import Observations, find_observations
+from pymc_coresets.reading.rewrite import coreset_model
+from pymc_coresets.reading.units.nodes import Nodes, fewest_nodes, more_nodes
+from tests.models.reference import density, logp_without
+from tests.models.units import by_grid, nodes_at, potentials, read
+
+# -- normal rows, normal levels: a closed form -----------------------------------------------------
+
+SIZES = np.array([1, 2, 3, 0, 40, 400, 10_000])  # of units: one of no rows, one of very many
+LEVEL = np.repeat(np.arange(7), SIZES)
+_rng = np.random.default_rng(1)
+REAL = _rng.normal(size=7)[LEVEL] + _rng.normal(size=LEVEL.size)
+
+
+def normal_rows(*, centred: bool, level: np.ndarray = LEVEL, y: np.ndarray = REAL) -> pm.Model:
+    with pm.Model() as model:
+        mean, b, width, noise = pm.Normal("mean"), pm.Normal("b"), pm.HalfNormal("w"), scale("s")
+        if centred:
+            z = pm.Normal("z", mean, width, shape=7)
+        else:
+            z = mean + width * pm.Normal("z", shape=7)
+        pm.Normal("y", b + z[level], noise, observed=y)
+    return model
+
+
+def scale(name: str) -> Any:
+    return pm.HalfNormal(name)
+
+
+def closed_form(shared: dict[str, float]) -> np.ndarray:
+    """Log-densities of rows that are jointly normal, of each level that has any."""
+    found = []
+    for level in np.flatnonzero(SIZES):
+        y, n = REAL[level == LEVEL] - shared["b"] - shared["mean"], SIZES[level]
+        of_noise, of_levels = shared["s"] ** 2, shared["w"] ** 2
+        ratio = of_levels / (of_noise + n * of_levels)
+        square = (y @ y - ratio * y.sum() ** 2) / of_noise
+        log_det = (n - 1) * np.log(of_noise) + np.log(of_noise + n * of_levels)
+        found.append(-(square + log_det + n * np.log(2 * np.pi)) / 2)
+    return np.array(found)
+
+
+@cache
+def few_nodes(*, centred: bool) -> Callable[..., np.ndarray]:
+    return potentials(nodes_at(read(normal_rows(centred=centred), "z"), 3))
+
+
+#: Where nodes begin, in the middle of a posterior, at its ends, and where it has lost its way.
+PLACES = [
+    {"mean": 0.0, "w": 1.0, "s": 1.0, "b": 0.0},
+    {"mean": 0.1, "w": 1.2, "s": 0.9, "b": 0.02},
+    {"mean": 1.0, "w": 0.1, "s": 0.5, "b": 1.0},
+    {"mean": 1.0, "w": 1e-3, "s": 0.5, "b": 0.0},
+    {"mean": -3.0, "w": 1e-5, "s": 3.0, "b": 3.5},
+    {"mean": 5.0, "w": 20.0, "s": 0.3, "b": -9.0},
+]
+
+
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize("shared", PLACES, ids=str)
+def test_few_nodes_are_exact_for_normal_levels_wherever_the_shared_variables_are(shared, centred):
+    # Sums of 10^4 rows, of up to 10^5 nats, have ten digits.
+    np.testing.assert_allclose(
+        few_nodes(centred=centred)(shared), closed_form(shared), rtol=1e-12, atol=1e-8
+    )
+
+
+def test_a_level_without_rows_is_no_unit():
+    units = nodes_at(read(normal_rows(centred=True), "z"), 3)
+    assert units.n_obs == 6
+    np.testing.assert_array_equal(units.positions, [0, 1, 2, 4, 5, 6])
+
+
+def test_gradients_are_those_of_the_closed_form():
+    units = nodes_at(read(normal_rows(centred=True), "z"), 5)
+    slopes = gradient_of(units)
+    # Curvatures at the mode are exact here, so that nodes are, and their second moments.
+    for shared in PLACES[:3]:
+        for name, slope in zip(shared, slopes(shared), strict=True):
+            h = 1e-4 * shared[name] + 1e-6
+            ahead, behind = (closed_form(shared | {name: shared[name] + d}) for d in (h, -h))
+            # Differences of what is rounded at 1e-11, over h; their own error is of order h^2.
+            difference = (ahead - behind).sum() / (2 * h)
+            assert slope == pytest.approx(difference, rel=1e-5, abs=1e-3), name
+
+
+def gradient_of(units: Observations) -> Callable[[dict[str, float]], list[np.ndarray]]:
+    """Return the gradient of the sum of all potentials, in the order of the given variables."""
+    inputs = [*units.parameters.values(), *(row.placeholder for row in units.inputs), units.n_rows]
+    names = list(units.parameters)
+    slopes = pt.grad(units.loglik.sum(), list(units.parameters.values()))
+    function, arrays = numpy_function(inputs, slopes), [row.values for row in units.inputs]
+
+    def evaluate(shared: dict[str, float]) -> list[np.ndarray]:
+        found = function(*(np.asarray(shared[name]) for name in names), *arrays, units.n_obs)
+        return [found[names.index(name)] for name in shared]
+
+    return evaluate
+
+
+def test_permuting_rows_changes_nothing_and_permuting_levels_permutes_units():
+    rng = np.random.default_rng(2)
+    kept = SIZES[LEVEL] < 400
+    level, y, order = LEVEL[kept], REAL[kept], rng.permutation(kept.sum())
+    others = np.array([6, 5, 4, 3, 2, 1, 0])
+    found, shuffled, renamed = (
+        potentials(nodes_at(read(normal_rows(centred=True, level=g, y=x), "z"), 3))(PLACES[1])
+        for g, x in [(level, y), (level[order], y[order]), (others[level], y)]
+    )
+    np.testing.assert_allclose(shuffled, found, rtol=1e-13)
+    np.testing.assert_allclose(renamed[::-1], found, rtol=1e-13)
+
+
+# -- other families --------------------------------------------------------------------------------
+
+UNITS = np.array([0, 0, 0, 1, 1, 2, 2, 2, 2, 4, 4, 3, 1, 0, 4, 4, 3])  # level of each row
+N, G = UNITS.size, 5
+X, NOISE = _rng.normal(size=N), _rng.normal(size=N)
+COUNT, BINARY = _rng.poisson(2.0, size=N), _rng.integers(0, 2, size=N)
+POSITIVE, INSIDE = _rng.gamma(3.0, 0.5, size=N), _rng.beta(2.0, 2.0, size=N)
+INCOME = _rng.normal(size=G)
+
+
+def seen(family: Any, given: np.ndarray, **arguments: Any) -> Any:
+    return family("y", observed=given, **arguments)
+
+
+FAMILIES: dict[str, Callable[[Any], Any]] = {
+    "normal": lambda eta: seen(pm.Normal, NOISE, mu=eta, sigma=1.3),
+    "Student t": lambda eta: seen(pm.StudentT, NOISE, mu=eta, nu=4, sigma=1.3),
+    "logistic": lambda eta: seen(pm.Logistic, NOISE, mu=eta, s=0.8),
+    "Bernoulli": lambda eta: seen(pm.Bernoulli, BINARY, logit_p=eta),
+    "binomial": lambda eta: seen(pm.Binomial, COUNT, n=9, logit_p=eta),
+    "Poisson": lambda eta: seen(pm.Poisson, COUNT, mu=pt.exp(eta)),
+    "negative binomial": lambda eta: seen(pm.NegativeBinomial, COUNT, mu=pt.exp(eta), alpha=2.0),
+    "gamma": lambda eta: seen(pm.Gamma, POSITIVE, alpha=3.0, beta=3.0 * pt.exp(-eta)),
+    "Weibull": lambda eta: seen(pm.Weibull, POSITIVE, alpha=1.5, beta=pt.exp(eta)),
+    "beta": lambda eta: seen(pm.Beta, INSIDE, mu=pm.math.sigmoid(eta), nu=5.0),
+}
+PRIORS: dict[str, Callable[[], Any]] = {
+    "normal": lambda: pm.Normal("z", pm.Normal("m"), pm.HalfNormal("w"), shape=G),
+    "Student t": lambda: pm.StudentT("z", nu=6, mu=pm.Normal("m"), sigma=0.7, shape=G),
+    "gamma": lambda: pt.log(pm.Gamma("z", alpha=3.0, beta=pm.Exponential("rate", 0.5), shape=G)),
+}
+#: Of 31 nodes.  Tails of a Student t, and double exponential ones of the logarithm of what is gamma
+#: distributed, are far from those of a normal density: the error falls slowly there.
+ERRORS = {"normal": 1e-8, "Student t": 2e-4, "gamma": 1e-6}
+
+
+def diagonal() -> list[Any]:
+    """Return all pairs; only every third one is fast enough for each day."""
+    pairs = list(product(range(len(FAMILIES)), range(len(PRIORS))))
+    families, priors = list(FAMILIES), list(PRIORS)
+    return [
+        pytest.param(
+            families[i],
+            priors[j],
+            id=f"{families[i]} rows, {priors[j]} levels",
+            marks=[pytest.mark.slow] * (i % len(PRIORS) != j),
+        )
+        for i, j in pairs
+    ]
+
+
+def unconstrained_places(units: Observations) -> list[np.ndarray]:
+    """Return where nodes begin, and another place: as far off as a posterior's of 50 units is."""
+    n_dims = units.space.n_dims
+    return [np.zeros(n_dims), np.random.default_rng(3).normal(0.0, 0.15, size=n_dims)]
+
+
+@pytest.mark.parametrize(("family", "prior"), diagonal())
+def test_integrals_are_those_of_a_fine_grid(family, prior):
+    with pm.Model() as model:
+        z = PRIORS[prior]()
+        FAMILIES[family](pm.Normal("b") * X + z[UNITS])
+    units = nodes_at(read(model, "z"), 31)
+    found = potentials(units)
+    for x in unconstrained_places(units):
+        np.testing.assert_allclose(found(x), by_grid(units, x), rtol=0, atol=ERRORS[prior])
+
+
+@cache
+def counts(*, centred: bool) -> Any:
+    with pm.Model() as model:
+        mean, width = pm.Normal("mean"), pm.HalfNormal("w")
+        if centred:
+            z = pm.Normal("z", mean, width, shape=G)
+        else:
+            z = mean + width * pm.Normal("z", shape=G)
+        pm.Poisson("y", pt.exp(z[UNITS]), observed=COUNT)
+    return read(model, "z")
+
+
+def test_one_node_is_the_method_of_laplace():
+    units = nodes_at(counts(centred=True), 1)
+    found = potentials(units)({"mean": 0.0, "w": 1.0})
+    for level in range(G):
+        y = COUNT[level == UNITS]
+        z = brentq(lambda z, y=y: y.sum() - len(y) * np.exp(z) - z, -20, 20, xtol=1e-13)
+        density = y.sum() * z - len(y) * np.exp(z) - gammaln(y + 1).sum() - z**2 / 2
+        expected = density - np.log(1 + len(y) * np.exp(z)) / 2
+        # The curvature is that of a place within 1e-6 widths of the mode.
+        assert found[level] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("width", [0.1, 0.4, 1.0])
+def test_both_ways_to_write_a_scale_have_the_same_integral(width):
+    shared = {"mean": 0.4, "w": width}
+    one, other = (potentials(nodes_at(counts(centred=c), 41))(shared) for c in (True, False))
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-8)
+
+
+def test_the_error_of_nodes_falls_geometrically():
+    units = counts(centred=True)
+    x = np.array([0.3, -0.2])
+    exact = by_grid(nodes_at(units, 1), x)
+    errors = [np.abs(potentials(nodes_at(units, k))(x) - exact).max() for k in (1, 3, 5, 9, 17, 25)]
+    assert errors[0] > 1e-3
+    np.testing.assert_array_less(errors[1:], 0.5 * np.array(errors[:-1]))
+    assert errors[-1] < 1e-7
+
+
+def test_gradients_are_those_of_potentials_but_for_the_error_of_nodes():
+    units = nodes_at(counts(centred=True), 21)
+    found, slopes, h = potentials(units), gradient_of(units), 1e-5
+    shared = {"mean": 0.4, "w": 0.6}
+    for name, slope in zip(shared, slopes(shared), strict=True):
+        ahead, behind = (found(shared | {name: shared[name] + d}).sum() for d in (h, -h))
+        # Rounding of 1e-14, over h, and what 21 nodes are off by.
+        assert slope == pytest.approx((ahead - behind) / (2 * h), abs=1e-6), name
+
+
+# -- nodes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_dims", [1, 2, 3])
+def test_nodes_are_exact_for_polynomials(n_dims):
+    nodes = Nodes.of_axes(5, n_dims)
+    weights = np.exp(nodes.log_weights - np.square(nodes.points).sum(axis=1) / 2)
+    weights /= (2 * np.pi) ** (n_dims / 2)
+    assert weights.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(weights @ nodes.points, 0.0, atol=1e-12)
+    # Nodes with less than 1e-7 of the largest weight are left out, where there are several axes.
+    np.testing.assert_allclose(weights @ nodes.points**4, 3.0, rtol=1e-5)
+
+
+def test_more_nodes_are_found_up_to_a_limit():
+    n_each, numbers = fewest_nodes(2), []
+    while n_each is not None:
+        numbers.append(n_each)
+        n_each = more_nodes(n_each, 2)
+    assert numbers == [5, 11, 23, 47]
+    assert fewest_nodes(7) is None
+
+
+# -- how users write them --------------------------------------------------------------------------
+
+STRUCTURES: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {}
+
+
+def structure(
+    *names: str, nodes: int = 31, error: float = 1e-6, slow: bool = False, **grid: float
+) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
+    """Enter a builder into the table, whose variables `names` are integrated out."""
+
+    def enter(build: Callable[[], Any]) -> Callable[[], Any]:
+        name = build.__name__.strip("_").replace("_", " ")
+        STRUCTURES[name] = (
+            build,
+            {"names": names, "nodes": nodes, "error": error, "slow": slow, "grid": grid},
+        )
+        return build
+
+    return enter
+
+
+def normal(mean: Any, **arguments: Any) -> Any:
+    return pm.Normal("y", mean, 1.0, **{"observed": NOISE} | arguments)
+
+
+PLANE = {"half": 8.0, "step": 0.2}
+
+
+@structure("a", "b", nodes=5, error=1e-12, **PLANE)
+def _intercepts_and_slopes():
+    a = pm.Normal("a", pm.Normal("ma"), scale("wa"), shape=G)
+    b = pm.Normal("b", 0.3, scale("wb"), shape=G)
+    normal(a[UNITS] + b[UNITS] * X)
+
+
+@structure("ab", nodes=5, error=1e-12, slow=True, **PLANE)
+def _correlated_centred():
+    chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.Exponential.dist(1, shape=2))
+    ab = pm.MvNormal("ab", pm.Normal("m", shape=2), chol=chol, shape=(G, 2))
+    normal(ab[UNITS, 0] + ab[UNITS, 1] * X)
+
+
+@structure("z", nodes=5, error=1e-12, **PLANE)
+def _correlated_not_centred():
+    chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.Exponential.dist(1, shape=2))
+    ab = pm.Deterministic("ab", pm.Normal("z", shape=(G, 2)) @ chol.T)
+    normal(ab[UNITS, 0] + ab[UNITS, 1] * X)
+
+
+@structure("z", nodes=15, error=5e-4, slow=True, **PLANE)
+def _levels_along_the_last_axis():
+    z = pm.Normal("z", 0, scale("w"), shape=(2, G))
+    pm.Poisson("y", pt.exp(z[0, UNITS] + 0.5 * z[1, UNITS] * X), observed=COUNT)
+
+
+@structure("z", nodes=15, error=5e-4, slow=True, **PLANE)
+def _levels_along_the_last_axis_of_a_product():
+    z = pm.Normal("z", 0, scale("w"), shape=(2, G))
+    pm.Poisson("y", pt.exp((z[:, UNITS] * np.stack([np.ones(N), X])).sum(0)), observed=COUNT)
+
+
+@structure("a", "b", "c", nodes=3, error=1e-5, slow=True, half=5.0, step=0.25)
+def _three_variables():
+    a, b, c = (pm.Normal(name, 0, scale(f"w{name}"), shape=G) for name in "abc")
+    normal(a[UNITS] + b[UNITS] * X + c[UNITS] * X**2)
+
+
+@structure("z", nodes=23, error=1e-3, slow=True, **PLANE)
+def _probabilities_of_each():
+    pm.Normal("m")
+    pm.Categorical("y", pm.Dirichlet("z", 2 * np.ones(3), shape=(G, 3))[UNITS], observed=COUNT % 3)
+
+
+@structure("e")
+def _one_for_each_row():
+    pm.Poisson("y", pt.exp(pm.Normal("m") + pm.Normal("e", 0, scale("w"), shape=N)), observed=COUNT)
+
+
+@structure("frailty")
+def _frailty():
+    frailty = pm.Gamma("frailty", 3.0, pm.Exponential("rate", 1.0), shape=G)
+    pm.Exponential("y", frailty[UNITS] * pt.exp(pm.Normal("b") * X), observed=POSITIVE)
+
+
+@structure("z", slow=True)
+def _scale_of_each():
+    pm.Normal("y", 0.0, pm.HalfNormal("z", scale("w"), shape=G)[UNITS], observed=NOISE)
+
+
+@structure("z", error=1e-4, slow=True)
+def _probability_of_each():
+    pm.Bernoulli("y", pm.Beta("z", pm.Gamma("a", 5, 2), 3.0, shape=G)[UNITS], observed=BINARY)
+
+
+@structure("z")
+def _persons_and_items_in_a_matrix():
+    answers = np.random.default_rng(5).integers(0, 2, size=(N, 3))
+    eta = pm.Normal("z", shape=N)[:, None] - pm.Normal("b", shape=3)
+    pm.Bernoulli("y", logit_p=eta, observed=answers)
+
+
+@structure("z")
+def _persons_and_items_in_long_format():
+    item, a, b = np.arange(N) % 3, pm.LogNormal("a", 0, 0.3, shape=3), pm.Normal("b", shape=3)
+    z = pm.Normal("z", shape=G)
+    pm.Bernoulli("y", logit_p=a[item] * (z[UNITS] - b[item]), observed=BINARY)
+
+
+OUTER = np.array([0, 1, 1, 0, 1])  # of each level
+
+
+@structure("z", slow=True)
+def _nested_centred():
+    z = pm.Normal("z", pm.Normal("outer", shape=2)[OUTER], scale("w"), shape=G)
+    normal(z[UNITS])
+
+
+@structure("z")
+def _nested_in_the_rows():
+    z, outer = pm.Normal("z", 0, scale("w"), shape=G), pm.Normal("outer", shape=2)
+    normal(z[UNITS] + outer[OUTER[UNITS]])
+
+
+@structure("z", error=1e-4)
+def _seen_twice():
+    z = pm.Normal("z", 0, scale("w"), shape=G)
+    pm.Normal("y", z[UNITS], pt.exp(0.3 * z[UNITS]), observed=NOISE)
+
+
+@structure("a", "b", nodes=5, error=1e-12, slow=True, **PLANE)
+def _negative_indices():
+    a, b = (pm.Normal(name, 0, scale(f"w{name}"), shape=G) for name in "ab")
+    normal(a[UNITS] + b[np.where(UNITS > 2, UNITS - G, UNITS)] * X)
+
+
+@structure("z")
+def _data_containers():
+    level, x = pm.Data("level", UNITS), pm.Data("x", X)
+    z = pm.Normal("z", pm.Normal("c") * pm.Data("income", INCOME), scale("w"), shape=G)
+    pm.Poisson("y", pt.exp(z[level] + pm.Normal("b") * x), observed=pm.Data("seen", COUNT))
+
+
+@structure("z", slow=True)
+def _covariate_of_levels_not_centred():
+    mean = pm.Normal("c") * INCOME + scale("w") * pm.Normal("z", shape=G)
+    pm.Poisson("y", pt.exp(mean[UNITS]), observed=COUNT)
+
+
+@structure("z", slow=True)
+def _covariate_in_the_scale_of_levels():
+    z = pm.Normal("z", 0, scale("w") * np.exp(0.3 * INCOME), shape=G)
+    pm.Poisson("y", pt.exp(z[UNITS]), observed=COUNT)
+
+
+@structure("z")
+def _two_observed():
+    z = pm.Normal("z", 0, scale("w"), shape=G)
+    pm.Poisson("y", pt.exp(z[UNITS]), observed=COUNT)
+    pm.Normal("other", z[UNITS], 1.0, observed=NOISE)
+
+
+@structure("z")
+def _a_column():
+    normal(pm.Normal("z", 0, scale("w"), shape=(G, 1))[UNITS][:, 0])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * options["slow"])
+        for name, (_, options) in STRUCTURES.items()
+    ],
+)
+def test_units_are_found_however_they_are_written(name):
+    build, options = STRUCTURES[name]
+    with pm.Model() as model:
+        build()
+    units = nodes_at(read(model, *options["names"]), options["nodes"])
+    assert units.integrated == options["names"]
+    assert not set(options["names"]) & set(units.parameters)
+    found = potentials(units)
+    for x in unconstrained_places(units):
+        expected = by_grid(units, x, **options["grid"])
+        np.testing.assert_allclose(found(x), expected, rtol=0, atol=options["error"])
+
+
+def test_models_of_named_dimensions_are_the_same():
+    with pm.Model(coords={"user": list("abcde"), "obs": range(N)}) as model:
+        z = pmd.Normal("z", mu=0, sigma=pmd.HalfNormal("w"), dims="user")
+        level, y = pmd.Data("level", UNITS, dims="obs"), pmd.Data("seen", NOISE, dims="obs")
+        pmd.Normal("y", mu=z.isel(user=level), sigma=1.0, observed=y)
+    with pm.Model() as plain:
+        normal(pm.Normal("z", 0, scale("w"), shape=G)[UNITS])
+    units, others = (nodes_at(read(m, "z"), 7) for m in (model, plain))
+    assert units.dim == "user"
+    found, expected = (potentials(u)(np.array([-0.4])) for u in (units, others))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+# -- the coreset's model ---------------------------------------------------------------------------
+
+
+def test_the_model_of_a_coreset_is_the_weighted_sum_without_the_data_of_other_rows():
+    build, _ = STRUCTURES["data containers"]
+    with pm.Model() as model:
+        build()
+    units = nodes_at(read(model, "z"), 15)
+    chosen, weights = np.array([1, 3]), np.array([2.0, 3.5])
+    rows = LogLikelihood(units).in_memory.take(chosen)
+    small = coreset_model(units, rows, weights)
+    assert [rv.name for rv in small.free_RVs] == ["c", "w", "b"]
+    assert small.observed_RVs == []
+    arrays = [v.get_value() for v in small.data_vars]
+    assert all(len(a) <= sum(UNITS == 1) + sum(UNITS == 3) for a in arrays if a.ndim)
+    x = np.array([0.3, -0.5, 0.2])
+    point, found = units.space.point(x), potentials(units)
+    prior = logp_without(model, ["y", "z"])
+    others = {name: v for name, v in model.initial_point().items() if name not in point}
+
+    def expected(x: np.ndarray) -> float:
+        return prior(units.space.point(x) | others) + weights @ found(x)[chosen]
+
+    logp, gradient = density(small)(point)
+    assert logp == pytest.approx(expected(x), rel=1e-12)
+    # By Fisher's identity: but for the error of nodes.
+    assert gradient["c"] == pytest.approx(slope(expected, x, units, "c"), abs=1e-5)
+
+
+def slope(f: Callable[[np.ndarray], float], x: np.ndarray, units: Observations, name: str) -> float:
+    """Return a difference of a function along the entry of a variable."""
+    step = np.zeros(len(x))
+    step[units.space.columns[name]] = 1e-5
+    return (f(x + step) - f(x - step)) / 2e-5
+
+
+# -- what stays a parameter, and what is refused ---------------------------------------------------
+
+
+def candidates(build: Callable[[], Any], asked: list[str] | None = None) -> Any:
+    with pm.Model() as model:
+        build()
+    return chosen_units(find_observations(model, allow_local=True), asked)
+
+
+MANY = 300
+LEVEL_OF_MANY = np.repeat(np.arange(MANY), 2)
+Y_OF_MANY = np.random.default_rng(6).normal(size=2 * MANY)
+
+
+def rows_of_many(mean: Any) -> Any:
+    return pm.Normal("y", mean, 1.0, observed=Y_OF_MANY)
+
+
+def of_many(**arguments: Any) -> Any:
+    return pm.Normal("z", 0, scale("w"), **{"shape": MANY} | arguments)
+
+
+def test_levels_are_integrated_out_by_themselves_where_there_are_many():
+    assert candidates(lambda: rows_of_many(of_many()[LEVEL_OF_MANY])) == ("z",)
+    few = LEVEL_OF_MANY % 200
+    assert candidates(lambda: rows_of_many(of_many(shape=200)[few])) is None
+    assert candidates(lambda: rows_of_many(of_many(shape=200)[few]), ["z"]) == ("z",)
+
+
+def test_many_shared_parameters_need_more_levels():
+    def build() -> None:
+        b = pm.Normal("b", shape=20)
+        design = np.random.default_rng(7).normal(size=(2 * MANY, 20))
+        rows_of_many(of_many()[LEVEL_OF_MANY] + design @ b)
+
+    assert candidates(build) is None
+
+
+def test_of_crossed_factors_the_larger_is_integrated_out():
+    items = np.arange(2 * MANY) % 30
+
+    def build() -> None:
+        rows_of_many(of_many()[LEVEL_OF_MANY] + pm.Normal("item", shape=30)[items])
+
+    # The larger has ten times as many levels as it should have beside few shared variables.
+    assert candidates(build, ["z"]) == ("z",)
+    assert candidates(build, ["item"]) == ("item",)
+    with pytest.raises(InvalidOptionError, match="not variables of the levels of one factor"):
+        candidates(build, ["z", "item"])
+
+
+def _tied_by_their_sum() -> None:
+    rows_of_many(pm.ZeroSumNormal("z", 1.0, shape=MANY)[LEVEL_OF_MANY] + pm.Normal("m"))
+
+
+def _tied_by_steps() -> None:
+    start = pm.Normal.dist(0, 1)
+    walk = pm.GaussianRandomWalk("z", sigma=scale("w"), init_dist=start, steps=MANY - 1)
+    rows_of_many(walk[LEVEL_OF_MANY])
+
+
+def _tied_by_a_covariance() -> None:
+    rows_of_many(pm.MvNormal("z", np.zeros(MANY), np.eye(MANY), shape=MANY)[LEVEL_OF_MANY])
+
+
+@pytest.mark.parametrize("build", [_tied_by_their_sum, _tied_by_steps, _tied_by_a_covariance])
+def test_levels_that_are_tied_are_refused(build):
+    with pm.Model() as model:
+        build()
+    with pytest.raises(UnsupportedModelError, match=r"'z'.*not independent of each other"):
+        read(model, "z")
+
+
+def _also_in_another_prior() -> None:
+    z = of_many()
+    pm.Normal("b", z.sum())
+    rows_of_many(z[LEVEL_OF_MANY])
+
+
+def _also_in_a_potential() -> None:
+    z = of_many()
+    pm.Potential("sums to zero", pm.logp(pm.Normal.dist(0, 0.1), z.sum()))
+    rows_of_many(z[LEVEL_OF_MANY])
+
+
+def _also_by_its_mean() -> None:
+    z = of_many()
+    rows_of_many(z[LEVEL_OF_MANY] - z.mean())
+
+
+def _by_two_rows_of_levels() -> None:
+    z = of_many()
+    rows_of_many(z[LEVEL_OF_MANY] - z[(LEVEL_OF_MANY + 1) % MANY])
+
+
+@pytest.mark.parametrize(
+    "build",
+    [_also_in_another_prior, _also_in_a_potential, _also_by_its_mean, _by_two_rows_of_levels],
+)
+def test_what_is_also_seen_elsewhere_stays_a_parameter(build):
+    with pytest.raises(InvalidOptionError, match="integrated out are"):
+        candidates(build, ["z"])
+    assert candidates(build) is None
+
+
+def test_unknown_names_are_refused_with_those_that_may_be_given():
+    with pytest.raises(InvalidOptionError, match=r"integrate=\['zz'\].*\[\['z'\]\]"):
+        candidates(lambda: rows_of_many(of_many()[LEVEL_OF_MANY]), ["zz"])
+
+
+def test_too_many_variables_of_each_level_are_left_alone():
+    def build() -> None:
+        design = np.random.default_rng(7).normal(size=(2 * MANY, 7))
+        rows_of_many((of_many(shape=(MANY, 7))[LEVEL_OF_MANY] * design).sum(-1))
+
+    assert candidates(build) is None

@@ -1,0 +1,104 @@
+"""Units for tests: what the package makes of them, and the same integrals by sums over a grid."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph import vectorize_graph
+from scipy.special import logsumexp
+
+from pymc_coresets.potentials.unit_models import unit_model, units_at
+from pymc_coresets.reading.folding import WRITTEN_MODE, numpy_function
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.units.observations_of_units import UnitModel
+
+__all__ = ["Shared", "by_grid", "nodes_at", "potentials", "read"]
+
+#: Values of the shared variables, on their own scale.
+type Shared = Mapping[str, Any]
+
+
+def read(model: pm.Model, *names: str) -> UnitModel:
+    """Derive the units of a model whose variables `names` are integrated out."""
+    return unit_model(model, names, {})
+
+
+def nodes_at(units: UnitModel, n_each: int, at: Sequence[float] | None = None) -> Observations:
+    """Place nodes for shared variables at a vector of unconstrained values, by default zeros."""
+    n_shared = units.observations_at_zero.space.n_dims
+    start = [0.0] * n_shared if at is None else list(at)
+    return units_at(units, {"names": list(units.factor.names), "n_each": n_each, "at": start})
+
+
+def potentials(units: Observations) -> Callable[[Shared | np.ndarray], np.ndarray]:
+    """Return the potentials of all units, (n_units,), as a function of the shared variables.
+
+    By NumPy, so that nothing is compiled.
+    """
+    inputs = [*units.parameters.values(), *(row.placeholder for row in units.inputs), units.n_rows]
+    function = numpy_function(inputs, [units.loglik])
+    arrays = [row.values for row in units.inputs]
+
+    def evaluate(shared: Shared | np.ndarray) -> np.ndarray:
+        if isinstance(shared, np.ndarray):  # unconstrained
+            shared = {n: v[0] for n, v in units.space.constrain(shared[None]).values.items()}
+        given = [np.asarray(shared[name]).astype(v.dtype) for name, v in units.parameters.items()]
+        [values] = function(*given, *arrays, units.n_obs)
+        return values
+
+    return evaluate
+
+
+def by_grid(
+    units: Observations, x: np.ndarray, *, half: float = 18.0, step: float = 0.05
+) -> np.ndarray:
+    """Integrate PyMC's own densities over a grid of the variables of each unit, (n_units,).
+
+    Sums over a grid are exact for what is smooth over a step, and small beyond the grid.
+
+    Parameters
+    ----------
+    units : Observations
+    x : ndarray of shape (D,)
+        The shared variables, unconstrained.
+    half, step : float
+        Of the grid along each axis, on the unconstrained scale of the variables.
+    """
+    factor, model = units.units.source.factor, units.units.source.rows.held.whole
+    axis = np.arange(-half, half + step / 2, step)
+    grid = np.array(list(product(axis, repeat=factor.n_dims)))
+    own, start = {}, 0
+    for name, along, shape in zip(factor.names, factor.axes, factor.shapes, strict=True):
+        width = int(np.prod(shape, dtype=int))
+        part = grid[:, start : start + width].reshape(len(grid), 1, *shape)
+        every = np.repeat(part, factor.n_levels, axis=1)
+        own[model.rvs_to_values[model[name]]] = np.moveaxis(every, 1, 1 + along)
+        start += width
+    terms = model.logp(vars=[model[t.name] for t in units.terms], sum=False)
+    priors = model.logp(vars=[model[name] for name in factor.names], sum=False)
+    inputs = {v: pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in own}
+    known = {v.name: v for v in model.value_vars if v not in own}
+    graphs = vectorize_graph(
+        [pt.as_tensor(t, allow_xtensor_conversion=True) for t in [*terms, *priors]], inputs
+    )
+    function = pytensor.function(
+        [*known.values(), *inputs.values()], graphs, mode=WRITTEN_MODE, on_unused_input="ignore"
+    )
+    shared = units.space.point(x)
+    found = function(*(shared[name] for name in known), *own.values())
+    at_levels = np.zeros((len(grid), factor.n_levels))
+    for values in found[: len(terms)]:
+        n_obs = len(factor.level_of_row)
+        each = values.reshape(len(grid), n_obs, -1).sum(axis=2)
+        for level in range(factor.n_levels):
+            at_levels[:, level] += each[:, factor.level_of_row == level].sum(axis=1)
+    for values, along in zip(found[len(terms) :], factor.axes, strict=True):
+        each = np.moveaxis(np.broadcast_to(values, (len(grid), *values.shape[1:])), 1 + along, 1)
+        at_levels += each.reshape(len(grid), factor.n_levels, -1).sum(axis=2)
+    at_levels[np.isnan(at_levels)] = -np.inf  # infinite rates
+    integrals = logsumexp(at_levels, axis=0) + factor.n_dims * np.log(step)
+    return integrals[units.units.source.levels]

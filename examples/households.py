@@ -1,10 +1,10 @@
-"""How much do households buy on a trip? 155 848 baskets, chosen household by household.
+"""How much do households buy on a trip? 155 848 baskets, of which whole households are chosen.
 
 A grocery chain recorded the purchases of 2 469 households in a year. Each household has an
 effect of its own on the number of products in a basket, drawn from a common distribution whose
 spread is unknown. Some households came once and some 780 times: the posterior pulls the effects of
-the former towards the common mean. The coreset keeps a few baskets of each household, and has to
-pull as far.
+the former towards the common mean. The effects are integrated out, so that a few households with
+all their baskets stand for all of them. Drawn afterwards, the effects have to be pulled as far.
 
     python examples/households.py                          # all households
     python examples/households.py --households 150 --full  # and the posterior of all baskets
@@ -122,19 +122,13 @@ def style(axes: Axes, title: str) -> None:
 
 
 def draw_kept(axes: Axes, baskets: pd.DataFrame, coreset: Coreset) -> None:
-    codes = baskets["household"].cat.codes.to_numpy()
-    n_households = len(baskets["household"].cat.categories)
-    sizes = np.bincount(codes, minlength=n_households)
-    kept = np.bincount(codes[coreset.indices], minlength=n_households)
-    jitter = np.random.default_rng(1).uniform(-0.3, 0.3, n_households)
-    every = np.linspace(1, kept.max(), 100)
-    axes.plot(every, every, color=GREY, lw=0.8, ls="--")
-    axes.text(3.5, 5.5, "all kept ", color=GREY, fontsize=9, ha="right")
-    axes.scatter(sizes, kept + jitter, s=12, color=BLUE, alpha=0.4, linewidths=0)
-    axes.set(xscale="log", ylim=(0, kept.max() * 1.1), xlabel="baskets of a household")
+    """Draw the weight of each chosen household, and the sizes of all of them below."""
+    sizes = baskets.groupby("household", observed=True).size().to_numpy()
+    axes.scatter(sizes, np.zeros(len(sizes)), s=30, marker="|", color=GREY, linewidths=0.6)
+    axes.scatter(sizes[coreset.indices], coreset.weights, s=18, color=BLUE, linewidths=0)
+    axes.set(xscale="log", xlabel="baskets of a household", ylabel="weight of the household")
     axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1 000"])
-    axes.set_ylabel("baskets kept")
-    style(axes, f"{len(coreset.indices):,} baskets stand for {len(baskets):,}")
+    style(axes, f"{coreset.size:,} households stand for {len(sizes):,}")
 
 
 def draw_shrinkage(
@@ -166,7 +160,7 @@ def draw_figure(
     idata: xr.DataTree,
     full: xr.DataTree | None,
 ) -> None:
-    """Save the rows that were kept, and how far effects are pulled to the mean."""
+    """Save the households that were kept, and how far effects are pulled to the mean."""
     figure = Figure(figsize=(11.5 if full is not None else 8, 4.2), layout="constrained")
     panels = figure.subplots(1, 3 if full is not None else 2)
     draw_kept(panels[0], baskets, coreset)
@@ -198,13 +192,13 @@ def main() -> None:
     with watch("read the baskets"):
         baskets = load_baskets(options.households)
     with watch("build the coreset"), build_model(baskets) as model:
-        # A small part of the households would have few dimensions enough for the general method.
-        coreset = build_coreset(method="block_pursuit", random_seed=options.seed)
+        # By default the effects of a small part of the households would stay parameters.
+        coreset = build_coreset(integrate="effect", random_seed=options.seed)
     with watch("sample the coreset's posterior"):
         idata = coreset.sample(**sampling)
     with watch("check it against all baskets"):
         check = coreset.check(idata)
-    console.print(coreset, coreset.blocks, check)
+    console.print(coreset, check)
     full = None
     if options.full:
         with watch("sample the posterior of all baskets"):

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pymc_coresets.glm.logistic.sensitivity import Sensitivity as Sensitivity
     from pymc_coresets.glm.polynomial.judgement import PolynomialCheck as PolynomialCheck
     from pymc_coresets.glm.polynomial.summary import PolynomialSummary as PolynomialSummary
-    from pymc_coresets.methods.block_pursuit import BlockPursuit as BlockPursuit
     from pymc_coresets.methods.exact import Exact as Exact
     from pymc_coresets.methods.frank_wolfe import FrankWolfe as FrankWolfe
     from pymc_coresets.methods.giga import GIGA as GIGA
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from pymc_coresets.one_call import sample as sample
     from pymc_coresets.pass_glm import build_pass_glm as build_pass_glm
     from pymc_coresets.potentials.backends.evaluator import Jax as Jax
-    from pymc_coresets.reading.blocks.structure import Blocks as Blocks
-    from pymc_coresets.reading.blocks.structure import NoBlocks as NoBlocks
     from pymc_coresets.results.plots import plot_history as plot_history
     from pymc_coresets.results.plots import plot_weights as plot_weights
     from pymc_coresets.rows.sources.opening import open_rows as open_rows
@@ -63,8 +60,6 @@ _HOMES = {
     "GIGA": "methods.giga",
     "IHT": "methods.iht",
     "Ancestry": "updates.new_rows",
-    "BlockPursuit": "methods.block_pursuit",
-    "Blocks": "reading.blocks.structure",
     "Certificate": "diagnostics.judging",
     "Check": "diagnostics.judging",
     "Comparison": "diagnostics.comparison",
@@ -82,7 +77,6 @@ _HOMES = {
     "Jax": "potentials.backends.evaluator",
     "Laplace": "sampling.weighting",
     "Modes": "diagnostics.known_posterior",
-    "NoBlocks": "reading.blocks.structure",
     "PolynomialCheck": "glm.polynomial.judgement",
     "PolynomialSummary": "glm.polynomial.summary",
     "Prior": "sampling.weighting",

@@ -12,7 +12,6 @@ from pymc_coresets.diagnostics.judging import TOLERANCE, Certificate
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.diagnostics.lines import Probes
 from pymc_coresets.exceptions import warn_user
-from pymc_coresets.methods.block_pursuit import BlockPursuit
 from pymc_coresets.methods.job import Method, rows_of_a_quadratic
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -280,8 +279,6 @@ def _remedy(found: Outcome) -> str:
 
 
 def _weights_serve(found: Outcome) -> bool:
-    if isinstance(found.method, BlockPursuit):
-        return False
     ratios = found.solution.log_ratios
     if ratios is None:
         return found.solution.objective < _REWEIGHTED
@@ -290,8 +287,6 @@ def _weights_serve(found: Outcome) -> bool:
 
 def _other_remedy(found: Outcome) -> str:
     solution, method, n_dims = found.solution, found.method, found.observations.n_dims
-    if isinstance(method, BlockPursuit):
-        return "Allow more draws or rounds (BlockPursuit(draws=..., max_rounds=...))"
     if solution.status is Status.OUT_OF_TIME:
         return "Allow a longer time_budget"
     larger = f"a larger size than {found.size}"

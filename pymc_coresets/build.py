@@ -28,12 +28,7 @@ from pymc_coresets.exceptions import (
     SamplingError,
     UnsupportedModelError,
 )
-from pymc_coresets.glm.control_variates.method import (
-    ControlVariates,
-    has_linear_predictors,
-    n_seen_by_all,
-)
-from pymc_coresets.methods.block_pursuit import MOST_SHARED, BlockPursuit, rows_to_keep
+from pymc_coresets.glm.control_variates.method import ControlVariates, has_linear_predictors
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.riemannian import RiemannianPursuit
@@ -54,7 +49,6 @@ from pymc_coresets.reading.likelihood.jumps import refuse_jumps
 from pymc_coresets.request import asked_method, configured, named_option
 from pymc_coresets.rows.keyed import random_key, rows_to_begin_with
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.sampling.levels.grouped_sampler import GroupedSampler
 from pymc_coresets.sampling.probing import probed
 from pymc_coresets.sampling.reuse import Samplers
 from pymc_coresets.sampling.steps.warm_nuts import InnerNuts
@@ -66,8 +60,6 @@ from pymc_coresets.storage import history_dataset
 _NUTS_SAMPLERS = ("pymc", "nutpie")
 _FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
 _FEW_DIMENSIONS = 24  # up to which choosing rows alone takes no longer than a quadratic
-_MANY_DIMENSIONS = 250  # beyond which rows are chosen group by group, where there are groups
-_WORTHWHILE, _SAVES = 10_000, 0.9  # rows; of them: a coreset of more saves nothing
 _MOST_ALONE = 60  # dimensions up to which rows alone are an answer where a quadratic is none
 _CORRECTABLE = 0.5  # nats: importance weights keep six tenths of the draws
 _INTEGRATED = 0.01  # nats: the tolerance that nodes go by where the user gives none
@@ -115,27 +107,24 @@ def build_coreset(  # noqa: PLR0913
         quadratic log-posterior.  The default is 2 K for ``"auto"``, but 100 at least and 1 000 at
         most; 20 D for ``"control_variates"``, but 1 000 at least, of which it takes what it needs;
         K for all other methods, but 50 at least and 500 at most; never more than there are rows.
-        With ``Sensitivity(epsilon=...)`` it follows from epsilon, and with `BlockPursuit` from what
-        each group needs, and is not accepted.  ``"auto"`` with a size chooses weighted rows alone,
-        and warns from a divergence of a whole nat on; `check` judges by the tolerance as ever.
+        With ``Sensitivity(epsilon=...)`` it follows from epsilon, and is not accepted.  ``"auto"``
+        with a size chooses weighted rows alone, and warns from a divergence of a whole nat on;
+        `check` judges by the tolerance as ever.
     tolerance : float, optional
         Symmetrised KL divergence between the coreset's and the full posterior, in nats, at which
-        the coreset is good enough: no more rows are added.  By default 0.01 for
-        ``"auto"`` and ``"control_variates"``, 0.1 for ``"block_pursuit"``, and none for the
-        others, which then use up their `size`.  Only these three, ``"pursuit"``, ``"iht"``,
-        ``"giga"`` and ``"frank_wolfe"`` accept it.
+        the coreset is good enough: no more rows are added.  By default 0.01 for ``"auto"`` and
+        ``"control_variates"``, and none for the others, which then use up their `size`.  Only these
+        two, ``"pursuit"``, ``"iht"``, ``"giga"`` and ``"frank_wolfe"`` accept it.
     method : str or option object
         ``"auto"``: where no more than 2 000 distinct rows, a tenth of all at most, or no more than
-        `size` are left, all of them (``"exact"``); else, where no `size` is given, `BlockPursuit`
-        for more than 250 free dimensions, most of which belong to levels of one factor, of rows in
-        memory, and `ControlVariates` for 25 or more, of rows that depend on at most five numbers;
-        else `RiemannianPursuit`, which chooses weighted rows alone; also where the quadratic of the
-        former misses a tail or a mode in 60 dimensions at most.  Or ``"control_variates"``;
-        ``"block_pursuit"``; a method with a fixed weighting distribution: ``"pursuit"``,
-        ``"iht"``, ``"giga"``, ``"frank_wolfe"``;
-        ``"sparse_vi"`` or ``"quasi_newton"``, which draw from Laplace approximations of the
-        coreset's posterior; ``"sensitivity"``, for logistic regression with a guarantee; or
-        ``"uniform"``.
+        `size` are left, all of them (``"exact"``); else, where no `size` is given,
+        `ControlVariates` for 25 or more free dimensions, of rows that depend on at most five
+        numbers; else `RiemannianPursuit`, which chooses weighted rows alone; also where the
+        quadratic of the former misses a tail or a mode in 60 dimensions at most.  Or
+        ``"control_variates"``; a method with a fixed weighting distribution: ``"pursuit"``,
+        ``"iht"``, ``"giga"``, ``"frank_wolfe"``; ``"sparse_vi"`` or ``"quasi_newton"``, which draw
+        from Laplace approximations of the coreset's posterior; ``"sensitivity"``, for logistic
+        regression with a guarantee; or ``"uniform"``.
         `RiemannianPursuit`, `Pursuit`, `SparseVI`, `Sensitivity`, ... take options.
     weighting : str, option object, or draws, optional
         Where the methods with a fixed weighting distribution compare the potentials:
@@ -179,8 +168,8 @@ def build_coreset(  # noqa: PLR0913
         its levels are 250 at least and ten times as many as a coreset of them needs, or if its
         variables have one value for each row.  `Coreset.recover` draws them afterwards.
     time_budget : float, optional
-        Seconds after which ``"auto"``, ``"control_variates"`` and ``"block_pursuit"`` begin no
-        further round; the others refuse it.
+        Seconds after which ``"auto"`` and ``"control_variates"`` begin no further round; the others
+        refuse it.
     nuts_sampler : {"pymc", "nutpie"}, default "pymc"
         Whose NUTS samples posteriors during the build, where Laplace approximations do not
         serve, on the same compiled density: nutpie's loop does not run in Python.
@@ -257,11 +246,10 @@ def build_coreset(  # noqa: PLR0913
             own = loglik.observations
             refuse_jumps(own.loglik, own.parameters, own.rows)
         if method == "auto" and size is None and isinstance(chosen, RiemannianPursuit):
-            chosen, limit = _suited(chosen, limit, given, samplers, report)
+            chosen, limit = _suited(chosen, limit, given, loglik)
         job = Job(
             posterior=samplers.first,
             ways_to_draw=samplers.for_many_draws,
-            by_groups=samplers.by_groups,
             propose=partial(samplers.first.proposal, key=sample_key),
             weighting=partial(weights_from.draw, samplers.first),
             loglikelihood=loglik,
@@ -394,53 +382,14 @@ def _refuse_few_rows(loglik: LogLikelihood) -> None:
 
 
 def _suited(
-    pursuit: Method, limit: int, given: Mapping[str, Any], samplers: Samplers, report: Reporter
+    pursuit: Method, limit: int, given: Mapping[str, Any], loglik: LogLikelihood
 ) -> tuple[Method, int]:
     """Return the method for many dimensions, where rows alone would take longer; and its size."""
-    loglik = samplers.first.loglikelihood
-    if given["rows"] is None and _has_groups(samplers, report):
-        return configured(BlockPursuit(), given), loglik.n_rows
     if loglik.n_dims <= _FEW_DIMENSIONS or not has_linear_predictors(loglik):
         return pursuit, limit
     enough = _CORRECTABLE if given["tolerance"] is None else None
     found = configured(ControlVariates(correctable=enough), given)
     return found, found.default_size(loglik.n_dims, loglik.n_rows)
-
-
-def _has_groups(samplers: Samplers, report: Reporter) -> bool:
-    """Whether block pursuit serves: many dimensions, most of them those of a factor's levels."""
-    if samplers.first.n_dims <= _MANY_DIMENSIONS:
-        return False
-    try:
-        with report.part("groups"):
-            groups = samplers.by_groups()
-    except UnsupportedModelError:
-        return False
-    if groups.n_shared > MOST_SHARED:
-        return False
-    _refuse_to_save_nothing(groups, samplers.first.loglikelihood)
-    try:
-        with report.part("groups"):
-            # The method uses the mode of what they share again.
-            return groups.approximation is not None
-    except SamplingError:
-        return False
-
-
-def _refuse_to_save_nothing(groups: GroupedSampler, loglik: LogLikelihood) -> None:
-    """Refuse groups of which almost all rows would be kept, before hours go into their choice."""
-    enough = _SAVES * loglik.n_rows
-    if loglik.n_rows < _WORTHWHILE or rows_to_keep(groups, groups.n_shared) < enough:
-        return
-    kept = rows_to_keep(groups, n_seen_by_all(loglik, groups.local))
-    if kept >= enough:
-        raise UnsupportedModelError(
-            f"A coreset saves nothing here: of {loglik.n_rows:,} rows in {groups.n_levels:,} "
-            f"groups, which have up to {groups.n_local} free variables each ("
-            f"{', '.join(map(repr, groups.local))}), it would keep about {kept:,}. Sample the "
-            "model itself, integrate these variables out of the likelihood, or say how rows are "
-            "to be chosen all the same (method='block_pursuit', or size=...)."
-        )
 
 
 def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Method, int]:

@@ -16,7 +16,6 @@ from pymc_coresets.exceptions import CoresetError
 from pymc_coresets.potentials.backends.evaluator import Jax, backend_of
 from pymc_coresets.predictive import all_rows, stand_ins
 from pymc_coresets.predictive.stand_ins import StandIn
-from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks
 from pymc_coresets.reading.rewrite import (
     POTENTIAL,
     QUADRATIC,
@@ -197,11 +196,6 @@ class Coreset(WeightedRows):
         return HeldModel.of(
             coreset_model(observations, chosen_rows(self), self.weights, quadratic=quadratic)
         )
-
-    @property
-    def blocks(self) -> Blocks | NoBlocks:
-        """Levels whose variables are independent given the shared ones, or why there are none."""
-        return required_likelihood(self).blocks
 
     @property
     def tolerance(self) -> float:

@@ -15,14 +15,11 @@ from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
 from pymc_coresets.glm.control_variates.hierarchy import Hierarchy
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
-from pymc_coresets.sampling.levels.grouped_density import NormalInLevels
-from pymc_coresets.sampling.levels.nested_laplace import NestedLaplace
 from pymc_coresets.sampling.mixtures import Mixture
 from pymc_coresets.sampling.proposal import HeavyTailed
-from pymc_coresets.sampling.steps.metric import Factor, Spread
+from pymc_coresets.sampling.steps.metric import Factor
 
 _VERSION = 1
 _KINDS: dict[str, type[Any]] = {
@@ -32,11 +29,8 @@ _KINDS: dict[str, type[Any]] = {
         HeavyTailed,
         Hierarchy,
         Mixture,
-        NestedLaplace,
         NormalGivenScales,
-        NormalInLevels,
         Quadratic,
-        Spread,
     )
 }
 _OF_A_MODEL = ("prior", "coefficients", "interface")  # fields that are functions or graphs
@@ -219,8 +213,6 @@ def reordered(
     around = known.around
     if isinstance(around, NormalGivenScales) and quadratic is not None:
         return replace(known, around=_given_scales(around, where, loglik, quadratic))
-    if isinstance(around, NormalInLevels):
-        return replace(known, around=_in_levels(around, where, loglik))
     return replace(known, around=_moved(around, where))
 
 
@@ -238,9 +230,6 @@ def _moved(around: Any, where: np.ndarray) -> Any:  # noqa: ANN401
         return HeavyTailed(around.location[where], root)
     if isinstance(around, Factor):
         return Factor(around.matrix[where][:, where])
-    if isinstance(around, Spread):
-        spread = around.covariance
-        return Spread(spread[where] if spread.ndim == 1 else spread[np.ix_(where, where)])
     return around
 
 
@@ -294,17 +283,3 @@ def _exchanged(matrix: sparse.csr_array, rows: np.ndarray, columns: np.ndarray) 
     found = sparse.csr_array(matrix[rows][:, columns])
     found.sort_indices()
     return found
-
-
-def _in_levels(
-    around: NormalInLevels, where: np.ndarray, loglik: LogLikelihood
-) -> NormalInLevels | Spread:
-    """Exchange what the levels share; the variances alone where a level's own order changes."""
-    blocks, metric = loglik.blocks, Spread(around.metric.covariance[where])
-    if not isinstance(blocks, Blocks):
-        return metric
-    if any((np.diff(where[own]) < 0).any() for own in blocks.local_columns):
-        return metric
-    near, rank = around.approximation, np.argsort(np.argsort(where[blocks.shared_columns]))
-    near = replace(near, mode=near.mode[rank], spread=near.spread[rank])
-    return NormalInLevels(near, metric)

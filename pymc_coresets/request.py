@@ -8,7 +8,6 @@ from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.methods import METHODS
-from pymc_coresets.methods.block_pursuit import BlockPursuit
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.job import Method
 from pymc_coresets.options import positive_number
@@ -80,7 +79,6 @@ def named_option(option: Any) -> str:  # noqa: ANN401
 def _why_not(option: str, method: Method) -> str:
     sizes: Mapping[type[Any], str] = {
         Exact: "it keeps all distinct rows.",
-        BlockPursuit: "it takes as many rows as each group needs.",
     }
     reasons = {
         "size": sizes.get(type(method), "its size follows from epsilon."),

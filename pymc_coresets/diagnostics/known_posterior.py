@@ -343,37 +343,3 @@ class Proposal[D]:
             return replace(self, log_ratios=log_ratios)
         draws: Any = self.draws
         return replace(self, draws=draws.take(kept), log_ratios=log_ratios[kept])
-
-
-@dataclass(frozen=True, eq=False)
-class LevelDraws[D]:
-    """Draws from around the full posterior of a model with groups, random in known parts.
-
-    Parameters
-    ----------
-    draws : object
-    shared : ndarray of shape (n_draws, p)
-        Shared variables, whitened.
-    noise : ndarray of shape (n_draws, G, q)
-        What is random in each level's variables given the shared ones, standardised.
-    """
-
-    draws: D
-    shared: Floats
-    noise: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class LevelRatios[D]:
-    """How much a coreset of a model with groups lacks at draws of its own posterior.
-
-    Parameters
-    ----------
-    proposal : Proposal
-        The draws, and the log-ratios of the full posterior over the coreset's.
-    shared : ndarray of shape (n_draws, p)
-        Shared variables, whitened.
-    """
-
-    proposal: Proposal[D]
-    shared: Floats

@@ -7,7 +7,6 @@ import: NumPy, SciPy, `diagnostics`, `solving`, `rows`; neither PyMC nor PyTenso
 from collections.abc import Mapping
 from typing import Any
 
-from pymc_coresets.methods.block_pursuit import BlockPursuit
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.frank_wolfe import FrankWolfe
 from pymc_coresets.methods.giga import GIGA
@@ -23,7 +22,6 @@ METHODS: Mapping[str, type[Any]] = {
     method.name: method
     for method in (
         RiemannianPursuit,
-        BlockPursuit,
         Exact,
         Pursuit,
         IHT,

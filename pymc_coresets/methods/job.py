@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from pymc_coresets.diagnostics.known_posterior import LevelDraws, LevelRatios, Proposal
+from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.options import positive_number
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.rows.keyed import MANY_ROWS
 from pymc_coresets.rows.passes import Potentials
-from pymc_coresets.rows.values import GroupedRows, Rows
+from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.candidates import (
     MOST_DRAWS,
     default_n_draws,
@@ -21,7 +21,7 @@ from pymc_coresets.solving.candidates import (
     tangent_problem,
 )
 from pymc_coresets.solving.loop import State, refit, solve
-from pymc_coresets.solving.problem import Matrix, Vector
+from pymc_coresets.solving.problem import Vector
 from pymc_coresets.solving.solution import Solution
 
 _CANDIDATES_PER_ROW = 20
@@ -54,53 +54,6 @@ class CoresetPosterior[D](Potentials[D], Protocol):
         self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
     ) -> D:
         """Draw as fast as possible from roughly the region of that posterior."""
-
-
-class GroupedPosterior[D](Protocol):
-    """Posteriors of weighted rows in groups that are independent given what they share."""
-
-    @property
-    def data(self) -> GroupedRows:
-        """All rows, those of a level next to each other."""
-
-    @property
-    def n_shared(self) -> int:
-        """Number of shared variables p."""
-
-    @property
-    def n_local(self) -> int:
-        """Number of variables q of each level, at most."""
-
-    @property
-    def shared(self) -> Collection[str]:
-        """The variables that all levels share."""
-
-    @property
-    def n_levels(self) -> int:
-        """Number of levels G."""
-
-    def draw(self, n_draws: int, *, rng: np.random.Generator) -> LevelDraws[D]:
-        """Draw from around the full posterior, in pairs with opposite noise.
-
-        Raises
-        ------
-        SamplingError
-            If there is no mode.
-        """
-
-    def loglik(self, draws: D, rows: Rows) -> Matrix:
-        """Return the potentials of some rows, (n_rows, n_draws), in nats."""
-
-    def ratios(
-        self, rows: Rows, weights: Vector, n_draws: int, *, rng: np.random.Generator
-    ) -> LevelRatios[D]:
-        """Draw from the posterior of weighted rows, and evaluate all rows there: one pass.
-
-        Raises
-        ------
-        SamplingError
-            If that posterior cannot be sampled.
-        """
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,9 +97,6 @@ class Job[D](Reduction):
         Returns two ways to draw hundreds of times while the weights hardly change: a posterior
         whose draws are fast; and, where it fails, another one, with a function that takes the
         arguments of its `draw` and makes use of earlier draws.
-    by_groups : callable
-        Returns the posteriors of a model with groups; an `UnsupportedModelError` says why there are
-        none.
     propose : callable
         Draws from around the mode of the full posterior, as many as are asked for; None where there
         is no mode.  Looks for it from `start_size` rows; takes `rng`, too.
@@ -158,7 +108,6 @@ class Job[D](Reduction):
     """
 
     ways_to_draw: Callable[[], tuple[CoresetPosterior[D], CoresetPosterior[D], Callable[..., D]]]
-    by_groups: Callable[[], GroupedPosterior[D]]
     propose: Callable[..., Proposal[D] | None]
     weighting: Callable[..., D]
 

@@ -20,7 +20,6 @@ from pymc_coresets.potentials.backends.evaluator import (
 )
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.potentials.remainder import Remainder
-from pymc_coresets.reading.blocks.structure import Blocks, NoBlocks, find_blocks
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
@@ -33,7 +32,7 @@ from pymc_coresets.rows.memory import (
     may_collapse,
 )
 from pymc_coresets.rows.passes import CandidateRule, Look, RowBlocks, Wanted
-from pymc_coresets.rows.values import GroupedRows, Members, Rows
+from pymc_coresets.rows.values import Members, Rows
 
 _POTENTIALS_AT_ONCE = 2**22
 _DISTINCT = 0.99  # of units: merging the others does not pay
@@ -148,7 +147,7 @@ class LogLikelihood:
         return self._with(LogLikelihood(self.observations, source=source, backend=self.backend))
 
     def _with(self, other: "LogLikelihood") -> "LogLikelihood":
-        shared = ("kernel", "_remainder", "blocks")
+        shared = ("kernel", "_remainder")
         other.__dict__.update({n: self.__dict__[n] for n in shared if n in self.__dict__})
         return other
 
@@ -159,11 +158,6 @@ class LogLikelihood:
         if known is None or known.space is not self.observations.space:
             known = self.__dict__["_remainder"] = Remainder(self.observations)
         return known
-
-    @cached_property
-    def blocks(self) -> Blocks | NoBlocks:
-        """Levels whose variables are independent given what they share, or why there are none."""
-        return find_blocks(self.observations)
 
     def remainder_beside(self, interface: TensorVariable) -> Remainder:
         """Return the same with coefficients, in place of that without: nothing is made twice."""
@@ -308,38 +302,6 @@ class LogLikelihood:
         draws = Draws.of(draws, self.shapes)
         given, size = self.given(draws), self.evaluator.matrix_rows(draws.n_draws)
         return self.source.reduce(NowhereFinitePass(self.evaluator, given, size))
-
-    def by_group(self, draws: DrawsLike, data: GroupedRows) -> np.ndarray:
-        """Sum the weighted potentials of the rows of each group.
-
-        Memory O(S G) for G groups: the matrix is never held.  Sums may be infinite or NaN.
-
-        Parameters
-        ----------
-        draws : Draws, DataTree, Dataset, or mapping of str to array_like
-        data : GroupedRows
-            From ``source``, with their weights.
-
-        Returns
-        -------
-        ndarray of shape (n_draws, n_groups)
-        """
-        draws = Draws.of(draws, self.shapes)
-        sums, evaluator = np.zeros((draws.n_draws, data.n_groups)), self.evaluator
-        size = evaluator.matrix_rows(draws.n_draws)
-        values_of = evaluator.at(self.given(draws)).values
-
-        def reduce(block: tuple[int, Rows]) -> tuple[np.ndarray, np.ndarray]:
-            start, rows = block[0] * size, block[1]
-            here = slice(start, start + len(rows))
-            groups = data.groups[here]
-            first = np.flatnonzero(np.diff(groups, prepend=-1))
-            values = values_of(rows) * data.weights[here]
-            return groups[first], np.add.reduceat(values, first, axis=1)
-
-        for which, parts in in_threads(reduce, enumerate(data.rows.blocks(size))):
-            sums[:, which] += parts
-        return sums
 
     def given(self, draws: Draws) -> list[np.ndarray]:
         """Return the parameters at all draws, as the evaluator takes them."""

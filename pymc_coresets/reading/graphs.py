@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import pymc as pm
@@ -187,65 +187,6 @@ def given_parameters(
     replaced = replace_rvs_by_values(list(graphs), rvs_to_values=values)
     plain = [as_plain_tensor(graph) for graph in replaced]
     return _with_constant_data(plain, inputs, row_inputs or {})
-
-
-class UnconstrainedGraphs(NamedTuple):
-    """Graphs of a model in its unconstrained space, each part by the name of a variable.
-
-    Attributes
-    ----------
-    inputs : dict of str to TensorVariable
-        What stands for each free variable on its unconstrained scale, in the order of
-        `Unconstrained`.
-    variables : dict of str to TensorVariable
-        Each free variable on its own scale.
-    terms : dict of str to TensorVariable
-        The elementwise log-density, Jacobian included, of each variable and potential that is
-        not summarised.
-    """
-
-    inputs: dict[str, TensorVariable]
-    variables: dict[str, TensorVariable]
-    terms: dict[str, TensorVariable]
-
-
-def unconstrained_graphs(model: pm.Model, summarised: Collection[str]) -> UnconstrainedGraphs:
-    """Express what stays in a coreset's model by its unconstrained variables and constant data.
-
-    Parameters
-    ----------
-    model : pm.Model
-        Left as it is.
-    summarised : collection of str
-        The likelihood terms to leave out.
-
-    Examples
-    --------
-    >>> import pymc as pm
-    >>> with pm.Model() as model:
-    ...     sigma = pm.HalfNormal("sigma", shape=3)
-    >>> graphs = unconstrained_graphs(model, [])
-    >>> graphs.variables["sigma"].eval({graphs.inputs["sigma"]: [0.0, 0.0, 0.0]})
-    array([1., 1., 1.])
-    >>> graphs.terms["sigma"].type.shape
-    (3,)
-    """
-    shapes = model.eval_rv_shapes()
-    inputs, replaced = {}, dict[Variable, Variable]()
-    for value in model.value_vars:
-        name = model.values_to_rvs[value].name
-        shape = tuple(int(n) for n in shapes[value.name])
-        inputs[name] = TensorType(_in_double(value), shape=shape)(name=name)
-        replaced[value] = _like(value, inputs[name])
-    kept = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in summarised]
-    graphs = [*model.replace_rvs_by_values(model.free_RVs), *model.logp(vars=kept, sum=False)]
-    known = _with_constant_data([as_plain_tensor(g) for g in graphs], replaced, {})
-    names = [v.name for v in model.free_RVs]
-    return UnconstrainedGraphs(
-        inputs,
-        dict(zip(names, known, strict=False)),
-        dict(zip([v.name for v in kept], known[len(names) :], strict=True)),
-    )
 
 
 def _stand_ins(

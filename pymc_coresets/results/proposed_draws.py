@@ -37,8 +37,8 @@ def importance_draws(
     They need no sampler, and do not depend on the chosen rows: ``method="auto"`` draws from around
     the mode of the posterior of all rows, and evaluates all rows there.  Where Pareto k-hat is
     below 0.7, the resampled draws follow the full posterior, which is enough if it is close to
-    normal.  Use `sample` for more draws.  Control variates and block pursuit resample the draws
-    that judged the coreset instead, which come from its own posterior.
+    normal.  Use `sample` for more draws.  Control variates resample the draws that judged the
+    coreset instead, which come from its own posterior.
 
     Parameters
     ----------
@@ -80,9 +80,9 @@ def importance_draws(
     draws = None if draws is None else whole_number("draws", draws, least=1)
     if coreset.proposal is None:
         raise CoresetError(
-            "There are no importance draws: methods 'auto', 'control_variates' and 'block_pursuit' "
-            "make them, where the posterior has a mode; they are lost with other variables or "
-            "data, and with files for other priors. Use sample()."
+            "There are no importance draws: methods 'auto' and 'control_variates' make them, where "
+            "the posterior has a mode; they are lost with other variables or data, and with files "
+            "for other priors. Use sample()."
         )
     model = coreset.model
     idata = coreset.proposal.draws.to_datatree(dims=model.named_vars_to_dims, coords=model.coords)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import NamedTuple, Self, cast
 
 import numpy as np
@@ -14,13 +14,11 @@ from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.potentials.remainder import of_vector
-from pymc_coresets.reading.blocks.structure import Blocks
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.rows.values import GroupedRows, Rows
-from pymc_coresets.sampling.levels.grouped_density import GroupedDensity, GroupedPrior
+from pymc_coresets.rows.values import Rows
 
 _BLOCK_ROWS = 2**14  # whose temporary arrays stay in the cache
 _BLOCK_BYTES = 2**22  # of their data: at a second point, they are read from the cache
@@ -214,12 +212,3 @@ class WeightedPosterior:
         Minus infinity where it is not finite.
         """
         return self.loglikelihood.remainder.with_rows(x, partial(self.loglik, finite=False))
-
-    @cached_property
-    def in_levels(self) -> GroupedDensity:
-        """The density in parts, of a model whose rows fall into groups."""
-        blocks = self.loglikelihood.blocks
-        assert isinstance(blocks, Blocks), "the coreset was built by groups"
-        level = blocks.block_of(self.rows)
-        data = GroupedRows.sorted(self.rows, self.weights, level, blocks.n_blocks)
-        return GroupedDensity(GroupedPrior(blocks), self.loglikelihood, data)

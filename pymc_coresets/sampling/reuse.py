@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from functools import cached_property
 
 import numpy as np
 
@@ -13,12 +12,9 @@ from pymc_coresets.diagnostics.importance import (
     systematic_resample,
 )
 from pymc_coresets.diagnostics.known_posterior import possible
-from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.reading.blocks.structure import NoBlocks
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.levels.grouped_sampler import GroupedSampler
 from pymc_coresets.sampling.sampler import CoresetSampler
 from pymc_coresets.sampling.steps.warm_nuts import InnerNuts
 
@@ -129,23 +125,6 @@ class Samplers:
         laplace, sampler = self.first.with_kind("laplace"), self.first.with_kind("auto")
         self._others, self._reserve = [laplace, sampler], Reserve(sampler)
         return laplace, sampler, self._reserve.draw
-
-    def by_groups(self) -> GroupedSampler:
-        """Return the sampler of a model whose rows fall into groups, each time the same.
-
-        Raises
-        ------
-        UnsupportedModelError
-            If they do not, with the reason.
-        """
-        return self._by_groups
-
-    @cached_property
-    def _by_groups(self) -> GroupedSampler:
-        blocks = self.first.loglikelihood.blocks
-        if isinstance(blocks, NoBlocks):
-            raise UnsupportedModelError(f"The rows cannot be chosen by groups: {blocks.reason}")
-        return GroupedSampler(self.first, blocks)
 
     @property
     def counts(self) -> dict[str, int]:

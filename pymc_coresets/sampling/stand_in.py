@@ -62,8 +62,7 @@ def sample(
         By default no NUTS is needed where the construction of a coreset found the posterior's
         mode and covariance, it is close to normal (Pareto k-hat at most 0.7), and its density
         is cheap: then independence Metropolis-Hastings evaluates thousands of draws from around
-        there at once, with nothing to tune.  With thousands of groups, the same holds of what
-        they share, and of each group given that.  Otherwise "pymc", which compiles in some seconds.
+        there at once, with nothing to tune.  Otherwise "pymc", which compiles in some seconds.
         The others take ten or more, which a density as cheap as this one repays only where
         trajectories are long.  PyMC runs each chain of NUTS in a process of its own: where
         Python spawns processes (on Windows, and from Python 3.14 on) a script needs
@@ -74,9 +73,8 @@ def sample(
         model has whole.  A coreset's model has none along its own rows: `predict` computes them for
         all rows.  Where the construction of a coreset found the covariance of the posterior, PyMC's
         NUTS moves in its coordinates: its chains begin at draws from around the modes, and tune
-        their step size for 300 steps.  For models of many groups it has the variances alone.
-        With ``init="jitter+adapt_diag"`` they begin as they do in PyMC, and may find other
-        modes, for which no coreset was certified.
+        their step size for 300 steps.  With ``init="jitter+adapt_diag"`` they begin as they do in
+        PyMC, and may find other modes, for which no coreset was certified.
 
     Returns
     -------

@@ -22,14 +22,12 @@ from pymc_coresets.potentials.remainder import refuse_unweighted
 from pymc_coresets.potentials.sameness import arranged, differing_row, points_of
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.proposals import places, reordered
-from pymc_coresets.reading.blocks.structure import NoBlocks
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.extended import ExtendedRows
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.streamed import StreamedRows
 from pymc_coresets.rows.values import Rows
-from pymc_coresets.sampling.levels.grouped_density import NormalInLevels
 from pymc_coresets.updates.new_rows import Ancestry
 from pymc_coresets.weighted_rows import WeightedRows, required_likelihood
 
@@ -144,21 +142,7 @@ def _weighed_anew(
     if not all(np.allclose(own, there[name]) for name, own in known.draws.values.items()):
         return None  # bounds have moved
     change = new.remainder.values(x[:, where]) - old.remainder.values(x)
-    around = known.around
-    if isinstance(around, NormalInLevels) and not _same_levels(old, new, where):
-        around = around.metric
-    return reordered(replace(known, around=around), where, new, quadratic).weighed(change)
-
-
-def _same_levels(old: LogLikelihood, new: LogLikelihood, where: np.ndarray) -> bool:
-    """Whether the levels are independent under both priors, and the variables theirs."""
-    one, other = old.blocks, new.blocks
-    if isinstance(one, NoBlocks) or isinstance(other, NoBlocks) or one.n_blocks != other.n_blocks:
-        return False
-    pairs = zip(one.local_columns, other.local_columns, strict=True)
-    return set(one.shared_columns) == set(where[other.shared_columns]) and all(
-        set(own) == set(where[there]) for own, there in pairs
-    )
+    return reordered(known, where, new, quadratic).weighed(change)
 
 
 def _points(old: LogLikelihood, new: LogLikelihood, rng: np.random.Generator) -> Draws:

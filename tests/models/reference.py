@@ -1,6 +1,6 @@
 """What PyMC itself says of a model: potentials of rows, densities and gradients, by name."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,11 +10,10 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.rewriting.utils import rewrite_graph
 
-from pymc_coresets.reading.folding import PLAIN_MODE, WRITTEN_MODE, numpy_function
-from pymc_coresets.reading.unconstrained import Unconstrained
+from pymc_coresets.reading.folding import WRITTEN_MODE
 from tests.models.zoo import Case
 
-__all__ = ["Point", "Reference", "density", "logp_without"]
+__all__ = ["Point", "Reference", "density"]
 
 type Point = dict[str, np.ndarray]
 
@@ -100,23 +99,6 @@ def density(model: pm.Model) -> Any:
         return float(logp), dict(zip(names, gradient, strict=True))
 
     return evaluate
-
-
-def density_by_level(prior, x):
-    """Return the log-density of a prior at a point: that of shared variables, and by level."""
-    columns = Unconstrained(prior.parting.observations.model).columns
-    values = [x[columns[name]].astype(v.type.dtype) for name, v in prior.inputs.items()]
-    totals = np.zeros(prior.chosen.n_blocks + 1)
-    function = numpy_function([*prior.inputs.values()], [term.graph for term in prior.terms])
-    for entries, term in zip(function(*values), prior.terms, strict=True):
-        totals += np.bincount(term.levels + 1, entries.ravel(), len(totals))
-    return totals[0], totals[1:]
-
-
-def logp_without(model: pm.Model, names: Collection[str]) -> Any:
-    """Return the function of a point that is the log-density of all terms but those named."""
-    kept = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in names]
-    return model.compile_logp(vars=kept, mode=PLAIN_MODE)
 
 
 def _with_gradient(model: pm.Model, logp: Any) -> list[Any]:

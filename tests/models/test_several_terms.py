@@ -243,7 +243,6 @@ def test_the_terms_are_printed(survival):
     )
     assert expected in repr(coreset)
     assert "groups" not in repr(coreset)
-    assert "terms with rows of their own" in repr(coreset.blocks)
 
 
 def test_the_divergence_is_that_of_pymcs_own_densities(survival):

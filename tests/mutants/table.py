@@ -19,8 +19,6 @@ GROUPS = "tests/models/test_groups.py"
 SAMPLER = "tests/statistical/test_sampler.py"
 SENSITIVITY = "tests/statistical/test_sensitivity.py"
 STAND_IN = "tests/statistical/test_stand_in.py"
-BLOCKS = "tests/models/test_blocks.py"
-LEVEL_PRIOR = "tests/models/test_level_prior.py"
 OBSERVATIONS = "tests/models/test_observations.py"
 RESULTS = "tests/models/test_results.py"
 ROWS_ELSEWHERE = "tests/statistical/test_rows_elsewhere.py"
@@ -59,7 +57,7 @@ TESTS = {
     "request": (BUILD, GROUPS),
     "exceptions": (*unit("warnings", "topics"), ERRORS),
     "rows/": unit("looks", "memory", "candidates"),
-    "rows/values": unit("members", "looks", "memory", "candidates", "block_pursuit"),
+    "rows/values": unit("members", "looks", "memory", "candidates"),
     "rows/keyed": (*unit("looks", "streamed"), MEMORY_AND_CHUNKS, ENGINES),
     "rows/clusters": (ENGINES,),
     "rows/executors": (ENGINES,),
@@ -81,7 +79,6 @@ TESTS = {
     "compat/xarray_api": (ENGINES,),
     "reading/": (*unit("pushdown"), ERRORS, MODELS, POTENTIALS),
     "reading/template": ("tests/models/test_template_refusals.py", ROWS_ELSEWHERE, ERRORS),
-    "reading/blocks/": (BLOCKS, LEVEL_PRIOR),
     "reading/forms/": (*unit("long_format", "pushdown"), "tests/models/test_cells.py", POTENTIALS),
     "reading/draws": unit("draws"),
     "reading/likelihood/": (OBSERVATIONS, ERRORS, "tests/models/test_several_terms.py"),
@@ -135,17 +132,13 @@ TESTS = {
     "sampling/": (*unit("weighting", "proposal"), SAMPLER),
     "sampling/approximations": (APPROXIMATIONS,),
     "sampling/steps/many_chains": unit("many_chains"),
-    "sampling/steps/metric": (*unit("metric", "sparse_curvature", "hierarchy"), GROUPS),
+    "sampling/steps/metric": unit("metric", "sparse_curvature", "hierarchy"),
     "sampling/steps/metropolis": unit("metropolis"),
     "sampling/steps/warm_nuts": (SAMPLER,),
     "sampling/mixtures": unit("modes"),
     "sampling/mode": unit("modes"),
-    "sampling/levels/conditionals": unit("nested_laplace"),
-    "sampling/expansion": unit("nested_laplace", "hierarchy"),
-    "sampling/levels/nested_laplace": unit("nested_laplace"),
-    "sampling/levels/grouped": (GROUPS,),
-    "sampling/levels/grouped_density": (*unit("draws_in_levels"), GROUPS),
-    "sampling/density": (*unit("proposal", "metropolis", "draws_in_levels"), ROWS_ELSEWHERE),
+    "sampling/expansion": unit("hierarchy"),
+    "sampling/density": (*unit("proposal", "metropolis"), ROWS_ELSEWHERE),
     "sampling/probing": unit("probing"),
     "sampling/proposal": unit("proposal"),
     "sampling/stand_in": (STAND_IN,),
@@ -158,13 +151,9 @@ TESTS = {
     "solving/candidates": unit("candidates", "sparse_vi"),
     "solving/solution": unit("riemannian", "sparse_vi", "solve"),
     "solving/loop": (*unit("solve", "riemannian", "quasi_newton"), CONTRACT),
-    "solving/groups": unit("joint_weights", "block_pursuit"),
-    "solving/shared_basis": unit("joint_weights", "block_pursuit"),
     "solving/nnls": (*unit("nnls", "pursuit"), CONTRACT),
     "methods/": (*unit("solve", "pursuit", "riemannian", "sparse_vi", "quasi_newton"), CONTRACT),
     "methods/exact": (BUILD,),
-    "methods/block_pursuit": unit("block_pursuit"),
-    "methods/group_rows": unit("block_pursuit"),
     "methods/adaptive": (*unit("sparse_vi", "quasi_newton"), BUILD),
     "methods/frank_wolfe": (*unit("frank_wolfe"), CONTRACT),
     "methods/giga": (*unit("giga"), CONTRACT),

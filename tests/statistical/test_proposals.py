@@ -15,10 +15,9 @@ from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
 from pymc_coresets.proposals import restored_proposal, stored_proposal
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.sampling.levels.grouped_density import NormalInLevels
 from pymc_coresets.sampling.mixtures import Mixture
 from pymc_coresets.sampling.proposal import HeavyTailed
-from pymc_coresets.sampling.steps.metric import Factor, Spread
+from pymc_coresets.sampling.steps.metric import Factor
 from pymc_coresets.storage import write_netcdf
 
 pytest.importorskip("h5netcdf", reason="needs the extra 'netcdf'")
@@ -67,19 +66,10 @@ def hierarchy(names=("base", "scale", "effects", "slopes"), sd=1.0):
     return model
 
 
-def levels(names=("base", "scale"), sd=1.0):
-    with pm.Model() as model:
-        own = in_order(names, sd)
-        effect = pm.Normal("effect", own["base"], 0.7, shape=GROUPS)
-        pm.StudentT("y", 4, mu=effect[GROUP], sigma=0.5 + own["scale"], observed=Y)
-    return model
-
-
 KINDS = {
     Mixture: (scaled, ("slopes", "scale", "base"), "auto"),
     HeavyTailed: (regression, ("many", "base"), "control_variates"),
     NormalGivenScales: (hierarchy, ("effects", "slopes", "scale", "base"), "control_variates"),
-    NormalInLevels: (levels, ("scale", "base"), "block_pursuit"),
 }
 
 
@@ -110,8 +100,6 @@ def test_a_coreset_from_a_file_has_the_same_draws_as_before(case, tmp_path):
 def of_distribution(coreset, n_draws):
     """Draws of what the build has found near the posterior, by the names of variables."""
     space = coreset.loglikelihood.observations.space
-    if isinstance(coreset.proposal.around, NormalInLevels):
-        return coreset.sample(**SHORT | {"draws": n_draws})["posterior"].to_dataset()
     x, _ = coreset.proposal.around.draw(n_draws, rng=np.random.default_rng(2))
     return space.constrain(x).to_datatree()["posterior"].to_dataset()
 
@@ -150,7 +138,6 @@ def known(around):
     "around",
     [
         None,
-        Spread(np.array([1.0, 4.0])),
         Factor(np.array([[2.0, 1.0], [1.0, 2.0]])),
         Factor(sparse.csr_array(np.diag([2.0, 3.0]))),
         HeavyTailed(np.zeros(2), np.eye(2), np.ones((2, 2))),
@@ -163,7 +150,7 @@ def test_distributions_are_stored_field_by_field(around):
     again = restored_proposal(stored, None)
     assert type(again.around) is type(around)
     assert stored_proposal(again, None).identical(stored)
-    if around is not None and not isinstance(around, Spread | Factor):
+    if around is not None and not isinstance(around, Factor):
         draws = [each.draw(50, rng=np.random.default_rng(1))[0] for each in (around, again.around)]
         assert_array_equal(*draws)
 
@@ -190,7 +177,7 @@ def test_odd_contents_are_refused_by_name(change, tmp_path):
         pm.Normal("y", pm.Normal("a"), 1.0, observed=X[:60, 0])
         coreset = build_coreset(size=4, method="uniform", random_seed=1, progressbar=False)
     tree = coreset.to_datatree()
-    tree["proposal"] = stored_proposal(known(Spread(np.ones(1))), None).assign(change)
+    tree["proposal"] = stored_proposal(known(Factor(np.eye(1))), None).assign(change)
     write_netcdf(tree, tmp_path / "odd.nc")
     with pytest.raises(InvalidDataError, match=r"odd\.nc is no file of a coreset"):
         Coreset.from_netcdf(tmp_path / "odd.nc")

@@ -8,7 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
-from pymc_coresets import BlockPursuit, RiemannianPursuit
+from pymc_coresets import RiemannianPursuit
 from pymc_coresets.advice import Outcome, certificate_of, limitations, with_informativeness
 from pymc_coresets.diagnostics.known_posterior import Proposal
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -103,7 +103,6 @@ def test_ratios_without_any_spread_certify_a_coreset_unless_the_data_say_nothing
         ({"size": 100}, ["larger size than 100", "more draws"]),
         ({"status": Status.OUT_OF_TIME}, ["longer time_budget", "ended early"]),
         ({"n_dims": 200}, ["20301 directions", "hardly helps"]),
-        ({"n_dims": 200, "method": BlockPursuit()}, ["BlockPursuit(draws=..., max_rounds=...)"]),
     ],
 )
 def test_a_tolerance_that_was_not_met_comes_with_what_to_try(options, words):

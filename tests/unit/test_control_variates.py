@@ -30,7 +30,7 @@ from pymc_coresets.glm.control_variates.interfaces import (
     carried_over,
     written_in,
 )
-from pymc_coresets.glm.control_variates.method import ControlVariates, n_seen_by_all
+from pymc_coresets.glm.control_variates.method import ControlVariates
 from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, calibrated
 from pymc_coresets.glm.control_variates.surroundings import derivatives, precision_near
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
@@ -813,36 +813,6 @@ def test_what_scales_multiply_does_not_look_far_from_a_quadratic(monkeypatch, to
     """Draws of scales and effects, each normal around the mode, are thousands of nats off."""
     monkeypatch.setattr(method, "_WORTHWHILE", 1_000)
     assert build_coreset(areas(5, 3_000, together=together), **QUIET).objective < 0.01
-
-
-def hierarchy(n_groups, n_rows, *, centred):
-    rng = np.random.default_rng(14)
-    group, x = np.arange(n_rows) % n_groups, rng.normal(size=(n_rows, 2))
-    with pm.Model() as model:
-        mean, spread = pm.Normal("mean", shape=2), pm.HalfNormal("spread", shape=2)
-        if centred:
-            slopes = pm.Normal("z", mean, spread, shape=(n_groups, 2))
-        else:
-            slopes = mean + spread * pm.Normal("z", shape=(n_groups, 2))
-        eta = (slopes[group] * x).sum(axis=1) + x @ pm.Normal("b", shape=2)
-        pm.Bernoulli("y", logit_p=eta, observed=rng.integers(0, 2, n_rows))
-    return model
-
-
-@pytest.mark.parametrize("centred", [False, True])
-def test_what_all_groups_share_is_what_is_computed_from_none_of_their_variables(centred):
-    loglik = LogLikelihood(find_observations(hierarchy(5, 40, centred=centred)))
-    assert n_seen_by_all(loglik, ["z"]) == 2
-    assert n_seen_by_all(loglik, ["b"]) == 10
-
-
-def test_groups_of_few_rows_are_refused_at_once(monkeypatch):
-    """Two slopes of each, beside two that they share, take ten rows."""
-    monkeypatch.setattr(build, "_WORTHWHILE", 1_000)
-    monkeypatch.setattr(build, "FEW_PER_DIMENSION", 1)
-    options = {"random_seed": 1, "progressbar": False}
-    with pytest.raises(UnsupportedModelError, match=r"1,120 rows in 140 groups.* about 1,120"):
-        build_coreset(hierarchy(140, 1_120, centred=False), **options)
 
 
 def test_the_history_counts_passes_and_evaluations(monkeypatch):

@@ -27,9 +27,8 @@ from pymc_coresets.glm.control_variates.averaged import (
 from pymc_coresets.glm.control_variates.concavity import concave, precision_of
 from pymc_coresets.glm.control_variates.posteriors import Approximation, Posteriors
 from pymc_coresets.glm.control_variates.residual_rows import calibrated
-from pymc_coresets.glm.golden import evenly_spread
 from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
-from pymc_coresets.glm.predictor.several import coefficient_draws, find_predictors
+from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
 from pymc_coresets.options import positive_number, whole_number
@@ -156,22 +155,6 @@ def has_linear_predictors(loglik: LogLikelihood) -> bool:
     except (UnsupportedModelError, InvalidDataError):
         return False
     return True
-
-
-def n_seen_by_all(loglik: LogLikelihood, local: Collection[str]) -> int:
-    """Return how many coefficients of rows are computed from none of some variables.
-
-    0 where rows see the free variables in other ways.
-    """
-    if not has_linear_predictors(loglik):
-        return 0
-    found, space = _found[loglik].found, loglik.observations.space
-    x = space.start + evenly_spread(space.n_dims) - 0.5
-    moved = x.copy()
-    for name in local:
-        moved[space.columns[name]] += 0.1
-    one, other = coefficient_draws(found, space.constrain(np.stack([x, moved])))
-    return int((one == other).sum())
 
 
 #: By whose log-likelihood: the choice of a method asks for them, too.

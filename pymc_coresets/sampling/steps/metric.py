@@ -29,19 +29,6 @@ _NOTHING = 1e-9  # of the largest difference in a row
 _OTHER_STARTS = {"step", "init", "initvals", "nuts", "nuts_sampler_kwargs", "n_init"}
 
 
-@dataclass(frozen=True, eq=False)
-class Spread:
-    """How far a posterior extends, by some of its draws.
-
-    Parameters
-    ----------
-    covariance : ndarray of shape (n_dims,) or (n_dims, n_dims)
-        Variances on the unconstrained scale, or all of the covariance.
-    """
-
-    covariance: np.ndarray
-
-
 class Factor:
     """A root R of a symmetric positive definite matrix, ``R R' = matrix``.
 
@@ -195,8 +182,8 @@ class OwnMetric(Protocol):
     """A distribution that knows how far the posterior extends, which may be further than itself."""
 
     @property
-    def metric(self) -> Factor | Spread | None:
-        """Of its precision, or its covariance."""
+    def metric(self) -> Factor | None:
+        """Of its precision."""
 
 
 class PrecisionPotential(QuadPotential):  # type: ignore[misc] # PyMC's are not typed
@@ -351,9 +338,9 @@ def known_metric(
     model : pm.Model
         All its free variables are continuous.
     known : Proposal
-        Near the posterior, in the model's unconstrained space: its covariance, the variances alone,
-        or the precision give the metric, and some of its draws the starting points of the chains,
-        of which each mode has some as far as there are enough of them.
+        Near the posterior, in the model's unconstrained space: its covariance or precision gives
+        the metric, and some of its draws the starting points of the chains, of which each mode has
+        some as far as there are enough of them.
     options : mapping of str
         What `pm.sample` would be passed, with ``chains`` and ``compile_kwargs``.  It comes back
         unchanged where it says itself how NUTS is to begin, or the importance weights of the

@@ -1,7 +1,7 @@
 """Independence Metropolis-Hastings: draws without a sampler where the posterior is known well."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -17,7 +17,6 @@ from pymc_coresets.options import generator
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.sampling.density import WeightedPosterior
-from pymc_coresets.sampling.levels.grouped_density import DrawsInLevels, NormalInLevels
 from pymc_coresets.sampling.mixtures import Mixture
 from pymc_coresets.sampling.proposal import HeavyTailed, KnownDensity
 from pymc_coresets.sampling.steps.metric import asks_for_nuts
@@ -26,7 +25,6 @@ _PILOT, _LEAST = 1_000, 100  # proposals
 _MOST_PRODUCTS = 2**23  # for a proposal: thousands are made before it is known whether they serve
 # What a draw of NUTS takes: gradients, each as long as so many products in Python, and of products.
 _GRADIENTS, _IN_PYTHON, _OF_A_GRADIENT = 15, 1e5, 3
-_PAIRS = 1, 4  # of draws of each level for one of what they share
 _QUICK, _DRAWS = 1e10, 1_000  # products; of a chain of `pm.sample`
 _NUMBERS = 2**26  # of proposals that are drawn ahead: half a gigabyte
 _BOUNDED = 0.5  # of the root of their number: the largest weight, beside the mean
@@ -74,7 +72,7 @@ class IndependentProposals:
     Parameters
     ----------
     space : Unconstrained
-    draws : OfDensity or DrawsInLevels
+    draws : OfDensity
     n_skipped : int, default 1
         Proposals for each draw of a chain.
     drawn : tuple of ndarray, optional
@@ -82,7 +80,7 @@ class IndependentProposals:
     """
 
     space: Unconstrained
-    draws: OfDensity | DrawsInLevels
+    draws: OfDensity
     n_skipped: int = 1
     drawn: Weighed | None = None
 
@@ -190,34 +188,29 @@ def without_nuts(
     rng = generator(options.get("random_seed")).spawn(1)[0]
     n_chains = options.get("chains", 1)
     n_draws = options.get("draws", _DRAWS) * n_chains
-    for draws in _ways(known, posterior):
-        most = int(of_nuts // draws.n_products)
-        if not most:
-            continue
-        proposals = IndependentProposals(posterior.space, draws).tried(
-            n_draws, most, rng, n_chains=n_chains
-        )
-        if proposals is not None:
-            with model:
-                step = IndependenceMetropolis(model.value_vars, proposals)
-            return {"tune": 0, **options, "cores": 1, "step": step}
-    return None
+    draws = _draws_of(known, posterior)
+    most = 0 if draws is None else int(of_nuts // draws.n_products)
+    if draws is None or not most:
+        return None
+    proposals = IndependentProposals(posterior.space, draws).tried(
+        n_draws, most, rng, n_chains=n_chains
+    )
+    if proposals is None:
+        return None
+    with model:
+        step = IndependenceMetropolis(model.value_vars, proposals)
+    return {"tune": 0, **options, "cores": 1, "step": step}
 
 
-def _ways(
-    known: Proposal[Draws], posterior: WeightedPosterior
-) -> Iterator[OfDensity | DrawsInLevels]:
+def _draws_of(known: Proposal[Draws], posterior: WeightedPosterior) -> OfDensity | None:
     around = known.around
-    if isinstance(around, NormalInLevels):
-        density = posterior.in_levels
-        yield from (DrawsInLevels(density, around.approximation, n) for n in _PAIRS)
-        return
     if not isinstance(around, KnownDensity):
         around = around_draws(posterior.space.free(known.draws))
     if isinstance(around, HeavyTailed | Mixture):
         around = around.split(posterior.log_density)
-    if around is not None:
-        yield OfDensity(around, posterior.log_density, posterior.n_products)
+    if around is None:
+        return None
+    return OfDensity(around, posterior.log_density, posterior.n_products)
 
 
 class IndependenceMetropolis(BlockedStep):  # type: ignore[misc] # PyMC's are not typed

@@ -10,7 +10,6 @@ import pytensor.tensor as pt
 import xarray as xr
 from pytensor.graph import Variable, ancestors, vectorize_graph
 from pytensor.tensor import TensorVariable
-from scipy.stats import t as student
 
 from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS, draws_tree
 from pymc_coresets.exceptions import InvalidOptionError, warn_user
@@ -26,7 +25,8 @@ from pymc_coresets.rows.memory import in_threads
 from pymc_coresets.rows.values import Rows
 
 _PROPOSALS = 12  # for each draw of a unit, of which weights choose one
-_FREEDOM = 5.0  # degrees of freedom of proposals
+_FREEDOM = 4.0  # degrees of freedom of proposals
+_TAIL = (_FREEDOM + 1) / 2  # power of their density's tails
 _NUMBERS = 2**20  # of a block: draws, times proposals, times rows
 _DRAWS, _LEVELS = 256, 2_000  # of a block
 _LARGE = 2**30  # bytes of a result that is announced
@@ -86,7 +86,7 @@ def recover(
 
     Notes
     -----
-    Importance resampling from Student t distributions of five degrees of freedom around the mode
+    Importance resampling from Student t distributions of four degrees of freedom around the mode
     and with the curvature of each level, at each draw.
 
     Examples
@@ -237,13 +237,15 @@ class LocalVariables:
 
         def chosen(block: tuple[Rows, np.random.Generator]) -> tuple[np.ndarray, np.ndarray]:
             some, own = block
-            x = own.standard_t(_FREEDOM, size=(draws.n_draws, _PROPOSALS, len(some), n_dims))
+            x = _proposed((draws.n_draws, _PROPOSALS, len(some), n_dims), own)
             z, density = evaluate(x, *self._kernel.arrays(some))
-            logs = density - student.logpdf(x, _FREEDOM).sum(axis=-1)
+            logs = density + _TAIL * np.log1p(np.square(x) / _FREEDOM).sum(axis=-1)
             logs = np.where(np.isfinite(logs), logs, -np.inf)
             weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-            ess = np.square(weights.sum(axis=1)) / np.square(weights).sum(axis=1)
-            picked = (logs + own.gumbel(size=logs.shape)).argmax(axis=1)
+            below = np.cumsum(weights, axis=1)
+            ess = np.square(below[:, -1]) / np.square(weights).sum(axis=1)
+            level = own.random((len(below), 1, len(some))) * below[:, -1:]
+            picked = np.minimum((below <= level).sum(axis=1), _PROPOSALS - 1)
             return np.take_along_axis(z, picked[:, None, :, None], axis=1)[:, 0], ess
 
         parts = list(in_threads(chosen, zip(pieces, rng.spawn(len(pieces)), strict=True)))
@@ -339,6 +341,13 @@ class LocalVariables:
             every = np.arange(whole[i]) if labels is None else np.asarray(labels)
             coords[dim] = every[which] if i == axis else every
         return xr.DataArray(values.reshape(*sizes, *shape), coords, [*SAMPLE_DIMS, *dims])
+
+
+def _proposed(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Draw from a t distribution of four degrees of freedom: Bailey 1994, Math. Comp. 62."""
+    radius = 1 / np.sqrt(1 - rng.random(shape)) - 1
+    drawn: np.ndarray = np.sqrt(_FREEDOM * radius) * np.cos(2 * np.pi * rng.random(shape))
+    return drawn
 
 
 def _pieces(rows: Rows, n_draws: int) -> Iterator[Rows]:

@@ -83,8 +83,8 @@ def sample(
         are the arrays of that model, not copies, where it holds all rows.  Missing outcomes, on
         which nothing depends, are not sampled but drawn afterwards, if they are no more than 1 000;
         `predict` draws others.  Variables that were integrated out are drawn too, if that takes no
-        more than 200 MB; elsewhere `Coreset.recover` draws what is wanted.  A coreset adds its rows
-        and weights as the group ``coreset``.
+        more than 200 MB and ten seconds or so; elsewhere `Coreset.recover` draws what is wanted.  A
+        coreset adds its rows and weights as the group ``coreset``.
 
     Raises
     ------

@@ -33,6 +33,7 @@ _DRAWS, _LEVELS = 256, 2_000  # of a block
 _LARGE = 2**30  # bytes of a result that is announced
 BY_ITSELF = 200_000_000
 """Bytes of draws of these variables up to which `sample` adds them by itself."""
+_TERMS_BY_ITSELF = 250_000_000  # that these draws cost at most: some ten seconds of one core
 
 
 def recover(
@@ -384,7 +385,7 @@ def _summarised(draws: xr.Dataset) -> xr.Dataset:
 
 
 def with_local(result: HasStandIn, idata: xr.DataTree, rng: np.random.Generator) -> xr.DataTree:
-    """Add draws of variables that were integrated out, where they are not too large.
+    """Add draws of variables that were integrated out, where they are neither large nor dear.
 
     The attribute ``integrated`` of the posterior names what is left out.
     """
@@ -393,7 +394,9 @@ def with_local(result: HasStandIn, idata: xr.DataTree, rng: np.random.Generator)
         return idata
     local, posterior = LocalVariables(observations), idata["posterior"].to_dataset()
     n_bytes = local.n_bytes(local.names, posterior, len(local.numbers_of(None)))
-    if n_bytes > BY_ITSELF:
+    n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    n_terms = n_draws * _PROPOSALS * len(observations.units.positions)
+    if n_bytes > BY_ITSELF or n_terms > _TERMS_BY_ITSELF:
         return idata.assign(posterior=xr.DataTree(posterior.assign_attrs(integrated=local.names)))
     return completed(result, idata, rng)
 

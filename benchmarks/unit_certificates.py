@@ -1,0 +1,213 @@
+"""Are certificates of coresets of units true?  ``python -m benchmarks.unit_certificates``.
+
+Coresets of all qualities, by several methods and sizes, of small models with units whose posterior
+is hard in some way: few data for wide scales, priors with heavy tails, units with two modes.  The
+truth comes from NUTS on all rows with all variables in small steps.  A certificate is false where
+draws are called reliable, once re-weighted if it says so, and a mean or an sd of a shared variable
+is off by more than the tolerance and the noise of both explain.
+"""
+
+import argparse
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import nutpie
+import pymc as pm
+import pytensor.tensor as pt
+import xarray as xr
+
+from benchmarks.curves import markdown
+from benchmarks.differences import Difference, difference_of
+from benchmarks.unit_models import Rng, expit
+from pymc_coresets import CoresetError, build_coreset, compare
+
+HEADER = ("units", "built by", "units kept", "J", "k-hat", "said", "largest shift, sd",
+          "largest change of an sd", "beyond noise", "false")  # fmt: skip
+N = 400  # units
+CONFIDENCE = 0.999  # one of a thousand equal posteriors is beyond it
+SMALL = 0.15  # sds of a posterior: by as much a divergence of 0.01 nats may move a mean
+
+
+def few_rows(rng: Rng) -> None:
+    """Two binary rows for each unit: the scale is hardly known, and may be zero."""
+    user = np.repeat(np.arange(N), 2)
+    eta = -0.5 + rng.normal(0, 0.3, N)[user]
+    own = pm.Normal("own", pm.Normal("mean", 0, 2), pm.HalfNormal("sd", 1), shape=N)
+    pm.Bernoulli("y", logit_p=own[user], observed=rng.binomial(1, expit(eta)))
+
+
+def wide_scale(rng: Rng) -> None:
+    """Units that differ by far more than their rows do, under a half-Cauchy scale."""
+    user = np.repeat(np.arange(N), 4)
+    eta = rng.normal(-1, 4.0, N)[user]
+    own = pm.Normal("own", pm.Normal("mean", 0, 5), pm.HalfCauchy("sd", 5), shape=N)
+    pm.Bernoulli("y", logit_p=own[user], observed=rng.binomial(1, expit(eta)))
+
+
+def heavy_tails(rng: Rng) -> None:
+    """Effects by a t distribution of three degrees of freedom, and outliers among the units."""
+    user = np.repeat(np.arange(N), 3)
+    y = rng.normal(0.5 + rng.standard_t(2, N)[user], 1.0)
+    own = pm.StudentT("own", 3, pm.Normal("mean"), pm.HalfNormal("sd", 2), shape=N)
+    pm.Normal("y", own[user], pm.HalfNormal("s", 2), observed=y)
+
+
+def two_modes(rng: Rng) -> None:
+    """Rows that see the square of their unit's variable: each unit has two modes."""
+    user = np.repeat(np.arange(N), 4)
+    y = rng.normal(np.square(rng.normal(0, 1.5, N))[user], 0.5)
+    own = pm.Normal("own", 0, pm.HalfNormal("sd", 2), shape=N)
+    pm.Normal("y", pt.square(own[user]), pm.HalfNormal("s", 1), observed=y)
+
+
+def outlying_rows(rng: Rng) -> None:
+    """Rows by a t distribution, of which two of four disagree: some units have two modes."""
+    user = np.repeat(np.arange(N), 4)
+    far = np.tile([0.0, 0.0, 6.0, 6.0], N) * (rng.random(N) < 0.3)[user]
+    y = rng.normal(0, 1, N)[user] + far + 0.3 * rng.standard_t(3, len(user))
+    own = pm.Normal("own", pm.Normal("mean"), pm.HalfNormal("sd", 5), shape=N)
+    pm.StudentT("y", 2, own[user], pm.HalfNormal("s", 1), observed=y)
+
+
+def counts(rng: Rng) -> None:
+    """Counts with an effect for each row, most of them zero."""
+    x = rng.normal(size=N)
+    own = pm.Normal("own", 0, pm.HalfNormal("sd", 2), shape=N)
+    eta = pm.Normal("mean", 0, 2) + pm.Normal("slope", 0, 1) * x + own
+    pm.Poisson("y", pt.exp(eta), observed=rng.poisson(np.exp(-1.5 + 0.5 * x + rng.normal(0, 1, N))))
+
+
+MODELS: dict[str, Callable[[Rng], None]] = {
+    "two binary rows each": few_rows,
+    "a wide scale": wide_scale,
+    "heavy tails": heavy_tails,
+    "two modes each": two_modes,
+    "rows that disagree": outlying_rows,
+    "counts, an effect each": counts,
+}
+WAYS: tuple[dict[str, Any], ...] = (
+    {},
+    {"tolerance": 0.5},
+    {"size": 6},
+    {"size": 12},
+    {"method": "uniform", "size": 100},
+    {"method": "uniform", "size": 300},
+    {"method": "pursuit", "size": 20},
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Build:
+    """A coreset, what was said of it, and how far its draws are from the truth."""
+
+    name: str
+    way: str
+    size: int = 0
+    objective: float = np.nan
+    khat: float = np.nan
+    said: str = ""
+    found: Difference | None = None
+
+    @property
+    def is_false(self) -> bool:
+        """Whether draws that are off were called reliable."""
+        found, reliable = self.found, self.said.startswith("reliable")
+        return (
+            reliable and found is not None and bool(found.beyond_noise)
+            and (found.mean > SMALL or found.sd > SMALL)
+        )  # fmt: skip
+
+
+def truth_of(model: pm.Model) -> xr.Dataset:
+    """Sample all rows with all variables, in small steps."""
+    compiled = nutpie.compile_pymc_model(model)
+    found = nutpie.sample(
+        compiled, draws=3_000, tune=1_500, chains=2, cores=2, seed=1,
+        target_accept=0.95, progress_bar=False,
+    )  # fmt: skip
+    full: xr.Dataset = found["posterior"].to_dataset()
+    return full
+
+
+def builds(name: str) -> Iterator[Build]:
+    """Coresets of a model by all ways."""
+    with pm.Model() as model:
+        MODELS[name](np.random.default_rng(1))
+    truth = truth_of(model)
+    for seed, way in enumerate(WAYS):
+        label = ", ".join(f"{key} {value}" for key, value in way.items()) or "default"
+        try:
+            yield judged(name, label, model, truth, way | {"random_seed": seed})
+        except CoresetError as error:
+            yield Build(name=name, way=label, said=f"refused: {str(error)[:60]}")
+
+
+def judged(name: str, label: str, model: pm.Model, truth: xr.Dataset, way: dict[str, Any]) -> Build:
+    """Build a coreset, and follow what its check says."""
+    coreset = build_coreset(model, **way, integrate="own", progressbar=False)
+    idata = coreset.sample(cores=1, random_seed=1, progressbar=False)
+    check = coreset.check(idata)
+    if check.reliable and check.needs_reweighting:
+        idata = coreset.reweight(idata, random_seed=1)
+    shared = [v.name for v in coreset.model.free_RVs]
+    drawn = idata["posterior"].to_dataset()
+    found = compare(full=truth[shared], approximation=drawn[shared].assign_attrs(drawn.attrs))
+    return Build(
+        name=name,
+        way=label,
+        size=coreset.size,
+        objective=check.symmetrised_kl,
+        khat=check.pareto_khat,
+        said=check.verdict.partition(":")[0].lower(),
+        found=difference_of(found, confidence=CONFIDENCE),
+    )
+
+
+def line_of(build: Build) -> list[str]:
+    """Return a build's line of the table."""
+    found = build.found
+    if found is None:
+        return [build.name, build.way, "", "", "", build.said, *[""] * 4]
+    return [
+        build.name,
+        build.way,
+        str(build.size),
+        f"{build.objective:.2g}",
+        f"{build.khat:.2f}",
+        build.said,
+        f"{found.mean:.3f} (noise: {found.mean_limit:.3f})",
+        f"× {np.exp(found.sd):.2f} (noise: {np.exp(found.sd_limit):.2f})",
+        ", ".join(found.beyond_noise),
+        "**false**" if build.is_false else "",
+    ]
+
+
+def main() -> None:
+    """Print each build, and how many certificates were false."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--markdown", type=Path, help="save the table in this file")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")  # the verdict says it
+    found: list[Build] = []
+    for name in options.models:
+        for build in builds(name):
+            found.append(build)
+            print(" | ".join(line_of(build)), flush=True)
+    reliable = sum(build.said.startswith("reliable") for build in found)
+    false = sum(build.is_false for build in found)
+    table = (
+        f"{markdown(HEADER, map(line_of, found))}\n\n"
+        f"False among {reliable} called reliable, of {len(found)} builds: {false}.\n"
+    )
+    print(f"\n{table}")
+    if options.markdown:
+        options.markdown.write_text(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,305 @@
+"""Coresets of whole units, whose own variables are integrated out: ``python -m benchmarks.units``.
+
+Each case is built by default settings and sampled in a process of its own.  J is the symmetrised
+KL divergence at 400 fresh draws of the coreset's posterior.  Beside it stands by how many nats the
+log-ratios differ from those that PyMC's own densities of all rows give, with the units' variables
+integrated over a wide grid.  Seconds are those of processors; compilation is included.
+
+``--nuts 600`` samples all rows with all variables by nutpie, for so many seconds, and compares the
+shared variables, and the variables of thirty units; the time of a run that did not end is
+extrapolated.  ``--cases users lkj --part 0.1`` runs some of the cases on a part of the units.
+``--certificates`` builds forty coresets of all qualities, of models whose posterior is known, and
+counts those that are called reliable and are not.
+"""
+
+import argparse
+import multiprocessing as mp
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import nutpie
+import pymc as pm
+import xarray as xr
+
+from benchmarks.curves import markdown
+from benchmarks.differences import Difference, difference_of
+from benchmarks.opponent_sampling import sample_until
+from benchmarks.opponent_task import Settings, Task
+from benchmarks.scale_parts import memory
+from benchmarks.unit_models import CASES, Case
+from pymc_coresets import Coreset, CoresetError, UnsupportedModelError, build_coreset, compare
+
+HEADER = ("case", "D", "units kept", "rows kept", "nodes", "error of nodes", "J",
+          "PyMC's densities", "k-hat", "verdict", "build, s", "sample, s",
+          "memory, GB")  # fmt: skip
+OF_NUTS = ("case", "build + sample, s", "NUTS on all rows, s", "shared: largest shift, sd",
+           "shared: sd", "thirty units: largest shift, sd", "thirty units: sd")  # fmt: skip
+N_LEVELS = 30  # whose own variables are compared
+LIMIT = 600.0  # seconds that a case may take, NUTS apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """Draws by way of a coreset beside those of NUTS on all rows."""
+
+    seconds: float
+    share: float
+    shared: Difference | None = None
+    local: Difference | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """What one case is like; seconds of processor, bytes, nats."""
+
+    name: str
+    failure: str = ""
+    dims: int = 0
+    units: tuple[int, int] = (0, 0)
+    rows: tuple[int, int] = (0, 0)
+    nodes: int = 0
+    node_error: float = np.nan
+    objective: float = np.nan
+    agrees: str = ""
+    khat: float = np.nan
+    said: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+    memory: int = 0
+    nuts: Compared | None = None
+
+
+# -- one case --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    """Add the processor seconds of a step."""
+    began = sum(os.times()[:4])
+    try:
+        yield
+    finally:
+        seconds[step] = sum(os.times()[:4]) - began
+
+
+def measured(case: Case, part: float, seed: int, nuts: float | None) -> Figures:
+    """Build a coreset, sample it, check it, and compare its draws."""
+    model = case.model(part, seed)
+    seconds: dict[str, float] = {}
+    Path("/proc/self/clear_refs").write_text("5")  # the peak of the memory from here on
+    before = memory("VmRSS")
+    try:
+        with timed(seconds, "build"):
+            coreset = build_coreset(model, random_seed=seed, progressbar=False)
+        peak = memory("VmHWM") - before
+        with timed(seconds, "sample"):
+            idata = coreset.sample(cores=1, random_seed=seed, progressbar=False)
+        with timed(seconds, "check"):
+            check = coreset.check(idata)
+        with timed(seconds, "recover"):
+            levels = levels_of(coreset, seed)
+            local = coreset.recover(idata, case.local, levels=levels, random_seed=seed)
+    except CoresetError as error:
+        print(error, file=sys.stderr)
+        return Figures(name=case.name, failure=f"refused: {type(error).__name__}", seconds=seconds)
+    loglik = coreset.loglikelihood
+    assert loglik is not None
+    units = loglik.observations.units
+    assert units is not None
+    return Figures(
+        name=case.name,
+        dims=loglik.n_dims,
+        units=(coreset.size, loglik.n_rows),
+        rows=(coreset.rows.sizes["row"], len(units.positions)),
+        nodes=units.n_nodes,
+        node_error=units.node_error,
+        objective=check.symmetrised_kl,
+        agrees=second_opinion(coreset, idata),
+        khat=check.pareto_khat,
+        said=check.verdict.partition(":")[0].lower(),
+        seconds=seconds,
+        memory=peak,
+        nuts=None if nuts is None else beside_nuts(case, model, coreset, idata, local, nuts),
+    )
+
+
+def levels_of(coreset: Coreset, seed: int) -> np.ndarray:
+    """Choose thirty units at random."""
+    assert coreset.loglikelihood is not None
+    n_units = coreset.loglikelihood.n_rows
+    chosen = np.random.default_rng(seed).choice(n_units, min(N_LEVELS, n_units), replace=False)
+    found: np.ndarray = np.sort(chosen)
+    return found
+
+
+def second_opinion(coreset: Coreset, idata: xr.DataTree) -> str:
+    """Return by how many nats PyMC's densities differ from the package's."""
+    try:
+        return f"{coreset.verify(idata, draws=8).difference:.1g}"
+    except UnsupportedModelError as error:
+        print(error, file=sys.stderr)
+        return "do not agree"
+
+
+def beside_nuts(
+    case: Case,
+    model: pm.Model,
+    coreset: Coreset,
+    idata: xr.DataTree,
+    local: xr.Dataset,
+    limit: float,
+) -> Compared:
+    """Sample all rows with all variables, and compare."""
+    task = Task(name=case.name, model=model, settings=Settings(seconds=limit))
+    seconds: dict[str, float] = {}
+    with timed(seconds, "nuts"):
+        with task.clock.compiling():
+            compiled = nutpie.compile_pymc_model(model)
+        found, share = sample_until(task, compiled)
+    if share < 1:
+        return Compared(seconds=seconds["nuts"], share=share)
+    full = found["posterior"].to_dataset()
+    shared = [v.name for v in coreset.model.free_RVs]
+    levels = levels_of(coreset, 1)
+    of_units = full[list(case.local)].isel({full[n].dims[2]: levels for n in case.local})
+    own = {name: local[name].values for name in case.local}
+    return Compared(
+        seconds=seconds["nuts"],
+        share=share,
+        shared=difference_of(
+            compare(full=full[shared], approximation=idata["posterior"].to_dataset()[shared])
+        ),
+        local=difference_of(
+            compare(
+                full=of_units,
+                approximation=xr.Dataset({n: (of_units[n].dims, v) for n, v in own.items()}),
+            )
+        ),
+    )
+
+
+def isolated(case: str, part: float, seed: int, nuts: float | None) -> Figures:
+    """Measure in a process of its own, which is ended where it takes far too long."""
+    context = mp.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(sender, case, part, seed, nuts))
+    process.start()
+    sender.close()
+    name = CASES[case].name
+    try:
+        limit = LIMIT + (nuts or 0.0)
+        if receiver.poll(limit):
+            found: Figures = receiver.recv()
+            return found
+        return Figures(name=name, failure=f"not done after {limit:.0f} s")
+    except EOFError:
+        process.join()
+        return Figures(name=name, failure=f"crashed: code {process.exitcode}")
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _work(sender: Connection, case: str, part: float, seed: int, nuts: float | None) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the verdict says it
+        try:
+            sender.send(measured(CASES[case], part, seed, nuts))
+        except Exception as error:  # noqa: BLE001
+            traceback.print_exc()
+            sender.send(Figures(name=CASES[case].name, failure=f"crashed: {type(error).__name__}"))
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def line_of(found: Figures) -> list[str]:
+    """Return a case's line of the table."""
+    if found.failure:
+        seconds = [f"{found.seconds[s]:.1f}" if s in found.seconds else "" for s in STEPS]
+        return [found.name, *[""] * 8, found.failure, *seconds, ""]
+    return [
+        found.name,
+        str(found.dims),
+        "{:,} of {:,}".format(*found.units),
+        "{:,} of {:,}".format(*found.rows),
+        str(found.nodes),
+        f"{found.node_error:.0e}",
+        f"{found.objective:.2g}",
+        found.agrees,
+        f"{found.khat:.2f}",
+        found.said,
+        *(f"{found.seconds[step]:.1f}" for step in STEPS),
+        f"{found.memory / 2**30:.1f}",
+    ]
+
+
+STEPS = ("build", "sample")
+
+
+def line_of_nuts(found: Figures) -> list[str]:
+    """Return a case's line of the table beside NUTS."""
+    nuts = found.nuts
+    assert nuts is not None
+    ours = " + ".join(f"{found.seconds[step]:.0f}" for step in STEPS)
+    if nuts.shared is None:
+        in_all = (
+            f"{nuts.seconds / nuts.share:,.0f}, from" if nuts.share else "more than can be told, in"
+        )
+        return [found.name, ours, f"{in_all} {nuts.seconds:.0f} that were done", *[""] * 4]
+    return [
+        found.name,
+        ours,
+        f"{nuts.seconds:,.0f}",
+        *(text for one in (nuts.shared, nuts.local) for text in _differences(one)),
+    ]
+
+
+def _differences(found: Difference | None) -> list[str]:
+    assert found is not None
+    return [
+        f"{found.mean:.3f} (noise: {found.mean_limit:.3f})",
+        f"× {np.exp(found.sd):.2f} (noise: {np.exp(found.sd_limit):.2f})",
+    ]
+
+
+def report(found: Sequence[Figures]) -> str:
+    """Return the tables."""
+    tables = [markdown(HEADER, map(line_of, found))]
+    if beside := [one for one in found if one.nuts is not None]:
+        tables.append(markdown(OF_NUTS, map(line_of_nuts, beside)))
+    return "\n\n".join(tables) + "\n"
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--part", type=float, default=1.0, help="of the units")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--nuts", type=float, help="compare with NUTS: seconds for it")
+    parser.add_argument("--markdown", type=Path, help="save the tables in this file as they grow")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure the cases."""
+    options = parsed()
+    found: list[Figures] = []
+    for case in options.cases:
+        found.append(isolated(case, options.part, options.seed, options.nuts))
+        print(" | ".join(line_of(found[-1])), flush=True)
+        print({k: round(v, 1) for k, v in found[-1].seconds.items()}, flush=True)
+        if options.markdown:
+            options.markdown.write_text(report(found))
+    print(f"\n{report(found)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -25,6 +25,7 @@ class UnitSettings(TypedDict):
     names: list[str]
     n_each: int
     at: list[float]
+    node_error: float
 
 
 def may_have_units(model: pm.Model) -> bool:
@@ -149,4 +150,5 @@ def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
     found = UnitModes(units).at(point, LogLikelihood(first).in_memory.all)
     places = [row.name for row in first.rows]
     centre, factor = (found.arrays[places.index(name)] for name in (CENTRE, FACTOR))
-    return units.observations(Nodes.of_axes(n_each, units.factor.n_dims), centre, factor)
+    nodes, error = Nodes.of_axes(n_each, units.factor.n_dims), settings["node_error"]
+    return units.observations(nodes, centre, factor, at=x, node_error=error)

@@ -413,8 +413,10 @@ def _negative_indices():
 
 @structure("z")
 def _data_containers():
-    level, x = pm.Data("level", UNITS), pm.Data("x", X)
-    z = pm.Normal("z", pm.Normal("c") * pm.Data("income", INCOME), scale("w"), shape=G)
+    # The first level has no rows, and the last ones are counted from the end.
+    level, x = pm.Data("level", np.where(UNITS > 2, UNITS - G, UNITS + 1)), pm.Data("x", X)
+    income = pm.Data("income", np.append(9.0, INCOME))
+    z = pm.Normal("z", pm.Normal("c") * income, scale("w"), shape=G + 1)
     pm.Poisson("y", pt.exp(z[level] + pm.Normal("b") * x), observed=pm.Data("seen", COUNT))
 
 

@@ -25,6 +25,7 @@ class UnitSettings(TypedDict):
     names: list[str]
     n_each: int
     at: list[float]
+    node_error: float
 
 
 def may_have_units(model: pm.Model) -> bool:
@@ -148,4 +149,5 @@ def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
     found = UnitModes(units).at(point, LogLikelihood(first).in_memory.all)
     places = [row.name for row in first.rows]
     centre, factor = (found.arrays[places.index(name)] for name in (CENTRE, FACTOR))
-    return units.observations(units.nodes(settings["n_each"]), centre, factor, at=x)
+    nodes, error = units.nodes(settings["n_each"]), settings["node_error"]
+    return units.observations(nodes, centre, factor, at=x, node_error=error)

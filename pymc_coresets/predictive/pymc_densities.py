@@ -48,7 +48,8 @@ def second_opinion(
     slack : float
         By how much single log-likelihoods may be off beyond rounding, relative to their size.
     node_error : float
-        Divergence that the nodes of units make, in nats.
+        Divergence that the nodes of units make, in nats; nothing is allowed for where it is not
+        known.
 
     Raises
     ------
@@ -70,7 +71,7 @@ def second_opinion(
     differences = (theirs - theirs.mean()) - (ours - ours.mean())
     largest = float(np.abs(differences).max())
     size = float(np.abs([of_full[used], of_approximate[used]]).max())
-    of_nodes = _DEVIATIONS * node_error**0.5
+    of_nodes = _DEVIATIONS * node_error**0.5 if np.isfinite(node_error) else 0.0
     if largest > HARMLESS + of_nodes + (_DIGITS + slack) * size:
         raise UnsupportedModelError(
             f"The log-ratio of the full over the approximate posterior density differs by "

@@ -31,7 +31,8 @@ def nodes_at(units: UnitModel, n_each: int, at: Sequence[float] | None = None) -
     """Place nodes for shared variables at a vector of unconstrained values, by default zeros."""
     n_shared = units.observations_at_zero.space.n_dims
     start = [0.0] * n_shared if at is None else list(at)
-    return units_at(units, {"names": list(units.factor.names), "n_each": n_each, "at": start})
+    settings = {"names": list(units.factor.names), "n_each": n_each, "at": start, "node_error": 0.0}
+    return units_at(units, settings)
 
 
 def potentials(units: Observations) -> Callable[[Shared | np.ndarray], np.ndarray]:

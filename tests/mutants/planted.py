@@ -609,12 +609,9 @@ PLANTED = [
         ("np.where(levels < 0, levels + length, levels)", "levels"),
         ("if v in below and v not in elsewhere and", "if v in below and"),
         ("other.name not in summarised and other.name not in together", "False"),
-        ("if axis != axes[name]:", "if False:"),
-        ("if tied or pushdown.unselected:", "if False:"),
     ),
     *plant(
         "reading/units/nodes.py",
-        ("w = w / w.sum()", "pass"),
         ("np.log(weights) + np.square(points).sum(axis=1) / 2", "np.log(weights)"),
     ),
     *plant(

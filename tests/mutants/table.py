@@ -24,6 +24,7 @@ RESULTS = "tests/models/test_results.py"
 ROWS_ELSEWHERE = "tests/statistical/test_rows_elsewhere.py"
 STREAMS = "tests/statistical/test_streams.py"
 UNITS = "tests/models/test_units.py"
+UNITS_OF_CORESETS = "tests/statistical/test_units_of_coresets.py"
 VERIFICATION = "tests/models/test_verification.py"
 ROW_SOURCES = "tests/rows/test_row_sources.py"
 SOURCE_ERRORS = "tests/rows/test_source_errors.py"
@@ -89,7 +90,7 @@ TESTS = {
     "reading/user_model": (OBSERVATIONS, ROWS_ELSEWHERE, ERRORS),
     "reading/unconstrained": (*unit("weighting"), SAMPLER),
     "reading/quadratic": unit("control_variates", "sparse_curvature"),
-    "reading/units/": (UNITS,),
+    "reading/units/": (UNITS, UNITS_OF_CORESETS),
     "reading/units/ragged": (*unit("ragged"), UNITS),
     "reading/rewrite": (ERRORS, MODELS, "tests/models/test_inference.py"),
     "potentials/": (*unit("vectormath"), ERRORS, POTENTIALS, BUILD),
@@ -98,7 +99,7 @@ TESTS = {
     "potentials/fused_loops": (*unit("fused_loops"), ENGINES, POTENTIALS),
     "potentials/direct_calls": unit("direct_calls", "fused_loops"),
     "potentials/plain_loops": unit("fused_loops"),
-    "potentials/unit_": (UNITS,),
+    "potentials/unit_": (UNITS, UNITS_OF_CORESETS),
     "potentials/vectormath": (*unit("vectormath"), POTENTIALS),
     "potentials/kept_rows": (ROWS_ELSEWHERE,),
     "potentials/of_model": (
@@ -139,6 +140,7 @@ TESTS = {
     "sampling/mode": unit("modes"),
     "sampling/expansion": unit("hierarchy"),
     "sampling/density": (*unit("proposal", "metropolis"), ROWS_ELSEWHERE),
+    "sampling/units/": (UNITS_OF_CORESETS,),
     "sampling/probing": unit("probing"),
     "sampling/proposal": unit("proposal"),
     "sampling/stand_in": (STAND_IN,),

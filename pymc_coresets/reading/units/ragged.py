@@ -3,6 +3,8 @@
 # ruff: noqa: ARG002, ARG001 (PyTensor determines the arguments of its methods and callbacks)
 
 from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -20,7 +22,8 @@ from pymc_coresets.compat.pytensor_api import (
 )
 
 _NONE: Any = disconnected_type()
-_VERSION = f"{__name__} 1"  # of the functions here, for PyTensor's cache, which imports them
+#: Of the functions here, for PyTensor's cache of what is compiled.
+_VERSION = sha256(Path(__file__).read_bytes()).hexdigest()
 
 
 class _Ragged(Op):

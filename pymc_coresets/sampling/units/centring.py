@@ -194,7 +194,13 @@ def integrated_out(
             raise
         return None
     assert found.units is not None
-    known = UnitSettings(names=list(names), n_each=found.units.n_each, at=found.units.at.tolist())
+    made = found.units
+    known = UnitSettings(
+        names=list(names),
+        n_each=made.n_each,
+        at=made.at.tolist(),
+        node_error=made.node_error,
+    )
     return LogLikelihood(found, collapse=wanted.collapse), replace(wanted, integrate=known)
 
 

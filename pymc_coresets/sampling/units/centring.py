@@ -34,7 +34,7 @@ _SHARE = 0.1  # of the tolerance, that the error of nodes may be
 _DRAWS = 100  # that say what more nodes change
 
 
-def centred(units: UnitModel, *, enough: float, key: int) -> Observations:
+def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     """Find where the nodes of units lie, and how many of them there have to be.
 
     Parameters
@@ -47,8 +47,8 @@ def centred(units: UnitModel, *, enough: float, key: int) -> Observations:
 
     Returns
     -------
-    Observations
-        Whose `Units.node_error` is the variance, over the posterior, of the difference of all
+    LogLikelihood
+        Whose units have a `node_error`, the variance, over the posterior, of the difference of all
         potentials together from those by twice as many nodes along each axis.
 
     Raises
@@ -94,10 +94,10 @@ def centred(units: UnitModel, *, enough: float, key: int) -> Observations:
         sums_of_more = by_more.weighted_sum(draws, some, scan.weights)
         error = float(np.var(sums_of_more - sums))
         if error > enough:
-            n_each, sums = more, sums_of_more
+            loglik, n_each, sums = by_more, more, sums_of_more
     every = modes.at(_point(space, around.mode), loglik.in_memory.all)
-    return units.observations(
-        Nodes.of_axes(n_each, n_dims), *_places(first, every), at=around.mode, node_error=error
+    return loglik.of_same_form(
+        units.moved(loglik.observations, *_places(first, every), at=around.mode, node_error=error)
     )
 
 
@@ -142,9 +142,10 @@ def integrated_out(
         if must:
             raise
         return None
-    assert found.units is not None
-    known = UnitSettings(names=list(names), n_each=found.units.n_each, at=found.units.at.tolist())
-    return LogLikelihood(found), replace(wanted, integrate=known)
+    of_units = found.observations.units
+    assert of_units is not None
+    known = UnitSettings(names=list(names), n_each=of_units.n_each, at=of_units.at.tolist())
+    return found, replace(wanted, integrate=known)
 
 
 def _by_nodes(units: UnitModel, first: Observations, n_each: int) -> LogLikelihood:

@@ -19,6 +19,7 @@ from pymc_coresets.potentials.backends.evaluator import (
     NumbaEvaluator,
 )
 from pymc_coresets.potentials.fused_loops import Kernel
+from pymc_coresets.potentials.gradients import gradient_kernel
 from pymc_coresets.potentials.remainder import Remainder
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
@@ -146,8 +147,12 @@ class LogLikelihood:
         """Return the same for rows from elsewhere, sharing what is compiled already."""
         return self._with(LogLikelihood(self.observations, source=source, backend=self.backend))
 
+    def of_same_form(self, observations: Observations) -> "LogLikelihood":
+        """Return the same for other values of the rows' data, sharing what is compiled already."""
+        return self._with(LogLikelihood(observations, backend=self.backend))
+
     def _with(self, other: "LogLikelihood") -> "LogLikelihood":
-        shared = ("kernel", "_remainder")
+        shared = ("kernel", "gradients", "_remainder")
         other.__dict__.update({n: self.__dict__[n] for n in shared if n in self.__dict__})
         return other
 
@@ -348,6 +353,11 @@ class LogLikelihood:
 
         dtype = self.backend.dtype
         return JaxKernel(obs.loglik, obs.n_rows, self._parameters, self._rows, dtype=dtype)
+
+    @cached_property
+    def gradients(self) -> Kernel:
+        """What is compiled of the gradient of weighted rows, see `gradient_kernel`."""
+        return gradient_kernel(self.observations)
 
     def _compiled_loops(self) -> Kernel:
         """The potentials (n_draws, n_rows), with the parameters at all draws as what is given."""

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.diagnostics.opinion import HARMLESS, SecondOpinion
 from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.predictive.filled_models import FilledModel
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, widened, with_joined_scalars
@@ -147,8 +149,9 @@ def log_densities_of_units(
 ) -> Floats:
     """Evaluate the log-density of a model by PyMC's, with variables of units integrated out.
 
-    The integrals are sums over a wide grid of each unit's own variables, which do not move: PyMC's
-    elementwise log-densities of all rows and levels are evaluated once for each point of it.
+    The integrals are sums over a wide grid of each unit's own variables, around the unit's mode at
+    each draw: PyMC's elementwise log-densities of all rows and levels are evaluated once for each
+    point of it.
 
     Parameters
     ----------
@@ -167,13 +170,12 @@ def log_densities_of_units(
     units = observations.units
     assert units is not None
     rows, factor = units.source.rows, units.source.factor
-    places = {row.name: row.values for row in observations.rows}
-    centre, width = places[CENTRE], places[FACTOR]
+    names = [row.name for row in observations.rows]
+    modes, every = UnitModes(units.source), LogLikelihood(observations).in_memory.all
     axis, step = _GRIDS.get(factor.n_dims, _GRIDS[max(_GRIDS)])
     grid = step * np.array(list(product(np.arange(-axis, axis + 1), repeat=factor.n_dims)))
-    volume = np.linalg.slogdet(width)[1] + factor.n_dims * np.log(step)
-    if factor.values:  # all there are
-        grid, centre, volume = np.array(list(product(*factor.values)), float), 0.0 * centre, 0.0
+    if factor.values:  # all that there are, from zero, in steps of one
+        grid, step = np.array(list(product(*factor.values)), dtype=float), 1.0
     inputs = list(rows.parameters.values())
     function = numpy_function(inputs, [rows.reference, *factor.reference])
     levels = units.source.levels
@@ -181,6 +183,14 @@ def log_densities_of_units(
     total = []
     for s in range(draws.n_draws):
         known = {name: values[s] for name, values in draws.values.items()}
+        placed = modes.at(known, every).arrays
+        centre, width = placed[names.index(CENTRE)], placed[names.index(FACTOR)]
+        if factor.values:
+            centre, width = (
+                np.zeros_like(centre),
+                np.broadcast_to(np.eye(len(grid[0])), width.shape),
+            )
+        volume = np.linalg.slogdet(width)[1] + factor.n_dims * np.log(step)
         integral = np.full(len(levels), -np.inf)
         for at in grid:
             flat = start.copy()

@@ -3,19 +3,14 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Self, cast
+from typing import NamedTuple, Self
 
 import numpy as np
-import pytensor.tensor as pt
-from pytensor.graph import Variable, clone_replace, graph_inputs
 
-from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.backends.evaluator import SlopesOfRows
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.fused_loops import Kernel
-from pymc_coresets.potentials.remainder import of_vector
 from pymc_coresets.reading.draws import DrawsLike
-from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
@@ -84,25 +79,6 @@ class PosteriorDensity:
         return self._add_up(points)
 
 
-def gradient_kernel(observations: Observations) -> Kernel:
-    """Return the log-likelihood of weighted rows and its gradient at a vector, without data."""
-    x, weights = (pt.vector(name, dtype="float64") for name in ("x", "weights"))
-    used = set(graph_inputs([observations.loglik]))
-    arrays = {i: row for i, row in enumerate(observations.inputs) if row.placeholder in used}
-    [loglik] = of_vector([observations.loglik], observations, x)
-    n_rows: dict[Variable, Variable] = {observations.n_rows: weights.shape[0]}
-    [logp] = clone_replace([(weights * loglik).sum()], n_rows)
-    try:
-        gradient = cast(Variable, pt.grad(logp, x))
-    except NotImplementedError as error:
-        raise UnsupportedModelError(
-            f"The log-likelihood has no gradient, which leads to the posterior's mode: {error}. "
-            "Give this operation a gradient, or write the likelihood by others."
-        ) from error
-    inputs = [weights, *(row.placeholder for row in arrays.values())]
-    return Kernel([x], inputs, [logp, gradient], {i: row.axis for i, row in arrays.items()})
-
-
 @dataclass(frozen=True, eq=False)
 class KernelSlopes:
     """The gradients of blocks of rows by a compiled graph.
@@ -119,12 +95,13 @@ class KernelSlopes:
     size: int
 
     @classmethod
-    def of(cls, observations: Observations) -> Self:
+    def of(cls, loglik: LogLikelihood) -> Self:
         """Compile the gradients of the rows of a model."""
+        observations = loglik.observations
         row_bytes = sum(row.values.nbytes for row in observations.inputs) // observations.n_obs
         row_bytes *= observations.n_nodes
         most = _BLOCK_BYTES // max(row_bytes, _BLOCK_BYTES // _BLOCK_ROWS)
-        return cls(gradient_kernel(observations), max(most, 1))
+        return cls(loglik.gradients, max(most, 1))
 
     def at(self, points: np.ndarray) -> Callable[[Rows], tuple[np.ndarray, np.ndarray]]:
         """See `SlopesOfRows`."""

@@ -448,7 +448,7 @@ class CoresetSampler:
 
     @cached_property
     def _slopes(self) -> KernelSlopes:
-        return KernelSlopes.of(self.loglikelihood.observations)
+        return KernelSlopes.of(self.loglikelihood)
 
     @cached_property
     def _slopes_of_source(self) -> SlopesOfRows:

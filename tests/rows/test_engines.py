@@ -50,7 +50,7 @@ from pymc_coresets.rows.executors import Task, Threads
 from pymc_coresets.rows.sources.readers import Chunk
 from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows, engine_of
-from pymc_coresets.sampling.density import GradientPass, KernelSlopes, gradient_kernel
+from pymc_coresets.sampling.density import GradientPass, KernelSlopes
 from pymc_coresets.storage import read_netcdf, write_netcdf
 
 N_FILES, N_OF_FILE = 4, 70_000  # too many for two of them to be one chunk
@@ -121,7 +121,7 @@ def loglik(files):
 
 @pytest.fixture(scope="module")
 def gradient(loglik):
-    return gradient_kernel(loglik.observations)
+    return loglik.gradients
 
 
 @pytest.fixture(scope="module")

@@ -107,6 +107,26 @@ class UnitModel:
             units=units,
         )
 
+    def moved(
+        self,
+        observations: Observations,
+        centre: np.ndarray,
+        factor: np.ndarray,
+        *,
+        at: np.ndarray,
+        node_error: float,
+    ) -> Observations:
+        """Return potentials of the units with the same nodes elsewhere: see `observations`."""
+        own, units = {CENTRE: centre, FACTOR: factor}, observations.units
+        assert units is not None
+        found = replace(
+            observations,
+            rows=tuple(replace(r, values=own.get(r.name, r.values)) for r in observations.rows),
+            units=replace(units, at=at, node_error=node_error),
+        )
+        found.__dict__["_space"] = observations.space
+        return found
+
     @cached_property
     def observations_at_zero(self) -> Observations:
         """The potentials by one node, with the nodes where the variables' initial values are."""

@@ -36,7 +36,7 @@ _SHARE = 0.1  # of the tolerance, that the error of nodes may be
 _DRAWS = 100  # that say what more nodes change
 
 
-def centred(units: UnitModel, *, enough: float, key: int) -> Observations:
+def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     """Find where the nodes of units lie, and how many of them there have to be.
 
     Parameters
@@ -49,8 +49,8 @@ def centred(units: UnitModel, *, enough: float, key: int) -> Observations:
 
     Returns
     -------
-    Observations
-        Whose `Units.node_error` is the variance, over the posterior, of the difference of all
+    LogLikelihood
+        Whose units have a `node_error`, the variance, over the posterior, of the difference of all
         potentials together from those by more nodes along each axis.
 
     Raises
@@ -68,8 +68,10 @@ def centred(units: UnitModel, *, enough: float, key: int) -> Observations:
     n_each = fewest_nodes(n_dims, n_members)
     if units.factor.values:  # their sum is exact
         first = units.observations_at_zero
-        return units.observations(
-            units.nodes(0), *_places(first), at=first.space.start, node_error=0.0
+        return LogLikelihood(
+            units.observations(
+                units.nodes(0), *_places(first), at=first.space.start, node_error=0.0
+            )
         )
     if n_each is None:
         raise UnsupportedModelError(
@@ -91,7 +93,7 @@ def centred(units: UnitModel, *, enough: float, key: int) -> Observations:
             f"The error of {n_each} nodes along each axis for {list(units.factor.names)!r} is "
             f"{error:.2g} nats, more than {enough:.2g}: keep them as parameters (integrate=False)."
         )
-    return sample.of_all(n_each, error)
+    return sample.of_all(error)
 
 
 class _Sample:
@@ -142,14 +144,14 @@ class _Sample:
         )
         return float(np.var(many - few))
 
-    def of_all(self, n_each: int, error: float) -> Observations:
-        """Return the potentials of all units."""
-        first = self.units.observations_at_zero
-        every = self.modes.at(_point(first.space, self.x), LogLikelihood(first).in_memory.all)
-        places = _places(first, every)
-        return self.units.observations(
-            self.units.nodes(n_each), *places, at=self.x, node_error=error
-        )
+    def of_all(self, error: float) -> LogLikelihood:
+        """Return the potentials of all units by as many nodes, sharing what is compiled."""
+        assert self.loglik is not None, "it has climbed"
+        known = self.loglik.observations
+        every = self.modes.at(_point(known.space, self.x), self.loglik.in_memory.all)
+        places = _places(known, every)
+        moved = self.units.moved(known, *places, at=self.x, node_error=error)
+        return self.loglik.of_same_form(moved)
 
 
 def integrated_out(
@@ -193,15 +195,15 @@ def integrated_out(
         if must:
             raise
         return None
-    assert found.units is not None
-    made = found.units
+    made = found.observations.units
+    assert made is not None
     known = UnitSettings(
         names=list(names),
         n_each=made.n_each,
         at=made.at.tolist(),
         node_error=made.node_error,
     )
-    return LogLikelihood(found, collapse=wanted.collapse), replace(wanted, integrate=known)
+    return found.collapsed(collapse=wanted.collapse), replace(wanted, integrate=known)
 
 
 def _by_nodes(units: UnitModel, n_each: int) -> LogLikelihood:

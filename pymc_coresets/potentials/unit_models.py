@@ -39,7 +39,7 @@ def may_have_units(model: pm.Model) -> bool:
     True
     """
     lengths = (n for shape in model.eval_rv_shapes().values() for n in shape)
-    return max(lengths, default=0) >= _FEWEST_LEVELS
+    return bool(max(lengths, default=0) >= _FEWEST_LEVELS)
 
 
 def chosen_units(

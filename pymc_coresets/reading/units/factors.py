@@ -115,8 +115,8 @@ def lookups_of(observations: Observations) -> dict[bytes, list[Lookup]]:
     >>> with pm.Model() as model:
     ...     z = pm.Normal("z", shape=3)
     ...     y = pm.Normal("y", z[np.array([0, 0, 1, 2])], 1.0, observed=np.zeros(4))
-    >>> [[found.table] for found in lookups_of(find_observations(model)).values()]
-    [[[z]]]
+    >>> [[found.table for found in each] for each in lookups_of(find_observations(model)).values()]
+    [[z]]
     """
     of_rows: dict[Variable, RowArray] = {row.placeholder: row for row in observations.rows}
     parameters = set(observations.parameters.values())

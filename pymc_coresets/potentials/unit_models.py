@@ -38,8 +38,13 @@ def may_have_units(model: pm.Model) -> bool:
     >>> may_have_units(model)
     True
     """
+<<<<<<< HEAD
     lengths = (int(n) for shape in model.eval_rv_shapes().values() for n in shape)
     return max(lengths, default=0) >= _FEWEST_LEVELS
+=======
+    lengths = (n for shape in model.eval_rv_shapes().values() for n in shape)
+    return bool(max(lengths, default=0) >= _FEWEST_LEVELS)
+>>>>>>> unittests
 
 
 def chosen_units(

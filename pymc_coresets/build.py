@@ -165,7 +165,7 @@ def build_coreset(  # noqa: PLR0913
         Free variables that belong to the levels of one factor, such as an effect of each user:
         they are integrated out by nodes of adaptive Gauss-Hermite quadrature, and the coreset's
         rows are *units*, all rows of one level together.  ``"auto"`` chooses the largest factor, if
-        its levels are 250 at least and ten times as many as a coreset of them needs, or if its
+        its levels are 250 at least and five times as many as a coreset of them needs, or if its
         variables have one value for each row.  `Coreset.recover` draws them afterwards.
     time_budget : float, optional
         Seconds after which ``"auto"`` and ``"control_variates"`` begin no further round; the others

@@ -38,13 +38,8 @@ def may_have_units(model: pm.Model) -> bool:
     >>> may_have_units(model)
     True
     """
-<<<<<<< HEAD
     lengths = (int(n) for shape in model.eval_rv_shapes().values() for n in shape)
     return max(lengths, default=0) >= _FEWEST_LEVELS
-=======
-    lengths = (n for shape in model.eval_rv_shapes().values() for n in shape)
-    return bool(max(lengths, default=0) >= _FEWEST_LEVELS)
->>>>>>> unittests
 
 
 def chosen_units(
@@ -58,7 +53,7 @@ def chosen_units(
         Rows.
     asked : sequence of str, optional
         Variables that the user named.  By default, those of the largest factor of at least 250
-        levels, if these are ten times as many as a coreset of them needs: K, one more than the
+        levels, if these are five times as many as a coreset of them needs: K, one more than the
         D(D + 3)/2 coefficients of a quadratic in the D other dimensions.  Variables with one value
         for each row are integrated out in any case, because rows cannot be left out without them.
 

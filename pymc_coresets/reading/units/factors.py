@@ -114,18 +114,14 @@ class Factor:
 def lookups_of(observations: Observations) -> dict[bytes, list[Lookup]]:
     """Find where rows look up the levels of factors, by factor.
 
-        Examples
-        --------
-        >>> from pymc_coresets.reading.observations import find_observations
-        >>> with pm.Model() as model:
-        ...     z = pm.Normal("z", shape=3)
-        ...     y = pm.Normal("y", z[np.array([0, 0, 1, 2])], 1.0, observed=np.zeros(4))
-    <<<<<<< HEAD
-        >>> [[look.table for look in looks] for looks in lookups_of(find_observations(model)).values()]
-    =======
-        >>> [[found.table for found in each] for each in lookups_of(find_observations(model)).values()]
-    >>>>>>> unittests
-        [[z]]
+    Examples
+    --------
+    >>> from pymc_coresets.reading.observations import find_observations
+    >>> with pm.Model() as model:
+    ...     z = pm.Normal("z", shape=3)
+    ...     y = pm.Normal("y", z[np.array([0, 0, 1, 2])], 1.0, observed=np.zeros(4))
+    >>> [[look.table for look in looks] for looks in lookups_of(find_observations(model)).values()]
+    [[z]]
     """
     of_rows: dict[Variable, RowArray] = {row.placeholder: row for row in observations.rows}
     parameters = set(observations.parameters.values())

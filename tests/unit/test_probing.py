@@ -35,7 +35,7 @@ def stands_in(space, log_ratio=lambda x: 0.0 * x[:, 0], **changes):
 
     given = {
         "space": space,
-        "parts": [SimpleNamespace(n_rows=1_000)],
+        "parts": [SimpleNamespace(n_terms=1_000)],
         "log_density": lambda x: stats.norm.logpdf(x).sum(axis=1),
         "log_densities_at": log_densities_at,
         "free": {"b": (3,), "scale": ()},

@@ -9,6 +9,7 @@ from pytensor.graph import ancestors
 from pymc_coresets.reading.folding import evaluate
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import UNNAMED
+from pymc_coresets.reading.units.integral import CENTRE, FACTOR
 from pymc_coresets.reading.user_model import data_of
 from pymc_coresets.results.columns import (
     Column,
@@ -157,6 +158,8 @@ class _Reader:
         number = 0
         for i, row in enumerate(self.obs.rows):
             if i in self.levels or row.name in known or row.values.dtype == bool:
+                continue
+            if row.name in (CENTRE, FACTOR):  # where nodes are, which no data say
                 continue
             name = row.name
             if name == UNNAMED:

@@ -1,6 +1,6 @@
 """What PyMC itself says of a model: potentials of rows, densities and gradients, by name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,10 +10,10 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.rewriting.utils import rewrite_graph
 
-from pymc_coresets.reading.folding import WRITTEN_MODE
+from pymc_coresets.reading.folding import PLAIN_MODE, WRITTEN_MODE
 from tests.models.zoo import Case
 
-__all__ = ["Point", "Reference", "density"]
+__all__ = ["Point", "Reference", "density", "logp_without"]
 
 type Point = dict[str, np.ndarray]
 
@@ -99,6 +99,12 @@ def density(model: pm.Model) -> Any:
         return float(logp), dict(zip(names, gradient, strict=True))
 
     return evaluate
+
+
+def logp_without(model: pm.Model, names: Collection[str]) -> Any:
+    """Return the function of a point that is the log-density of all terms but those named."""
+    kept = [v for v in (*model.basic_RVs, *model.potentials) if v.name not in names]
+    return model.compile_logp(vars=kept, mode=PLAIN_MODE)
 
 
 def _with_gradient(model: pm.Model, logp: Any) -> list[Any]:

@@ -26,7 +26,7 @@ from pymc_coresets.rows.memory import in_threads
 from pymc_coresets.rows.values import Rows
 
 _PROPOSALS = 12  # for each draw of a unit, of which weights choose one
-_FREEDOM = 4.0  # degrees of freedom of proposals
+_FREEDOM = 8.0  # degrees of freedom of proposals
 _TAIL = (_FREEDOM + 1) / 2  # power of their density's tails
 _NUMBERS = 2**20  # of a block: draws, times proposals, times rows
 _DRAWS, _LEVELS = 256, 2_000  # of a block
@@ -88,7 +88,7 @@ def recover(
 
     Notes
     -----
-    Importance resampling from Student t distributions of four degrees of freedom around the mode
+    Importance resampling from Student t distributions of eight degrees of freedom around the mode
     and with the curvature of each level, at each draw.
 
     Examples
@@ -352,8 +352,8 @@ class LocalVariables:
 
 
 def _proposed(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Draw from a t distribution of four degrees of freedom: Bailey 1994, Math. Comp. 62."""
-    radius = 1 / np.sqrt(1 - rng.random(shape)) - 1
+    """Draw from a t distribution of eight degrees of freedom: Bailey 1994, Math. Comp. 62."""
+    radius = 1 / np.sqrt(np.sqrt(1 - rng.random(shape))) - 1
     drawn: np.ndarray = np.sqrt(_FREEDOM * radius) * np.cos(2 * np.pi * rng.random(shape))
     return drawn
 

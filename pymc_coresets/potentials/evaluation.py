@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pytensor.tensor as pt
@@ -21,10 +21,11 @@ from pymc_coresets.potentials.backends.evaluator import (
 from pymc_coresets.potentials.fused_loops import Kernel
 from pymc_coresets.potentials.gradients import gradient_kernel
 from pymc_coresets.potentials.remainder import Remainder
+from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.reading.draws import Draws, DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.pushdown import RowArray
-from pymc_coresets.reading.units.integral import CENTRE, FACTOR
+from pymc_coresets.reading.units.integral import CENTRE, FACTOR, placed
 from pymc_coresets.rows.memory import (
     InMemoryRows,
     collapse_rows,
@@ -152,7 +153,7 @@ class LogLikelihood:
         return self._with(LogLikelihood(observations, backend=self.backend))
 
     def _with(self, other: "LogLikelihood") -> "LogLikelihood":
-        shared = ("kernel", "gradients", "_remainder")
+        shared = ("kernel", "gradients", "unit_modes", "unit_places", "_remainder")
         other.__dict__.update({n: self.__dict__[n] for n in shared if n in self.__dict__})
         return other
 
@@ -359,13 +360,38 @@ class LogLikelihood:
         """What is compiled of the gradient of weighted rows, see `gradient_kernel`."""
         return gradient_kernel(self.observations)
 
+    @cached_property
+    def unit_modes(self) -> UnitModes:
+        """Finds where each unit's variables have their mode."""
+        assert self.observations.units is not None
+        return UnitModes(self.observations.units.source)
+
+    @cached_property
+    def unit_places(self) -> Kernel:
+        """The variables of units and their log-densities, at all draws, at standardised places.
+
+        Takes these first, (n_draws, n_places, n_units, q); those of discrete variables are values.
+        """
+        obs = self.observations
+        assert obs.units is not None
+        factor, density = obs.units.source.factor, obs.units.source.density
+        x = pt.tensor("x", dtype="float64", shape=(None, None, factor.n_dims))
+        inputs = {row.name: row.placeholder for row in obs.rows}
+        z = x if factor.values else placed(density, inputs[CENTRE], inputs[FACTOR], x)[0]
+        at_z = cast(TensorVariable, vectorize_graph(density.density, {density.variables: z}))
+        batched = self._batched() | {x: _with_draws(x)}
+        of_rows = [batched[x], *(row.placeholder for row in self._rows.values())]
+        axes = {i: row.axis for i, row in self._rows.items()}
+        given = [batched[v] for v in self._parameters.values()]
+        return Kernel(given, of_rows, vectorize_graph([z, at_z], batched), axes)
+
+    def _batched(self) -> dict[Variable, TensorVariable]:
+        """The parameters at all draws."""
+        return {v: _with_draws(v) for v in self._parameters.values()}
+
     def _compiled_loops(self) -> Kernel:
         """The potentials (n_draws, n_rows), with the parameters at all draws as what is given."""
-        obs = self.observations
-        batched = {
-            v: pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape))
-            for v in self._parameters.values()
-        }
+        obs, batched = self.observations, self._batched()
         n_draws = next(iter(batched.values())).shape[0]
         graph = vectorize_graph(obs.loglik, batched)
         if graph.type.ndim == 1:
@@ -389,3 +415,8 @@ class LogLikelihood:
             + (f"Its data are not finite in {suspects}. " if suspects else "")
             + "Check the data there, or use a weighting distribution whose draws the data allow."
         )
+
+
+def _with_draws(variable: Variable) -> TensorVariable:
+    """Return an input with one axis more, the first one."""
+    return pt.tensor(dtype=variable.type.dtype, shape=(None, *variable.type.shape))

@@ -1,5 +1,6 @@
 """Units of a user's model: which variables are integrated out, and their potentials."""
 
+import math
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -11,7 +12,6 @@ from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.units.factors import factor_of, find_factors
-from pymc_coresets.reading.units.integral import CENTRE, FACTOR
 from pymc_coresets.reading.units.nodes import fewest_nodes
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 
@@ -69,29 +69,25 @@ def chosen_units(
     """
     factors = find_factors(observations)
     if asked is not None:
-        for names in factors:
+        for _, names in factors:
             if set(asked) <= set(names):
                 return tuple(name for name in names if name in asked)
         raise InvalidOptionError(
             f"integrate={list(asked)!r}: these are not variables of the levels of one factor, "
             "which the rows see through its index alone. Those that may be integrated out are "
-            f"{[list(names) for names in factors]!r}."
+            f"{[list(names) for _, names in factors]!r}."
         )
-    if not factors or fewest_nodes(_n_local(observations, factors[0])) is None:
+    if not factors:
         return None
-    names = factors[0]
-    sizes = {name: int(np.prod(shape)) for name, shape in observations.shapes.items()}
-    n_levels = max(max(observations.shapes[name]) for name in names)
+    n_levels, names = factors[0]
+    sizes = {name: math.prod(shape) for name, shape in observations.shapes.items()}
+    if fewest_nodes(sum(sizes[name] for name in names) // n_levels) is None:
+        return None
     n_shared = sum(n for name, n in sizes.items() if name not in names)
     needed = n_shared * (n_shared + 3) // 2 + 1
     enough = max(_FEWEST_LEVELS, _UNITS_PER_CHOSEN * needed)
     must = not set(names).isdisjoint(observations.local)
     return names if must or n_levels >= enough else None
-
-
-def _n_local(observations: Observations, names: Sequence[str]) -> int:
-    shapes = [observations.shapes[name] for name in names]
-    return sum(int(np.prod(shape)) // max(shape) for shape in shapes)
 
 
 def unit_model(
@@ -145,9 +141,7 @@ def refuse_other_local(rows: Observations, names: Sequence[str]) -> None:
 def units_at(units: UnitModel, settings: UnitSettings) -> Observations:
     """Return the potentials of units as they were once before."""
     first, x = units.observations_at_zero, np.array(settings["at"])
-    point = {n: v[0] for n, v in first.space.constrain(x[None]).values.items()}
-    found = UnitModes(units).at(point, LogLikelihood(first).in_memory.all)
-    places = [row.name for row in first.rows]
-    centre, factor = (found.arrays[places.index(name)] for name in (CENTRE, FACTOR))
+    modes, every = UnitModes(units), LogLikelihood(first).in_memory.all
+    places = modes.places(modes.at(first.space.constrain(x[None]).at(0), every))
     nodes, error = units.nodes(settings["n_each"]), settings["node_error"]
-    return units.observations(nodes, centre, factor, at=x, node_error=error)
+    return units.observations(nodes, *places, at=x, node_error=error)

@@ -57,8 +57,7 @@ class UnitModes:
         """
         if self.units.factor.values:
             return rows
-        places = [row.name for row in self.units.observations_at_zero.rows]
-        middle, width = places.index(CENTRE), places.index(FACTOR)
+        middle, width = self._columns
         names = [n for n in self.units.rows.parameters if n not in self.units.factor.names]
         evaluate = self._kernel.program.given(*(np.asarray(point[name]) for name in names))
 
@@ -74,6 +73,17 @@ class UnitModes:
         n_members = max(rows.n_members / max(len(rows), 1), 1.0)
         size = max(int(_MEMBERS / n_members), 1)
         return Rows.joined(list(in_threads(settled, rows.blocks(size))))
+
+    def places(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the modes (n_units, q) and widths (n_units, q, q) that units have."""
+        middle, width = self._columns
+        return rows.arrays[middle], rows.arrays[width]
+
+    @cached_property
+    def _columns(self) -> tuple[int, int]:
+        """Which arrays of units these are."""
+        names = [row.name for row in self.units.observations_at_zero.rows]
+        return names.index(CENTRE), names.index(FACTOR)
 
     @cached_property
     def _kernel(self) -> Kernel:

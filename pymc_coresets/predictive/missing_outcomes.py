@@ -50,7 +50,7 @@ def with_missing(
     found = []
     for i in range(draws.n_draws):
         forward.reseed(key, i)
-        found.append(forward({name: values[i] for name, values in draws.values.items()}))
+        found.append(forward(draws.at(i)))
     sizes = [posterior.sizes[dim] for dim in SAMPLE_DIMS]
     drawn = {name: np.stack([values[name] for values in found]) for name in names}
     tree = Draws(drawn).to_datatree(

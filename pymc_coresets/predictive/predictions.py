@@ -240,7 +240,7 @@ class Predictions:
         i = chain * self.posterior.sizes["draw"] + draw
         forward.reseed(self.key, number, i)
         try:
-            return forward(self._point(i))
+            return forward(self.draws.at(i))
         except _MALFORMED as error:
             rows = "" if self.filled is None else f" in block {number} of the rows"
             raise InvalidDataError(
@@ -248,9 +248,6 @@ class Predictions:
                 f"{error}. Leave out the rows, or the draws, at which the distribution has no such "
                 "parameters."
             ) from error
-
-    def _point(self, i: int) -> Values:
-        return {name: values[i] for name, values in self.draws.values.items()}
 
     # -- what does not change from block to block ----------------------------------------------
 
@@ -299,7 +296,7 @@ class Predictions:
             if self.filled is not None and n_rows is not None:
                 self.filled.few(n_rows)
             self._forward.reseed(self.key)
-            return self._forward(self._point(0))
+            return self._forward(self.draws.at(0))
         except NotImplementedError as error:
             raise UnsupportedModelError(
                 f"{list(self.graphs)!r} cannot be drawn: {error}"

@@ -11,12 +11,10 @@ from pymc_coresets.compat.pytensor_api import compiling
 from pymc_coresets.diagnostics.opinion import HARMLESS, SecondOpinion
 from pymc_coresets.exceptions import UnsupportedModelError
 from pymc_coresets.potentials.evaluation import LogLikelihood
-from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.predictive.filled_models import FilledModel
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.folding import numpy_function, widened, with_joined_scalars
 from pymc_coresets.reading.observations import Observations
-from pymc_coresets.reading.units.integral import CENTRE, FACTOR
 
 _DEVIATIONS = 5.0  # of what nodes are off by, at a few draws
 
@@ -144,9 +142,7 @@ def log_densities_of_all_rows(
     return of_all
 
 
-def log_densities_of_units(
-    observations: Observations, draws: Draws, points: Sequence[Point]
-) -> Floats:
+def log_densities_of_units(loglik: LogLikelihood, draws: Draws, points: Sequence[Point]) -> Floats:
     """Evaluate the log-density of a model by PyMC's, with variables of units integrated out.
 
     The integrals are sums over a wide grid of each unit's own variables, around the unit's mode at
@@ -155,8 +151,8 @@ def log_densities_of_units(
 
     Parameters
     ----------
-    observations : Observations
-        Units.
+    loglik : LogLikelihood
+        Of units.
     draws : Draws
         Of the shared variables.
     points : sequence of dict
@@ -167,11 +163,10 @@ def log_densities_of_units(
     ndarray of shape (n_points,)
         In nats.
     """
-    units = observations.units
+    observations, units = loglik.observations, loglik.observations.units
     assert units is not None
     rows, factor = units.source.rows, units.source.factor
-    names = [row.name for row in observations.rows]
-    modes, every = UnitModes(units.source), LogLikelihood(observations).in_memory.all
+    every = loglik.collapsed(collapse=False).in_memory.all
     axis, step = _GRIDS.get(factor.n_dims, _GRIDS[max(_GRIDS)])
     grid = step * np.array(list(product(np.arange(-axis, axis + 1), repeat=factor.n_dims)))
     if factor.values:  # all that there are, from zero, in steps of one
@@ -182,9 +177,8 @@ def log_densities_of_units(
     start = units.source.initial_values
     total = []
     for s in range(draws.n_draws):
-        known = {name: values[s] for name, values in draws.values.items()}
-        placed = modes.at(known, every).arrays
-        centre, width = placed[names.index(CENTRE)], placed[names.index(FACTOR)]
+        known = draws.at(s)
+        centre, width = loglik.unit_modes.places(loglik.unit_modes.at(known, every))
         if factor.values:
             centre, width = (
                 np.zeros_like(centre),
@@ -195,7 +189,7 @@ def log_densities_of_units(
         for at in grid:
             flat = start.copy()
             flat[levels] = centre + width @ at
-            known |= factor.split(flat)
+            known |= {part.name: part.of(flat) for part in factor.parts}
             of_rows, *priors = function(*(known[name] for name in rows.parameters))
             of_levels = np.bincount(
                 factor.level_of_row, np.broadcast_to(of_rows, rows.n_obs), factor.n_levels

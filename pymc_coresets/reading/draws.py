@@ -90,6 +90,16 @@ class Draws:
         numbers = {dim: np.arange(size) for dim, size in posterior.sizes.items()}
         return xr.DataTree.from_dict({"posterior": posterior.assign_coords(numbers | labels)})
 
+    def at(self, number: int) -> dict[str, np.ndarray]:
+        """Return the variables at one draw.
+
+        Examples
+        --------
+        >>> Draws({"mu": np.array([1.0, 2.0])}).at(1)
+        {'mu': np.float64(2.0)}
+        """
+        return {name: values[number] for name, values in self.values.items()}
+
     @classmethod
     def of(cls, draws: DrawsLike, shapes: Mapping[str, tuple[int, ...]]) -> "Draws":
         """Read draws from a DataTree, a Dataset, or a mapping of arrays.

@@ -202,11 +202,39 @@ def with_joined_scalars(graphs: Sequence[Variable]) -> list[Variable]:
     >>> vector.owner.inputs[1].data, vector.eval({a: 1.0, b: 2.0})
     (array([0, 1, 0, 0]), array([1., 2., 1., 1.]))
     """
+
+    def joined(node: Apply, inputs: Sequence[Variable]) -> Variable | None:
+        is_vector = isinstance(node.op, ops.MakeVector) and node.op.dtype in ("float64", "float32")
+        return _joined(inputs, node.op.dtype) if is_vector else None
+
+    return rewritten_by(joined, graphs)
+
+
+def rewritten_by(
+    write: Callable[[Apply, Sequence[Variable]], Variable | None], graphs: Sequence[Variable]
+) -> list[Variable]:
+    """Write some operations otherwise, each after all that it needs; what does not change is kept.
+
+    Parameters
+    ----------
+    write : callable
+        Returns what stands for the one output of a node, from its new inputs; None to keep it.
+    graphs : sequence of Variable
+
+    Examples
+    --------
+    >>> x = pt.scalar("x")
+    >>> def doubled(node, inputs):
+    ...     return 2 * inputs[0] if node.op == pt.exp else None
+    >>> float(rewritten_by(doubled, [pt.exp(pt.exp(x)) + 1])[0].eval({x: 1.0}))
+    5.0
+    """
     known: dict[Variable, Variable] = {}
     for node in io_toposort(list(graph_inputs(graphs)), graphs):
         inputs = [known.get(v, v) for v in node.inputs]
-        if isinstance(node.op, ops.MakeVector) and node.op.dtype in ("float64", "float32"):
-            known[node.outputs[0]] = _joined(inputs, node.op.dtype)
+        found = write(node, inputs)
+        if found is not None:
+            known[node.outputs[0]] = found
         elif any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
             known.update(zip(node.outputs, node.clone_with_new_inputs(inputs).outputs, strict=True))
     return [known.get(v, v) for v in graphs]

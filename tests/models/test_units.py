@@ -522,7 +522,9 @@ def of_pymc() -> tuple[list[np.ndarray], np.ndarray]:
     units = nodes_at(counts(centred=True), 1)
     x = list(np.random.default_rng(8).normal(0.0, 0.3, size=(6, 2)))
     points = [units.space.point(at) for at in x]
-    return x, log_densities_of_units(units, units.space.constrain(np.array(x)), points)
+    return x, log_densities_of_units(
+        LogLikelihood(units), units.space.constrain(np.array(x)), points
+    )
 
 
 def log_densities(x: list[np.ndarray], n_each: int) -> np.ndarray:

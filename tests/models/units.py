@@ -72,8 +72,8 @@ def by_grid(
     factor, model = units.units.source.factor, units.units.source.rows.held.whole
     axis = np.arange(-half, half + step / 2, step)
     grid = np.array(list(product(axis, repeat=factor.n_dims)))
-    own, start = {}, 0
-    for name, along, shape in zip(factor.names, factor.axes, factor.shapes, strict=True):
+    own, start, shapes = {}, 0, [part.shape for part in factor.parts]
+    for name, along, shape in zip(factor.names, factor.axes, shapes, strict=True):
         width = int(np.prod(shape, dtype=int))
         part = grid[:, start : start + width].reshape(len(grid), 1, *shape)
         every = np.repeat(part, factor.n_levels, axis=1)

@@ -10,6 +10,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from pymc_coresets import Coreset, InvalidOptionError, build_coreset, open_rows
+from pymc_coresets.sampling.units import recovery
 from tests.models.reference import density
 
 N_LEVELS = 400
@@ -104,6 +105,34 @@ def test_some_levels_and_summaries_are_those_of_all(coreset, idata):
     np.testing.assert_allclose(
         summary.sel(statistic="q97"), draws.quantile(0.97, ("chain", "draw")), rtol=1e-12
     )
+
+
+def test_blocks_of_levels_are_put_together_along_each_variables_own_axis(monkeypatch):
+    monkeypatch.setattr(recovery, "_LEVELS", 150)
+    with pm.Model() as model:
+        mean, noise = pm.Normal("mean"), pm.HalfNormal("noise")
+        z = pm.Normal("z", mean, 1.0, shape=N_LEVELS)
+        both = pm.Deterministic("both", pm.math.stack([z, -z]))
+        pm.Deterministic("centred", z - z.mean())
+        pm.Deterministic("typical", z.mean())
+        pm.Normal("y", both[0][LEVEL], noise, observed=Y)
+    coreset = build_coreset(model, integrate="z", random_seed=1, progressbar=False)
+    idata = coreset.importance_draws(random_seed=1)
+    every = coreset.recover(idata, random_seed=1)
+    assert set(every.data_vars) == {"z", "both", "centred", "typical"}
+    np.testing.assert_allclose(every["typical"], every["z"].mean("z_dim_0"))
+    summary = coreset.recover(idata, summary=True, random_seed=1)
+    assert summary["z"].shape == (5, N_LEVELS)
+    assert summary["both"].shape == (5, 2, N_LEVELS)
+    means = summary.sel(statistic="mean")
+    np.testing.assert_allclose(means["both"][0], means["z"])
+    # What needs all levels at once is refused, and not computed from levels that were not drawn.
+    some = coreset.recover(idata, levels=[3, 5], random_seed=1)
+    assert set(some.data_vars) == set(summary.data_vars) == {"z", "both"}
+    for options in ({"levels": [3, 5]}, {"summary": True}):
+        for name in ("centred", "typical"):
+            with pytest.raises(InvalidOptionError, match="several levels at once"):
+                coreset.recover(idata, name, **options)
 
 
 def test_draws_have_what_draws_of_the_model_have(coreset, idata):

@@ -1,11 +1,13 @@
 """Which free variables belong to the levels of one factor: each to one level, and to its rows."""
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from pytensor.graph import Apply, Constant, Variable, ancestors, clone_replace
 from pytensor.tensor import TensorVariable
 
@@ -40,6 +42,27 @@ class Lookup(NamedTuple):
     def row_axis(self) -> int:
         """Where `found` has the rows, and `of_levels` the levels."""
         return sum(isinstance(entry, slice) for entry in self.entries[: self.axis])
+
+
+class Part(NamedTuple):
+    """Where a variable stands among the numbers of a level, side by side."""
+
+    name: str
+    variable: TensorVariable  # at any levels
+    axis: int  # of the variable, that of the levels
+    shape: tuple[int, ...]  # at one level
+    columns: slice
+
+    def of(self, flat: Any) -> Any:  # noqa: ANN401 - an array, or a graph
+        """Return the variable at all levels from the numbers of these, (n_levels, q)."""
+        part = flat[:, self.columns].reshape((flat.shape[0], *self.shape))
+        move = np.moveaxis if isinstance(flat, np.ndarray) else pt.moveaxis
+        return move(part, 0, self.axis).astype(self.variable.type.dtype)
+
+    def flat(self, values: np.ndarray) -> np.ndarray:
+        """Return the numbers of the levels, (n_levels, width), from the variable at all of them."""
+        rows = np.moveaxis(values, self.axis, 0)
+        return rows.reshape(len(rows), self.columns.stop - self.columns.start)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,29 +109,20 @@ class Factor:
     values: tuple[range, ...] = ()
 
     @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """The shape of each variable at one level."""
-        return [
-            tuple(n for i, n in enumerate(v.type.shape) if i != axis)
-            for v, axis in zip(self.variables, self.axes, strict=True)
-        ]
-
-    def split(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the values of each variable from those of the levels, (n_levels, q)."""
-        found, start = {}, 0
-        for name, v, axis, shape in zip(
-            self.names, self.variables, self.axes, self.shapes, strict=True
-        ):
-            width = int(np.prod(shape, dtype=int))
-            part = flat[:, start : start + width].reshape(len(flat), *shape)
-            found[name] = np.moveaxis(part, 0, axis).astype(v.type.dtype)
-            start += width
+    def parts(self) -> list[Part]:
+        """The variables, one after the other."""
+        found, start = [], 0
+        for name, v, axis in zip(self.names, self.variables, self.axes, strict=True):
+            shape = tuple(n for i, n in enumerate(v.type.shape) if i != axis)
+            stop = start + math.prod(shape)
+            found.append(Part(name, v, axis, shape, slice(start, stop)))
+            start = stop
         return found
 
     @property
     def n_dims(self) -> int:
         """Number of free dimensions q of a level."""
-        return int(sum(np.prod(shape, dtype=int) for shape in self.shapes))
+        return int(self.parts[-1].columns.stop)
 
 
 def lookups_of(observations: Observations) -> dict[bytes, list[Lookup]]:
@@ -159,8 +173,8 @@ def _is_number(entry: Variable) -> bool:
     return isinstance(entry, Constant) and np.ndim(entry.data) == 0
 
 
-def find_factors(observations: Observations) -> list[tuple[str, ...]]:
-    """Name the free variables of each factor that may belong to its levels.
+def find_factors(observations: Observations) -> list[tuple[int, tuple[str, ...]]]:
+    """Return the number of levels of each factor, and the free variables that may belong to them.
 
     The largest factor comes first; `factor_of` says whether they do.
 
@@ -171,14 +185,11 @@ def find_factors(observations: Observations) -> list[tuple[str, ...]]:
     ...     z = pm.Normal("z", pm.Normal("mu"), shape=3)
     ...     y = pm.Normal("y", z[np.array([0, 0, 1, 2])], 1.0, observed=np.zeros(4))
     >>> find_factors(find_observations(model))
-    [('z',)]
+    [(3, ('z',))]
     """
-    found = []
-    for lookups in lookups_of(observations).values():
-        names = _local(observations, lookups)
-        if names:
-            found.append((_n_levels(lookups), names))
-    return [names for _, names in sorted(found, key=lambda pair: -pair[0])]
+    every = lookups_of(observations).values()
+    found = [(_n_levels(lookups), _local(observations, lookups)) for lookups in every]
+    return sorted((pair for pair in found if pair[1]), key=lambda pair: -pair[0])
 
 
 def _n_levels(lookups: Sequence[Lookup]) -> int:
@@ -259,7 +270,7 @@ def factor_of(observations: Observations, names: Sequence[str]) -> Factor:
     log_priors = clone_replace([priors.graphs[name] for name in names], own, rebuild_strict=False)
     pushdown = Pushdown(observations.parameters.values(), n_levels)
     tables = [pushdown.select(look.of_levels, look.row_axis) for look in lookups]
-    axes = dict(_axes_of(tables, inputs))
+    axes = {name: axis for name, _, axis in _taken(tables, inputs)}
     if set(axes) != set(names):
         raise _tied(set(names) - set(axes))
     terms = []
@@ -319,8 +330,8 @@ def _values(model: pm.Model, factor: Factor) -> tuple[range, ...]:
             "integrated out together. Sum the discrete ones out of the likelihood (pm.Mixture)."
         )
     found: list[range] = []
-    for name, shape in zip(factor.names, factor.shapes, strict=True):
-        found += [_support(model, name)] * int(np.prod(shape, dtype=int))
+    for part in factor.parts:
+        found += [_support(model, part.name)] * math.prod(part.shape)
     return tuple(found)
 
 
@@ -351,13 +362,6 @@ def _taken(
             _, arrays = index_of(node)
             if len(arrays) == 1:
                 yield names[node.inputs[0]], node.outputs[0], next(iter(arrays))
-
-
-def _axes_of(
-    graphs: Sequence[Variable], inputs: dict[str, TensorVariable]
-) -> Iterator[tuple[str, int]]:
-    for name, _, axis in _taken(graphs, inputs):
-        yield name, axis
 
 
 def _tied(names: Collection[str], places: Sequence[str] = ()) -> UnsupportedModelError:

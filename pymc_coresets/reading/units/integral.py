@@ -58,14 +58,11 @@ class UnitDensity:
         Input: how many rows each unit has.
     arrays, members : tuple of RowArray
         Inputs: data of the units, and of their rows, unit by unit.
-    n_units : TensorVariable
-        Input.
     """
 
     variables: TensorVariable
     density: TensorVariable
     sizes: TensorVariable
-    n_units: TensorVariable
     arrays: tuple[RowArray, ...]
     members: tuple[RowArray, ...]
 
@@ -74,14 +71,8 @@ class UnitDensity:
         """Join the log-likelihoods of rows and the log-priors of levels."""
         flat = pt.matrix("variables", dtype="float64", shape=(None, factor.n_dims))
         sizes = pt.lvector("sizes")
-        n_units = flat.shape[0]
-        parts: dict[Variable, Variable] = {factor.n_rows: n_units}
-        start = 0
-        for v, axis, shape in zip(factor.variables, factor.axes, factor.shapes, strict=True):
-            width = int(np.prod(shape, dtype=int))
-            part = flat[:, start : start + width].reshape((n_units, *shape))
-            parts[v] = pt.moveaxis(part, 0, axis).astype(v.type.dtype)
-            start += width
+        parts: dict[Variable, Variable] = {factor.n_rows: flat.shape[0]}
+        parts |= {part.variable: part.of(flat) for part in factor.parts}
         seen: dict[Variable, Variable] = {observations.n_rows: sizes.sum()}
         tables = clone_replace([t for _, t, _ in factor.lookups], parts, rebuild_strict=False)
         for (found, _, axis), table in zip(factor.lookups, tables, strict=True):
@@ -98,7 +89,7 @@ class UnitDensity:
             tuple(row for row in rows if row.placeholder in used)
             for rows in (factor.arrays, observations.rows)
         )
-        return cls(flat, density, sizes, n_units, arrays, members)
+        return cls(flat, density, sizes, arrays, members)
 
     @cached_property
     def derivatives(self) -> list[TensorVariable]:

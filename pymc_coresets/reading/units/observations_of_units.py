@@ -1,12 +1,10 @@
 """Observations that are units, from observations that are rows."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor import TensorVariable
 
@@ -103,7 +101,6 @@ class UnitModel:
             positions=None if every else levels,
             local=(),
             reference=loglik,
-            left_out=(*base.left_out, *self._deterministics),
             units=units,
         )
 
@@ -130,10 +127,14 @@ class UnitModel:
     @cached_property
     def observations_at_zero(self) -> Observations:
         """The potentials by one node, with the nodes where the variables' initial values are."""
+        return self.observations(self.nodes(1), *self.start)
+
+    @property
+    def start(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where a search for modes begins, (n_units, q), and widths of one, (n_units, q, q)."""
         n_units, n_dims = len(self.levels), self.factor.n_dims
-        start = self.initial_values[self.levels]
         width = np.broadcast_to(np.eye(n_dims), (n_units, n_dims, n_dims))
-        return self.observations(self.nodes(1), start, width)
+        return self.initial_values[self.levels], width
 
     def nodes(self, n_each: int) -> Nodes:
         """Return nodes along each axis; for discrete variables, all their values."""
@@ -172,7 +173,12 @@ class UnitModel:
     @cached_property
     def initial_values(self) -> np.ndarray:
         """Where samplers start with the variables of the levels, (n_levels, q), unconstrained."""
-        return initial_values_of_levels(self.rows.held.whole, self.factor)
+        model = self.rows.held.whole
+        with compiling():
+            point = model.initial_point(random_seed=0)
+        values = {p.name: point[model.rvs_to_values[model[p.name]].name] for p in self.factor.parts}
+        flat = [p.flat(np.asarray(values[p.name], dtype=float)) for p in self.factor.parts]
+        return np.concatenate(flat, axis=1)
 
     def _units(self, nodes: Nodes, at: np.ndarray | None, node_error: float) -> Units:
         """Return the rows of each unit, unit by unit."""
@@ -205,21 +211,6 @@ class UnitModel:
             if axis < len(own) and own[axis] is not None:
                 return str(own[axis])
         return None
-
-    @property
-    def _deterministics(self) -> Sequence[str]:
-        return ()
-
-
-def initial_values_of_levels(model: pm.Model, factor: Factor) -> np.ndarray:
-    """Return where samplers start with the variables of levels, (n_levels, q), unconstrained."""
-    with compiling():
-        point = model.initial_point(random_seed=0)
-    parts = []
-    for name, axis in zip(factor.names, factor.axes, strict=True):
-        value = np.asarray(point[model.rvs_to_values[model[name]].name], dtype=float)
-        parts.append(np.moveaxis(value, axis, 0).reshape(factor.n_levels, -1))
-    return np.concatenate(parts, axis=1)
 
 
 def _array(placeholder: TensorVariable, name: str, values: np.ndarray) -> RowArray:

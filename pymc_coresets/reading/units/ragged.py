@@ -14,12 +14,12 @@ from pytensor.tensor import TensorVariable
 
 from pymc_coresets.compat.pytensor_api import (
     disconnected_type,
-    io_toposort,
     numba_njit,
     register_funcify_and_cache_key,
     tuple_setitem,
     vectorize_node,
 )
+from pymc_coresets.reading.folding import rewritten_by
 
 _NONE: Any = disconnected_type()
 #: Of the functions here, for PyTensor's cache of what is compiled.
@@ -85,18 +85,25 @@ class Collect(_Ragged):
         return [Spread(self.n_after).make_node(cotangents[0], inputs[1]).outputs[0], _NONE]
 
 
+@numba_njit
+def _with_three_axes(x: np.ndarray, n_before: int) -> np.ndarray:
+    """Join the axes before one, and those after it."""
+    n_first, n_last = 1, 1
+    for i in range(n_before):
+        n_first *= x.shape[i]
+    for i in range(n_before + 1, x.ndim):
+        n_last *= x.shape[i]
+    return np.ascontiguousarray(x).reshape((n_first, x.shape[n_before], n_last))
+
+
 @register_funcify_and_cache_key(Spread)  # type: ignore[untyped-decorator]
 def _spread(op: Spread, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:  # noqa: ANN401
     n_before, n_after = node.inputs[0].type.ndim - 1 - op.n_after, op.n_after
 
     @numba_njit
     def spread(x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        n_first, n_last = 1, 1
-        for i in range(n_before):
-            n_first *= x.shape[i]
-        for i in range(n_before + 1, x.ndim):
-            n_last *= x.shape[i]
-        flat = np.ascontiguousarray(x).reshape((n_first, len(sizes), n_last))
+        flat = _with_three_axes(x, n_before)
+        n_first, _, n_last = flat.shape
         found = np.empty((n_first, np.sum(sizes), n_last), x.dtype)
         for i in range(n_first):
             row = 0
@@ -117,12 +124,8 @@ def _collect(op: Collect, node: Apply, **_: Any) -> tuple[Callable[..., Any], st
 
     @numba_njit
     def collect(x: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        n_first, n_last = 1, 1
-        for i in range(n_before):
-            n_first *= x.shape[i]
-        for i in range(n_before + 1, x.ndim):
-            n_last *= x.shape[i]
-        flat = np.ascontiguousarray(x).reshape((n_first, x.shape[n_before], n_last))
+        flat = _with_three_axes(x, n_before)
+        n_first, _, n_last = flat.shape
         total = np.zeros((n_first, len(sizes), n_last), x.dtype)
         for i in range(n_first):
             row = 0
@@ -156,22 +159,17 @@ def in_common_operations(graph: TensorVariable) -> TensorVariable:
     >>> total.eval({x: [1.0, 2.0, 3.0], sizes: [2, 0, 1]})
     array([4., 0., 6.])
     """
-    known: dict[Variable, Variable] = {}
-    for node in io_toposort([], [graph]):
-        inputs = [known.get(v, v) for v in node.inputs]
-        if isinstance(node.op, _Ragged):
-            x, sizes = cast(list[TensorVariable], inputs)
-            known[node.outputs[0]] = _by_index(node.op, x, sizes)
-        elif any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
-            known.update(zip(node.outputs, node.clone_with_new_inputs(inputs).outputs, strict=True))
-    return cast(TensorVariable, known.get(graph, graph))
+    return cast(TensorVariable, rewritten_by(_by_index, [graph])[0])
 
 
-def _by_index(op: _Ragged, x: TensorVariable, sizes: TensorVariable) -> TensorVariable:
-    axis = x.type.ndim - 1 - op.n_after
+def _by_index(node: Apply, inputs: Sequence[Variable]) -> TensorVariable | None:
+    if not isinstance(node.op, _Ragged):
+        return None
+    x, sizes = cast(list[TensorVariable], inputs)
+    axis = x.type.ndim - 1 - node.op.n_after
     units = pt.repeat(pt.arange(sizes.shape[0]), sizes)
     index = (slice(None),) * axis + (units,)
-    if isinstance(op, Spread):
+    if isinstance(node.op, Spread):
         return cast(TensorVariable, x[index])
     shape = [sizes.shape[0] if i == axis else x.shape[i] for i in range(x.type.ndim)]
     return cast(TensorVariable, pt.zeros(shape, dtype=x.type.dtype)[index].inc(x))

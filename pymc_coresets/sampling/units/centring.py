@@ -18,9 +18,7 @@ from pymc_coresets.potentials.unit_models import (
 )
 from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.potentials.verification import verify
-from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.reading.units.integral import CENTRE, FACTOR
 from pymc_coresets.reading.units.nodes import fewest_nodes, more_nodes
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.rows.values import Rows
@@ -67,12 +65,9 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     n_dims, n_members = units.factor.n_dims, units.rows.n_obs / len(units.levels)
     n_each = fewest_nodes(n_dims, n_members)
     if units.factor.values:  # their sum is exact
-        first = units.observations_at_zero
-        return LogLikelihood(
-            units.observations(
-                units.nodes(0), *_places(first), at=first.space.start, node_error=0.0
-            )
-        )
+        x = units.observations_at_zero.space.start
+        found = units.observations(units.nodes(0), *units.start, at=x, node_error=0.0)
+        return LogLikelihood(found)
     if n_each is None:
         raise UnsupportedModelError(
             f"{list(units.factor.names)!r} have {n_dims} values for each level: too many to be "
@@ -102,6 +97,7 @@ class _Sample:
     def __init__(self, units: UnitModel, rows: Rows, weights: np.ndarray, total: float) -> None:
         self.units, self.rows, self.weights, self.total = units, rows, weights, total
         self.modes, self.x = UnitModes(units), units.observations_at_zero.space.start
+        self.known: dict[int, LogLikelihood] = {}
         self.loglik: LogLikelihood | None = None
         self.around: LaplaceApproximation | None = None
 
@@ -113,13 +109,20 @@ class _Sample:
         scan = every.source.scan(min(size, every.n_rows), key=key, distinct=True)
         return cls(units, scan.rows, scan.weights, every.total_weight)
 
+    def by_nodes(self, n_each: int) -> LogLikelihood:
+        """Return the potentials by some number of nodes, which are compiled once."""
+        if n_each not in self.known:
+            found = self.units.observations(self.units.nodes(n_each), *self.units.start)
+            self.known[n_each] = LogLikelihood(found)
+        return self.known[n_each]
+
     def climbed(self, n_each: int) -> Self:
         """Find the mode of the shared variables by some number of nodes."""
-        self.loglik = _by_nodes(self.units, n_each)
+        self.loglik = self.by_nodes(n_each)
         sampler, space = CoresetSampler(self.loglik), self.loglik.observations.space
         enough = _GAINED * self.total / len(self.rows)
         for _ in range(_ROUNDS):
-            self.rows = self.modes.at(_point(space, self.x), self.rows)
+            self.rows = self.modes.at(space.constrain(self.x[None]).at(0), self.rows)
             guarded = Guarded(partial(_negative, sampler.posterior_of(self.rows, self.weights)))
             start = guarded(self.x)[0]
             descend(guarded, self.x, most_steps=_STEPS)
@@ -128,7 +131,7 @@ class _Sample:
             self.x, gained = guarded.x, start - guarded(guarded.x)[0]
             if gained < enough:
                 break
-        self.rows = self.modes.at(_point(space, self.x), self.rows)
+        self.rows = self.modes.at(space.constrain(self.x[None]).at(0), self.rows)
         posterior = sampler.posterior_of(self.rows, self.weights)
         self.around = LaplaceApproximation.of(posterior, self.x)
         self.x = self.around.mode
@@ -140,7 +143,7 @@ class _Sample:
         draws = self.around.draw(_DRAWS, rng=np.random.default_rng(0))
         few, many = (
             loglik.weighted_sum(draws, self.rows, self.weights)
-            for loglik in (self.loglik, _by_nodes(self.units, more))
+            for loglik in (self.loglik, self.by_nodes(more))
         )
         return float(np.var(many - few))
 
@@ -148,8 +151,8 @@ class _Sample:
         """Return the potentials of all units by as many nodes, sharing what is compiled."""
         assert self.loglik is not None, "it has climbed"
         known = self.loglik.observations
-        every = self.modes.at(_point(known.space, self.x), self.loglik.in_memory.all)
-        places = _places(known, every)
+        point = known.space.constrain(self.x[None]).at(0)
+        places = self.modes.places(self.modes.at(point, self.loglik.in_memory.all))
         moved = self.units.moved(known, *places, at=self.x, node_error=error)
         return self.loglik.of_same_form(moved)
 
@@ -206,22 +209,6 @@ def integrated_out(
     return found.collapsed(collapse=wanted.collapse), replace(wanted, integrate=known)
 
 
-def _by_nodes(units: UnitModel, n_each: int) -> LogLikelihood:
-    places = _places(units.observations_at_zero)
-    return LogLikelihood(units.observations(units.nodes(n_each), *places))
-
-
 def _negative(space: Unconstrained, x: np.ndarray) -> tuple[float, np.ndarray]:
     value, slope = space.logp_and_gradient(x)
     return -value, -slope
-
-
-def _places(observations: Observations, rows: Rows | None = None) -> list[np.ndarray]:
-    """Return where the nodes of units are, and how wide these are there."""
-    names = [row.name for row in observations.rows]
-    arrays = [row.values for row in observations.rows] if rows is None else rows.arrays
-    return [arrays[names.index(name)] for name in (CENTRE, FACTOR)]
-
-
-def _point(space: Unconstrained, x: np.ndarray) -> dict[str, np.ndarray]:
-    return {name: value[0] for name, value in space.constrain(x[None]).values.items()}

@@ -60,16 +60,31 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     -----
     The shared variables climb the posterior of a sample of units by nodes around modes at the last
     point, which then move, until that gains no more.  Nodes follow the shared variables anyway, so
-    that they need to be in the middle of the posterior of all only roughly.
+    that they need to be in the middle of the posterior of all only roughly.  Gradients are those at
+    nodes that stay: where nodes are too few, they are not quite those of the density, of which a
+    search may then find no mode; so it begins again with more.
     """
     n_dims = units.factor.n_dims
-    modes, first = UnitModes(units), units.observations_at_zero
     n_each = fewest_nodes(n_dims)
     if n_each is None:
         raise UnsupportedModelError(
             f"{list(units.factor.names)!r} have {n_dims} values for each level: too many to be "
             "integrated out by nodes. Keep them as parameters (integrate=False)."
         )
+    while True:
+        try:
+            return _centred(units, n_each, enough, key)
+        except SamplingError:
+            more = more_nodes(n_each, n_dims)
+            if more is None:
+                raise
+            n_each = more
+
+
+def _centred(units: UnitModel, n_each: int, enough: float, key: int) -> LogLikelihood:
+    """Do the same with at least so many nodes."""
+    n_dims = units.factor.n_dims
+    modes, first = UnitModes(units), units.observations_at_zero
     loglik, space = _by_nodes(units, first, n_each), first.space
     sampler = CoresetSampler(loglik)
     scan = sampler.scan(min(_UNITS, loglik.n_rows), key=key, distinct=True)

@@ -7,6 +7,7 @@ import numpy as np
 
 _FIRST = {1: 7, 2: 5}  # nodes along each axis, by the number of axes
 _MOST = 1_000  # nodes
+_MOST_EACH = 127  # along an axis: weights of more have lost their digits
 _LEAST = 1e-7  # of a weight, beside the largest: such nodes add nothing
 
 
@@ -73,8 +74,8 @@ def more_nodes(n_each: int, n_dims: int) -> int | None:
 
     Examples
     --------
-    >>> more_nodes(7, 1), more_nodes(7, 6)
-    (15, None)
+    >>> more_nodes(7, 1), more_nodes(127, 1), more_nodes(7, 6)
+    (15, None, None)
     """
     more = 2 * n_each + 1
-    return more if more**n_dims <= 4 * _MOST else None
+    return more if more <= _MOST_EACH and more**n_dims <= 4 * _MOST else None

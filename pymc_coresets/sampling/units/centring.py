@@ -55,6 +55,8 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     ------
     SamplingError
         If the posterior of the sample has no mode.
+    UnsupportedModelError
+        If levels have too many values, or nodes are off by more than the tolerance.
 
     Notes
     -----
@@ -104,12 +106,19 @@ def _centred(units: UnitModel, n_each: int, enough: float, key: int) -> LogLikel
     around = LaplaceApproximation.of(sampler.posterior_of(some, scan.weights), x)
     draws = around.draw(_DRAWS, rng=np.random.default_rng(key))
     sums, error = loglik.weighted_sum(draws, some, scan.weights), np.inf
-    while error > enough and (more := more_nodes(n_each, n_dims)) is not None:
+    while not error <= enough and (more := more_nodes(n_each, n_dims)) is not None:
         by_more = _by_nodes(units, first, more)
         sums_of_more = by_more.weighted_sum(draws, some, scan.weights)
         error = float(np.var(sums_of_more - sums))
-        if error > enough:
+        if not error <= enough:
             loglik, n_each, sums = by_more, more, sums_of_more
+    compared = np.isfinite(error) or n_each != fewest_nodes(n_dims)
+    if compared and not error <= enough / _SHARE:
+        raise UnsupportedModelError(
+            f"Nodes do not integrate {list(units.factor.names)!r} out: with {n_each} along each "
+            f"axis the log-density is off by {error**0.5:.2g} nats. Levels may have several modes. "
+            "Keep these variables as parameters (integrate=False)."
+        )
     every = modes.at(_point(space, around.mode), loglik.in_memory.all)
     return loglik.of_same_form(
         units.moved(loglik.observations, *_places(first, every), at=around.mode, node_error=error)

@@ -32,56 +32,71 @@ CONFIDENCE = 0.999  # one of a thousand equal posteriors is beyond it
 SMALL = 0.15  # sds of a posterior: by as much a divergence of 0.01 nats may move a mean
 
 
-def few_rows(rng: Rng) -> None:
+type Effect = Callable[..., Any]
+
+
+def centred(mean: Any, sd: Any, nu: float = np.inf) -> Any:  # noqa: ANN401
+    """Add the variables of units as the coresets see them."""
+    if nu < np.inf:
+        return pm.StudentT("own", nu=nu, mu=mean, sigma=sd, shape=N)
+    return pm.Normal("own", mean, sd, shape=N)
+
+
+def standard(mean: Any, sd: Any, nu: float = np.inf) -> Any:  # noqa: ANN401
+    """Add them for NUTS: their prior does not depend on their scale, which may be near zero."""
+    return mean + sd * centred(0, 1, nu)
+
+
+def few_rows(rng: Rng, effect: Effect) -> None:
     """Two binary rows for each unit: the scale is hardly known, and may be zero."""
     user = np.repeat(np.arange(N), 2)
     eta = -0.5 + rng.normal(0, 0.3, N)[user]
-    own = pm.Normal("own", pm.Normal("mean", 0, 2), pm.HalfNormal("sd", 1), shape=N)
+    own = effect(pm.Normal("mean", 0, 2), pm.HalfNormal("sd", 1))
     pm.Bernoulli("y", logit_p=own[user], observed=rng.binomial(1, expit(eta)))
 
 
-def wide_scale(rng: Rng) -> None:
+def wide_scale(rng: Rng, effect: Effect) -> None:
     """Units that differ by far more than their rows do, under a half-Cauchy scale."""
     user = np.repeat(np.arange(N), 4)
     eta = rng.normal(-1, 4.0, N)[user]
-    own = pm.Normal("own", pm.Normal("mean", 0, 5), pm.HalfCauchy("sd", 5), shape=N)
+    own = effect(pm.Normal("mean", 0, 5), pm.HalfCauchy("sd", 5))
     pm.Bernoulli("y", logit_p=own[user], observed=rng.binomial(1, expit(eta)))
 
 
-def heavy_tails(rng: Rng) -> None:
+def heavy_tails(rng: Rng, effect: Effect) -> None:
     """Effects by a t distribution of three degrees of freedom, and outliers among the units."""
     user = np.repeat(np.arange(N), 3)
     y = rng.normal(0.5 + rng.standard_t(2, N)[user], 1.0)
-    own = pm.StudentT("own", 3, pm.Normal("mean"), pm.HalfNormal("sd", 2), shape=N)
+    own = effect(pm.Normal("mean"), pm.HalfNormal("sd", 2), nu=3)
     pm.Normal("y", own[user], pm.HalfNormal("s", 2), observed=y)
 
 
-def two_modes(rng: Rng) -> None:
+def two_modes(rng: Rng, effect: Effect) -> None:
     """Rows that see the square of their unit's variable: each unit has two modes."""
     user = np.repeat(np.arange(N), 4)
     y = rng.normal(np.square(rng.normal(0, 1.5, N))[user], 0.5)
-    own = pm.Normal("own", 0, pm.HalfNormal("sd", 2), shape=N)
+    own = effect(0, pm.HalfNormal("sd", 2))
     pm.Normal("y", pt.square(own[user]), pm.HalfNormal("s", 1), observed=y)
 
 
-def outlying_rows(rng: Rng) -> None:
+def outlying_rows(rng: Rng, effect: Effect) -> None:
     """Rows by a t distribution, of which two of four disagree: some units have two modes."""
     user = np.repeat(np.arange(N), 4)
     far = np.tile([0.0, 0.0, 6.0, 6.0], N) * (rng.random(N) < 0.3)[user]
     y = rng.normal(0, 1, N)[user] + far + 0.3 * rng.standard_t(3, len(user))
-    own = pm.Normal("own", pm.Normal("mean"), pm.HalfNormal("sd", 5), shape=N)
-    pm.StudentT("y", 2, own[user], pm.HalfNormal("s", 1), observed=y)
+    own = effect(pm.Normal("mean"), pm.HalfNormal("sd", 5))
+    pm.StudentT("y", nu=2, mu=own[user], sigma=pm.HalfNormal("s", 1), observed=y)
 
 
-def counts(rng: Rng) -> None:
+def counts(rng: Rng, effect: Effect) -> None:
     """Counts with an effect for each row, most of them zero."""
     x = rng.normal(size=N)
-    own = pm.Normal("own", 0, pm.HalfNormal("sd", 2), shape=N)
+    own = effect(0, pm.HalfNormal("sd", 2))
     eta = pm.Normal("mean", 0, 2) + pm.Normal("slope", 0, 1) * x + own
     pm.Poisson("y", pt.exp(eta), observed=rng.poisson(np.exp(-1.5 + 0.5 * x + rng.normal(0, 1, N))))
 
 
-MODELS: dict[str, Callable[[Rng], None]] = {
+MODELS: dict[str, Callable[[Rng, Effect], None]] = {
     "two binary rows each": few_rows,
     "a wide scale": wide_scale,
     "heavy tails": heavy_tails,
@@ -122,6 +137,13 @@ class Build:
         )  # fmt: skip
 
 
+def model_of(name: str, effect: Effect) -> pm.Model:
+    """Return one of the models, always of the same data."""
+    with pm.Model() as model:
+        MODELS[name](np.random.default_rng(1), effect)
+    return model
+
+
 def truth_of(model: pm.Model) -> xr.Dataset:
     """Sample all rows with all variables, in small steps."""
     compiled = nutpie.compile_pymc_model(model)
@@ -135,9 +157,8 @@ def truth_of(model: pm.Model) -> xr.Dataset:
 
 def builds(name: str) -> Iterator[Build]:
     """Coresets of a model by all ways."""
-    with pm.Model() as model:
-        MODELS[name](np.random.default_rng(1))
-    truth = truth_of(model)
+    model, for_nuts = (model_of(name, effect) for effect in (centred, standard))
+    truth = truth_of(for_nuts)
     for seed, way in enumerate(WAYS):
         label = ", ".join(f"{key} {value}" for key, value in way.items()) or "default"
         try:

@@ -160,8 +160,8 @@ def gamma_gamma(rng: Rng, n: int) -> None:
 
 
 def districts(rng: Rng, n: int) -> None:
-    """Twenty pupils in each school, and schools in thirty districts."""
-    school = np.repeat(np.arange(n), 20)
+    """Ten pupils in each school, and schools in thirty districts."""
+    school = np.repeat(np.arange(n), 10)
     of_school = rng.integers(0, 30, n)
     x = rng.normal(size=(len(school), 3))
     true = rng.normal(0, 0.4, 30)[of_school] + rng.normal(0, 0.6, n)
@@ -212,6 +212,6 @@ CASES = {
         "slope",
         "log_scale",
     ),
-    "schools": _case("3 000 schools × 20 pupils in 30 districts", 3_000, districts),
+    "schools": _case("8 000 schools × 10 pupils in 30 districts", 8_000, districts),
     "items": _case("2 000 persons × 50 items, 2PL", 2_000, two_parameter_logistic),
 }

@@ -233,6 +233,17 @@ def test_both_ways_to_write_a_scale_have_the_same_integral(width):
     np.testing.assert_allclose(one, other, rtol=0, atol=1e-8)
 
 
+def test_no_scale_is_so_small_that_rounding_makes_a_mode_there():
+    one, other = (potentials(nodes_at(counts(centred=c), 9)) for c in (True, False))
+    for power in range(3, 30):
+        shared = {"mean": 0.4, "w": 10.0**-power}
+        found, exact = one(shared), other(shared)  # whose variables are of size one
+        resolved = np.isfinite(found)
+        assert resolved.all() or power > 11
+        assert (found[~resolved] == -np.inf).all()
+        np.testing.assert_allclose(found[resolved], exact[resolved], rtol=0, atol=1e-3)
+
+
 def test_the_error_of_nodes_falls_geometrically():
     units = counts(centred=True)
     x = np.array([0.3, -0.2])
@@ -543,9 +554,14 @@ def test_wrong_potentials_are_found_out(of_pymc):
     x, expected = of_pymc
     right, wrong = (log_densities(x, k) for k in (31, 1))
     assert second_opinion(expected, 0 * expected, right).difference < 1e-6
-    for unknown in (0.0, np.nan, np.inf):
+    ratios = right - 0.99 * expected
+    for unknown in (None, 0.0, np.nan, np.inf):
         with pytest.raises(UnsupportedModelError, match="does not understand it"):
-            second_opinion(expected, 0 * expected, 1.01 * right, node_error=unknown)
+            second_opinion(expected, 0.99 * expected, ratios + 0.01 * right, node_error=unknown)
+    # Far from the posterior nodes may be off by as little as changes nothing.
+    second_opinion(expected, 0.99 * expected, 1.02 * ratios, node_error=0.0)
+    with pytest.raises(UnsupportedModelError, match="does not understand it"):
+        second_opinion(expected, 0 * expected, 1.02 * right)
     with pytest.raises(UnsupportedModelError, match="does not understand it"):
         second_opinion(expected, 0 * expected, wrong)
     # Unless it is known that nodes are off by as much.

@@ -600,7 +600,8 @@ PLANTED = [
         ("[pt.switch(kept, s, less) for", "[0 * s for"),  # nodes that stay
         ("[pt.switch(kept, s, less) for", "[less for"),
         ("usable = (left > _FLAT * usual)", "usable = (left > np.inf)"),  # widths that stay
-        (" - zero_grad(log_determinant))", ")"),
+        (" - zero_grad(root.log_determinant)", ""),
+        ("digits < _DIGITS", "digits < np.inf"),
         ("at_nodes + nodes.log_weights[:, None]", "at_nodes"),
         ("of_rows), sizes) + log_prior", "of_rows), sizes)"),
     ),

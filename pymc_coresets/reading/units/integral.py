@@ -38,6 +38,7 @@ from pymc_coresets.reading.units.ragged import collect, spread
 
 _AS_FORESEEN = 0.25  # of what a step gains by the curvature: less, and it is shortened
 _LONGEST_STEP = 6.0  # widths of a unit, that a shortened step has at most
+_DIGITS = 1e12  # that a variable may have before its width: float64 has four more
 _FLAT = 1e-6  # of the usual curvature of a unit: less is none
 
 #: Names of what a unit has besides its data.
@@ -121,17 +122,20 @@ def integrated(
             values: dict[Variable, Variable] = {units.variables: x + 0.0 * centre[None]}
             at_values = cast(TensorVariable, vectorize_graph(units.density, values))
             return cast(TensorVariable, pt.logsumexp(at_values, axis=0))
-        moved, log_determinant = placed(units, centre, factor, x)
+        moved, root = placed(units, centre, factor, x)
         given: dict[Variable, Variable] = {units.variables: zero_grad(moved)}
         at_nodes = cast(TensorVariable, vectorize_graph(units.density, given))
         logs = at_nodes + nodes.log_weights[:, None]
-        return cast(TensorVariable, pt.logsumexp(logs, axis=0) - zero_grad(log_determinant))
+        whole = pt.logsumexp(logs, axis=0) - zero_grad(root.log_determinant)
+        # Widths that rounding does not resolve would give any value, and modes that are not there.
+        digits = pt.stack([row[-1] for row in root.entries], axis=-1) * abs(moved)
+        return cast(TensorVariable, pt.switch((digits < _DIGITS).all(axis=(0, 2)), whole, -np.inf))
 
 
 def placed(
     units: UnitDensity, centre: TensorVariable, factor: TensorVariable, x: TensorVariable
-) -> tuple[TensorVariable, TensorVariable]:
-    """Return the graphs of units' variables at standardised places, and of ``log |R_g|``.
+) -> tuple[TensorVariable, "Root"]:
+    """Return the graphs of units' variables at standardised places, and of R_g.
 
     Parameters
     ----------
@@ -143,16 +147,16 @@ def placed(
     Returns
     -------
     TensorVariable of shape (n_places, n_units, q)
-    TensorVariable of shape (n_units,)
+    Root
     """
     n_dims = units.variables.type.shape[1]
     root, step = _newton(units, centre, [factor[:, j, j] for j in range(n_dims)])
     whitened = [step[j][None] + x[:, :, j] for j in range(n_dims)]
     moved = centre[None] + pt.stack(root.solved_above(whitened), axis=-1)
-    return cast(TensorVariable, moved), root.log_determinant
+    return cast(TensorVariable, moved), root
 
 
-class _Root(NamedTuple):
+class Root(NamedTuple):
     """Lower triangular matrices R of all units, by their entries, each (n_units,)."""
 
     entries: list[list[TensorVariable]]
@@ -182,7 +186,7 @@ class _Root(NamedTuple):
 
 def _newton(
     units: UnitDensity, centre: TensorVariable, widths: Sequence[TensorVariable]
-) -> tuple[_Root, list[TensorVariable]]:
+) -> tuple[Root, list[TensorVariable]]:
     """Return the root of the curvature at the centre, and Newton's step in its coordinates."""
     n_dims = len(widths)
     given: dict[Variable, Variable] = {units.variables: centre}
@@ -200,7 +204,7 @@ def _newton(
         usable = (left > _FLAT * usual) & (left < np.inf)
         row.append(pt.sqrt(pt.switch(usable, left, usual)))
         entries.append([pt.switch(pt.isnan(a), 0.0, a) for a in row[:-1]] + row[-1:])
-    root = _Root(entries)
+    root = Root(entries)
     step = root.solved([pt.switch(pt.isnan(s) | pt.isinf(s), 0.0, s) for s in slopes])
     foreseen = sum(pt.square(s) for s in step) / 2
     there = centre + pt.stack(root.solved_above(step), axis=-1)

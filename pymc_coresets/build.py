@@ -29,9 +29,11 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
 )
 from pymc_coresets.glm.control_variates.method import ControlVariates, has_linear_predictors
+from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.job import Job, Method
 from pymc_coresets.methods.riemannian import RiemannianPursuit
+from pymc_coresets.methods.uniform import Uniform
 from pymc_coresets.options import flag, generator, one_of, whole_number
 from pymc_coresets.potentials.backends.evaluator import Jax
 from pymc_coresets.potentials.evaluation import Collapse, LogLikelihood
@@ -394,14 +396,16 @@ def _suited(
 
 def _sized(method: Method, loglik: LogLikelihood, size: int | None) -> tuple[Method, int]:
     """Return the largest number of rows; and `Exact` for ``"auto"`` where it need not choose."""
+    n_obs = max(loglik.n_rows, round(loglik.total_weight))
     if size is not None:
-        most = max(loglik.n_rows, round(loglik.total_weight))
-        whole_number("size", size, least=1, most=most)
-    limit = method.default_size(loglik.n_dims, loglik.n_rows) if size is None else int(size)
+        whole_number("size", size, least=1, most=n_obs)
+    with_replacement = isinstance(method, Uniform | Sensitivity)  # so from equal rows, too
+    most = n_obs if with_replacement else loglik.n_rows
+    limit = method.default_size(loglik.n_dims, most) if size is None else int(size)
     few = size is None and loglik.n_rows <= min(_FEW, loglik.total_weight / _MERGED)
     if isinstance(method, RiemannianPursuit) and (few or loglik.n_rows <= limit):
         return Exact(), loglik.n_rows
-    return method, min(limit, loglik.n_rows)
+    return method, min(limit, most)
 
 
 def _check_nuts_sampler(nuts_sampler: str) -> None:

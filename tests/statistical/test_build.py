@@ -372,8 +372,12 @@ def test_there_are_no_more_weights_than_distinct_rows():
     coreset = build_coreset(
         model, size=50, collapse=True, method="uniform", random_seed=1, progressbar=False
     )
-    assert set(coreset.indices) <= {0, 10, 30}
+    assert list(coreset.indices) == [0, 10, 30]
     assert coreset.weights.sum() == pytest.approx(60)
+    counts, chances = coreset.weights * 50 / 60, np.array([1, 2, 3]) / 6
+    np.testing.assert_allclose(counts, np.rint(counts))  # as many draws as were asked for
+    sds = np.sqrt(50 * chances * (1 - chances))
+    assert (np.abs(counts - 50 * chances) < 4.5 * sds).all()
 
 
 @pytest.mark.parametrize(

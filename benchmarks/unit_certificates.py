@@ -4,7 +4,8 @@ Coresets of all qualities, by several methods and sizes, of small models with un
 is hard in some way: few data for wide scales, priors with heavy tails, units with two modes.  The
 truth comes from NUTS on all rows with all variables in small steps.  A certificate is false where
 draws are called reliable, once re-weighted if it says so, and a mean or the sd of a shared variable
-is off by more than the divergence that is stated and the noise of both explain.
+is off by more than the divergence and the error of nodes that are stated, and the noise of both,
+explain.
 """
 
 import argparse
@@ -25,8 +26,10 @@ from benchmarks.differences import Difference, difference_of
 from benchmarks.unit_models import Rng, expit
 from pymc_coresets import CoresetError, build_coreset, compare
 
-HEADER = ("units", "built by", "units kept", "J", "k-hat", "said", "largest shift, sd",
-          "largest change of an sd", "beyond noise", "false")  # fmt: skip
+HEADER = (
+    "units", "built by", "units kept", "J", "error of nodes", "k-hat", "said",
+    "largest shift, sd", "largest change of an sd", "beyond noise", "false",
+)  # fmt: skip
 N = 400  # units
 CONFIDENCE = 0.999  # one of a thousand equal posteriors is beyond it
 SMALL = 0.1  # sds of a posterior: by as much a divergence of 0.01 nats may move a mean
@@ -123,6 +126,7 @@ class Build:
     way: str
     size: int = 0
     objective: float = np.nan
+    node_error: float = np.nan
     khat: float = np.nan
     said: str = ""
     reweighted: bool = False
@@ -134,7 +138,7 @@ class Build:
         found = self.found
         if found is None or not self.said.startswith("reliable"):
             return False
-        moved = SMALL if self.reweighted else max(SMALL, self.objective**0.5)
+        moved = SMALL if self.reweighted else max(SMALL, (self.objective + self.node_error) ** 0.5)
         return found.mean > moved + found.mean_limit or found.sd > moved + found.sd_limit
 
 
@@ -176,6 +180,9 @@ def judged(name: str, label: str, model: pm.Model, truth: xr.Dataset, way: dict[
     reweighted = check.reliable and check.needs_reweighting
     if reweighted:
         idata = coreset.reweight(idata, random_seed=1)
+    assert coreset.loglikelihood is not None
+    units = coreset.loglikelihood.observations.units
+    assert units is not None
     shared = [v.name for v in coreset.model.free_RVs]
     drawn = idata["posterior"].to_dataset()
     found = compare(full=truth[shared], approximation=drawn[shared].assign_attrs(drawn.attrs))
@@ -184,6 +191,7 @@ def judged(name: str, label: str, model: pm.Model, truth: xr.Dataset, way: dict[
         way=label,
         size=coreset.size,
         objective=check.symmetrised_kl,
+        node_error=units.node_error,
         khat=check.pareto_khat,
         said=check.verdict.partition(":")[0].lower(),
         reweighted=reweighted,
@@ -195,12 +203,13 @@ def line_of(build: Build) -> list[str]:
     """Return a build's line of the table."""
     found = build.found
     if found is None:
-        return [build.name, build.way, "", "", "", build.said, *[""] * 4]
+        return [build.name, build.way, "", "", "", "", build.said, *[""] * 4]
     return [
         build.name,
         build.way,
         str(build.size),
         f"{build.objective:.2g}",
+        f"{build.node_error:.2g}",
         f"{build.khat:.2f}",
         build.said,
         f"{found.mean:.3f} (noise: {found.mean_limit:.3f})",

@@ -24,6 +24,7 @@ from pymc_coresets.reading.folding import numpy_function
 from pymc_coresets.reading.observations import Observations, find_observations
 from pymc_coresets.reading.rewrite import coreset_model
 from pymc_coresets.reading.units.nodes import Nodes, fewest_nodes, more_nodes
+from pymc_coresets.sampling.units.centring import centred
 from tests.models.reference import density, logp_without
 from tests.models.units import by_grid, nodes_at, potentials, read
 
@@ -262,6 +263,22 @@ def test_gradients_are_those_of_potentials_but_for_the_error_of_nodes():
         ahead, behind = (found(shared | {name: shared[name] + d}).sum() for d in (h, -h))
         # Rounding of 1e-14, over h, and what 21 nodes are off by.
         assert slope == pytest.approx((ahead - behind) / (2 * h), abs=1e-6), name
+
+
+def test_the_error_that_is_stated_is_that_beside_a_fine_grid():
+    rng, level = np.random.default_rng(3), np.repeat(np.arange(40), 4)
+    far = np.tile([0.0, 0.0, 6.0, 6.0], 40) * (level % 3 == 0)  # rows that disagree: two modes
+    y = rng.normal(size=40)[level] + far + 0.3 * rng.standard_t(3, len(level))
+    with pm.Model() as model:
+        z = pm.Normal("z", pm.Normal("mean"), pm.HalfNormal("sd", 5), shape=40)
+        pm.StudentT("y", nu=2, mu=z[level], sigma=pm.HalfNormal("s"), observed=y)
+    units = centred(read(model, "z"), enough=1.0, key=1).observations
+    assert units.units.n_each == 7
+    found, scales = potentials(units), np.array([0.16, 0.12, 0.13])  # sds of the posterior
+    x = np.array(units.units.at) + scales * rng.normal(size=(40, 3))
+    errors = [(found(at) - by_grid(units, at)).sum() for at in x]
+    # Within what 39 degrees of freedom leave, and the wider draws that it is stated for.
+    assert 0.3 < units.units.node_error / np.var(errors) < 6.0
 
 
 # -- nodes -----------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import numpy as np
 
 _FIRST = {1: 7, 2: 5}  # nodes along each axis, by the number of axes
 _LEAST_EACH, _MANY_MEMBERS = 3, 50.0
-_NUMBERS = (3, 5, 7, 11, 17, 25, 41, 61)  # along an axis: each has about a hundredth of the error
-_MOST = 1_000  # nodes
+_NUMBERS = (3, 5, 7, 11, 17, 25, 41, 61)  # along an axis
+_MOST, _MOST_TO_JUDGE_BY, _MOST_EACH = 1_000, 4_096, 101  # nodes; and along an axis
 _LEAST = 1e-7  # of a weight, beside the largest: such nodes add nothing
 
 
@@ -92,13 +92,30 @@ def fewest_nodes(n_dims: int, n_members: float = 1.0) -> int | None:
     return n_each if n_each**n_dims <= _MOST else None
 
 
-def more_nodes(n_each: int, n_dims: int) -> int | None:
-    """Return the next larger number of nodes along each axis; None where it is too large.
+def more_nodes(n_each: int, n_dims: int, steps: int = 1) -> int | None:
+    """Return a larger number of nodes along each axis; None where there is none to judge it by.
+
+    Parameters
+    ----------
+    n_each, n_dims : int
+    steps : int
+        Each has about a hundredth of the error, where units have a single mode.
 
     Examples
     --------
-    >>> more_nodes(7, 1), more_nodes(7, 6)
-    (11, None)
+    >>> more_nodes(7, 1), more_nodes(7, 1, 3), more_nodes(7, 4)
+    (11, 25, None)
     """
-    more = next((n for n in _NUMBERS if n > n_each), None)
-    return more if more is not None and more**n_dims <= 4 * _MOST else None
+    more = [n for n in _NUMBERS if n_each < n < nodes_to_judge_by(n_dims)]
+    return more[min(steps, len(more)) - 1] if more else None
+
+
+def nodes_to_judge_by(n_dims: int) -> int:
+    """Return how many nodes along each axis have no error, beside that of fewer.
+
+    Examples
+    --------
+    >>> nodes_to_judge_by(1), nodes_to_judge_by(2), nodes_to_judge_by(6)
+    (101, 64, 4)
+    """
+    return min(_MOST_EACH, int((_MOST_TO_JUDGE_BY + 0.5) ** (1 / n_dims)))

@@ -1,6 +1,7 @@
 """Where the nodes of units lie: at modes, for shared variables in the middle of the posterior."""
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
@@ -19,7 +20,7 @@ from pymc_coresets.potentials.unit_models import (
 from pymc_coresets.potentials.unit_modes import UnitModes
 from pymc_coresets.potentials.verification import verify
 from pymc_coresets.reading.unconstrained import Unconstrained
-from pymc_coresets.reading.units.nodes import fewest_nodes, more_nodes
+from pymc_coresets.reading.units.nodes import fewest_nodes, more_nodes, nodes_to_judge_by
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.sampling.laplace import Guarded, LaplaceApproximation, descend
@@ -31,7 +32,8 @@ _ROUNDS = 8
 _STEPS = 100  # of a climb, after which nodes move
 _GAINED = 0.5  # nats of the sample: less is no other place
 _SHARE = 0.1  # of the tolerance, that the error of nodes may be
-_DRAWS = 100  # that say what more nodes change
+_DRAWS, _WIDER = 50, 1.5  # that say what nodes are off by, and how much wider than the posterior
+_PER_STEP = 100.0  # by which the error falls with the next number of nodes, at best
 
 
 def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
@@ -48,8 +50,8 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
     Returns
     -------
     LogLikelihood
-        Whose units have a `node_error`, the variance, over the posterior, of the difference of all
-        potentials together from those by more nodes along each axis.
+        Whose units have a `node_error`, the variance, over the posterior and somewhat beyond, of
+        the difference of all potentials together from those by many more nodes.
 
     Raises
     ------
@@ -73,33 +75,55 @@ def centred(units: UnitModel, *, enough: float, key: int) -> LogLikelihood:
             f"{list(units.factor.names)!r} have {n_dims} values for each level: too many to be "
             "integrated out by nodes. Keep them as parameters (integrate=False)."
         )
-    sample, error = _Sample.of(units, key), np.inf
-    while (more := more_nodes(n_each, n_dims)) is not None:
+    sample = _Sample.of(units, key)
+    judge, x = sample.by_nodes(nodes_to_judge_by(n_dims)), sample.start
+    while True:
+        loglik = sample.by_nodes(n_each)
         try:
-            error = sample.climbed(n_each).error_beside(more)
+            middle = sample.middle(loglik, x)
         except SamplingError:  # values and gradients by few nodes may have other modes
-            if more_nodes(more, n_dims) is None:
+            more = more_nodes(n_each, n_dims)
+            if more is None:
                 raise
-        if error <= enough:
-            break
+        else:
+            x, error = middle.around.mode, middle.error(loglik, judge)
+            if error <= enough:
+                return sample.all_around(x, loglik, error)
+            more = more_nodes(n_each, n_dims, math.ceil(math.log(error / enough, _PER_STEP)))
+            if more is None:
+                raise UnsupportedModelError(
+                    f"The error of {n_each} nodes along each axis for {list(units.factor.names)!r} "
+                    f"is {error:.2g} nats, more than {enough:.2g}: keep them as parameters "
+                    "(integrate=False)."
+                )
         n_each = more
-    if error > enough:
-        raise UnsupportedModelError(
-            f"The error of {n_each} nodes along each axis for {list(units.factor.names)!r} is "
-            f"{error:.2g} nats, more than {enough:.2g}: keep them as parameters (integrate=False)."
-        )
-    return sample.of_all(error)
 
 
+@dataclass(frozen=True, eq=False)
+class _Middle:
+    """The posterior of a sample of units, whose nodes are around their modes there."""
+
+    around: LaplaceApproximation
+    rows: Rows
+    weights: np.ndarray
+
+    def error(self, loglik: LogLikelihood, judge: LogLikelihood) -> float:
+        """Return the variance of the difference from other nodes, over a wider posterior."""
+        z = _WIDER * np.random.default_rng(0).standard_normal((len(self.around.mode), _DRAWS))
+        draws = self.around.space.constrain(self.around.mode + self.around.offset(z).T)
+        few, many = (p.weighted_sum(draws, self.rows, self.weights) for p in (loglik, judge))
+        return float(np.var(many - few))
+
+
+@dataclass(frozen=True, eq=False)
 class _Sample:
     """A sample of units, whose posterior says where that of all has its middle."""
 
-    def __init__(self, units: UnitModel, rows: Rows, weights: np.ndarray, total: float) -> None:
-        self.units, self.rows, self.weights, self.total = units, rows, weights, total
-        self.modes, self.x = UnitModes(units), units.observations_at_zero.space.start
-        self.known: dict[int, LogLikelihood] = {}
-        self.loglik: LogLikelihood | None = None
-        self.around: LaplaceApproximation | None = None
+    units: UnitModel
+    modes: UnitModes
+    rows: Rows
+    weights: np.ndarray
+    total: float  # weight of all units
 
     @classmethod
     def of(cls, units: UnitModel, key: int) -> Self:
@@ -107,54 +131,43 @@ class _Sample:
         n_members = units.rows.n_obs / every.n_rows
         size = int(np.clip(_MEMBERS / n_members, _FEWEST_UNITS, _UNITS))
         scan = every.source.scan(min(size, every.n_rows), key=key, distinct=True)
-        return cls(units, scan.rows, scan.weights, every.total_weight)
+        return cls(units, UnitModes(units), scan.rows, scan.weights, every.total_weight)
+
+    @property
+    def start(self) -> np.ndarray:
+        """Where the shared variables begin."""
+        x: np.ndarray = self.units.observations_at_zero.space.start
+        return x
 
     def by_nodes(self, n_each: int) -> LogLikelihood:
-        """Return the potentials by some number of nodes, which are compiled once."""
-        if n_each not in self.known:
-            found = self.units.observations(self.units.nodes(n_each), *self.units.start)
-            self.known[n_each] = LogLikelihood(found)
-        return self.known[n_each]
+        """Return the potentials by some number of nodes."""
+        nodes = self.units.nodes(n_each)
+        return LogLikelihood(self.units.observations(nodes, *self.units.start))
 
-    def climbed(self, n_each: int) -> Self:
-        """Find the mode of the shared variables by some number of nodes."""
-        self.loglik = self.by_nodes(n_each)
-        sampler, space = CoresetSampler(self.loglik), self.loglik.observations.space
+    def middle(self, loglik: LogLikelihood, x: np.ndarray) -> _Middle:
+        """Climb from unconstrained values of the shared variables, with nodes that follow."""
+        sampler, space = CoresetSampler(loglik), loglik.observations.space
         enough = _GAINED * self.total / len(self.rows)
         for _ in range(_ROUNDS):
-            self.rows = self.modes.at(space.constrain(self.x[None]).at(0), self.rows)
-            guarded = Guarded(partial(_negative, sampler.posterior_of(self.rows, self.weights)))
-            start = guarded(self.x)[0]
-            descend(guarded, self.x, most_steps=_STEPS)
+            rows = self.modes.at(space.constrain(x[None]).at(0), self.rows)
+            guarded = Guarded(partial(_negative, sampler.posterior_of(rows, self.weights)))
+            start = guarded(x)[0]
+            descend(guarded, x, most_steps=_STEPS)
             if guarded.x is None:
                 break
-            self.x, gained = guarded.x, start - guarded(guarded.x)[0]
+            x, gained = guarded.x, start - guarded(guarded.x)[0]
             if gained < enough:
                 break
-        self.rows = self.modes.at(space.constrain(self.x[None]).at(0), self.rows)
-        posterior = sampler.posterior_of(self.rows, self.weights)
-        self.around = LaplaceApproximation.of(posterior, self.x)
-        self.x = self.around.mode
-        return self
+        rows = self.modes.at(space.constrain(x[None]).at(0), self.rows)
+        around = LaplaceApproximation.of(sampler.posterior_of(rows, self.weights), x)
+        return _Middle(around, rows, self.weights)
 
-    def error_beside(self, more: int) -> float:
-        """Return the variance of the difference from what more nodes give, over the posterior."""
-        assert self.loglik is not None and self.around is not None  # noqa: PT018 - it has climbed
-        draws = self.around.draw(_DRAWS, rng=np.random.default_rng(0))
-        few, many = (
-            loglik.weighted_sum(draws, self.rows, self.weights)
-            for loglik in (self.loglik, self.by_nodes(more))
-        )
-        return float(np.var(many - few))
-
-    def of_all(self, error: float) -> LogLikelihood:
+    def all_around(self, x: np.ndarray, loglik: LogLikelihood, error: float) -> LogLikelihood:
         """Return the potentials of all units by as many nodes, sharing what is compiled."""
-        assert self.loglik is not None, "it has climbed"
-        known = self.loglik.observations
-        point = known.space.constrain(self.x[None]).at(0)
-        places = self.modes.places(self.modes.at(point, self.loglik.in_memory.all))
-        moved = self.units.moved(known, *places, at=self.x, node_error=error)
-        return self.loglik.of_same_form(moved)
+        known = loglik.observations
+        point = known.space.constrain(x[None]).at(0)
+        places = self.modes.places(self.modes.at(point, loglik.in_memory.all))
+        return loglik.of_same_form(self.units.moved(known, *places, at=x, node_error=error))
 
 
 def integrated_out(

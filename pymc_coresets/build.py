@@ -28,7 +28,7 @@ from pymc_coresets.exceptions import (
     SamplingError,
     UnsupportedModelError,
 )
-from pymc_coresets.glm.control_variates.method import ControlVariates, has_linear_predictors
+from pymc_coresets.glm.control_variates.method import ControlVariates, has_quadratics
 from pymc_coresets.glm.logistic.sensitivity import Sensitivity
 from pymc_coresets.methods.exact import Exact
 from pymc_coresets.methods.job import Job, Method
@@ -45,6 +45,7 @@ from pymc_coresets.potentials.of_model import (
     likelihood_of_model,
     verify_form,
 )
+from pymc_coresets.potentials.unit_models import FEW_DIMENSIONS
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.likelihood.jumps import refuse_jumps
@@ -61,7 +62,6 @@ from pymc_coresets.storage import history_dataset
 
 _NUTS_SAMPLERS = ("pymc", "nutpie")
 _FEW = 2_000  # distinct rows, which cost NUTS less than a construction would
-_FEW_DIMENSIONS = 24  # up to which choosing rows alone takes no longer than a quadratic
 _MOST_ALONE = 60  # dimensions up to which rows alone are an answer where a quadratic is none
 _CORRECTABLE = 0.5  # nats: importance weights keep six tenths of the draws
 _INTEGRATED = 0.01  # nats: the tolerance that nodes go by where the user gives none
@@ -387,7 +387,7 @@ def _suited(
     pursuit: Method, limit: int, given: Mapping[str, Any], loglik: LogLikelihood
 ) -> tuple[Method, int]:
     """Return the method for many dimensions, where rows alone would take longer; and its size."""
-    if loglik.n_dims <= _FEW_DIMENSIONS or not has_linear_predictors(loglik):
+    if loglik.n_dims <= FEW_DIMENSIONS or not has_quadratics(loglik):
         return pursuit, limit
     enough = _CORRECTABLE if given["tolerance"] is None else None
     found = configured(ControlVariates(correctable=enough), given)

@@ -15,8 +15,12 @@ from pymc_coresets.reading.units.factors import factor_of, find_factors
 from pymc_coresets.reading.units.nodes import fewest_nodes
 from pymc_coresets.reading.units.observations_of_units import UnitModel
 
+#: Up to which choosing rows alone takes no longer than a quadratic.
+FEW_DIMENSIONS = 24
+
 _FEWEST_LEVELS = 250  # whose variables are no burden as parameters
 _UNITS_PER_CHOSEN = 5  # levels for each that a coreset of them needs: with fewer, it saves little
+_UNITS_PER_DIMENSION = 4  # beside a quadratic for all of them
 
 
 class UnitSettings(TypedDict):
@@ -53,9 +57,10 @@ def chosen_units(
         Rows.
     asked : sequence of str, optional
         Variables that the user named.  By default, those of the largest factor of at least 250
-        levels, if these are five times as many as a coreset of them needs: K, one more than the
-        D(D + 3)/2 coefficients of a quadratic in the D other dimensions.  Variables with one value
-        for each row are integrated out in any case, because rows cannot be left out without them.
+        levels, if these are five times as many as a coreset of them needs: one more than the
+        D(D + 3)/2 coefficients of a quadratic in the D other dimensions; or, where D is above 24,
+        and there is a quadratic beside them, 4 D.  Variables with one value for each row are
+        integrated out in any case, because rows cannot be left out without them.
 
     Returns
     -------
@@ -85,6 +90,8 @@ def chosen_units(
         return None
     n_shared = sum(n for name, n in sizes.items() if name not in names)
     needed = n_shared * (n_shared + 3) // 2 + 1
+    if n_shared > FEW_DIMENSIONS:
+        needed = _UNITS_PER_DIMENSION * n_shared
     enough = max(_FEWEST_LEVELS, _UNITS_PER_CHOSEN * needed)
     must = not set(names).isdisjoint(observations.local)
     return names if must or n_levels >= enough else None

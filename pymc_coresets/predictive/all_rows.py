@@ -97,11 +97,8 @@ def verify(result: HasStandIn, idata: xr.DataTree, *, draws: int = 30) -> Second
         shared = Draws.of(some, base.shapes)
         points = [space.point(x) for x in space.free(shared)]
     if base.units is not None:
-        of_full = pymc_densities.log_densities_of_units(own.parts[0], shared, points)
         [of_own] = pymc_densities.log_densities_at([result.model], points)
-        return pymc_densities.second_opinion(
-            of_full, of_own, ratios, node_error=base.units.node_error
-        )
+        return pymc_densities.opinion_of_units(own.parts[0], shared, points, of_own, ratios)
     copy = copy_with_rows(base.model, {})
     filled = _filled_with_own(own, copy)
     if filled is None:

@@ -1,6 +1,8 @@
 """Another estimate of the divergence, by PyMC's own log-densities of both models."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -20,9 +22,14 @@ _DEVIATIONS = 5.0  # of what nodes are off by, at a few draws
 _SHARE = 0.05  # of the sd of log-ratios: their variance is off by a tenth at most
 
 # Radius and step of a grid in widths of a unit, by the number of axes.  For what is as smooth as a
-# normal density, the sum over a grid is off by exp(-2 (pi / step)^2).
-_GRIDS = {1: (7.5, 0.75), 2: (7.0, 0.75), 3: (5.5, 1.0)}
-_COARSE = (4.5, 1.5)
+# normal density, the sum over a grid is off by exp(-2 (pi / step)^2); where that is not enough, a
+# finer and wider one is tried.
+_GRIDS = {
+    1: ((7.5, 0.75), (11.0, 0.4), (15.0, 0.2)),
+    2: ((7.0, 0.75), (9.0, 0.4)),
+    3: ((5.5, 1.0),),
+}
+_COARSE = ((4.5, 1.5),)
 
 _DIGITS = 1e-9  # of a log-density: sums of many terms have fewer than single ones
 
@@ -152,7 +159,38 @@ def log_densities_of_all_rows(
     return of_all
 
 
-def log_densities_of_units(loglik: LogLikelihood, draws: Draws, points: Sequence[Point]) -> Floats:
+def opinion_of_units(
+    loglik: LogLikelihood,
+    draws: Draws,
+    points: Sequence[Point],
+    of_own: Floats,
+    log_ratios: Floats,
+) -> SecondOpinion:
+    """Compare log-ratios of units with what PyMC's densities of the model give, see below.
+
+    By grids that become finer and wider as long as they differ.
+    """
+    units = loglik.observations.units
+    assert units is not None
+    *coarse, last = _GRIDS.get(units.source.factor.n_dims, _COARSE)
+    compare = partial(
+        second_opinion,
+        of_approximate=of_own,
+        log_ratios=log_ratios,
+        node_error=units.node_error,
+    )
+    for grid in coarse:
+        with suppress(UnsupportedModelError):
+            return compare(log_densities_of_units(loglik, draws, points, grid))
+    return compare(log_densities_of_units(loglik, draws, points, last))
+
+
+def log_densities_of_units(
+    loglik: LogLikelihood,
+    draws: Draws,
+    points: Sequence[Point],
+    grid: tuple[float, float] = _GRIDS[1][0],
+) -> Floats:
     """Evaluate the log-density of a model by PyMC's, with variables of units integrated out.
 
     The integrals are sums over a wide grid of each unit's own variables, around the unit's mode at
@@ -167,6 +205,8 @@ def log_densities_of_units(loglik: LogLikelihood, draws: Draws, points: Sequence
         Of the shared variables.
     points : sequence of dict
         The same draws, on the unconstrained scale.
+    grid : (float, float)
+        Its radius and step, in widths of a unit.
 
     Returns
     -------
@@ -177,12 +217,12 @@ def log_densities_of_units(loglik: LogLikelihood, draws: Draws, points: Sequence
     assert units is not None
     rows, factor = units.source.rows, units.source.factor
     every = loglik.collapsed(collapse=False).in_memory.all
-    radius, step = _GRIDS.get(factor.n_dims, _COARSE)
+    radius, step = grid
     axis = step * np.arange(-(radius // step), radius // step + 1)
-    grid = np.array(list(product(axis, repeat=factor.n_dims)))
-    grid = grid[np.square(grid).sum(axis=1) <= radius**2]
+    places = np.array(list(product(axis, repeat=factor.n_dims)))
+    places = places[np.square(places).sum(axis=1) <= radius**2]
     if factor.values:  # all that there are, from zero, in steps of one
-        grid, step = np.array(list(product(*factor.values)), dtype=float), 1.0
+        places, step = np.array(list(product(*factor.values)), dtype=float), 1.0
     inputs = list(rows.parameters.values())
     function = numpy_function(inputs, [rows.reference, *factor.reference])
     levels = units.source.levels
@@ -194,11 +234,11 @@ def log_densities_of_units(loglik: LogLikelihood, draws: Draws, points: Sequence
         if factor.values:
             centre, width = (
                 np.zeros_like(centre),
-                np.broadcast_to(np.eye(len(grid[0])), width.shape),
+                np.broadcast_to(np.eye(factor.n_dims), width.shape),
             )
         volume = np.linalg.slogdet(width)[1] + factor.n_dims * np.log(step)
         integral = np.full(len(levels), -np.inf)
-        for at in grid:
+        for at in places:
             flat = start.copy()
             flat[levels] = centre + width @ at
             known |= {part.name: part.of(flat) for part in factor.parts}

@@ -177,8 +177,12 @@ class Quadratic:
         """
         if other.names != self.names:
             raise ValueError("the quadratics are of other coefficients, or in another order")
+        return self.without(replace(other, slope=-other.slope, curvature=-other.curvature))
+
+    def without(self, other: "Quadratic") -> "Quadratic":
+        """Take off another in the same coefficients, up to a constant; keep the center."""
         moved = other.about(self.center)
-        return self.minus(-moved.slope, -moved.curvature)
+        return self.minus(moved.slope, moved.curvature)
 
     def order_of(self, names: Sequence[str]) -> np.ndarray | None:
         """Say where each of these names stands among the coefficients; None if they are others.

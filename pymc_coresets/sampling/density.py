@@ -16,6 +16,7 @@ from pymc_coresets.reading.unconstrained import Unconstrained
 from pymc_coresets.rows.values import Rows
 
 _BLOCK_ROWS = 2**14  # whose temporary arrays stay in the cache
+_BESIDE_NODES = 3  # times that a unit's density is computed: for the place of its nodes
 _BLOCK_BYTES = 2**22  # of their data: at a second point, they are read from the cache
 
 
@@ -174,7 +175,9 @@ class WeightedPosterior:
         """About how many numbers are multiplied for the density at a point."""
         curvature = None if self.quadratic is None else self.quadratic.curvature
         entries = 0 if curvature is None else getattr(curvature, "nnz", curvature.size)
-        return float(self.rows.n_numbers + entries)
+        n_nodes = self.loglikelihood.observations.n_nodes
+        times = 1 if self.rows.members is None else n_nodes + _BESIDE_NODES
+        return float(times * self.rows.n_numbers + entries)
 
     def loglik(self, draws: DrawsLike, *, finite: bool = True) -> np.ndarray:
         """Return what stands for the log-likelihood of all rows, (n_draws,), in nats."""

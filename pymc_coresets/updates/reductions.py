@@ -15,9 +15,13 @@ from pymc_coresets.advice import (
     with_informativeness,
 )
 from pymc_coresets.exceptions import InvalidOptionError
-from pymc_coresets.glm.control_variates.interfaces import carried_over, written_in
+from pymc_coresets.glm.control_variates.interfaces import (
+    Coefficients,
+    carried_over,
+    interface_of,
+    written_in,
+)
 from pymc_coresets.glm.control_variates.method import ControlVariates
-from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.methods.job import Method, Reduction
 from pymc_coresets.methods.riemannian import RiemannianPursuit
 from pymc_coresets.potentials.evaluation import LogLikelihood
@@ -191,7 +195,9 @@ def _by_control_variates(
     loglik = LogLikelihood(held, backend=template.backend).reading(rows)
     if quadratic is not None:
         points = points_of(template, rng.spawn(1)[0])
-        quadratic = written_in(find_predictors(held), quadratic, template.observations, points)
+        own = interface_of(held)
+        coefficients = Coefficients(own.names, own.coefficients, held)
+        quadratic = written_in(coefficients, quadratic, template.observations, points)
     sampler, key = CoresetSampler(loglik, quadratic=quadratic), random_key(rng.spawn(1)[0])
     job = Reduction(
         posterior=sampler,

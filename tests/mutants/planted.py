@@ -194,8 +194,16 @@ PLANTED = [
         ("np.maximum(of_rows.diagonal(), 0.0)", "of_rows.diagonal()"),
     ),
     *plant(
-        "glm/control_variates/averaged.py",
+        "glm/control_variates/expansion.py",
         ("variance * reliability(float(np.var(self.residual)), variance)", "variance"),
+    ),
+    *plant(
+        "glm/control_variates/by_gradients.py",
+        ("- 2 * (half + half_behind)", "- (half + half_behind)"),
+        ("(ahead - behind) / 2 - (half - half_behind)", "(ahead - behind) / 2 - half + half"),
+        ("both = vectors.T @ (both + both.T) @ vectors", "both = vectors.T @ both @ vectors"),
+        ("averaged.gradients - own - rest", "averaged.gradients - rest"),
+        ("min(1.0, _MOST_CURVED / largest)", "1.0"),
     ),
     *plant(
         "glm/predictor/own_entries.py",

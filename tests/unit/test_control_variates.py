@@ -23,8 +23,9 @@ from pymc_coresets.exceptions import (
     SamplingError,
 )
 from pymc_coresets.glm.control_variates import averaged, method, posteriors
-from pymc_coresets.glm.control_variates.averaged import AveragedRows, row_quadratics
+from pymc_coresets.glm.control_variates.averaged import row_quadratics
 from pymc_coresets.glm.control_variates.concavity import concave, largest_share
+from pymc_coresets.glm.control_variates.expansion import AveragedRows
 from pymc_coresets.glm.control_variates.interfaces import (
     Coefficients,
     carried_over,
@@ -576,16 +577,6 @@ def test_options_are_positive():
         ControlVariates(correctable=0.0)
 
 
-def test_rows_that_see_many_numbers_are_refused_with_the_remedy():
-    with pm.Model() as model:
-        beta = pm.Normal("beta", shape=(P, 6))
-        pm.Categorical("y", logit_p=X @ beta, observed=Y["logistic"])
-    with pytest.raises(
-        UnsupportedModelError, match=r"use method='auto'\. \(Each row sees more than"
-    ):
-        build_coreset(model, **SETTINGS)
-
-
 def test_too_many_coefficients_are_refused(monkeypatch):
     monkeypatch.setattr(method, "MOST_DENSE", 2)
     with pytest.raises(
@@ -827,7 +818,8 @@ def test_the_history_counts_passes_and_evaluations(monkeypatch):
 
         return counted
 
-    monkeypatch.setattr(method, "average", counting(method.average, lambda *args: len(args[3])))
+    average = counting(averaged.average, lambda *args: len(args[3]))
+    monkeypatch.setattr(averaged, "average", average)
     look = counting(CoresetSampler.look, lambda _, draws: draws.n_draws)
     monkeypatch.setattr(CoresetSampler, "look", look)
     coreset = build_coreset(
@@ -923,7 +915,7 @@ def test_weights_that_must_shrink_are_calibrated_again(monkeypatch):
     """
     left = {}
     for times in (1, 4):
-        monkeypatch.setattr(method, "_CALIBRATIONS", times)
+        monkeypatch.setattr(averaged, "_CALIBRATIONS", times)
         options = [SETTINGS | {"random_seed": seed} for seed in (1, 2, 3)]
         found = [
             build_coreset(groups_of_their_own_tails(7, 21_000), size=140, **each).objective

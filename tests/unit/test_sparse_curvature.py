@@ -16,6 +16,7 @@ from pymc_coresets.compat.pymc_api import CpuLeapfrogIntegrator, DictToArrayBije
 from pymc_coresets.exceptions import SamplingError
 from pymc_coresets.glm.control_variates import averaged
 from pymc_coresets.glm.control_variates.concavity import concave, largest_share
+from pymc_coresets.glm.control_variates.expansion import reliability
 from pymc_coresets.glm.predictor import several
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory
 from pymc_coresets.glm.predictor.several import find_predictors
@@ -221,6 +222,6 @@ def test_factors_of_many_levels():
 @pytest.mark.parametrize(("signal", "noise"), [(1.0, 0.0), (1.0, 1.0), (0.01, 3.0), (0.0, 1.0)])
 def test_rows_never_add_more_than_they_take(signal, noise):
     """The error of a sum that counts by its reliability is ``signal noise / (signal + noise)``."""
-    share = averaged.reliability(signal, noise)
+    share = reliability(signal, noise)
     error = share**2 * noise + (1 - share) ** 2 * signal
     assert error <= min(signal, noise) + 1e-12

@@ -1,26 +1,24 @@
 """The quadratic of every row, averaged over the posterior, and what it misses of the row."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
-from pymc_coresets.glm.control_variates.residual_rows import ResidualSample
+from pymc_coresets.glm.control_variates.concavity import concave, precision_of
+from pymc_coresets.glm.control_variates.expansion import AveragedRows, Chosen, reliability
+from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, calibrated
 from pymc_coresets.glm.predictor.own_entries import MOST_TOGETHER, effects, kinds_by_entries
 from pymc_coresets.glm.predictor.seen_rows import RowsInMemory, SeenRows
-from pymc_coresets.reading.quadratic import Curvature
+from pymc_coresets.glm.predictor.several import Predictors
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.keyed import Smallest
 from pymc_coresets.rows.passes import RowBlocks
 from pymc_coresets.rows.values import Rows
 
-__all__ = [
-    "MOST_DENSE",
-    "AveragedRows",
-    "RowQuadratics",
-    "average",
-    "reliability",
-    "row_quadratics",
-]
+__all__ = ["MOST_DENSE", "ByPredictors", "RowQuadratics", "average", "row_quadratics"]
 
 #: Most coefficients of which all pairs are kept, where they meet in rows.
 MOST_DENSE = 3_000
@@ -30,6 +28,7 @@ _MOST_NODES = max(n**k for k, n in _NODES.items())
 _BLOCK_ENTRIES = 2**22  # of predictors at draws or nodes
 _LEAST_WIDTH = 1e-5  # of the predictor's size: narrower, differences are rounding
 _DENSE_FROM = 0.1  # share of entries that are not zero
+_CALIBRATIONS = 4  # of weights that shrink thereafter
 _ALMOST_ONE = 1e-4  # correlations between what a row sees end this far from it
 
 
@@ -58,41 +57,80 @@ class RowQuadratics:
 
 
 @dataclass(frozen=True, eq=False)
-class AveragedRows:
-    """Sums over all rows, times their base weights, and a sample of the rows.
+class ByPredictors:
+    """Quadratics of rows that see few numbers: each row has its own.
 
     Parameters
     ----------
-    slope : ndarray of shape (p,)
-    curvature : ndarray or csr_array, of shape (p, p)
-    residual : ndarray of shape (n_draws,)
-        What the quadratics leave of all rows, in nats, up to a constant.
-    sample : ResidualSample
-        Rows, sampled by what their quadratics leave of them.
+    source : RowBlocks
+    seen : SeenRows
+        What rows see.
     """
 
-    slope: np.ndarray
-    curvature: Curvature
-    residual: np.ndarray
-    sample: ResidualSample
+    source: RowBlocks
+    seen: SeenRows
+    calibration: ClassVar[float] = 1.0
 
-    def missed_by(self, size: int) -> float:
-        """Predict the divergence of a coreset of so many rows, in nats."""
-        variance = self.sample.variance(size)
-        return variance * reliability(float(np.var(self.residual)), variance)
+    @property
+    def interface(self) -> Predictors:
+        """See `Expansion`."""
+        return self.seen.found
 
+    def n_evaluations(self, n_draws: int, n_kept: int) -> int:  # noqa: ARG002 - of the protocol
+        """See `Expansion`."""
+        return n_draws
 
-def reliability(signal: float, noise: float) -> float:
-    """Return what to multiply an estimate of a sum by, so that its error is the least.
+    def average(
+        self,
+        draws: np.ndarray,
+        before: Quadratic | None = None,  # noqa: ARG002 - of the protocol
+        *,
+        n_kept: int = 0,
+        key: int = 0,
+    ) -> AveragedRows:
+        """See `Expansion`, and `average`."""
+        center = draws.mean(axis=0)
+        return average(self.source, self.seen, center, draws, n_kept=n_kept, key=key)
 
-    That of what a quadratic leaves: with few rows, its noise may be more than all of it.
+    def chosen(
+        self,
+        averaged: AveragedRows,
+        quadratic: Quadratic,
+        draws: np.ndarray,
+        size: int,
+        *,
+        goal: float,
+    ) -> Chosen:
+        """See `Expansion`.
 
-    Examples
-    --------
-    >>> reliability(3.0, 1.0)
-    0.75
-    """
-    return signal / (signal + noise) if noise > 0 else 1.0
+        Weights that must not be as large as the sample has them leave more than its variance says.
+        """
+        which, shares = averaged.sample.first(size)
+        chosen, whole = averaged.sample.rows.take(which), shares >= 1.0
+        rows = self.seen.of(chosen)
+        away = draws - quadratic.center
+        posterior = precision_of(quadratic, draws)
+        each = row_quadratics(rows, quadratic.center, away)
+        weights = rows.base_weights / shares
+        wanted_sum = averaged.residual - (each.left * weights)[:, whole].sum(axis=1)
+        share = reliability(float(np.var(wanted_sum)), averaged.sample.variance(size))
+        weights[~whole] *= share
+        best, least = weights, math.inf
+        for _ in range(_CALIBRATIONS):
+            factors = np.ones(len(chosen))
+            factors[~whole] = calibrated((each.left * weights)[:, ~whole], wanted_sum)
+            wanted = factors * weights
+            weights = concave(rows, wanted, each.curvatures, posterior, away, drawn=~whole)
+            left = float(np.var(averaged.residual - each.left @ weights))
+            if left < least:
+                best, least = weights, left
+            if left <= goal or np.array_equal(weights, wanted):
+                break
+        weights = best
+        slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
+        kept = weights > 0
+        rest = quadratic.minus(slope, curvature)
+        return Chosen(rest, chosen.take(kept), weights[kept], least)
 
 
 def average(

@@ -7,13 +7,15 @@ import numpy as np
 from pytensor.graph import Variable, clone_replace
 from pytensor.tensor import TensorVariable
 
-from pymc_coresets.exceptions import InvalidDataError
-from pymc_coresets.glm.predictor.several import Predictors, find_predictors
+from pymc_coresets.exceptions import InvalidDataError, UnsupportedModelError
+from pymc_coresets.glm.control_variates.by_gradients import FreeCoordinates
+from pymc_coresets.glm.control_variates.expansion import Interface
+from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.reading.draws import DrawsLike
 from pymc_coresets.reading.observations import Observations
 from pymc_coresets.reading.quadratic import Quadratic, interface_at
 
-__all__ = ["Coefficients", "carried_over", "put_back", "written_in"]
+__all__ = ["Coefficients", "carried_over", "interface_of", "put_back", "written_in"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +35,22 @@ class Coefficients:
     observations: Observations
 
 
+def interface_of(observations: Observations) -> Interface:
+    """Return what rows see of the free variables: few predictors, or all coordinates.
+
+    Raises
+    ------
+    UnsupportedModelError
+        If a variable that they depend on is discrete.
+    InvalidDataError
+        If a design matrix or an offset is not finite.
+    """
+    try:
+        return find_predictors(observations)
+    except UnsupportedModelError:
+        return FreeCoordinates.of(observations)
+
+
 def put_back(quadratic: Quadratic, observations: Observations) -> Quadratic:
     """Return a quadratic from a file, with the coefficients of its model.
 
@@ -41,11 +59,11 @@ def put_back(quadratic: Quadratic, observations: Observations) -> Quadratic:
     InvalidDataError
         If the model has other coefficients.
     """
-    found = find_predictors(observations)
+    found = interface_of(observations)
     order = quadratic.order_of(found.names)
     if order is None:
         raise InvalidDataError(
-            f"The linear predictor of the model has other coefficients, {_some(found.names)}, than "
+            f"The rows of the model depend on other coefficients, {_some(found.names)}, than "
             f"that of the coreset, {_some(quadratic.names)}: pass the model that it was built from."
         )
     return quadratic.ordered(order, found.coefficients)
@@ -65,7 +83,7 @@ def carried_over(quadratic: Quadratic, old: Observations, new: Observations) -> 
 
 
 def written_in(
-    found: Predictors | Coefficients,
+    found: Coefficients,
     quadratic: Quadratic,
     observations: Observations,
     draws: DrawsLike,
@@ -74,7 +92,7 @@ def written_in(
 
     Parameters
     ----------
-    found : Predictors or Coefficients
+    found : Coefficients
         Of the other model, with the same free variables.
     quadratic : Quadratic
     observations : Observations

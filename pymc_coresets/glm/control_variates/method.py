@@ -5,7 +5,8 @@ import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,17 +18,11 @@ from pymc_coresets.exceptions import (
     UnsupportedModelError,
     warn_user,
 )
-from pymc_coresets.glm.control_variates.averaged import (
-    MOST_DENSE,
-    AveragedRows,
-    average,
-    reliability,
-    row_quadratics,
-)
-from pymc_coresets.glm.control_variates.concavity import concave, precision_of
+from pymc_coresets.glm.control_variates.averaged import MOST_DENSE, ByPredictors
+from pymc_coresets.glm.control_variates.by_gradients import ByGradients
+from pymc_coresets.glm.control_variates.expansion import AveragedRows, Expansion
 from pymc_coresets.glm.control_variates.posteriors import Approximation, Posteriors
-from pymc_coresets.glm.control_variates.residual_rows import calibrated
-from pymc_coresets.glm.predictor.seen_rows import SeenRows, seen_rows_of
+from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
 from pymc_coresets.glm.predictor.several import find_predictors
 from pymc_coresets.methods.adaptive import judge
 from pymc_coresets.methods.job import AIM, Reduction, draws_to_certify
@@ -35,16 +30,16 @@ from pymc_coresets.options import positive_number, whole_number
 from pymc_coresets.potentials.evaluation import LogLikelihood
 from pymc_coresets.potentials.verification import refuse_impossible_rows
 from pymc_coresets.reading.draws import Draws
-from pymc_coresets.reading.quadratic import Curvature, Quadratic
+from pymc_coresets.reading.quadratic import Quadratic
 from pymc_coresets.rows.keyed import random_key
 from pymc_coresets.rows.values import Rows
 from pymc_coresets.solving.solution import History, Progress, Solution, Status
 
-__all__ = ["ControlVariates", "has_linear_predictors"]
+__all__ = ["ControlVariates", "has_quadratics"]
 
 _log = logging.getLogger(__name__)
 
-_MOST_COEFFICIENTS = 20_000
+_MOST_COEFFICIENTS, _MOST_BY_GRADIENTS = 20_000, 1_000
 _LEAST_ROWS, _LEAST_SIZE, _ROWS_PER_DIM = 40, 1_000, 20
 _HALVINGS = 10
 _SETTLED = 0.7  # of the divergence before: a further quadratic is not worth its pass
@@ -52,7 +47,6 @@ _SETTLING = 100  # draws, for the widths of the rows' predictors
 _MORE = 1.5  # rows, where those tried leave too much
 _ENOUGH = 0.95  # of the goal, for what chosen rows leave
 _WORTHWHILE, _FEW_PER_DIM = 10_000, 100  # rows: with few for a dimension, a coreset may not pay
-_CALIBRATIONS = 4  # of weights that shrink thereafter
 _HOPELESS = 4  # times what weights correct, for what half of the rows at most would leave
 _MARGIN = 0.75  # of the goal, for what is predicted
 _FOR_MODES = 0.15  # of all evaluations: the search for other modes
@@ -143,44 +137,46 @@ class ControlVariates:
         Where the job's posterior has a quadratic itself, that is part of what is approximated.
         """
         with job.report.part("linear predictor"):
-            seen = _seen_rows_of(job.loglikelihood)
+            expansion = _expansion_of(job.loglikelihood)
         with job.report.part("control variates", total=2 * self.max_rounds) as show:
-            return _Run(self, job, seen, show).solution()
+            return _Run(self, job, expansion, show).solution()
 
 
-def has_linear_predictors(loglik: LogLikelihood) -> bool:
-    """Whether rows see the free variables through few linear predictors each."""
+def has_quadratics(loglik: LogLikelihood) -> bool:
+    """Whether there can be a quadratic for all rows."""
     try:
-        _seen_rows_of(loglik)
+        _expansion_of(loglik)
     except (UnsupportedModelError, InvalidDataError):
         return False
     return True
 
 
 #: By whose log-likelihood: the choice of a method asks for them, too.
-_found: WeakKeyDictionary[LogLikelihood, SeenRows] = WeakKeyDictionary()
+_found: WeakKeyDictionary[LogLikelihood, Expansion[Any]] = WeakKeyDictionary()
 
 
-def _seen_rows_of(loglik: LogLikelihood) -> SeenRows:
+def _expansion_of(loglik: LogLikelihood) -> Expansion[Any]:
+    """Return that by predictors, where rows see few numbers, or else that by gradients."""
     if loglik in _found:
         return _found[loglik]
+    expansion: Expansion[Any]
     try:
         seen = seen_rows_of(loglik, find_predictors)
     except UnsupportedModelError as error:
-        raise UnsupportedModelError(
-            "method='control_variates' needs rows that see the free variables through few linear "
-            f"predictors: use method='auto'. ({error.message})"
-        ) from error
-    n_coefficients = len(seen.found.names)
-    most = _MOST_COEFFICIENTS if seen.found.is_sparse else MOST_DENSE
+        _log.info("Quadratics by gradients of all rows: %s", error.message)
+        expansion, most = ByGradients(loglik), _MOST_BY_GRADIENTS
+    else:
+        expansion = ByPredictors(loglik.source, seen)
+        most = _MOST_COEFFICIENTS if seen.found.is_sparse else MOST_DENSE
+    n_coefficients = len(expansion.interface.names)
     if n_coefficients > most:
         raise UnsupportedModelError(
             f"method='control_variates' keeps a matrix of the pairs of {n_coefficients:,} "
             f"coefficients that meet in a row, and takes {most:,} coefficients at most: use "
             "method='auto'."
         )
-    _found[loglik] = seen
-    return seen
+    _found[loglik] = expansion
+    return expansion
 
 
 class _Run:
@@ -190,11 +186,11 @@ class _Run:
         self,
         options: ControlVariates,
         job: Reduction,
-        seen: SeenRows,
+        expansion: Expansion[Any],
         show: Callable[[Progress], None],
     ) -> None:
-        self.options, self.job, self.seen = options, job, seen
-        self.found, self.goal = seen.found, AIM * options.tolerance
+        self.options, self.job, self.expansion = options, job, expansion
+        self.found, self.goal = expansion.interface, AIM * options.tolerance
         self.loglik: LogLikelihood = job.loglikelihood
         self.n_draws = draws_to_certify(job.loglikelihood.n_rows)
         self.n_rows, self.history = job.loglikelihood.n_rows, History(show)
@@ -236,18 +232,19 @@ class _Run:
         return self.posteriors.modes(best, key=self.job.sample_key, n_evaluations=allowed)
 
     def _rounds(self) -> Status:
-        coefficients, size = self._settled(), _LEAST_ROWS // 2
+        (quadratic, coefficients), size = self._settled(), _LEAST_ROWS // 2
         for _ in range(self.options.max_rounds):
-            averaged, quadratic = self._average(coefficients, n_kept=self.job.size)
+            averaged, quadratic = self._average(coefficients, quadratic, n_kept=self.job.size)
             if averaged.sample.has_impossible_rows:  # nearby, or wherever it may be
                 refuse_impossible_rows(self.loglik, self.posteriors.sampler.space)
             size = max(self._wanted(averaged), min(2 * size, self.job.size))
-            posterior = precision_of(quadratic, coefficients)
-            chosen, left = self._chosen(averaged, quadratic, coefficients, posterior, size)
-            while left > _ENOUGH * self.goal and size < self.job.size:
+            enough = _ENOUGH * self.goal
+            choose = partial(self.expansion.chosen, averaged, quadratic, coefficients, goal=enough)
+            chosen = choose(size)
+            while chosen.left > enough and size < self.job.size:
                 size = min(math.ceil(_MORE * size), self.job.size)
-                chosen, left = self._chosen(averaged, quadratic, coefficients, posterior, size)
-            tried = self._try(quadratic, *chosen)
+                chosen = choose(size)
+            tried = self._try(quadratic, chosen.quadratic, chosen.rows, chosen.weights)
             before = math.inf if self.best is None else self.best.objective
             if self.best is None or tried.objective < before:
                 self.best = tried
@@ -263,14 +260,14 @@ class _Run:
 
     # -- the quadratic ---------------------------------------------------------------------------
 
-    def _settled(self) -> np.ndarray:
-        """Return draws of the coefficients from the posterior of a quadratic that has settled."""
+    def _settled(self) -> tuple[Quadratic, np.ndarray]:
+        """Return a quadratic that has settled, and draws of the coefficients by it."""
         quadratic = self._climbed()
         self._look_ahead(quadratic)
         best, lowest = quadratic, math.inf
         for _ in range(self.options.max_rounds):
             coefficients = self._coefficients(quadratic, min(_SETTLING, self.n_draws))
-            averaged, following = self._average(coefficients)
+            averaged, following = self._average(coefficients, quadratic)
             ratios = averaged.residual + following.at(coefficients) - quadratic.at(coefficients)
             objective = self._note(ratios, 0)
             settled = objective > _SETTLED * lowest or objective <= self.goal
@@ -279,7 +276,7 @@ class _Run:
             if settled or time.perf_counter() > self.job.deadline:
                 break
             quadratic = following
-        return self._coefficients(best, self.n_draws)
+        return best, self._coefficients(best, self.n_draws)
 
     def _coefficients(self, quadratic: Quadratic, n_draws: int) -> np.ndarray:
         with self.history.drawing():
@@ -299,7 +296,7 @@ class _Run:
         size = min(self.job.size, n_rows // 2)
         with self.history.drawing():
             coefficients = self.posteriors.coefficients_near_mode(quadratic, _SETTLING)
-        averaged, _ = self._average(coefficients, n_kept=size)
+        averaged, _ = self._average(coefficients, quadratic, n_kept=size)
         left = averaged.missed_by(size)
         if left <= self.options.tolerance:
             return
@@ -349,19 +346,20 @@ class _Run:
             return self.posteriors.height(x)
 
     def _at(self, x: np.ndarray) -> Quadratic:
-        return self._average(self.posteriors.sampler.remainder.coefficients(x[None]))[1]
+        return self._average(self.posteriors.sampler.remainder.coefficients(x[None]), None)[1]
 
     def _average(
-        self, coefficients: np.ndarray, *, n_kept: int = 0
+        self, coefficients: np.ndarray, before: Quadratic | None, *, n_kept: int = 0
     ) -> tuple[AveragedRows, Quadratic]:
-        center, key = coefficients.mean(axis=0), random_key(self.job.rng)
-        with self.history.evaluating(self.n_rows, len(coefficients), of=self.n_rows):
-            averaged = average(
-                self.loglik.source, self.seen, center, coefficients, n_kept=n_kept, key=key
-            )
+        key = random_key(self.job.rng)
+        if before is not None and self.posteriors.base is not None:
+            before = before.without(self.posteriors.base)
+        n_evaluations = self.expansion.n_evaluations(len(coefficients), n_kept)
+        with self.history.evaluating(self.n_rows, n_evaluations, of=self.n_rows):
+            averaged = self.expansion.average(coefficients, before, n_kept=n_kept, key=key)
         quadratic = Quadratic(
             names=self.found.names,
-            center=center,
+            center=coefficients.mean(axis=0),
             slope=averaged.slope,
             curvature=averaged.curvature,
             interface=self.found.coefficients,
@@ -376,45 +374,7 @@ class _Run:
         size, enough = _LEAST_ROWS, _MARGIN * self.goal
         while size < self.job.size and averaged.missed_by(size) > enough:
             size = math.ceil(1.2 * size)
-        return min(size, self.job.size)
-
-    def _chosen(
-        self,
-        averaged: AveragedRows,
-        quadratic: Quadratic,
-        coefficients: np.ndarray,
-        posterior: Curvature,
-        size: int,
-    ) -> tuple[tuple[Quadratic, Rows, np.ndarray], float]:
-        """Choose rows; say how many squared nats they leave at the draws of the coefficients.
-
-        Weights that must not be as large as the sample has them leave more than its variance says.
-        """
-        which, shares = averaged.sample.first(size)
-        chosen, whole = averaged.sample.rows.take(which), shares >= 1.0
-        rows = self.seen.of(chosen)
-        away = coefficients - quadratic.center
-        each = row_quadratics(rows, quadratic.center, away)
-        weights = rows.base_weights / shares
-        goal = averaged.residual - (each.left * weights)[:, whole].sum(axis=1)
-        share = reliability(float(np.var(goal)), averaged.sample.variance(size))
-        weights[~whole] *= share
-        best, least = weights, math.inf
-        for _ in range(_CALIBRATIONS):
-            factors = np.ones(len(chosen))
-            factors[~whole] = calibrated((each.left * weights)[:, ~whole], goal)
-            wanted = factors * weights
-            weights = concave(rows, wanted, each.curvatures, posterior, away, drawn=~whole)
-            left = float(np.var(averaged.residual - each.left @ weights))
-            if left < least:
-                best, least = weights, left
-            if left <= _ENOUGH * self.goal or np.array_equal(weights, wanted):
-                break
-        weights = best
-        slope, curvature = rows.slope(weights * each.slopes), rows.gram(weights * each.curvatures)
-        kept = weights > 0
-        chosen_rows = quadratic.minus(slope, curvature), chosen.take(kept), weights[kept]
-        return chosen_rows, least
+        return min(max(int(self.expansion.calibration * size), _LEAST_ROWS), self.job.size)
 
     def _try(
         self, of_all: Quadratic, quadratic: Quadratic, rows: Rows, weights: np.ndarray

@@ -13,6 +13,7 @@ from scipy.linalg import LinAlgError, cholesky
 from pymc_coresets.diagnostics.importance import EFFECTIVE_SHARE, pareto_smooth
 from pymc_coresets.diagnostics.known_posterior import Modes
 from pymc_coresets.exceptions import SamplingError
+from pymc_coresets.glm.control_variates.expansion import Interface
 from pymc_coresets.glm.control_variates.given_scales import NormalGivenScales
 from pymc_coresets.glm.control_variates.hierarchy import find_hierarchy
 from pymc_coresets.glm.control_variates.surroundings import (
@@ -20,7 +21,6 @@ from pymc_coresets.glm.control_variates.surroundings import (
     mode_given_the_rest,
     precision_near,
 )
-from pymc_coresets.glm.predictor.several import Predictors
 from pymc_coresets.methods.job import Reduction
 from pymc_coresets.reading.draws import Draws
 from pymc_coresets.reading.quadratic import Curvature, Quadratic
@@ -72,7 +72,7 @@ class Posteriors:
     Parameters
     ----------
     job : Reduction
-    found : Predictors
+    found : Interface
         What the rows see.
 
     Attributes
@@ -85,7 +85,7 @@ class Posteriors:
         What the job's posterior has besides the rows: part of every quadratic.
     """
 
-    def __init__(self, job: Reduction, found: Predictors) -> None:
+    def __init__(self, job: Reduction, found: Interface) -> None:
         self.found, self.rng = found, job.rng
         full = cast(CoresetSampler, job.posterior)
         self.base = full.quadratic

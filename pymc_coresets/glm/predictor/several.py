@@ -199,6 +199,8 @@ def find_predictors(observations: Observations) -> Predictors:
            [1., 1.],
            [1., 2.]])
     """
+    if observations.units is not None:
+        raise UnsupportedModelError("Units see all variables of the model through their integrals.")
     graph = row_graph_of(observations)
     few, observed = few_rows_of(graph, observations), observed_rows(observations)
     try:
@@ -217,7 +219,7 @@ def find_predictors(observations: Observations) -> Predictors:
 def _of_cut(
     cut: Cut, graph: RowGraph, observations: Observations, most_own: int | None = None
 ) -> Predictors:
-    coordinates = [_Coordinate.of(v, observations, apart=most_own is not None) for v in cut.shared]
+    coordinates = [Coordinate.of(v, observations, apart=most_own is not None) for v in cut.shared]
     shared = {c.variable: (c.value, c.backward) for c in coordinates}
     found_links = {v: links_below(v, graph, observations) for v in cut.predictors}
     links = {v: link for v, link in found_links.items() if link is not None}
@@ -234,7 +236,7 @@ def predictors_of(
     graph: RowGraph,
     observations: Observations,
     density: RowDensity,
-    coordinates: "Sequence[_Coordinate]" = (),
+    coordinates: "Sequence[Coordinate]" = (),
     links: Mapping[Variable, Link] | None = None,
 ) -> Predictors:
     """Derive predictors, and the coefficients that they are affine in, below their links.
@@ -281,7 +283,7 @@ def _below(node: Variable, link: Link | None) -> Variable:
 
 
 @dataclass(frozen=True, eq=False)
-class _Coordinate:
+class Coordinate:
     """A free variable that all rows see, on its unconstrained scale where that needs nothing."""
 
     variable: Variable
@@ -293,7 +295,7 @@ class _Coordinate:
     @classmethod
     def of(
         cls, variable: Variable, observations: Observations, *, apart: bool = False
-    ) -> "_Coordinate":
+    ) -> "Coordinate":
         """Take a variable's own scale where the other has no number for each entry, if wanted."""
         [name] = [n for n, v in observations.parameters.items() if v is variable]
         model: pm.Model = observations.model
@@ -312,10 +314,12 @@ class _Coordinate:
 
     @property
     def size(self) -> int:
+        """Number of its entries."""
         return int(np.prod(self.value.type.shape, dtype=int))
 
     @property
     def names(self) -> tuple[str, ...]:
+        """A label for each entry."""
         if not self.value.type.ndim:
             return (self.name,)
         return tuple(f"{self.name}[{k}]" for k in range(self.size))

@@ -1,0 +1,391 @@
+"""Quadratics of rows that see many numbers, or that are units, from gradients of all of them."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, cast
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph import graph_inputs
+from pytensor.tensor import TensorVariable
+from scipy.linalg import eigh, eigvalsh
+
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.glm.control_variates.concavity import precision_of
+from pymc_coresets.glm.control_variates.expansion import AveragedRows, Chosen, reliability
+from pymc_coresets.glm.control_variates.residual_rows import ResidualSample, calibrated
+from pymc_coresets.glm.golden import evenly_spread
+from pymc_coresets.glm.predictor.several import Coordinate
+from pymc_coresets.potentials.backends.evaluator import Evaluator
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.draws import Draws
+from pymc_coresets.reading.observations import Observations
+from pymc_coresets.reading.quadratic import Quadratic, as_dense, interface_at
+from pymc_coresets.rows.keyed import Smallest
+from pymc_coresets.rows.memory import InMemoryRows
+from pymc_coresets.rows.passes import RowBlocks
+from pymc_coresets.rows.values import Rows
+from pymc_coresets.sampling.density import GradientPass, KernelSlopes, Slopes
+
+__all__ = ["ByGradients", "FreeCoordinates", "beyond_second_order", "regressed"]
+
+_DIRECTIONS = 32  # along which it is seen what quadratics miss of rows
+_OF_A_GRADIENT = 6  # log-likelihoods that it takes as long as
+_STEP = 1e-3  # of a coordinate's width, for differences of gradients
+_FOR_CURVATURE = 50  # rows for each dimension: they tell it to a seventh
+_RIDGES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of the draws' variance
+_MOST_CURVED = 1.5  # times the posterior's curvature, that weighted rows may have
+
+
+@dataclass(frozen=True, eq=False)
+class FreeCoordinates:
+    """The free variables that rows depend on, on their unconstrained scale.
+
+    Attributes
+    ----------
+    names : tuple of str
+    coefficients : TensorVariable of shape (p,)
+    columns : ndarray of int64, of shape (p,)
+        Where they stand among all coordinates of the model.
+    """
+
+    names: tuple[str, ...]
+    coefficients: TensorVariable
+    columns: np.ndarray
+
+    is_sparse = False
+    entries_a_row = 1
+
+    @classmethod
+    def of(cls, observations: Observations) -> "FreeCoordinates":
+        """Find them.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If one is discrete, or has no unconstrained scale of its own.
+        """
+        used = set(graph_inputs([observations.loglik]))
+        seen = {n: v for n, v in observations.parameters.items() if v in used}
+        found = [Coordinate.of(v, observations) for v in seen.values()]
+        parts = [pt.cast(c.forward.ravel(), "float64") for c in found]
+        coefficients = cast(TensorVariable, pt.concatenate(parts))
+        space = observations.space
+        columns = np.concatenate([space.columns[name].ravel() for name in seen])
+        at = space.start + evenly_spread(space.n_dims) * space.continuous
+        values = interface_at(coefficients, observations, space.constrain(at[None]))[0]
+        is_other = values.shape != columns.shape or not np.allclose(values, at[columns])
+        if is_other or not space.continuous[columns].all():
+            raise UnsupportedModelError(
+                f"Rows depend on variables without continuous coordinates of their own, among "
+                f"{list(seen)!r}: use method='auto'."
+            )
+        return cls(tuple(name for c in found for name in c.names), coefficients, columns)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Averaged(AveragedRows):
+    """With gradients of all rows at the draws, and what quadratics miss along some directions."""
+
+    gradients: np.ndarray
+    directions: np.ndarray
+    missed: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class ByGradients:
+    """Quadratics in all free variables, whatever rows depend on.
+
+    Slope and curvature are regressions of the gradients of all rows on draws: by Stein's identity
+    the averages of the gradient and of the Hessian.  What a quadratic misses of a row needs none of
+    its derivatives: values at four points along a direction tell what is of third order and above.
+    What rows with weights leave is a smooth function as well, and closer to a quadratic, which is
+    regressed in the same way.
+
+    Parameters
+    ----------
+    loglik : LogLikelihood
+
+    References
+    ----------
+    Stein, C. (1981). Estimation of the mean of a multivariate normal distribution. Annals of
+    Statistics 9(6). https://doi.org/10.1214/aos/1176345632
+    """
+
+    loglik: LogLikelihood
+    calibration: ClassVar[float] = 0.25
+
+    @cached_property
+    def interface(self) -> FreeCoordinates:
+        """See `Expansion`."""
+        return FreeCoordinates.of(self.loglik.observations)
+
+    def n_evaluations(self, n_draws: int, n_kept: int) -> int:
+        """See `Expansion`."""
+        return _OF_A_GRADIENT * n_draws + (4 * _DIRECTIONS + 1 if n_kept else 0)
+
+    def average(
+        self, draws: np.ndarray, before: Quadratic | None, *, n_kept: int = 0, key: int = 0
+    ) -> _Averaged:
+        """See `Expansion`: as many gradients of all rows as draws, and 129 log-likelihoods."""
+        center = draws.mean(axis=0)
+        found = self._at(draws)
+        if before is None:
+            slope, curvature = found.gradients.mean(axis=0), self._curvature(center, key)
+        else:
+            before = before.about(center)
+            left = found.gradients - before.slopes_at(draws)
+            slope, curvature = regressed(draws - center, left, _root(before, draws))
+            slope, curvature = before.slope + slope, as_dense(before.curvature) + curvature
+        away = draws - center
+        residual = found.values - away @ slope - np.einsum("sp,pq,sq->s", away, curvature, away) / 2
+        residual = residual - residual.mean()
+        directions = away[:: max(len(away) // _DIRECTIONS, 1)][:_DIRECTIONS]
+        nothing = np.empty(0)
+        sample = ResidualSample(self.loglik.some_row.take(slice(0, 0)), nothing, nothing, 0)
+        missed = np.zeros(2 * len(directions))
+        if n_kept:
+            missed, sample = self._beyond(center, directions, n_kept, key)
+        return _Averaged(
+            slope, curvature, residual, sample,
+            gradients=found.gradients, directions=directions, missed=missed,
+        )  # fmt: skip
+
+    def chosen(
+        self,
+        averaged: _Averaged,
+        quadratic: Quadratic,
+        draws: np.ndarray,
+        size: int,
+        *,
+        goal: float,  # noqa: ARG002 - of the protocol
+    ) -> Chosen:
+        """See `Expansion`: gradients of the chosen rows only, for those of all are known.
+
+        Weights shrink together until the rows have nowhere more than 1.5 times the curvature of
+        all: what is left is convex there, and rows may be linear far out.
+        """
+        which, shares = averaged.sample.first(size)
+        rows, drawn = averaged.sample.rows.take(which), shares < 1.0
+        each = self._beyond_of(quadratic.center, averaged.directions, rows)
+        weights = rows.base_weights / shares
+        lacking = averaged.missed - each[:, ~drawn] @ weights[~drawn]
+        signal, noise = float(np.var(lacking)), averaged.sample.variance(size)
+        weights[drawn] *= reliability(signal, noise)
+        weights[drawn] *= calibrated(each[:, drawn] * weights[drawn], lacking)
+        kept = np.flatnonzero(weights > 0)
+        rows, weights, each = rows.take(kept), weights[kept], each[:, kept]
+        center, root = quadratic.center, _root(quadratic, draws)
+        weighted = InMemoryRows.of(replace(rows, base_weights=weights))
+        curvature = self._differences(weighted, center, root)
+        largest = float(eigvalsh(-root.T @ curvature @ root)[-1])
+        share = min(1.0, _MOST_CURVED / largest) if largest > 0 else 1.0
+        weights, curvature = share * weights, share * curvature
+        slope = share * self._at(center[None], weighted).gradients[0]
+        away, own = draws - center, share * self._at(draws, weighted).gradients
+        rest = averaged.slope - slope + away @ (averaged.curvature - curvature)
+        by, more = regressed(away, averaged.gradients - own - rest, root)
+        left = float(np.var(averaged.missed - each @ weights))
+        return Chosen(quadratic.minus(slope - by, curvature - more), rows, weights, left)
+
+    # -- all rows ------------------------------------------------------------------------------
+
+    def _points(self, coefficients: np.ndarray) -> Draws:
+        """Return draws of the free variables; those that rows do not see are anywhere."""
+        return self.loglik.observations.space.constrain(self._coordinates(coefficients))
+
+    def _coordinates(self, coefficients: np.ndarray) -> np.ndarray:
+        x = np.tile(self.loglik.observations.space.start, (len(coefficients), 1))
+        x[:, self.interface.columns] = coefficients
+        return x
+
+    def _at(self, coefficients: np.ndarray, rows: RowBlocks | None = None) -> Slopes:
+        source = self.loglik.source if rows is None else rows
+        found = source.reduce(GradientPass(self._slopes, self._coordinates(coefficients)))
+        return Slopes(found.values, found.gradients[:, self.interface.columns])
+
+    @cached_property
+    def _slopes(self) -> KernelSlopes:
+        return KernelSlopes.of(self.loglik)
+
+    def _curvature(self, center: np.ndarray, key: int) -> np.ndarray:
+        """Return the curvature of some rows at a point, for all."""
+        size = min(max(_FOR_CURVATURE * len(center), 1_000), self.loglik.n_rows)
+        scan = self.loglik.source.scan(size, key=key, distinct=True)
+        rows = InMemoryRows.of(replace(scan.rows, base_weights=scan.weights))
+        return self._differences(rows, center, np.eye(len(center)))
+
+    def _differences(self, rows: RowBlocks, center: np.ndarray, root: np.ndarray) -> np.ndarray:
+        """Return the curvature of rows at a point, by steps of some of a coordinate's width."""
+        steps = _STEP * np.sqrt(np.square(root).sum(axis=1))
+        ahead, behind = (
+            self._at(center + sign * np.diag(steps), rows).gradients for sign in (1.0, -1.0)
+        )
+        found = (ahead - behind) / (2 * steps[:, None])
+        curvature: np.ndarray = (found + found.T) / 2
+        return curvature
+
+    def _beyond_of(self, center: np.ndarray, directions: np.ndarray, rows: Rows) -> np.ndarray:
+        """Return what quadratics miss of some rows, (2 K, n_rows)."""
+        draws = self._points(_along(center, directions))
+        missed = beyond_second_order(self.loglik.matrix(draws, rows, finite=False).T)
+        missed[:, ~np.isfinite(missed).all(axis=0)] = 0.0
+        return missed
+
+    def _beyond(
+        self, center: np.ndarray, directions: np.ndarray, n_kept: int, key: int
+    ) -> tuple[np.ndarray, ResidualSample]:
+        given = self.loglik.given(self._points(_along(center, directions)))
+        size = self.loglik.evaluator.look_rows(len(given[0]))
+        work = _BeyondPass(self.loglik.evaluator, given, n_kept, key, size)
+        found = self.loglik.source.reduce(work)
+        return found.total, found.sample
+
+
+# -- what is of third order and above --------------------------------------------------------------
+
+
+def _along(center: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """Return the points at which rows are evaluated, (4 K + 1, p)."""
+    steps = (center + scale * directions for scale in (1.0, -1.0, 0.5, -0.5))
+    return np.concatenate([center[None], *steps])
+
+
+def beyond_second_order(values: np.ndarray) -> np.ndarray:
+    """Return what Taylor's quadratic misses of functions, K steps ahead and as many behind.
+
+    Exactly where they are of fourth degree: with o(s) and e(s) odd and even parts along a step s,
+    the cubic is ``(o(s) - 2 o(s / 2)) 4 / 3``, and the quartic ``(e(s) - 4 e(s / 2)) 4 / 3``.
+
+    Parameters
+    ----------
+    values : ndarray of shape (4 K + 1, n)
+        At a point, and then at K steps from there: whole, backwards, half, and half backwards.
+
+    Returns
+    -------
+    ndarray of shape (2 K, n)
+        Ahead and behind of the first step, of the second, and so on.
+
+    Examples
+    --------
+    >>> s = np.array([0.0, 2.0, -2.0, 1.0, -1.0])
+    >>> beyond_second_order((1 + s + s**2 + s**3 + s**4)[:, None])
+    array([[24.],
+           [ 8.]])
+    """
+    with np.errstate(invalid="ignore"):
+        ahead, behind, half, half_behind = np.split(values[1:] - values[0], 4)
+        odd = (ahead - behind) / 2 - (half - half_behind)
+        even = (ahead + behind) / 2 - 2 * (half + half_behind)
+        both = np.stack([even + odd, even - odd], axis=1) * (4 / 3)
+    found: np.ndarray = both.reshape(-1, values.shape[1])
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Beyond:
+    """What quadratics miss of all rows, (2 K,), and a sample by what they miss of each."""
+
+    total: np.ndarray
+    sample: ResidualSample
+
+
+@dataclass(frozen=True, eq=False)
+class _BeyondPass:
+    """See `beyond_second_order`: at the values of all rows."""
+
+    evaluator: Evaluator
+    given: list[np.ndarray]
+    n_kept: int
+    key: int
+    size: int
+
+    def begin(self) -> Callable[[Rows], _Beyond]:
+        at_draws = self.evaluator.at(self.given)
+
+        def of_block(rows: Rows) -> _Beyond:
+            missed = beyond_second_order(at_draws.values(rows))
+            impossible = ~np.isfinite(missed).all(axis=0)
+            missed[:, impossible] = 0.0
+            spread = rows.base_weights * np.sqrt(np.square(missed).mean(axis=0))
+            spread[impossible] = np.inf
+            sample = ResidualSample.of(rows, spread, self.n_kept, key=self.key)
+            return _Beyond(missed @ rows.base_weights, sample)
+
+        return of_block
+
+    def joined(self, parts: Iterable[_Beyond]) -> _Beyond:
+        total, kept = np.zeros(1), Smallest(self.n_kept + 1)
+        for part in parts:
+            total = total + part.total
+            kept.add(*part.sample.marked)
+        return _Beyond(total, ResidualSample.of_marked(*kept.cut(), self.n_kept))
+
+
+# -- regression ------------------------------------------------------------------------------------
+
+
+def _root(quadratic: Quadratic, draws: np.ndarray) -> np.ndarray:
+    """Return a root of the posterior's covariance, as the quadratic has it."""
+    values, vectors = eigh(as_dense(precision_of(quadratic, draws)))
+    root: np.ndarray = vectors / np.sqrt(values)
+    return root
+
+
+def regressed(
+    away: np.ndarray, gradients: np.ndarray, root: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return slope and symmetric curvature of the quadratic whose gradients are closest to some.
+
+    Ridge regression in coordinates in which the draws have variance one; of several ridges that is
+    taken which does best for either half of the draws by the other.  O(S p^2 + p^3) for S draws.
+
+    Parameters
+    ----------
+    away : ndarray of shape (n_draws, p)
+        Draws, less the point about which it is expanded.
+    gradients : ndarray of shape (n_draws, p)
+    root : ndarray of shape (p, p)
+        A root of the covariance of the draws.
+
+    Returns
+    -------
+    slope : ndarray of shape (p,)
+    curvature : ndarray of shape (p, p)
+
+    Examples
+    --------
+    >>> away = np.random.default_rng(1).normal(size=(50, 2))
+    >>> curvature = np.array([[-2.0, 1.0], [1.0, -3.0]])
+    >>> slope, found = regressed(away, 1.0 + away @ curvature, np.eye(2))
+    >>> bool(np.allclose(slope, 1.0) and np.allclose(found, curvature))
+    True
+    """
+    inverse = np.linalg.inv(root)
+    z, pulls = away @ inverse.T, gradients @ root
+    if len(z) < 2:
+        return gradients.mean(axis=0), np.zeros((away.shape[1],) * 2)
+    half = len(z) // 2
+    first, second = (z[:half], pulls[:half]), (z[half:], pulls[half:])
+    errors = np.zeros(len(_RIDGES))
+    for (own_z, own_pulls), (other_z, other_pulls) in ((first, second), (second, first)):
+        for i, (slope, curvature) in enumerate(_by_ridges(own_z, own_pulls, _RIDGES)):
+            errors[i] += np.square(other_pulls - slope - other_z @ curvature).sum()
+    [(slope, curvature)] = _by_ridges(z, pulls, [_RIDGES[int(np.argmin(errors))]])
+    return inverse.T @ slope, inverse.T @ curvature @ inverse
+
+
+def _by_ridges(
+    z: np.ndarray, pulls: np.ndarray, ridges: Sequence[float]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield slope and curvature: B of ``B C + C B + 2 ridge B = M + M'``, by C's eigenvectors."""
+    middle, mean = z.mean(axis=0), pulls.mean(axis=0)
+    values, vectors = eigh(np.cov(z.T, bias=True).reshape(z.shape[1], -1))
+    both = (pulls - mean).T @ (z - middle) / len(z)
+    both = vectors.T @ (both + both.T) @ vectors
+    for ridge in ridges:
+        sums = np.maximum(values[:, None] + values + 2 * ridge, np.finfo(float).eps)
+        curvature = vectors @ (both / sums) @ vectors.T
+        yield mean - curvature @ middle, curvature

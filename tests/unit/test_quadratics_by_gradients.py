@@ -1,0 +1,160 @@
+"""Quadratics from gradients of all rows, for rows that see many numbers."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pymc_coresets.exceptions import UnsupportedModelError
+from pymc_coresets.glm.control_variates.averaged import ByPredictors
+from pymc_coresets.glm.control_variates.by_gradients import (
+    ByGradients,
+    FreeCoordinates,
+    beyond_second_order,
+    regressed,
+)
+from pymc_coresets.glm.predictor.seen_rows import seen_rows_of
+from pymc_coresets.glm.predictor.several import find_predictors
+from pymc_coresets.potentials.evaluation import LogLikelihood
+from pymc_coresets.reading.observations import find_observations
+from pymc_coresets.reading.quadratic import Quadratic, interface_at
+
+D = 3
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**31), n_steps=st.integers(1, 4))
+def test_what_taylors_quadratic_misses_of_quartics_is_exact(seed, n_steps):
+    rng = np.random.default_rng(seed)
+    coefficients = [rng.normal(size=(D,) * degree) for degree in range(5)]
+    steps = rng.normal(size=(n_steps, D))
+
+    def form(degree, x):
+        value = np.broadcast_to(coefficients[degree], (len(x), *(D,) * degree))
+        for _ in range(degree):
+            value = np.einsum("n...d,nd->n...", value, x)
+        return value
+
+    scales = (1.0, -1.0, 0.5, -0.5)
+    points = np.concatenate([np.zeros((1, D)), *(s * steps for s in scales)])
+    values = sum(form(degree, points) for degree in range(5))
+    ahead, behind = (form(3, s) + form(4, s) for s in (steps, -steps))
+    expected = np.stack([ahead, behind], axis=1).ravel()
+    found = beyond_second_order(values[:, None])[:, 0]
+    np.testing.assert_allclose(found, expected, atol=1e-10 * np.abs(values).max())
+
+
+@pytest.mark.parametrize("n_draws", [12, 40])
+def test_the_gradients_of_a_quadratic_are_regressed_exactly_from_enough_draws(n_draws):
+    rng = np.random.default_rng(1)
+    root = np.tril(rng.normal(size=(D, D))) + 2 * np.eye(D)
+    away = rng.normal(size=(n_draws, D)) @ root.T
+    curvature, slope = -root @ root.T, rng.normal(size=D)
+    found = regressed(away, slope + away @ curvature, root)
+    np.testing.assert_allclose(found[0], slope, atol=1e-8)
+    np.testing.assert_allclose(found[1], curvature, rtol=1e-8)
+
+
+def test_noise_is_not_taken_for_a_curvature():
+    rng, p = np.random.default_rng(2), 40
+    away, noise = rng.normal(size=(60, p)), rng.normal(size=(60, p))
+    slope, curvature = regressed(away, noise, np.eye(p))
+    fresh = rng.normal(size=(500, p))
+    added = np.square(slope + fresh @ curvature).mean()
+    assert added < 0.15  # least squares add 0.8 of the noise's variance
+
+
+@pytest.fixture(scope="module")
+def logistic():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(600, 2))
+    with pm.Model() as model:
+        b, a = pm.Normal("b", shape=2), pm.Normal("a")
+        pm.Bernoulli("y", logit_p=a + x @ b, observed=rng.binomial(1, 0.4, 600))
+    return LogLikelihood(find_observations(model))
+
+
+def test_quadratics_are_those_of_rows_that_see_few_numbers(logistic):
+    by_rows = ByPredictors(logistic.source, seen_rows_of(logistic, find_predictors))
+    by_gradients = ByGradients(logistic)
+    order = [by_gradients.interface.names.index(n) for n in by_rows.interface.names]
+    rng = np.random.default_rng(4)
+    draws = 0.1 * rng.normal(size=(400, 3))
+    expected = by_rows.average(draws)
+    before = by_gradients.average(draws[:1], None)
+    start = Quadratic(
+        names=by_gradients.interface.names,
+        center=draws[0],
+        slope=before.slope,
+        curvature=before.curvature,
+    )
+    draws = draws[:, np.argsort(order)]
+    found = by_gradients.average(draws, start, n_kept=50, key=1)
+    # Both are averages; those of gradients over 400 draws, whose noise is of third order.
+    np.testing.assert_allclose(found.slope[order], expected.slope, atol=0.3)
+    np.testing.assert_allclose(
+        found.curvature[np.ix_(order, order)], expected.curvature, rtol=0.03, atol=1.0
+    )
+    assert np.var(found.residual) == pytest.approx(np.var(expected.residual), rel=0.3)
+    # Along each direction, sums over rows are what is missed of all rows together.
+    each = by_gradients._beyond_of(draws.mean(axis=0), found.directions, logistic.all_rows)
+    np.testing.assert_allclose(
+        each @ logistic.all_rows.base_weights, found.missed, atol=1e-8 * len(each.T)
+    )
+
+
+def test_chosen_rows_and_their_quadratic_are_closer_than_the_quadratic_alone(logistic):
+    expansion = ByGradients(logistic)
+    rng = np.random.default_rng(5)
+    draws = 0.3 * rng.normal(size=(300, 3))  # of which third orders are seen
+    first = expansion.average(draws.mean(axis=0)[None], None)
+    quadratic = Quadratic(
+        names=expansion.interface.names,
+        center=draws.mean(axis=0),
+        slope=first.slope,
+        curvature=first.curvature,
+    )
+    averaged = expansion.average(draws, quadratic, n_kept=150, key=1)
+    quadratic = Quadratic(
+        names=expansion.interface.names,
+        center=draws.mean(axis=0),
+        slope=averaged.slope,
+        curvature=averaged.curvature,
+    )
+    chosen = expansion.chosen(averaged, quadratic, draws, 150, goal=0.0)
+    fresh = 0.3 * rng.normal(size=(200, 3))
+    x = expansion._points(fresh)
+    of_all = logistic.weighted_sum(x, logistic.all_rows, logistic.all_rows.base_weights)
+    own = logistic.weighted_sum(x, chosen.rows, chosen.weights) + chosen.quadratic.at(fresh)
+    alone = np.var(of_all - quadratic.at(fresh))
+    assert np.var(of_all - own) < 0.2 * alone
+    assert chosen.left < 0.2 * alone
+    # Beside them, the quadratic is convex nowhere by more than half of what all rows have.
+    largest = np.linalg.eigvals(-np.linalg.solve(quadratic.curvature, chosen.quadratic.curvature))
+    assert largest.real.max() < 0.5 + 0.1
+
+
+def test_coordinates_are_those_of_the_unconstrained_scale():
+    with pm.Model() as model:
+        free, width = pm.Normal("free", shape=(2, 2)), pm.HalfNormal("width")
+        share = pm.Dirichlet("share", np.ones(3))
+        pm.Normal("unseen", width)
+        mean = (free * share[0]).sum() + pt.log(share[1]) * np.arange(5.0)
+        pm.Normal("y", mean, width, observed=np.arange(5.0))
+    observations = find_observations(model)
+    found = FreeCoordinates.of(observations)
+    space = observations.space
+    x = np.random.default_rng(1).normal(size=(3, space.n_dims))
+    assert len(found.names) == len(found.columns) == 4 + 1 + 2
+    at = interface_at(found.coefficients, observations, space.constrain(x))
+    np.testing.assert_allclose(at, x[:, found.columns], atol=1e-12)
+
+
+def test_discrete_variables_have_no_coordinates():
+    with pm.Model() as model:
+        kind = pm.Categorical("kind", [0.5, 0.5])
+        pm.Normal("y", pm.Normal("mean", shape=2)[kind], observed=np.arange(5.0))
+    with pytest.raises(UnsupportedModelError, match="'kind'"):
+        FreeCoordinates.of(find_observations(model))

@@ -1,6 +1,6 @@
 """Predictions for many rows at many draws: block by block, a few draws in each thread."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
@@ -139,7 +139,10 @@ class Predictions:
             if seen and (self.filled is not None or not parts):
                 group = data_groups(self.model)["observed_data"]
                 parts.append({name: group[name].to_numpy() for name in seen})
-        data = {n: _joined([part[n] for part in parts], self._variables[n].axis) for n in seen}
+        data = parts[0] if parts else {}
+        if len(parts) > 1:
+            axes = {name: self._variables[name].axis for name in seen}
+            data = {n: np.concatenate([part[n] for part in parts], axes[n]) for n in seen}
         every, draws = slice(0, self._n_rows), None if self.means else slice(None)
         return self._predicted(every, draws, whole), self._labelled(every, None, data)
 
@@ -155,7 +158,7 @@ class Predictions:
             yield self._predicted(*block)
 
     def _room(self, shapes: Mapping[str, tuple[int, ...]]) -> Values:
-        return {n: np.empty(shape, self._variables[n].dtype) for n, shape in shapes.items()}
+        return {n: np.zeros(shape, self._variables[n].dtype) for n, shape in shapes.items()}
 
     def _computed(
         self, room: Callable[[slice, slice | None], Values], *, progressbar: bool
@@ -212,29 +215,24 @@ class Predictions:
         tasks = zip(forward, strips, strict=False)
         compute = partial(self._of_strip, values, number, draws)
         found = map(compute, tasks) if alone else in_threads(compute, tasks)
-        totals: dict[str, Any] = dict.fromkeys(values, 0.0)
         for strip, sums in zip(strips, found, strict=True):
-            totals = {name: totals[name] + sums[name] for name in sums}
+            for name, value in sums.items():
+                values[name] += value / self._n_draws
             show(len(strip) * (rows.stop - rows.start))
-        for name in values if draws is None else ():
-            values[name][...] = totals[name] / self._n_draws
 
     def _of_strip(
         self, values: Values, number: int, draws: slice | None, task: tuple[Forward, np.ndarray]
-    ) -> dict[str, Any]:
+    ) -> Values:
         """Put the values at some draws where they belong, or return their sums."""
         forward, strip = task
-        sums: dict[str, Any] = {}
+        sums = {n: np.zeros(v.shape) for n, v in values.items()} if draws is None else {}
         for i in strip.tolist():
             chain, draw = divmod(i, self.posterior.sizes["draw"])
-            found = self._at_draw(forward, number, chain, draw)
-            for name, value in found.items():
-                if draws is not None:
-                    values[name][chain, draw - draws.start] = value
-                elif name in sums:
+            for name, value in self._at_draw(forward, number, chain, draw).items():
+                if draws is None:
                     sums[name] += value
                 else:
-                    sums[name] = np.array(value, dtype=np.float64)
+                    values[name][chain, draw - draws.start] = value
         return sums
 
     def _at_draw(self, forward: Forward, number: int, chain: int, draw: int) -> Values:
@@ -358,7 +356,3 @@ class Predictions:
                 f"{list(self.graphs)!r} cannot be computed{rows}: {error} Put all data of the rows "
                 "into pm.Data, and let no shape be the number of rows of the model."
             ) from error
-
-
-def _joined(parts: Sequence[np.ndarray], axis: int | None) -> np.ndarray:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=axis)

@@ -325,7 +325,7 @@ PLANTED = [
     *plant(
         "predictive/predictions.py",
         ("np.arange(rows.start, rows.stop)", "np.arange(rows.stop - rows.start)"),
-        ("values[name][...] = totals[name] / self._n_draws", "values[name][...] = totals[name]"),
+        ("values[name] += value / self._n_draws", "values[name] += value"),
     ),
     *plant(
         "sampling/stand_in.py",

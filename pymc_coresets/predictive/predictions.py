@@ -1,6 +1,7 @@
 """Predictions for many rows at many draws: block by block, a few draws in each thread."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
@@ -237,15 +238,12 @@ class Predictions:
 
     def _at_draw(self, forward: Forward, number: int, chain: int, draw: int) -> Values:
         i = chain * self.posterior.sizes["draw"] + draw
-        try:
+        rows = "" if self.filled is None else f" in block {number} of the rows"
+        remedy = (
+            ". Leave out the rows, or the draws, at which the distribution has no such parameters."
+        )
+        with self._explained(f" at draw {draw} of chain {chain}{rows}", remedy):
             return forward(self._draws.at(i), self.key, number, i)
-        except _MALFORMED as error:
-            rows = "" if self.filled is None else f" in block {number} of the rows"
-            raise InvalidDataError(
-                f"{list(self.graphs)!r} cannot be computed at draw {draw} of chain {chain}{rows}: "
-                f"{error}. Leave out the rows, or the draws, at which the distribution has no such "
-                "parameters."
-            ) from error
 
     # -- results with PyMC's names -----------------------------------------------------------------
 
@@ -339,20 +337,28 @@ class Predictions:
 
     def _at_first(self, n_rows: int | None) -> Values:
         """Return the values for a few rows, at the first draw."""
-        try:
-            if self.filled is not None and n_rows is not None:
-                self.filled.few(n_rows)
+        remedy = (
+            " Put all data of the rows into pm.Data, and let no shape be the number of rows of the "
+            "model."
+        )
+        if self.filled is not None and n_rows is not None:
+            self.filled.few(n_rows)
+        with self._explained("" if n_rows is None else f" for {n_rows} rows", remedy):
             forward = Forward.of(self.model, self.graphs, self.drawn)
             return forward(self._draws.at(0), self.key)
+
+    @contextmanager
+    def _explained(self, where: str, remedy: str) -> Iterator[None]:
+        """Name the variables that cannot be computed, and what to do."""
+        try:
+            yield
+        except CoresetError:  # which says that already
+            raise
         except NotImplementedError as error:
             raise UnsupportedModelError(
                 f"{list(self.graphs)!r} cannot be drawn: {error}"
             ) from error
-        except CoresetError:  # the rows are not what they were
-            raise
         except _MALFORMED as error:
-            rows = "" if n_rows is None else f" for {n_rows} rows"
             raise InvalidDataError(
-                f"{list(self.graphs)!r} cannot be computed{rows}: {error} Put all data of the rows "
-                "into pm.Data, and let no shape be the number of rows of the model."
+                f"{list(self.graphs)!r} cannot be computed{where}: {error}{remedy}"
             ) from error

@@ -282,7 +282,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
         idata = thinned(idata, whole_number("draws", draws, least=1))
     idata = draws_tree(idata)
     if model is None:
-        idata = own.complete(with_missing(idata, own, rng=rng), rng)
+        idata = with_missing(own.complete(idata, rng), own, rng=rng)
     posterior = posterior_dataset(idata, "idata")
     its_own = rows is None and model is None
     held = own.parts[0].observations.held

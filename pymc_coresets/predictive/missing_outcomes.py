@@ -32,14 +32,16 @@ def with_missing(
     Returns
     -------
     xarray.DataTree
-        The same, where nothing is missing.
+        The same where nothing is missing, or draws lack variables that were integrated out, on
+        which missing outcomes may depend.
     """
     observations = own.parts[0].observations
-    if not observations.held.imputed:
-        return idata
     posterior, model = idata["posterior"].to_dataset(), observations.held.whole
-    names = sorted(observations.held.imputed.difference(posterior.data_vars))
-    if names:
+    missing = observations.held.imputed.difference(posterior.data_vars)
+    if not missing or not observations.held.integrated.issubset(posterior.data_vars):
+        return idata
+    names = sorted(missing)
+    if most < math.inf:
         shapes = model.eval_rv_shapes()
         names = [n for n in names if math.prod(shapes[model.rvs_to_values[model[n]].name]) <= most]
     if not names:
@@ -49,7 +51,7 @@ def with_missing(
         graphs=forward_graphs(model, names, means=False),
         posterior=posterior,
         key=random_key(rng),
-        drawn=names,
+        drawn=missing,
     )
     added, _ = predictions.in_memory(progressbar=False)
     return idata.assign(posterior=xr.DataTree(posterior.merge(added)))

@@ -1,7 +1,6 @@
 """What can be said of all rows from draws of a posterior that a few of them gave."""
 
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +19,6 @@ from pymc_coresets.diagnostics.posterior_draws import (
 from pymc_coresets.exceptions import InvalidOptionError
 from pymc_coresets.options import flag, generator, names_of, one_of, whole_number
 from pymc_coresets.predictive import pymc_densities
-from pymc_coresets.predictive.destinations import destination_at, path_of_store
 from pymc_coresets.predictive.elpd import ElpdOfAllRows
 from pymc_coresets.predictive.filled_models import FilledModel, fill_with, used_by_value
 from pymc_coresets.predictive.forward import forward_graphs, predicted_names
@@ -193,16 +191,16 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     model: pm.Model | None = None,
     kind: Kind = "mean",
     draws: int | None = None,
-    to: str | Path | None = None,
+    to: Callable[[xr.Dataset], object] | None = None,
     var_names: str | Sequence[str] | None = None,
     random_seed: int | np.random.Generator | None = None,
     progressbar: bool | None = None,
 ) -> xr.DataTree:
     """Predict all rows, or new ones, as `pymc.sample_posterior_predictive` does, but in blocks.
 
-    Costs one random value, or one mean, for each row and draw, which NumPy computes; blocks of
-    32 768 rows or more by one thread for each core.  Memory: that of the result, or some 100 MB
-    and 10 MB for each core if it is written to a file.
+    Costs one random value, or one mean, for each row and draw, which NumPy computes, and compiled
+    loops where there are 10^8 means or more; blocks of 32 768 rows or more by one thread for each
+    core.  Memory: that of the result, or some 400 MB with `to`.
 
     Parameters
     ----------
@@ -218,8 +216,10 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     draws : int, optional
         Take that many draws, evenly spread over the chains, and as many of each; all by
         default.
-    to : str or Path, optional
-        A Zarr store to write to, which must not exist.
+    to : callable, optional
+        Called with each block of the results in place of keeping them: the group's Dataset for all
+        rows and some draws of each chain where your model holds the rows, and for some rows and all
+        draws where they lie elsewhere.
     var_names : str or sequence of str, optional
         Observed variables or deterministics; by default the observed variables.
     random_seed : int or Generator, optional
@@ -231,8 +231,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     -------
     xarray.DataTree
         With the group ``posterior_predictive``, and what was observed as ``observed_data``; the
-        group is ``predictions`` where `rows` or `model` is given.  With `to`, its arrays are
-        read from there when they are used.
+        group is ``predictions`` where `rows` or `model` is given.  Without groups with `to`.
 
     Raises
     ------
@@ -240,8 +239,8 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
         If the draws lack a free variable of the model, rows cannot be used, or `pm.set_data`
         has put other data into your model since, which `rows` lacks; `model` takes it as it is now.
     InvalidOptionError
-        If an option is out of range, `to` exists or Zarr is missing, rows lack a column, a
-        variable has no mean, or the result does not fit into 8 GiB of memory.
+        If an option is out of range, rows lack a column, a variable has no mean, or the result does
+        not fit into 8 GiB of memory.
     UnsupportedModelError
         If the model cannot hold other rows than its own.
 
@@ -272,6 +271,7 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     names = names_of("var_names", var_names)
     if names == []:
         raise InvalidOptionError("var_names=[]: name a variable to predict, or leave it out.")
+    _require_function(to)
     rng = generator(random_seed)
     key = random_key(rng)
     show = own.progressbar if progressbar is None else flag("progressbar", progressbar)
@@ -279,9 +279,8 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
         idata = thinned(idata, whole_number("draws", draws, least=1))
     idata = draws_tree(idata)
     if model is None:
-        idata = own.complete(with_missing(idata, own, rng=rng), rng)
+        idata = with_missing(own.complete(idata, rng), own, rng=rng)
     posterior = posterior_dataset(idata, "idata")
-    path = path_of_store(to)
     its_own = rows is None and model is None
     held = own.parts[0].observations.held
     if its_own:
@@ -298,17 +297,24 @@ def predict(  # noqa: PLR0913 - the options of what users know from PyMC
     elif its_own:
         filled = _filled_with_own(own, copy)
     wanted = Predictions(
-        model=copy,
-        graphs=graphs,
-        posterior=posterior,
-        means=means,
-        key=key,
-        filled=filled,
-        its_own=its_own,
+        model=copy, graphs=graphs, posterior=posterior, key=key, means=means, filled=filled
     )
-    with destination_at(path) as destination:
-        wanted.write(destination, progressbar=show)
-    return destination.finished()
+    if to is not None:
+        for block in wanted.blocks(progressbar=show):
+            to(block)
+        return xr.DataTree()
+    found, observed = wanted.in_memory(progressbar=show, observed=its_own)
+    groups = {"posterior_predictive": found, "observed_data": observed}
+    groups = {n: g for n, g in groups.items() if g.data_vars} if its_own else {"predictions": found}
+    return xr.DataTree.from_dict(groups)
+
+
+def _require_function(to: object) -> None:
+    if to is not None and not callable(to):
+        raise InvalidOptionError(
+            f"to={to!r} must be a function: it is called with each block of the predictions, an "
+            "xarray.Dataset, and may append it to a Zarr store."
+        )
 
 
 def _require_unchanged(

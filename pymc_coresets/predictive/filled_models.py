@@ -23,6 +23,7 @@ from pymc_coresets.rows.sources.row_source import RowSource
 from pymc_coresets.rows.streamed import StreamedRows
 
 BLOCK_ROWS = 2**16
+"""Rows that the model holds at a time, at most: some MB of each column."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +52,10 @@ class FilledModel:
         """The dimensions of the rows."""
         return row_dims(self.model, (*self.columns, *self.resized))
 
-    def blocks(self) -> Iterator[slice]:
+    def blocks(self, size: int = BLOCK_ROWS) -> Iterator[slice]:
         """Fill the model with one block of rows after the other, and yield which rows these are."""
         start = 0
-        for rows in self.source.blocks(BLOCK_ROWS):
+        for rows in self.source.blocks(size):
             self.fill(rows.arrays)
             yield slice(start, start + len(rows))
             start += len(rows)
@@ -114,7 +115,7 @@ def fill_with(model: pm.Model, rows: RowSource, graphs: Mapping[str, Variable]) 
     ...     line = pm.Deterministic("line", pm.Normal("slope") * x)
     >>> graphs = forward_graphs(model, ["line"], means=True)
     >>> filled = fill_with(model, open_rows({"x": np.array([7.0, 8.0])}), graphs)
-    >>> [Forward.of(model, graphs)({"slope": np.array(2.0)})["line"] for _ in filled.blocks()]
+    >>> [Forward.of(model, graphs)({"slope": np.array(2.0)}, 1)["line"] for _ in filled.blocks()]
     [array([14., 16.])]
     """
     columns, resized = _containers(model, rows, graphs)

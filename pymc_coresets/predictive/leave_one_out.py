@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from pymc_coresets.compat.arviz_api import array_stats
 from pymc_coresets.diagnostics.evaluated_draws import EvaluatedDraws
@@ -263,12 +264,10 @@ def _log_means(values: Floats) -> tuple[Floats, Floats]:
 def _log_mean_of_finite(exponents: Floats) -> Floats:
     """Return ``log mean(exp(x))`` of each column, over the points where x is finite."""
     usable = np.isfinite(exponents)
-    largest = np.max(exponents, axis=0, initial=-np.inf, where=usable)
-    largest[np.isinf(largest)] = 0.0  # any number does, where there is none
-    total = np.exp(np.where(usable, exponents, -np.inf) - largest).sum(axis=0)
     number = usable.sum(axis=0)
-    logs: Floats = np.log(np.where(number, total, 1.0) / np.maximum(number, 1))
-    return largest + logs
+    totals = logsumexp(exponents, axis=0, b=usable)
+    means: Floats = np.where(number, totals - np.log(np.maximum(number, 1)), 0.0)
+    return means
 
 
 # -- a sample of rows at all draws -----------------------------------------------------------------

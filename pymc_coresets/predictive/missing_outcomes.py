@@ -5,10 +5,9 @@ import math
 import numpy as np
 import xarray as xr
 
-from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS
-from pymc_coresets.predictive.forward import Forward, forward_graphs
+from pymc_coresets.predictive.forward import forward_graphs
+from pymc_coresets.predictive.predictions import Predictions
 from pymc_coresets.predictive.stand_ins import StandIn
-from pymc_coresets.reading.draws import Draws
 from pymc_coresets.rows.keyed import random_key
 
 
@@ -33,28 +32,26 @@ def with_missing(
     Returns
     -------
     xarray.DataTree
-        The same, where nothing is missing.
+        The same where nothing is missing, or draws lack variables that were integrated out, on
+        which missing outcomes may depend.
     """
     observations = own.parts[0].observations
-    if not observations.held.imputed:
-        return idata
     posterior, model = idata["posterior"].to_dataset(), observations.held.whole
-    names = sorted(observations.held.imputed.difference(posterior.data_vars))
-    if names:
+    missing = observations.held.imputed.difference(posterior.data_vars)
+    if not missing or not observations.held.integrated.issubset(posterior.data_vars):
+        return idata
+    names = sorted(missing)
+    if most < math.inf:
         shapes = model.eval_rv_shapes()
         names = [n for n in names if math.prod(shapes[model.rvs_to_values[model[n]].name]) <= most]
     if not names:
         return idata
-    draws, key = Draws.of(posterior, own.free), random_key(rng)
-    forward = Forward.of(model, forward_graphs(model, names, means=False), names)
-    found = []
-    for i in range(draws.n_draws):
-        forward.reseed(key, i)
-        found.append(forward(draws.at(i)))
-    sizes = [posterior.sizes[dim] for dim in SAMPLE_DIMS]
-    drawn = {name: np.stack([values[name] for values in found]) for name in names}
-    tree = Draws(drawn).to_datatree(
-        n_chains=sizes[0], dims=model.named_vars_to_dims, coords=model.coords
+    predictions = Predictions(
+        model=model,
+        graphs=forward_graphs(model, names, means=False),
+        posterior=posterior,
+        key=random_key(rng),
+        drawn=missing,
     )
-    added = tree["posterior"].to_dataset().assign_coords({d: posterior[d] for d in SAMPLE_DIMS})
+    added, _ = predictions.in_memory(progressbar=False)
     return idata.assign(posterior=xr.DataTree(posterior.merge(added)))

@@ -1,44 +1,42 @@
-"""Predictions for many rows at many draws: block by block of rows, a few draws in each thread."""
+"""Predictions for many rows at many draws: block by block, a few draws in each thread."""
 
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import xarray as xr
 from pytensor.graph import Variable
 
 from pymc_coresets.compat.arviz_api import dict_to_dataset
-from pymc_coresets.exceptions import CoresetError, InvalidDataError, UnsupportedModelError
-from pymc_coresets.predictive.destinations import Destination, Region
-from pymc_coresets.predictive.filled_models import FilledModel
-from pymc_coresets.predictive.forward import Forward, RowMeans, is_random, means_by_row
+from pymc_coresets.diagnostics.posterior_draws import SAMPLE_DIMS
+from pymc_coresets.exceptions import (
+    CoresetError,
+    InvalidDataError,
+    InvalidOptionError,
+    UnsupportedModelError,
+)
+from pymc_coresets.predictive.attached_data import data_groups
+from pymc_coresets.predictive.filled_models import BLOCK_ROWS, FilledModel
+from pymc_coresets.predictive.forward import Forward, Values, is_random
 from pymc_coresets.progress.reporter import Reporter
 from pymc_coresets.reading.draws import Draws, dims_of
-from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.reading.graphs import parameter_inputs
+from pymc_coresets.rows.fingerprints import spaced
 from pymc_coresets.rows.memory import in_threads
 
-type Shape = tuple[int, ...]
-type Values = dict[str, np.ndarray]
-type Task = tuple[int, int, int]
-type Parts = dict[tuple[Any, ...], np.ndarray]  # by group, variable and region
-type Part = tuple[int, Parts]  # and how many predictions were made for it
-
-_ENTRIES = 2**19  # of float64 that a thread holds before they are written: 4 MB
-_CHUNK = 2**16  # entries of a chunk along any axis
-_WORTH_COMPILING = 10**8  # values: NumPy takes three seconds for them, draw by draw
+_MOST_BYTES = 2**33  # of a result in memory: 8 GiB
+_ENTRIES = 2**25  # float64 numbers in a block of random values: 256 MB
+_STRIPS = 32  # into which the draws of a block are divided for the threads
 _WORTH_A_THREAD = 2**15  # values of a variable at a draw: Python runs in one thread at a time
-_SAMPLE_DIMS = ["chain", "draw"]
+_WORTH_COMPILING = 10**8  # means: NumPy takes a second for them, as long as a loop to compile
 _MALFORMED = (ValueError, TypeError, IndexError)
-_OBSERVED = "observed_data"
 
-_log = logging.getLogger(__name__)
+type Block = tuple[slice, slice | None, Values]  # its rows, its draws (None for means), its values
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +51,18 @@ class _Variable:
         Along which the rows lie; None where all of it is computed at once.
     """
 
-    shape: Shape
+    shape: tuple[int, ...]
     dtype: np.dtype[Any]
     axis: int | None
 
-    def part(self, rows: slice) -> Region:
-        """Return where the values for some rows belong."""
-        return tuple(rows if i == self.axis else slice(None) for i in range(len(self.shape)))
+    def along(self, rows: slice) -> tuple[slice, ...]:
+        """Return where some rows lie."""
+        return () if self.axis is None else (*[slice(None)] * self.axis, rows)
+
+    def for_rows(self, rows: slice) -> tuple[int, ...]:
+        """Return the shape for some rows."""
+        n_rows = rows.stop - rows.start
+        return tuple(n_rows if i == self.axis else n for i, n in enumerate(self.shape))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -74,207 +77,246 @@ class Predictions:
         From `forward_graphs`.
     posterior : xarray.Dataset
         The draws.
-    means : bool
-        Average over the draws.
     key : int
         Of the random numbers.
-    filled : FilledModel or None
-        The same model with rows from elsewhere; None for those that it holds, all at once.
-    its_own : bool
-        They are the rows of the posterior: add what was observed there.
+    means : bool, default False
+        Average over the draws.
+    filled : FilledModel, optional
+        The same model with rows from elsewhere; None for those that it holds.
+    drawn : collection of str
+        Free variables that are predicted, and of which there are no draws.
 
     Notes
     -----
-    Random numbers depend on the key, the number of the block of rows, and that of the draw, not on
-    threads.  Rows that the model holds are one block, others come in blocks of 65 536, whatever the
-    chunks that they are read in.
+    Where the model holds the rows, a block has all rows, and some draws of each chain or the means
+    of all.  Rows from elsewhere come in blocks of at most 65 536, at all draws.  Random numbers
+    depend on the key, the number of the block of rows, and that of the draw: not on threads, nor on
+    the chunks that rows are read in.
+
+    Examples
+    --------
+    >>> with pm.Model() as model:
+    ...     line = pm.Deterministic("line", pm.Normal("slope") * np.arange(3.0))
+    >>> draws = xr.Dataset({"slope": (("chain", "draw"), [[1.0, 3.0]])})
+    >>> wanted = Predictions(
+    ...     model=model, graphs={"line": line}, posterior=draws, key=1, means=True
+    ... )
+    >>> found, _ = wanted.in_memory(progressbar=False)
+    >>> found["line"].values
+    array([0., 2., 4.])
     """
 
     model: pm.Model
     graphs: Mapping[str, Variable]
     posterior: xr.Dataset
-    means: bool
     key: int
-    filled: FilledModel | None
-    its_own: bool
+    means: bool = False
+    filled: FilledModel | None = None
+    drawn: Collection[str] = ()
 
-    @property
-    def group(self) -> str:
-        """Name of the group of the results."""
-        return "posterior_predictive" if self.its_own else "predictions"
+    def in_memory(
+        self, *, progressbar: bool, observed: bool = False
+    ) -> tuple[xr.Dataset, xr.Dataset]:
+        """Return all of them and, if wanted, what was observed of the same variables."""
+        sizes = [] if self.means else [self.posterior.sizes[dim] for dim in SAMPLE_DIMS]
+        shapes = {name: (*sizes, *v.shape) for name, v in self._variables.items()}
+        n_bytes = sum(prod(s) * self._variables[name].dtype.itemsize for name, s in shapes.items())
+        if n_bytes > _MOST_BYTES:
+            raise InvalidOptionError(
+                f"The predictions would take {spaced(n_bytes // 10**6)} MB of memory: ask for "
+                "fewer with draws=..., for their mean with kind='mean', or take them block by "
+                "block with to=..., a function that stores each."
+            )
+        whole = self._room(shapes)
+        seen = [rv.name for rv in self.model.observed_RVs if observed and rv.name in self.graphs]
+        parts: list[Values] = []
 
-    def write(self, destination: Destination, *, progressbar: bool) -> None:
-        """Compute all of them, and write them part by part."""
-        self._create(destination)
-        n_predictions = self._n_rows * self.draws.n_draws
+        def part(rows: slice, draws: slice | None) -> Values:
+            before = () if draws is None else (slice(None), draws)
+            inside = {n: (*before, *self._variables[n].along(rows), ...) for n in whole}
+            return {name: whole[name][inside[name]] for name in whole}
+
+        for _ in self._computed(part, progressbar=progressbar):
+            if seen and (self.filled is not None or not parts):
+                group = data_groups(self.model)["observed_data"]
+                parts.append({name: group[name].to_numpy() for name in seen})
+        data = parts[0] if parts else {}
+        if len(parts) > 1:
+            axes = {name: self._variables[name].axis for name in seen}
+            data = {n: np.concatenate([part[n] for part in parts], axes[n]) for n in seen}
+        every, draws = slice(0, self._n_rows), None if self.means else slice(None)
+        return self._predicted(every, draws, whole), self._labelled(every, None, data)
+
+    def blocks(self, *, progressbar: bool) -> Iterator[xr.Dataset]:
+        """Yield one block after the other."""
+
+        def room(rows: slice, draws: slice | None) -> Values:
+            before = () if draws is None else (self._n_chains, draws.stop - draws.start)
+            shapes = {n: (*before, *v.for_rows(rows)) for n, v in self._variables.items()}
+            return self._room(shapes)
+
+        for block in self._computed(room, progressbar=progressbar):
+            yield self._predicted(*block)
+
+    def _room(self, shapes: Mapping[str, tuple[int, ...]]) -> Values:
+        return {n: np.zeros(shape, self._variables[n].dtype) for n, shape in shapes.items()}
+
+    def _computed(
+        self, room: Callable[[slice, slice | None], Values], *, progressbar: bool
+    ) -> Iterator[Block]:
+        """Fill the arrays that `room` returns for some rows and draws, block by block."""
+        n_predictions = self._n_rows * self._n_draws
         with (
             Reporter(show=progressbar) as report,
             report.passes("predicting", n_predictions, unit="predictions") as show,
         ):
-            for n_done, parts in self._parts():
-                for (group, name, *region), values in parts.items():
-                    destination.write(group, name, tuple(region), values)
-                if n_done:
-                    show(n_done)
+            for number, rows in enumerate(self._rows()):
+                for draws in self._slices():
+                    values = room(rows, draws)
+                    self._compute(values, number, rows, draws, show)
+                    yield rows, draws, values
 
-    def _create(self, destination: Destination) -> None:
-        """Make room for what is predicted, and for what was observed."""
-        variables, dims = self._variables, [] if self.means else _SAMPLE_DIMS
-        layout = self._layout(variables, dims)
-        for name in variables if self.means else ():
-            random = is_random(self.model, self.graphs[name])
-            layout[name].attrs["averaged"] = "predictive draws" if random else "means"
-        destination.create(self.group, layout, self._chunks(variables, dims))
-        if self._observed:
-            values = {n: self.model.rvs_to_values[self.model[n]] for n in self._observed}
-            known = {n: replace(variables[n], dtype=np.dtype(v.dtype)) for n, v in values.items()}
-            destination.create(_OBSERVED, self._layout(known, []), self._chunks(known, []))
+    # -- blocks ------------------------------------------------------------------------------------
 
-    # -- parts -----------------------------------------------------------------------------------
-
-    def _parts(self) -> Iterator[Part]:
-        """Compute everything, and yield where it belongs."""
-        by_row = self._by_row()
-        if by_row is not None:
-            yield from self._parts_by_row(by_row)
-            return
-        for number, rows in enumerate(self._blocks()):
-            yield 0, self._seen_in(rows)
-            n_rows = 1 if self.filled is None else rows.stop - rows.start
-            totals: Values = {}
-            computed = self._in_threads(partial(self._computed, number))
-            for task, found in zip(self._tasks(), computed, strict=True):
-                parts = {}
-                if self.means:
-                    totals = {name: totals.get(name, 0.0) + found[name] for name in found}
-                else:
-                    parts = self._of_rows(rows, found, task[0], slice(*task[1:]))
-                yield (task[2] - task[1]) * n_rows, parts
-            means = {name: total / self.draws.n_draws for name, total in totals.items()}
-            yield 0, self._of_rows(rows, means)
-
-    def _blocks(self) -> Iterator[slice]:
-        return iter([slice(None)]) if self.filled is None else self.filled.blocks()
-
-    def _of_rows(self, rows: slice, values: Values, *where: int | slice) -> Parts:
-        """Say where values of some rows belong, at all draws or at some."""
-        return {
-            (self.group, name, *where, *self._variables[name].part(rows)): value
-            for name, value in values.items()
-        }
-
-    def _seen_in(self, rows: slice) -> Parts:
-        """Return what was observed in the rows that the model holds now."""
-        return {
-            (_OBSERVED, name, *self._variables[name].part(rows)): function()[0]
-            for name, function in self._observed.items()
-        }
-
-    # -- row by row --------------------------------------------------------------------------------
-
-    def _by_row(self) -> RowMeans | None:
-        """Return means as functions of the rows, where there are enough to compile these for."""
-        n_values = sum(prod(v.shape) for v in self._variables.values()) * self.draws.n_draws
-        if not self.means or n_values < _WORTH_COMPILING:
-            return None
-        axes = {name: variable.axis for name, variable in self._variables.items()}
-        found = means_by_row(self.model, self.graphs, axes, self.filled)
-        return None if found is None or not self._agrees(found) else found
-
-    def _agrees(self, found: RowMeans) -> bool:
-        """Whether both ways of computing the first rows at the first draw agree."""
-        rows, ours = next(iter(found.blocks(self.draws.take(slice(0, 1)))))
-        if self.filled is not None:
-            self.filled.fill(rows.arrays)
-        theirs = self._at(None)
-        same = all(
-            np.allclose(np.take(theirs[name], np.arange(len(rows)), axis), ours[name], rtol=1e-6)
-            for name, axis in found.axes.items()
-        )
-        if not same:
-            _log.warning("%r: means are computed draw by draw.", list(self.graphs))
-        return same
-
-    def _parts_by_row(self, found: RowMeans) -> Iterator[Part]:
-        start = 0
+    def _rows(self) -> Iterator[slice]:
+        """Fill the model with one block of rows after the other."""
         if self.filled is None:
-            yield 0, self._seen_in(slice(None))
-        for rows, means in found.blocks(self.draws):
-            here = slice(start, start := start + len(rows))
-            parts: Parts = {
-                (self.group, name, *replace(self._variables[name], axis=axis).part(here)): value
-                for (name, axis), value in zip(found.axes.items(), means.values(), strict=True)
-            }
-            if self.filled is None:
-                yield self.draws.n_draws * len(rows) // found.source.n_rows, parts
-            else:
-                self.filled.fill(rows.arrays)
-                yield self.draws.n_draws * len(rows), parts | self._seen_in(here)
+            return iter([slice(0, 1)])
+        of_row = self._n_values // self._n_rows * (1 if self.means else self._n_draws)
+        return self.filled.blocks(max(1, min(_ENTRIES // max(of_row, 1), BLOCK_ROWS)))
 
-    # -- draw by draw ------------------------------------------------------------------------------
+    def _slices(self) -> Iterable[slice | None]:
+        """Divide the draws of each chain; None for the means of all."""
+        n_draws = self.posterior.sizes["draw"]
+        if self.means:
+            return [None]
+        if self.filled is not None:
+            return [slice(0, n_draws)]
+        size = max(1, _ENTRIES // max(self._n_chains * self._n_values, 1))
+        return (slice(i, min(i + size, n_draws)) for i in range(0, n_draws, size))
 
-    def _tasks(self) -> Iterator[Task]:
-        """Return the draws that a thread computes at once: their chain, the first, and the end.
+    def _compute(
+        self,
+        values: Values,
+        number: int,
+        rows: slice,
+        draws: slice | None,
+        show: Callable[[int], None],
+    ) -> None:
+        """Compute values at a few draws after the others, or their means, in threads.
 
-        They do not depend on the number of threads, so that sums do not.
+        The strips of draws do not depend on the number of threads, so that sums do not.
         """
-        n_draws, size = self.posterior.sizes["draw"], self._task_size
-        for chain in range(self.posterior.sizes["chain"]):
-            for start in range(0, n_draws, size):
-                yield chain, start, min(start + size, n_draws)
+        by_chain = np.arange(self._n_draws).reshape(self._n_chains, -1)
+        numbers = by_chain[:, slice(None) if draws is None else draws].ravel()
+        strips = np.array_split(numbers, min(_STRIPS, len(numbers)))
+        n_values = max(prod(v.for_rows(rows)) for v in self._variables.values())
+        alone = n_values < _WORTH_A_THREAD
+        forward = [self._forward] * _STRIPS if alone else self._separate
+        tasks = zip(forward, strips, strict=False)
+        compute = partial(self._of_strip, values, number, draws)
+        found = map(compute, tasks) if alone else in_threads(compute, tasks)
+        for strip, sums in zip(strips, found, strict=True):
+            for name, value in sums.items():
+                values[name] += value / self._n_draws
+            show(len(strip) * (rows.stop - rows.start))
 
-    def _in_threads(self, compute: Callable[[Task], Values]) -> Iterator[Values]:
-        """Compute all tasks in order; by this thread alone where others would wait for Python."""
-        small = max(prod(self._of_a_block(v)) for v in self._variables.values()) < _WORTH_A_THREAD
-        return map(compute, self._tasks()) if small else in_threads(compute, self._tasks())
-
-    def _computed(self, number: int, task: Task) -> Values:
-        """Return the draws of a task, or their sums, for the rows that the model holds."""
-        chain, start, stop = task
-        with self._forward.one() as forward:
-            found = [self._at_draw(forward, number, chain, draw) for draw in range(start, stop)]
-        join: Any = partial(np.sum, axis=0, dtype=np.float64) if self.means else np.stack
-        return {name: join([values[name] for values in found]) for name in self.graphs}
+    def _of_strip(
+        self, values: Values, number: int, draws: slice | None, task: tuple[Forward, np.ndarray]
+    ) -> Values:
+        """Put the values at some draws where they belong, or return their sums."""
+        forward, strip = task
+        sums = {n: np.zeros(v.shape) for n, v in values.items()} if draws is None else {}
+        for i in strip.tolist():
+            chain, draw = divmod(i, self.posterior.sizes["draw"])
+            for name, value in self._at_draw(forward, number, chain, draw).items():
+                if draws is None:
+                    sums[name] += value
+                else:
+                    values[name][chain, draw - draws.start] = value
+        return sums
 
     def _at_draw(self, forward: Forward, number: int, chain: int, draw: int) -> Values:
         i = chain * self.posterior.sizes["draw"] + draw
-        forward.reseed(self.key, number, i)
-        try:
-            return forward(self.draws.at(i))
-        except _MALFORMED as error:
-            rows = "" if self.filled is None else f" in block {number} of the rows"
-            raise InvalidDataError(
-                f"{list(self.graphs)!r} cannot be computed at draw {draw} of chain {chain}{rows}: "
-                f"{error}. Leave out the rows, or the draws, at which the distribution has no such "
-                "parameters."
-            ) from error
+        rows = "" if self.filled is None else f" in block {number} of the rows"
+        remedy = (
+            ". Leave out the rows, or the draws, at which the distribution has no such parameters."
+        )
+        with self._explained(f" at draw {draw} of chain {chain}{rows}", remedy):
+            return forward(self._draws.at(i), self.key, number, i)
 
-    # -- what does not change from block to block ----------------------------------------------
+    # -- results with PyMC's names -----------------------------------------------------------------
+
+    def _predicted(self, rows: slice, draws: slice | None, values: Values) -> xr.Dataset:
+        """Label a block, and say what was averaged."""
+        found = self._labelled(rows, draws, values)
+        for name in found.data_vars if self.means else ():
+            random = is_random(self.model, self.graphs[str(name)])
+            found[name].attrs["averaged"] = "predictive draws" if random else "means"
+        return found
+
+    def _labelled(self, rows: slice, draws: slice | None, values: Values) -> xr.Dataset:
+        before = () if draws is None else SAMPLE_DIMS
+        named = self.model.named_vars_to_dims
+        dims: dict[Any, Any] = {
+            name: dims_of(name, v.ndim - len(before), named) for name, v in values.items()
+        }
+        labels: dict[Any, Any] = {n: list(v) for n, v in self.model.coords.items() if v}
+        for name, own in dims.items():
+            if (axis := self._variables[name].axis) is not None:
+                labels[own[axis]] = np.arange(rows.start, rows.stop)
+        if draws is not None:
+            labels["chain"] = self.posterior["chain"].to_numpy()
+            labels["draw"] = self.posterior["draw"].to_numpy()[draws]
+        found: xr.Dataset = dict_to_dataset(
+            values, coords=labels, dims=dims, sample_dims=list(before), inference_library=pm
+        )
+        return found
+
+    # -- what does not change from block to block --------------------------------------------------
 
     @cached_property
-    def draws(self) -> Draws:
+    def _draws(self) -> Draws:
         """The draws of all free variables, the chains one after the other."""
         shapes = {name: v.type.shape for name, v in parameter_inputs(self.model).items()}
-        return Draws.of(self.posterior, shapes)
+        return Draws.of(self.posterior, {n: s for n, s in shapes.items() if n not in self.drawn})
 
-    @cached_property
-    def _forward(self) -> Forward:
-        return Forward.of(self.model, self.graphs)
+    @property
+    def _n_draws(self) -> int:
+        return self._draws.n_draws
+
+    @property
+    def _n_chains(self) -> int:
+        return int(self.posterior.sizes["chain"])
 
     @property
     def _n_rows(self) -> int:
         return 1 if self.filled is None else self.filled.source.n_rows
 
     @cached_property
+    def _forward(self) -> Forward:
+        """The function of a draw: by NumPy, or as a compiled loop where that pays."""
+        random = any(is_random(self.model, graph) for graph in self.graphs.values())
+        many = self._n_values * self._n_draws >= _WORTH_COMPILING
+        return Forward.of(self.model, self.graphs, self.drawn, compiled=many and not random)
+
+    @cached_property
+    def _separate(self) -> list[Forward]:
+        return [self._forward.separate() for _ in range(_STRIPS)]
+
+    @cached_property
+    def _n_values(self) -> int:
+        """Number of values at a draw, for all rows."""
+        return sum(prod(v.shape) for v in self._variables.values())
+
+    @cached_property
     def _variables(self) -> dict[str, _Variable]:
         """Find the shapes for all rows, from those for none or a few of them."""
         if self.filled is None:
-            return {
-                name: _Variable(value.shape, self._dtype(value), None)
-                for name, value in self._at(None).items()
-            }
-        found = {}
-        fewer, more = self._at(2), self._at(3)
+            found = self._at_first(None)
+            return {name: self._variable(v, v.shape, None) for name, v in found.items()}
+        variables = {}
+        fewer, more = self._at_first(2), self._at_first(3)
         for name, value in more.items():
             shapes = list(zip(fewer[name].shape, value.shape, strict=True))
             axes = [axis for axis, lengths in enumerate(shapes) if lengths == (2, 3)]
@@ -287,78 +329,36 @@ class Predictions:
                 )
             [axis] = axes
             shape = (*value.shape[:axis], self._n_rows, *value.shape[axis + 1 :])
-            found[name] = _Variable(shape, self._dtype(value), axis)
-        return found
+            variables[name] = self._variable(value, shape, axis)
+        return variables
 
-    def _at(self, n_rows: int | None) -> Values:
+    def _variable(self, value: np.ndarray, shape: tuple[int, ...], axis: int | None) -> _Variable:
+        return _Variable(shape, np.dtype(np.float64) if self.means else value.dtype, axis)
+
+    def _at_first(self, n_rows: int | None) -> Values:
         """Return the values for a few rows, at the first draw."""
+        remedy = (
+            " Put all data of the rows into pm.Data, and let no shape be the number of rows of the "
+            "model."
+        )
+        if self.filled is not None and n_rows is not None:
+            self.filled.few(n_rows)
+        with self._explained("" if n_rows is None else f" for {n_rows} rows", remedy):
+            forward = Forward.of(self.model, self.graphs, self.drawn)
+            return forward(self._draws.at(0), self.key)
+
+    @contextmanager
+    def _explained(self, where: str, remedy: str) -> Iterator[None]:
+        """Name the variables that cannot be computed, and what to do."""
         try:
-            if self.filled is not None and n_rows is not None:
-                self.filled.few(n_rows)
-            self._forward.reseed(self.key)
-            return self._forward(self.draws.at(0))
+            yield
+        except CoresetError:  # which says that already
+            raise
         except NotImplementedError as error:
             raise UnsupportedModelError(
                 f"{list(self.graphs)!r} cannot be drawn: {error}"
             ) from error
-        except CoresetError:  # the rows are not what they were
-            raise
         except _MALFORMED as error:
-            rows = "" if n_rows is None else f" for {n_rows} rows"
             raise InvalidDataError(
-                f"{list(self.graphs)!r} cannot be computed{rows}: {error} Put all data of the rows "
-                "into pm.Data, and let no shape be the number of rows of the model."
+                f"{list(self.graphs)!r} cannot be computed{where}: {error}{remedy}"
             ) from error
-
-    def _dtype(self, value: np.ndarray) -> np.dtype[Any]:
-        return np.dtype(np.float64) if self.means else value.dtype
-
-    @property
-    def _task_size(self) -> int:
-        """How many draws are held before they are written."""
-        entries = sum(prod(self._of_a_block(v)) for v in self._variables.values())
-        return min(max(1, _ENTRIES // max(entries, 1)), self.posterior.sizes["draw"])
-
-    def _of_a_block(self, variable: _Variable) -> Shape:
-        """Return the shape for one block of rows."""
-        return tuple(min(n, _CHUNK) if i == variable.axis else n
-                     for i, n in enumerate(variable.shape))  # fmt: skip
-
-    def _chunks(
-        self, variables: Mapping[str, _Variable], sample_dims: Sequence[str]
-    ) -> dict[str, Sequence[int]]:
-        before = (1, self._task_size) if sample_dims else ()
-        return {
-            name: (*before, *(max(1, min(n, _CHUNK)) for n in v.shape))
-            for name, v in variables.items()
-        }
-
-    def _layout(self, variables: Mapping[str, _Variable], sample_dims: Sequence[str]) -> xr.Dataset:
-        """Return what the result looks like, with no memory for its values."""
-        sizes = tuple(self.posterior.sizes[dim] for dim in sample_dims)
-        empty = {
-            name: np.broadcast_to(np.zeros((), v.dtype), (*sizes, *v.shape))
-            for name, v in variables.items()
-        }
-        moved = set() if self.filled is None else self.filled.dims
-        labels: dict[Any, Any] = {
-            n: list(v) for n, v in self.model.coords.items() if v and n not in moved
-        }
-        labels |= {dim: self.posterior[dim].to_numpy() for dim in sample_dims}
-        named = self.model.named_vars_to_dims
-        dims: dict[Any, Any] = {n: dims_of(n, len(v.shape), named) for n, v in variables.items()}
-        layout: xr.Dataset = dict_to_dataset(
-            empty, coords=labels, dims=dims, sample_dims=sample_dims, inference_library=pm
-        )
-        return layout
-
-    @cached_property
-    def _observed(self) -> dict[str, Any]:
-        """Functions that return what was observed in the rows that the model holds."""
-        if not self.its_own:
-            return {}
-        return {
-            rv.name: pytensor.function([], [self.model.rvs_to_values[rv]], mode=PLAIN_MODE)
-            for rv in self.model.observed_RVs
-            if rv.name in self.graphs
-        }

@@ -127,8 +127,8 @@ def sample(
         idata[name] = dataset
     if is_whole:
         rng = generator(kwargs.get("random_seed")).spawn(1)[0]
-        idata = with_missing(idata, found, rng=rng, most=MANY_ROWS)
         idata = with_local(result, idata, rng)
+        idata = with_missing(idata, found, rng=rng, most=MANY_ROWS)
     return with_data(idata, found)
 
 

@@ -5,10 +5,12 @@ import warnings
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 from numpy.testing import assert_allclose
 from pymc.exceptions import ImputationWarning
 
 from pymc_coresets import build_coreset
+from pymc_coresets.predictive.missing_outcomes import with_missing
 
 N = 600
 RNG = np.random.default_rng(1)
@@ -93,6 +95,41 @@ def test_many_are_left_to_predict(monkeypatch):
     monkeypatch.setattr("pymc_coresets.sampling.stand_in.MANY_ROWS", 10)
     coreset = build_coreset(model_of(*CASES["numbers"]), **QUIET)
     assert set(coreset.sample(**FEW)["posterior"].data_vars) == {"slope"}
+
+
+def test_few_are_drawn_beside_many():
+    few, many = np.arange(60.0), np.arange(60.0)
+    few[:2], many[:30] = np.nan, np.nan
+    with warnings.catch_warnings(), pm.Model() as model:
+        warnings.simplefilter("ignore", ImputationWarning)
+        mu = pm.Normal("mu")
+        pm.Normal("few", mu, 1.0, observed=few)
+        pm.Normal("many", mu, 1.0, observed=many)
+    own = build_coreset(model, size=5, method="uniform", **QUIET).stand_in
+    draws = xr.Dataset({"mu": (("chain", "draw"), np.zeros((1, 50)))})
+    idata = xr.DataTree.from_dict({"posterior": draws})
+    found = with_missing(idata, own, rng=np.random.default_rng(1), most=10)
+    assert set(found["posterior"].data_vars) == {"mu", "few_unobserved"}
+
+
+def test_those_of_units_follow_what_was_integrated_out():
+    rng, user = np.random.default_rng(1), np.repeat(np.arange(300), 3)
+    levels = rng.normal(scale=5, size=300)
+    seen = rng.normal(levels[user], 0.1)
+    missing = [0, 70]
+    seen[missing] = np.nan
+    with warnings.catch_warnings(), pm.Model() as model:
+        warnings.simplefilter("ignore", ImputationWarning)
+        level = pm.Normal("level", pm.Normal("mean"), pm.HalfNormal("sd", 5), shape=300)
+        pm.Normal("seen", level[user], 0.1, observed=seen)
+    coreset = build_coreset(model, integrate="level", **QUIET)
+    weighed = coreset.importance_draws(100, random_seed=1)
+    assert set(weighed["posterior"].data_vars) == {"mean", "sd"}
+    found = coreset.predict(weighed, kind="draws", random_seed=1)
+    predicted = found["posterior_predictive"]["seen"]
+    drawn = coreset.sample(**FEW)["posterior"]["seen_unobserved"]
+    for found in (predicted[..., missing], drawn):
+        assert_allclose(found.mean(["chain", "draw"]), levels[user[missing]], atol=0.4)
 
 
 def test_what_others_depend_on_is_kept():

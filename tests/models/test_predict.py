@@ -1,4 +1,4 @@
-"""Predictions are those of PyMC, for all rows or new ones, in memory, in blocks or in files."""
+"""Predictions are those of PyMC, for all rows or new ones, in memory or block by block."""
 
 from itertools import pairwise
 
@@ -19,8 +19,7 @@ from pymc_coresets.exceptions import (
     InvalidOptionError,
     UnsupportedModelError,
 )
-from pymc_coresets.predictive import destinations, filled_models, predictions
-from pymc_coresets.predictive import forward as functions
+from pymc_coresets.predictive import predictions
 from pymc_coresets.predictive.forward import Forward, forward_graphs
 from pymc_coresets.reading.folding import PLAIN_MODE
 from pymc_coresets.rows import memory
@@ -150,8 +149,7 @@ def test_bernoulli_draws_have_their_probabilities():
         pm.Bernoulli("same", free[1], observed=np.zeros(4))
         pm.Bernoulli("then", 0.1 + 0.8 * first, observed=[0, 1, 1])
     forward = Forward.of(model, forward_graphs(model, ["first", "same", "then"], means=False))
-    forward.reseed(1)
-    drawn = [forward({"p": p}) for _ in range(n_draws)]
+    drawn = [forward({"p": p}, number) for number in range(n_draws)]
     first, same, then = (np.array([d[name] for d in drawn]) for name in ("first", "same", "then"))
     assert first.dtype == same.dtype == np.int64
     limit = 4 * 0.5 / np.sqrt(n_draws)
@@ -161,7 +159,7 @@ def test_bernoulli_draws_have_their_probabilities():
     for value, expected in ((0, 0.1), (1, 0.9)):
         assert_allclose(then[first == value].mean(), expected, atol=limit)
     with pytest.raises(ValueError, match="not between 0 and 1"):
-        forward({"p": np.array([0.0, np.nan, 1.0])})
+        forward({"p": np.array([0.0, np.nan, 1.0])}, 1)
 
 
 def test_missing_values_are_predicted_too():
@@ -190,13 +188,13 @@ def test_polynomials_predict(idata):
     assert_allclose(other["y"], rates(idata).mean(axis=(0, 1))[:7])
 
 
-# -- many values: row by row -----------------------------------------------------------------------
+# -- many means: compiled loops -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])
 @pytest.mark.parametrize("new", [False, True])
 @pytest.mark.parametrize("var_names", ["y", ["rate", "y"]])
-def test_means_by_row_are_those_of_one_draw_after_the_other(
+def test_means_in_compiled_loops_are_those_of_numpy(
     request, which, new, var_names, idata, monkeypatch
 ):
     stand_in = request.getfixturevalue(which)
@@ -204,22 +202,13 @@ def test_means_by_row_are_those_of_one_draw_after_the_other(
     options = {"rows": rows, "var_names": var_names, "progressbar": False}
     expected = stand_in.predict(idata, **options)
     monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
-    monkeypatch.setattr(predictions.Predictions, "_computed", None)  # it is not needed
-    for module in (filled_models, functions):
-        monkeypatch.setattr(module, "BLOCK_ROWS", 128)
+    monkeypatch.setattr(predictions, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(predictions, "BLOCK_ROWS", 128)
     found = stand_in.predict(idata, **options)
     assert found.keys() == expected.keys()
     for group in expected.children:
         xr.testing.assert_allclose(found[group].to_dataset(), expected[group].to_dataset())
         assert found[group].attrs.keys() == expected[group].attrs.keys()
-
-
-def test_a_store_of_means_by_row_holds_what_memory_would(elsewhere, idata, tmp_path, monkeypatch):
-    expected = elsewhere.predict(idata, progressbar=False)
-    monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
-    stored = elsewhere.predict(idata, to=tmp_path / "y.zarr", progressbar=False)
-    for group in ("posterior_predictive", "observed_data"):
-        xr.testing.assert_allclose(stored[group].to_dataset(), expected[group].to_dataset())
 
 
 def test_draws_in_single_precision_are_as_good(coreset, idata, monkeypatch):
@@ -244,13 +233,11 @@ def of_its_own(x, slope):
 
 
 @pytest.mark.parametrize("mean", [of_neighbours, of_all, of_its_own])
-def test_what_needs_more_than_its_row_is_computed_draw_by_draw(coreset, mean, monkeypatch):
+def test_what_needs_more_than_its_row_sees_all_rows(coreset, mean, monkeypatch):
     with pm.Model() as model:
         x, slope = pm.Data("x", np.arange(40.0)), pm.Normal("slope")
         pm.Normal("y", mean(x, slope), 1.0, observed=np.zeros(40))
     monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
-    graphs = forward_graphs(model, ["y"], means=True)
-    assert functions.means_by_row(model, graphs, {"y": None}, None) is None
     draws = draws_of(slope=1.0, own=np.arange(40.0))
     expected = draws["posterior"]["own"].mean(["chain", "draw"]).to_numpy()
     if mean is not of_its_own:
@@ -260,28 +247,13 @@ def test_what_needs_more_than_its_row_is_computed_draw_by_draw(coreset, mean, mo
     assert_allclose(found, expected)
 
 
-def test_means_by_row_that_disagree_are_not_used(coreset, idata, monkeypatch, caplog):
-    """The first rows are computed both ways."""
-    expected = coreset.predict(idata, progressbar=False)
-    monkeypatch.setattr(predictions, "_WORTH_COMPILING", 0)
-    means = functions.RowMeans._means
-    monkeypatch.setattr(
-        functions.RowMeans, "_means", lambda *args: [1.01 * v for v in means(*args)]
-    )
-    found = coreset.predict(idata, progressbar=False)
-    xr.testing.assert_equal(
-        found["posterior_predictive"].to_dataset(), expected["posterior_predictive"].to_dataset()
-    )
-    assert "draw by draw" in caplog.text
-
-
 # -- rows from elsewhere ---------------------------------------------------------------------------
 
 
 def test_rows_elsewhere_are_predicted_as_in_memory(coreset, elsewhere, idata, monkeypatch):
     """In blocks of any size; the last of 300 rows in blocks of 128 is smaller."""
     for size in (2**16, 128):
-        monkeypatch.setattr(filled_models, "BLOCK_ROWS", size)
+        monkeypatch.setattr(predictions, "BLOCK_ROWS", size)
         found = elsewhere.predict(idata, var_names=["y", "rate"], progressbar=False)
         expected = coreset.predict(idata, var_names=["y", "rate"], progressbar=False)
         for name in ("y", "rate"):
@@ -292,7 +264,7 @@ def test_rows_elsewhere_are_predicted_as_in_memory(coreset, elsewhere, idata, mo
 
 
 def test_draws_do_not_depend_on_the_chunks(elsewhere, idata, monkeypatch):
-    """Only on the seed, the rows and the draws: nor on how many are held at a time."""
+    """Only on the seed, the rows and the draws."""
     cut = [0, 7, 130, N]
     chunks = [
         {name: array[start:stop] for name, array in DATA.items()} for start, stop in pairwise(cut)
@@ -300,7 +272,6 @@ def test_draws_do_not_depend_on_the_chunks(elsewhere, idata, monkeypatch):
     one = elsewhere.predict(
         idata, rows=open_rows(DATA), kind="draws", random_seed=1, progressbar=False
     )
-    monkeypatch.setattr(predictions, "_ENTRIES", 1_000)
     two = elsewhere.predict(
         idata, rows=open_rows(chunks), kind="draws", random_seed=1, progressbar=False
     )
@@ -316,7 +287,7 @@ def test_draws_do_not_depend_on_the_chunks(elsewhere, idata, monkeypatch):
 def test_threads_change_nothing(request, which, kind, idata, monkeypatch):
     """Each has a function with random numbers of its own, of the same rows."""
     stand_in = request.getfixturevalue(which)
-    monkeypatch.setattr(filled_models, "BLOCK_ROWS", 128)
+    monkeypatch.setattr(predictions, "BLOCK_ROWS", 128)
     monkeypatch.setattr(predictions, "_WORTH_A_THREAD", 1)
     found = []
     for n_threads in (1, 5):
@@ -332,11 +303,11 @@ def test_copies_of_a_function_see_the_same_data_and_draw_the_same():
         pm.Normal("y", pm.Normal("slope") * x, 1.0, observed=np.zeros(2), shape=x.shape[0])
     one = Forward.of(model, forward_graphs(model, ["y"], means=False))
     other = one.separate()
+    assert one.rngs
+    assert set(one.rngs).isdisjoint(other.rngs)
     model["x"].set_value(np.full(50, 1e6))
     point = {"slope": np.array(1.0)}
-    for forward in (one, other):
-        forward.reseed(3)
-    drawn = [[forward(point)["y"] for forward in (one, other)] for _ in range(3)]
+    drawn = [[f(point, 3, number)["y"] for f in (one, other)] for number in range(3)]
     for a, b in drawn:
         assert_array_equal(a, b)
         assert_allclose(a, 1e6, atol=6)
@@ -372,43 +343,49 @@ def test_a_shape_may_follow_the_data_without_dims(coreset):
     assert_allclose(y.std("y_dim_0"), 0.0, atol=1e-7)
 
 
-# -- files -----------------------------------------------------------------------------------------
+# -- block by block --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["mean", "draws"])
 @pytest.mark.parametrize("which", ["coreset", "elsewhere"])
-def test_a_store_holds_what_memory_would(request, which, kind, idata, tmp_path, monkeypatch):
-    monkeypatch.setattr(filled_models, "BLOCK_ROWS", 128)
-    monkeypatch.setattr(predictions, "_CHUNK", 128)
-    monkeypatch.setattr(predictions, "_ENTRIES", 2_000)
+def test_blocks_are_parts_of_what_memory_would_hold(request, which, kind, idata, monkeypatch):
+    """The rows of one after the other where they lie elsewhere, and else the draws."""
+    monkeypatch.setattr(predictions, "BLOCK_ROWS", 128)
+    monkeypatch.setattr(predictions, "_ENTRIES", 6_000)
     stand_in = request.getfixturevalue(which)
     options = {"kind": kind, "draws": 30, "random_seed": 1, "progressbar": False}
-    stored = stand_in.predict(idata, to=tmp_path / "y.zarr", **options)
-    expected = stand_in.predict(idata, **options)
-    for group in ("posterior_predictive", "observed_data"):
-        xr.testing.assert_equal(stored[group].to_dataset(), expected[group].to_dataset())
-    assert [path.name for path in tmp_path.iterdir()] == ["y.zarr"]
-    with pytest.raises(InvalidOptionError, match=r"something at .* already"):
-        stand_in.predict(idata, to=tmp_path / "y.zarr", **options)
+    blocks = []
+    assert not stand_in.predict(idata, to=blocks.append, **options).children
+    expected = stand_in.predict(idata, **options)["posterior_predictive"].to_dataset()
+    along = "obs" if which == "elsewhere" else "draw"
+    assert len(blocks) == (3 if which == "elsewhere" else 1 if kind == "mean" else 2)
+    joined = xr.concat(blocks, along) if len(blocks) > 1 else blocks[0]
+    xr.testing.assert_equal(joined, expected)
+    assert joined["y"].attrs.keys() == expected["y"].attrs.keys()
 
 
-def test_others_may_read_a_store(coreset, idata, tmp_path):
-    (tmp_path / "mine").mkdir()
-    coreset.predict(idata, to=tmp_path / "y.zarr", draws=4, progressbar=False)
-    assert (tmp_path / "y.zarr").stat().st_mode == (tmp_path / "mine").stat().st_mode
+@pytest.mark.parametrize("which", ["coreset", "elsewhere"])
+def test_blocks_are_appended_to_a_store(request, which, idata, tmp_path, monkeypatch):
+    """As the documentation has it."""
+    monkeypatch.setattr(predictions, "_ENTRIES", 6_000)
+    stand_in = request.getfixturevalue(which)
+    store, along = tmp_path / "y.zarr", "draw" if which == "coreset" else "obs"
+    options = {"kind": "draws", "var_names": ["y", "rate"], "random_seed": 1, "progressbar": False}
+
+    def append(block):
+        block.to_zarr(store, append_dim=along if store.exists() else None, consolidated=False)
+
+    stand_in.predict(idata, to=append, **options)
+    expected = stand_in.predict(idata, **options)["posterior_predictive"].to_dataset()
+    xr.testing.assert_equal(xr.open_zarr(store, consolidated=False).load(), expected)
 
 
-def test_what_appears_meanwhile_is_not_replaced(coreset, idata, tmp_path, monkeypatch):
-    parts = predictions.Predictions._parts
+def test_what_the_function_raises_ends_it(coreset, idata):
+    def fail(block):
+        raise KeyboardInterrupt
 
-    def meanwhile(self):
-        (tmp_path / "y.zarr").mkdir()
-        return parts(self)
-
-    monkeypatch.setattr(predictions.Predictions, "_parts", meanwhile)
-    with pytest.raises(InvalidOptionError, match="complete, and lie in"):
-        coreset.predict(idata, to=tmp_path / "y.zarr", draws=4, progressbar=False)
-    assert not list((tmp_path / "y.zarr").iterdir())
+    with pytest.raises(KeyboardInterrupt):
+        coreset.predict(idata, to=fail, progressbar=False)
 
 
 def test_a_later_draw_without_parameters_is_named(coreset, idata):
@@ -422,16 +399,6 @@ def test_a_later_draw_without_parameters_is_named(coreset, idata):
 def test_what_was_observed_keeps_its_type(coreset, idata, kind):
     found = coreset.predict(idata, kind=kind, draws=4, progressbar=False)
     assert found["observed_data"]["y"].dtype.kind == "i"
-
-
-def test_a_failure_leaves_no_store(coreset, idata, tmp_path, monkeypatch):
-    def fail(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(predictions.Predictions, "_parts", fail)
-    with pytest.raises(KeyboardInterrupt):
-        coreset.predict(idata, to=tmp_path / "y.zarr", progressbar=False)
-    assert not list(tmp_path.iterdir())
 
 
 def test_predictive_checks_can_be_plotted(coreset, idata):
@@ -491,8 +458,7 @@ def test_a_file_that_has_changed_is_said_to_have_changed(idata, tmp_path):
         ({"var_names": ["z"]}, "no random variable or deterministic 'z'"),
         ({"random_seed": "a"}, "random_seed='a'"),
         ({"progressbar": 1}, "progressbar=1"),
-        ({"to": 3}, "to=3"),
-        ({"to": "nowhere/at/all.zarr"}, "There is no folder nowhere"),
+        ({"to": "y.zarr"}, "to='y.zarr' must be a function"),
         ({"model": "model"}, "model is a str"),
     ],
 )
@@ -508,48 +474,9 @@ def test_draws_of_another_model_are_refused(coreset, idata):
         coreset.predict(draws_of(slope=[0.0, 0.0], level=[0.0]), progressbar=False)
 
 
-@pytest.mark.parametrize("name", ["n" * 300, "y\0.zarr", "file/y.zarr", "file/in/y.zarr"])
-def test_names_that_cannot_be_written_are_named(coreset, idata, tmp_path, name):
-    (tmp_path / "file").touch()
-    with pytest.raises(InvalidOptionError, match=r"cannot be written|There is no folder"):
-        coreset.predict(idata, to=tmp_path / name, draws=4, progressbar=False)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-@pytest.mark.parametrize("kind", ["draws", "mean"])
-def test_a_full_disk_is_named_and_leaves_nothing(coreset, idata, tmp_path, kind):
-    resource = pytest.importorskip("resource", reason="limits of processes are those of Unix")
-    options = {"kind": kind, "draws": 40, "progressbar": False}
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
-    try:
-        with pytest.raises(InvalidOptionError, match=r"y\.zarr cannot be written: File"):
-            coreset.predict(idata, to=tmp_path / "y.zarr", **options)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_takes_no_files_is_named(coreset, idata, tmp_path, monkeypatch):
-    """As `root` may write anywhere, the system's refusal is played."""
-
-    def mkdir(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("pathlib.Path.mkdir", mkdir)
-    with pytest.raises(InvalidOptionError, match=r"cannot be written: Permission denied"):
-        coreset.predict(idata, to=tmp_path / "y.zarr", draws=4, progressbar=False)
-
-
-def test_zarr_is_named_where_it_is_missing(coreset, idata, tmp_path, monkeypatch):
-    monkeypatch.setattr(destinations, "find_spec", lambda name: None)
-    with pytest.raises(InvalidOptionError, match=r"pymc-coresets\[zarr\]"):
-        coreset.predict(idata, to=tmp_path / "y.zarr", progressbar=False)
-
-
 def test_results_beyond_memory_are_refused_at_once(coreset, idata, monkeypatch):
-    monkeypatch.setattr(destinations, "_MOST_BYTES", 100_000)
-    with pytest.raises(InvalidOptionError, match=r"with to='predictions\.zarr'"):
+    monkeypatch.setattr(predictions, "_MOST_BYTES", 100_000)
+    with pytest.raises(InvalidOptionError, match=r"block by block with to=\.\.\."):
         coreset.predict(idata, kind="draws", progressbar=False)
 
 

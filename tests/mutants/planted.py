@@ -328,11 +328,12 @@ PLANTED = [
     ),
     *plant(
         "predictive/forward.py",
-        ("or pushdown.local or whole", "or pushdown.local"),
+        ("replace(self, function=function, rngs=tuple(others.values()))", "self"),
     ),
     *plant(
         "predictive/predictions.py",
-        ("return None if found is None or not self._agrees(found) else found", "return found"),
+        ("np.arange(rows.start, rows.stop)", "np.arange(rows.stop - rows.start)"),
+        ("values[name] += value / self._n_draws", "values[name] += value"),
     ),
     *plant(
         "sampling/stand_in.py",

@@ -126,6 +126,30 @@ def chunks_of_frame(data):
     return make
 
 
+class Query:
+    """A table of a library that we do not know, which passes it on by Arrow's C interface."""
+
+    def __init__(self, data, folder=None, batch_rows=13):
+        self.table, self.n_runs = pa.Table.from_pandas(data, preserve_index=False), 0
+        self.columns, self.batch_rows = list(data), batch_rows
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        self.n_runs += 1
+        batches = self.table.to_batches(max_chunksize=self.batch_rows)
+        reader = pa.RecordBatchReader.from_batches(self.table.schema, batches)
+        return reader.__arrow_c_stream__(requested_schema)
+
+
+def in_duckdb(data, folder):
+    duckdb = pytest.importorskip("duckdb")
+    pq.write_table(pa.Table.from_pandas(data), folder / "rows.parquet")
+    return duckdb.sql(f"SELECT wind, hour, carrier, late, n FROM '{folder}/rows.parquet'")
+
+
+def in_ibis(data, folder):
+    return pytest.importorskip("ibis").memtable(data)
+
+
 SOURCES = {
     "mapping": lambda data, _: {name: data[name].to_numpy() for name in data},
     "mapping of series": lambda data, _: {name: data[name] for name in data},
@@ -158,6 +182,9 @@ SOURCES = {
     "xarray": lambda data, _: as_xarray(data),
     "xarray with Dask": lambda data, _: as_xarray(data).chunk(flight=10),
     "NetCDF": as_netcdf,
+    "Arrow stream": Query,
+    "DuckDB": in_duckdb,
+    "Ibis": in_ibis,
     "list of chunks": lambda data, _: [data[:30], data[30:30], data[30:]],
     "function": lambda data, _: chunks_of_frame(data),
 }
@@ -204,9 +231,9 @@ def test_a_scan_is_the_same_for_every_kind_of_source(source):
         scan.verify(chunk.start, rows.read(chunk))
 
 
-@pytest.mark.parametrize("kind", sorted(SOURCES.keys() - {"HDF5", "function"}))
+@pytest.mark.parametrize("kind", sorted(SOURCES.keys() - {"HDF5", "function", "DuckDB", "Ibis"}))
 def test_sources_can_be_pickled(kind, tmp_path):
-    """But open HDF5 files, and functions within functions."""
+    """But open HDF5 files, functions within functions, and connections to a database."""
     rows = opened(SOURCES[kind](frame(), tmp_path))
     rows.read(rows.chunks[0])
     assert_equal_arrays(pickle.loads(pickle.dumps(rows)).head(N), expected(frame()))
@@ -287,6 +314,18 @@ def test_samples_are_uniform_by_row_and_in_order(size):
     # Five standard errors of a binomial proportion.
     share = size / 40
     assert np.abs(counts / 1_000 - share).max() <= 5 * np.sqrt(share * (1 - share) / 1_000)
+
+
+def test_a_table_that_is_streamed_is_read_in_blocks_and_run_once_for_each_reading():
+    data = pd.DataFrame({"x": np.arange(3.0 * BLOCK_ROWS)})
+    query = Query(data, batch_rows=len(data))
+    rows = open_rows(query)
+    assert "Query, 3 chunks, 393 216 rows" in repr(rows)
+    before = query.n_runs
+    found = np.concatenate([rows.read(chunk)["x"] for chunk in rows.chunks])
+    assert query.n_runs == before + 1
+    np.testing.assert_array_equal(found, data["x"])
+    assert max(chunk.n_rows for chunk in rows.chunks) <= BLOCK_ROWS
 
 
 def test_places_of_rows(tmp_path):

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 
 from pymc_coresets.compat.pyarrow_api import filter_of, unfiltered
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.sources.iterables import Cursor, Recent
+from pymc_coresets.rows.sources.chunks import required_table
+from pymc_coresets.rows.sources.cursors import Cursor, Recent
 from pymc_coresets.rows.sources.readers import (
     BLOCK_ROWS,
     Chunk,
@@ -25,10 +26,10 @@ from pymc_coresets.rows.sources.readers import (
     Reader,
     Segment,
     cuts_of,
-    open_table,
     reading_errors,
 )
-from pymc_coresets.rows.sources.tables import Field, Table, arrow_field, arrow_table
+from pymc_coresets.rows.sources.slices import open_columns
+from pymc_coresets.rows.sources.tables import Field, Table, arrow_field
 
 _BUFFER = 2**18  # bytes of each column of a large row group that are read ahead
 _N_FOOTERS, _N_CURSORS = 64, 8
@@ -151,7 +152,7 @@ class ParquetReader(Reader):
             )
             text = self.fields[name].is_text
             table = table.append_column(name, column if text else column.dictionary_decode())
-        return arrow_table(table)
+        return required_table(table)
 
 
 # -- other files, and filtered ones ----------------------------------------------------------------
@@ -182,7 +183,7 @@ class ScanReader(Reader):
                 batches = partial(self._batches, piece.held, list(names))
                 block = self._blocks.of(segment, names, batches)
             if block is not None:  # rows that are gone are noticed by their number
-                yield arrow_table(block)
+                yield required_table(block)
 
     def _batches(self, fragment: Any, names: list[str], size: int) -> Iterator[Any]:  # noqa: ANN401
         batches: Iterator[Any] = fragment.to_batches(
@@ -260,7 +261,7 @@ def open_dataset(dataset: Any) -> Opened:  # noqa: ANN401
         If the files differ in their columns, or one cannot be read.
     """
     if isinstance(dataset, ds.InMemoryDataset):
-        return open_table(arrow_table(dataset.to_table()), "Arrow dataset")
+        return open_columns(required_table(dataset.to_table()), "Arrow dataset")
     chosen = filter_of(dataset)
     fragments = list(unfiltered(dataset).get_fragments())
     if not fragments:

@@ -9,12 +9,18 @@ from typing import Any
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
 from pymc_coresets.rows.fingerprints import spaced
-from pymc_coresets.rows.sources.iterables import open_iterable
-from pymc_coresets.rows.sources.lazy import dataset_arrays, is_lazy, open_arrays
-from pymc_coresets.rows.sources.readers import Opened, chunks_of, open_table, reading_errors
+from pymc_coresets.rows.sources.chunks import open_iterable, open_partitions, open_stream
+from pymc_coresets.rows.sources.readers import Opened, chunks_of, reading_errors
 from pymc_coresets.rows.sources.recipes import recipes_of, weight_recipe
 from pymc_coresets.rows.sources.row_source import RowSource
-from pymc_coresets.rows.sources.tables import library_of, table_of
+from pymc_coresets.rows.sources.slices import dataset_columns, open_columns
+from pymc_coresets.rows.sources.tables import (
+    is_arrow,
+    is_lazy,
+    library_of,
+    required_pyarrow,
+    table_of,
+)
 
 _GRIDS = {".zarr", ".nc", ".nc4", ".h5netcdf"}
 _REMEDIES = {
@@ -24,6 +30,7 @@ _REMEDIES = {
     "Series": "pass a frame, or a mapping from a name to it",
     "ndarray": "pass a mapping from names to arrays",
 }
+_IN_MEMORY = {"pandas", "polars", "pyarrow"}  # tables of these are sliced where they lie
 _SKIPPED = (".", "_")  # how the names of files begin that are no data
 _FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc", ".ipc": "ipc",
@@ -60,7 +67,9 @@ def open_rows(
           or Arrow IPC files; a `pyarrow.dataset.Dataset`, filtered or not;
         - a mapping from names to arrays: NumPy's, memory-mapped ones too, or those of Dask, Zarr,
           h5py or xarray, which are read by slices;
-        - a frame of pandas, Dask or, where pyarrow is installed, polars; or an Arrow table;
+        - a frame of pandas or Dask; or, where pyarrow is installed, whatever passes on its columns
+          by Arrow's C interface: a table of Arrow, a frame of polars, a relation of DuckDB, a table
+          of Ibis.  A query is run again for each reading, and must return its rows in one order;
         - an `xarray.Dataset`, or the path of a Zarr or NetCDF store;
         - an iterable that can be read repeatedly (a data loader of pymc-extras, for instance), or a
           function without arguments that returns an iterator.  Each item is a chunk: a
@@ -154,7 +163,7 @@ def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
         source = _opened_by_xarray(str(source))
     library, kind = library_of(source), type(source).__name__
     if library == "xarray":
-        return open_arrays(dataset_arrays(source, dim), "xarray.Dataset")
+        return open_columns(dataset_columns(source, dim), "xarray.Dataset")
     if dim is not None:
         raise InvalidOptionError(
             f"dim={dim!r} belongs to an xarray.Dataset; the rows of other sources are along the "
@@ -163,13 +172,12 @@ def _opened(source: Any, dim: str | None) -> Opened:  # noqa: ANN401
     if _are_paths(source) or (library == "pyarrow" and hasattr(source, "get_fragments")):
         return _opened_by_arrow(source)
     if library == "dask" and hasattr(source, "partitions") and hasattr(source, "columns"):
-        from pymc_coresets.rows.sources.lazy import open_frame  # noqa: PLC0415
-
-        return open_frame(source)
-    if isinstance(source, Mapping) and any(map(is_lazy, source.values())):
-        return open_arrays({str(n): a for n, a in source.items()}, "arrays read by slices")
+        return open_partitions(source)
+    if is_arrow(source) and library not in _IN_MEMORY:
+        return open_stream(source)
     if (table := table_of(source)) is not None:
-        return open_table(table, kind)
+        lazy = any(map(is_lazy, table.values()))
+        return open_columns(table, "arrays read by slices" if lazy else kind)
     _require_chunks(source, kind)
     return open_iterable(source)
 
@@ -189,13 +197,9 @@ def _are_paths(source: Any) -> bool:  # noqa: ANN401
 
 
 def _opened_by_arrow(source: Any) -> Opened:  # noqa: ANN401
-    try:
-        from pymc_coresets.rows.sources.arrow_files import open_dataset, open_files  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise InvalidOptionError(
-            f"This source needs {error.name}, which is not installed: "
-            'pip install "pymc-coresets[parquet]".'
-        ) from error
+    required_pyarrow("This source")
+    from pymc_coresets.rows.sources.arrow_files import open_dataset, open_files  # noqa: PLC0415
+
     if not _are_paths(source):
         return open_dataset(source)
     if _is_address(source):

@@ -241,44 +241,6 @@ class Reader(ABC):
 type Opened = tuple[Reader, Sequence[Piece]]  # and where its rows lie, in order
 
 
-class TableReader(Reader):
-    """A table that lies in memory, or in memory-mapped files."""
-
-    def __init__(self, table: Table, kind: str) -> None:
-        self._table, self.kind, self.fields = table, kind, table.fields
-        self.n_bytes = table.n_bytes
-
-    def tables(self, chunk: Chunk, names: Sequence[str]) -> Iterator[Table]:
-        """Return views of the table, see `Reader.tables`."""
-        for segment in chunk.segments:
-            yield self._table.part(names, slice(segment.start, segment.stop))
-
-
-def open_table(table: Table, kind: str) -> Opened:
-    """Return the reader of a table, and where its rows lie."""
-    return TableReader(table, kind), [Piece("", "", table.n_rows)]
-
-
-class SentRows(Reader):
-    """The rows of some chunks, which were read where they lie and are decoded elsewhere.
-
-    Parameters
-    ----------
-    noun : str
-        See `Reader`.
-    found : mapping from int to sequence of Table
-        The rows of each chunk, by the position of the first one.
-    """
-
-    def __init__(self, noun: str, found: Mapping[int, Sequence[Table]]) -> None:
-        self.noun, self.fields, self._found = noun, {}, found
-
-    def tables(self, chunk: Chunk, names: Sequence[str]) -> Sequence[Table]:
-        """Return what was read, see `Reader.tables`."""
-        del names
-        return self._found[chunk.start]
-
-
 @contextmanager
 def reading_errors(where: str, remedy: str = _DAMAGED) -> Iterator[None]:
     """Turn errors of reading into ours, which name the place.

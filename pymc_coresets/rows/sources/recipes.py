@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from pymc_coresets.exceptions import InvalidDataError, InvalidOptionError
-from pymc_coresets.rows.sources.tables import Field, Table, Values
+from pymc_coresets.rows.sources.tables import Column, Field, Table, column_field, read_column
 
 _STACKED_ROWS = 2048  # a block of stacked columns stays in a core's own cache
 _MISSING, _UNSEEN = "missing value", "unseen label"
@@ -116,8 +116,10 @@ def decode(
     for part, field in recipe.fields.items():
         pieces, offset = [], 0
         for table in tables:
-            _require_same_field(field, table.fields.get(part), part, where(offset))
-            array, found = _part(recipe, part, table.values(part))
+            _require_same_field(field, table.get(part), part, where(offset))
+            column = read_column(table[part])
+            _require_same_field(field, column, part, where(offset))  # Dask may have said another
+            array, found = _part(recipe, part, column)
             faults += [replace(fault, rows=fault.rows + offset) for fault in found]
             offset += len(array)
             pieces.append(array)
@@ -140,18 +142,18 @@ def not_finite(recipe: Recipe, array: NDArray[Any]) -> list[Fault]:
     return faults
 
 
-def _require_same_field(expected: Field, found: Field | None, part: str, where: str) -> None:
-    if found == expected:
-        return
-    if found is None:
+def _require_same_field(expected: Field, column: Any, part: str, where: str) -> None:  # noqa: ANN401
+    if column is None:
         raise InvalidDataError(f"{where} has no column {part!r}, which the first rows have.")
-    raise InvalidDataError(
-        f"{where} has {part!r} as {found}, and the first rows as {expected}: give the column one "
-        "type everywhere."
-    )
+    found = column_field(column)
+    if found != expected:
+        raise InvalidDataError(
+            f"{where} has {part!r} as {found}, and the first rows as {expected}: give the column "
+            "one type everywhere."
+        )
 
 
-def _part(recipe: Recipe, part: str, values: Values) -> tuple[NDArray[Any], list[Fault]]:
+def _part(recipe: Recipe, part: str, values: Column) -> tuple[NDArray[Any], list[Fault]]:
     if recipe.labels is not None:
         return _codes(part, values, recipe.labels)
     data = values.data.astype(recipe.fields[part].dtype, copy=False)
@@ -166,7 +168,7 @@ def _part(recipe: Recipe, part: str, values: Values) -> tuple[NDArray[Any], list
 
 
 def _codes(
-    part: str, values: Values, labels: tuple[Hashable, ...]
+    part: str, values: Column, labels: tuple[Hashable, ...]
 ) -> tuple[NDArray[np.int64], list[Fault]]:
     """Turn values into their positions among the labels."""
     codes, categories = values.data, values.categories

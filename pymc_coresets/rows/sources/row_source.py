@@ -20,9 +20,10 @@ from pymc_coresets.rows.fingerprints import (
     spaced,
 )
 from pymc_coresets.rows.memory import TASK_ROWS
-from pymc_coresets.rows.sources.readers import Chunk, Location, Reader, SentRows, segment_at
+from pymc_coresets.rows.sources.chunks import SentRows, required_table
+from pymc_coresets.rows.sources.readers import Chunk, Location, Reader, segment_at
 from pymc_coresets.rows.sources.recipes import Fault, Recipe, decode, not_finite
-from pymc_coresets.rows.sources.tables import table_of
+from pymc_coresets.rows.sources.tables import read_columns
 
 type Arrays = dict[str, NDArray[Any]]
 type Weights = NDArray[np.float64] | None
@@ -224,14 +225,16 @@ class RowSource:
             waiting = [reader.collections(chunk, parts) for chunk in read]
             reader = SentRows(reader.noun, {})
         elif reader.location is not Location.IN_FILES:
-            found = {c.start: [t.read(parts) for t in reader.tables(c, parts)] for c in read}
+            found = {
+                c.start: [read_columns(t, parts) for t in reader.tables(c, parts)] for c in read
+            }
             reader = SentRows(reader.noun, found)
         return type(self)(reader, recipes, self._weight, chunks), waiting
 
     def with_tables(self, found: Sequence[Sequence[Any]]) -> Self:
         """Add the rows that a portion lacks: what the collections have become."""
         pairs = zip(self.chunks, found, strict=False)
-        tables = {c.start: [t for v in some if (t := table_of(v))] for c, some in pairs}
+        tables = {c.start: list(map(required_table, some)) for c, some in pairs}
         reader = SentRows(self._reader.noun, tables)
         return type(self)(reader, self._recipes, self._weight, self.chunks)
 
